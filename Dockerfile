@@ -56,8 +56,8 @@ FROM bare AS operator
 COPY --from=operator-build /app /app
 ENV PATH=/app/.venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 RUN ["ullage-operator", "--version"]
-RUN ["python", "-m", "ullage_run.router", "--version"]
-RUN ["python", "-m", "ullage.katib", "--version"]
+RUN ["python", "-m", "ullage_router", "--version"]
+RUN ["python", "-m", "ullage_katib", "--version"]
 USER 65532:65532
 ENTRYPOINT ["ullage-operator"]
 

@@ -37,7 +37,7 @@ from ullage.engines.scaling.simulator import (
 )
 from ullage.engines.scaling.stabilisation import ReplicaNeed, desired_replicas
 from ullage.scheduling.lifecycle.scaling import SEASON_S
-from ullage.simulate.serving import objective_scaler
+from ullage_simulate.serving import objective_scaler
 
 BIN_S: Final = 15.0
 LAUNCH_S: Final = 45.0

@@ -47,9 +47,9 @@ from ullage.scheduling.model.plan import (
     SetStatus,
     UngatePod,
 )
-from ullage.simulate.founding import NAMESPACE, START, founded, job_record
-from ullage.simulate.policies import POLICIES
-from ullage.simulate.trace import Fleet, TraceJob
+from ullage_simulate.founding import NAMESPACE, START, founded, job_record
+from ullage_simulate.policies import POLICIES
+from ullage_simulate.trace import Fleet, TraceJob
 
 LAUNCH_S: Final = 45.0
 """From the gate of a replica until it answers."""

@@ -25,10 +25,10 @@ from ullage.engines.capacity.deadline import (
     uniform_progress,
 )
 from ullage.engines.capacity.records import CapacityType, CapacityWhy
-from ullage.simulate.spot import play as spot_play
-from ullage.simulate.spot.market import SpotMarket
-from ullage.simulate.spot.play import SpotJob, restarts
-from ullage.simulate.spot.rules import by_deadline
+from ullage_simulate.spot import play as spot_play
+from ullage_simulate.spot.market import SpotMarket
+from ullage_simulate.spot.play import SpotJob, restarts
+from ullage_simulate.spot.rules import by_deadline
 
 STARTS: Final = 600
 SEED: Final = 1

@@ -29,8 +29,8 @@ from ullage.scheduling.capacity.market import Stall, Stalls
 from ullage.scheduling.capacity.record import kept
 from ullage.scheduling.capacity.remaining_work import Work
 from ullage.scheduling.inventory.instances import Sighting
-from ullage.simulate.spot.market import SpotMarket
-from ullage.simulate.spot.play import Counts, Rule, SpotJob, SpotRun, play
+from ullage_simulate.spot.market import SpotMarket
+from ullage_simulate.spot.play import Counts, Rule, SpotJob, SpotRun, play
 
 EPOCH_S = 1_700_000_000.0
 """Of tick 0: a status needs a time that is not 0."""

@@ -22,9 +22,9 @@ from bench.report import Figure, Row
 from ullage.cluster.records.spec_fields import SpotTerms
 from ullage.engines.capacity.cost import CostTerms, ScalingCurve
 from ullage.engines.capacity.records import Ask
-from ullage.simulate.spot.market import Series, SpotMarket, market
-from ullage.simulate.spot.play import Counts, Rule, SpotJob, SpotRun, play
-from ullage.simulate.spot.rules import by_engine
+from ullage_simulate.spot.market import Series, SpotMarket, market
+from ullage_simulate.spot.play import Counts, Rule, SpotJob, SpotRun, play
+from ullage_simulate.spot.rules import by_engine
 
 STARTS: Final = 40
 FIRST_DAY: Final = 10.0

@@ -49,7 +49,7 @@ from ullage.scheduling.model.plan import (
     SetStatus,
     UngatePod,
 )
-from ullage.simulate import motions
+from ullage_simulate import motions
 
 START = 1_700_000_000.0
 GIB = 2**30

@@ -42,7 +42,7 @@ from ullage.scheduling.learning.throughput import typical
 from ullage.scheduling.learning.written_speeds import with_estimates
 from ullage.scheduling.model.plan import SetProfile
 
-TABLE = ROOT / "operator" / "ullage" / "simulate" / "data" / "solo.json"
+TABLE = ROOT / "operator" / "ullage_simulate" / "data" / "solo.json"
 PROFILED = "profiled-gpu"
 OTHER = "other-gpu"
 NAMESPACE = "bench"

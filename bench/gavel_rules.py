@@ -26,8 +26,8 @@ from bench.gavel_rounds import (
 )
 from ullage.engines.allocation.model import Allocation, JobView, Problem, ThroughputTable, TypeView
 from ullage.engines.allocation.policies import finish_time, makespan, max_min, waterfill
-from ullage.simulate.policies import all_alike
-from ullage.simulate.trace import TraceJob
+from ullage_simulate.policies import all_alike
+from ullage_simulate.trace import TraceJob
 
 
 class GavelPolicy(StrEnum):

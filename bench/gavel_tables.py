@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from bench.report import ROOT
 from ullage.engines.allocation.model import PairRow
-from ullage.simulate.trace import TraceJob
+from ullage_simulate.trace import TraceJob
 
-FOLDER: Final = ROOT / "operator" / "ullage" / "simulate" / "data"
+FOLDER: Final = ROOT / "operator" / "ullage_simulate" / "data"
 TYPES: Final = ("k80", "p100", "v100")
 
 

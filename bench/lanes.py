@@ -36,7 +36,7 @@ from bench.progress import Progress
 from ullage.engines.lanes.records import JobDemand
 from ullage.engines.lanes.settings import EXACT, IterationPolicy, LaneAim, LaneSettings
 from ullage.engines.lanes.simulator import LaneJob, LaneSimulator, PlayedLanes, play_lanes
-from ullage.simulate.table import opened, rows
+from ullage_simulate.table import opened, rows
 
 EVENTS: Final = 1_000_000
 PER_RUN: Final = 2_000

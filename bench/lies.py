@@ -25,8 +25,8 @@ from bench import report
 from bench.progress import Progress
 from ullage.engines.allocation.model import JobView, Problem, ThroughputTable, TypeView
 from ullage.engines.allocation.policies import Objective, allocate
-from ullage.simulate.policies import ISOLATED, Solve
-from ullage.simulate.speeds import built_in
+from ullage_simulate.policies import ISOLATED, Solve
+from ullage_simulate.speeds import built_in
 
 JOBS: Final = 12
 DEVICES: Final = MappingProxyType({"v100": 2, "p100": 3, "k80": 4})

@@ -34,12 +34,12 @@ from ullage.engines.allocation.model import (
     TypeView,
 )
 from ullage.engines.allocation.policies import Objective, allocate
-from ullage.simulate.events import TraceSettings, run
-from ullage.simulate.policies import POLICIES
-from ullage.simulate.readers import published
-from ullage.simulate.speeds import built_in
-from ullage.simulate.trace import Fleet, JobTrace, fitted
-from ullage.simulate.work import Costs
+from ullage_simulate.events import TraceSettings, run
+from ullage_simulate.policies import POLICIES
+from ullage_simulate.readers import published
+from ullage_simulate.speeds import built_in
+from ullage_simulate.trace import Fleet, JobTrace, fitted
+from ullage_simulate.work import Costs
 
 
 def column_mean(references: NDArray[np.float64], row: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -87,7 +87,7 @@ def model_server(costs: BatchCosts | None = None) -> Iterator[Process]:
 def router(backend: Process, words: Sequence[str]) -> Iterator[Process]:
     """The product's router before one replica."""
     given = [
-        *(sys.executable, "-m", "ullage_run.router"),
+        *(sys.executable, "-m", "ullage_router"),
         *("--backend", f"http://127.0.0.1:{backend.port}"),
         *("--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--connections", "2000"),
         *("--linger-seconds", "0"),
@@ -100,7 +100,7 @@ def router(backend: Process, words: Sequence[str]) -> Iterator[Process]:
 @contextmanager
 def routers(backends: Sequence[Process], words: Sequence[str]) -> Iterator[Process]:
     """The product's router before several replicas."""
-    given = [sys.executable, "-m", "ullage_run.router", "--linger-seconds", "0"]
+    given = [sys.executable, "-m", "ullage_router", "--linger-seconds", "0"]
     for backend in backends:
         given += ["--backend", f"http://127.0.0.1:{backend.port}"]
     given += ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--connections", "2000"]

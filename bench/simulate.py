@@ -22,16 +22,16 @@ from bench.gavel_rules import AWARE, GavelPolicy, run_trace
 from bench.progress import Progress
 from bench.simulate_data import public_traces
 from ullage.engines.allocation.round_records import RoundSettings
-from ullage.simulate.choosers import RoundsChooser
-from ullage.simulate.decided import run_decided
-from ullage.simulate.events import TraceSettings, run
-from ullage.simulate.fleets import STUDY_PRICES
-from ullage.simulate.policies import BASELINES, POLICIES
-from ullage.simulate.readers import published
-from ullage.simulate.speeds import built_in
-from ullage.simulate.synthetic import gap_for, generate
-from ullage.simulate.trace import Fleet, JobTrace, fitted
-from ullage.simulate.work import Costs, begun
+from ullage_simulate.choosers import RoundsChooser
+from ullage_simulate.decided import run_decided
+from ullage_simulate.events import TraceSettings, run
+from ullage_simulate.fleets import STUDY_PRICES
+from ullage_simulate.policies import BASELINES, POLICIES
+from ullage_simulate.readers import published
+from ullage_simulate.speeds import built_in
+from ullage_simulate.synthetic import gap_for, generate
+from ullage_simulate.trace import Fleet, JobTrace, fitted
+from ullage_simulate.work import Costs, begun
 
 HOUR: Final = 3600.0
 FLEET: Final = Fleet(devices={"v100": 8, "p100": 16, "k80": 24})

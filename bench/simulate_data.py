@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ullage.simulate.readers import Format, read_trace
-from ullage.simulate.readers_sia import read_step_times
-from ullage.simulate.reading import ReadingOptions
-from ullage.simulate.speeds import built_in
-from ullage.simulate.trace import Fleet, JobTrace
+from ullage_simulate.readers import Format, read_trace
+from ullage_simulate.readers_sia import read_step_times
+from ullage_simulate.reading import ReadingOptions
+from ullage_simulate.speeds import built_in
+from ullage_simulate.trace import Fleet, JobTrace
 
 GAVEL_FLEET: Final = Fleet(devices={"v100": 8, "p100": 8, "k80": 8})
 SIA_FLEET: Final = Fleet(devices={"t4": 24, "rtx2080ti": 24, "a100": 16})

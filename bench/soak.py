@@ -34,7 +34,7 @@ from bench.soak_load import Churn
 from demo.progress import ending_with_a_reason
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import find_credentials
-from ullage.simulate.plotter import DPI, NoPlotter, plotter
+from ullage_simulate.plotter import DPI, NoPlotter, plotter
 
 SAMPLE_S: Final = 10.0
 TELL_S: Final = 60.0

@@ -37,7 +37,7 @@ from bench.tiers_records import (
     Outcome,
     What,
 )
-from ullage_run.coordinator_server import STATE_LOST
+from ullage_coordinator.server import STATE_LOST
 from ullage_run.orders import (
     ENV_KEEPER,
     ENV_LEAD,
@@ -115,7 +115,7 @@ class Job:
 
     def _start_all(self) -> None:
         command = [
-            sys.executable, "-m", "ullage_run.coordinator_server",
+            sys.executable, "-m", "ullage_coordinator.server",
             "--members", str(1 + len(SPOTS)),
             "--state-bytes", str(STATE_BYTES),
             "--shards", str(SHARDS), "--blocks", str(SHARDS),

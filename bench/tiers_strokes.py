@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import IO, Final, Literal, Self
 
 from bench.tiers_stroke_member import SHARD_BYTES, SHARDS, undisturbed
-from ullage_run.coordinator_server import STATE_LOST
+from ullage_coordinator.server import STATE_LOST
 from ullage_run.orders import ENV_KEEPER, ENV_LEAD, ENV_MEMBER, ENV_NODE, ENV_POOL, ENV_TIER
 
 COORDINATOR: Final = "lead"
@@ -166,7 +166,7 @@ class Victims:
 
     def _start_coordinator(self) -> None:
         command = [
-            sys.executable, "-m", "ullage_run.coordinator_server",
+            sys.executable, "-m", "ullage_coordinator.server",
             "--members", str(1 + TRANSIENT),
             "--state-bytes", str(SHARDS * SHARD_BYTES),
             "--shards", str(SHARDS), "--blocks", str(SHARDS),

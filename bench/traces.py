@@ -18,12 +18,12 @@ from typing import Final
 from bench import report
 from bench.progress import Progress
 from bench.simulate_data import GAVEL_FLEET, msr
-from ullage.simulate.decided import run_decided
-from ullage.simulate.events import TraceSettings, run
-from ullage.simulate.outcome import PolicyOutcome
-from ullage.simulate.policies import BASELINES, POLICIES
-from ullage.simulate.trace import Fleet, JobTrace, JobTraceError, fitted
-from ullage.simulate.work import Costs
+from ullage_simulate.decided import run_decided
+from ullage_simulate.events import TraceSettings, run
+from ullage_simulate.outcome import PolicyOutcome
+from ullage_simulate.policies import BASELINES, POLICIES
+from ullage_simulate.trace import Fleet, JobTrace, JobTraceError, fitted
+from ullage_simulate.work import Costs
 
 HOUR: Final = 3600.0
 RESTARTS_S: Final = (0.0, 30.0, 120.0)

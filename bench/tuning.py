@@ -38,7 +38,7 @@ from ullage.engines.tuning.simulator import (
     play,
 )
 from ullage.engines.tuning.speed_curves import SpeedCurve, Widths
-from ullage.simulate.tuning import (
+from ullage_simulate.tuning import (
     TuningQuestion,
     drawn,
     planners,

@@ -27,7 +27,7 @@ from ullage.engines.tuning.records import PlannedTrial, Planner, PlanRules
 from ullage.engines.tuning.rungs import SyncHalving
 from ullage.engines.tuning.simulator import PlayedTrials, TrialFacts, play
 from ullage.engines.tuning.speed_curves import SpeedCurve
-from ullage.simulate.tuning import pool
+from ullage_simulate.tuning import pool
 
 DEVICES: Final = 8
 TRIALS: Final = 81

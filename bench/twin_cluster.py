@@ -37,10 +37,10 @@ from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.phases import OVER
 from ullage.scheduling.model.plan import Action, ApplyDeployment, DecideSettings, SetStatus
-from ullage.simulate.founding import NAMESPACE, START, founded, job_record
-from ullage.simulate.policies import POLICIES
-from ullage.simulate.trace import Fleet, TraceJob
-from ullage.simulate.world import World
+from ullage_simulate.founding import NAMESPACE, START, founded, job_record
+from ullage_simulate.policies import POLICIES
+from ullage_simulate.trace import Fleet, TraceJob
+from ullage_simulate.world import World
 
 WHOLE: Final = 100
 RESTART_S: Final = 30.0

@@ -20,12 +20,13 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PACKAGES: Final = ("operator/ullage", "deviceplugin/ullage_node", "runtime/ullage_run")
+PACKAGES: Final = ("operator", "deviceplugin", "runtime")
 VAGUE: Final = frozenset({"one", "found"})
 QUESTION_WORDS: Final = frozenset(
     {"how", "what", "when", "where", "whether", "which", "who", "why"}
 )
 DURATION: Final = re.compile(r"^[A-Z].*_(S|MS|NS|H|SECONDS|MINUTES|HOURS|DAYS)$")
+TABLE_OF_REASONS: Final = ROOT / "operator/ullage/api/reasons.py"
 TIMES: Final = "times"
 """Stem of the modules in which durations have their place."""
 
@@ -76,6 +77,7 @@ def figures() -> Mapping[str, float]:
         "bindings of vague names": sum(_vague(module) for module in modules()),
         "docstrings that ask, %": _percent(len(asking), len(docstrings)),
         "durations outside of times": sum(_durations(module) for module in modules()),
+        "sets of reasons outside of the table": sum(_reason_sets(module) for module in modules()),
         "private functions named once, %": _percent(once, functions),
         "import lines, %": _percent(imports, code),
         "importers of the widest module": _widest(),
@@ -128,6 +130,44 @@ def _durations(module: Module) -> int:
 
 def _targets(node: ast.AnnAssign | ast.Assign) -> list[ast.expr]:
     return node.targets if isinstance(node, ast.Assign) else [node.target]
+
+
+def _reason_sets(module: Module) -> int:
+    """Collections of reasons, mappings by them, and patterns that take several alike.
+
+    What only narrows a type (``Literal``) states no property of a reason.
+    """
+    if module.path == TABLE_OF_REASONS:
+        return 0
+    types = {id(node.slice) for node in module.nodes if isinstance(node, ast.Subscript)}
+    return sum(
+        count > 1 and count == sum(map(_is_reason, parts))
+        for node in module.nodes
+        if id(node) not in types
+        for parts in [_parts(node)]
+        for count in [len(parts)]
+    )
+
+
+def _parts(node: ast.AST) -> list[ast.expr]:
+    """What a collection holds, a mapping goes by or a pattern takes; unpacked parts count not."""
+    match node:
+        case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
+            return [part for part in parts if not isinstance(part, ast.Starred)]
+        case ast.Dict(keys=keys):
+            return [key for key in keys if key is not None]
+        case ast.MatchOr(patterns=patterns):
+            return [part.value for part in patterns if isinstance(part, ast.MatchValue)]
+        case _:
+            return []
+
+
+def _is_reason(part: ast.expr) -> bool:
+    match part:
+        case ast.Attribute(value=ast.Name(id="Reason")):
+            return True
+        case _:
+            return False
 
 
 def _functions() -> tuple[int, int]:
@@ -184,15 +224,16 @@ def _widest() -> int:
 
 
 CEILINGS: Final[Mapping[str, Bound]] = {
-    "lines": Bound(ceiling=147_121, goal=126_000),
-    "files": Bound(ceiling=920, goal=650),
-    "classes that share a name": Bound(ceiling=266, goal=120),
-    "bindings of vague names": Bound(ceiling=1111, goal=150),
-    "docstrings that ask, %": Bound(ceiling=14.7, goal=5),
-    "durations outside of times": Bound(ceiling=433, goal=60),
-    "private functions named once, %": Bound(ceiling=28, goal=15),
-    "import lines, %": Bound(ceiling=11.9, goal=8.5),
-    "importers of the widest module": Bound(ceiling=341, goal=120),
+    "lines": Bound(ceiling=147_071, goal=126_000),
+    "files": Bound(ceiling=911, goal=650),
+    "classes that share a name": Bound(ceiling=263, goal=120),
+    "bindings of vague names": Bound(ceiling=1109, goal=150),
+    "docstrings that ask, %": Bound(ceiling=14.8, goal=5),
+    "durations outside of times": Bound(ceiling=432, goal=60),
+    "sets of reasons outside of the table": Bound(ceiling=0, goal=0),
+    "private functions named once, %": Bound(ceiling=27.9, goal=15),
+    "import lines, %": Bound(ceiling=11.8, goal=8.5),
+    "importers of the widest module": Bound(ceiling=339, goal=120),
 }
 
 

@@ -265,7 +265,7 @@ def rights_page() -> str:
         "workloads and their profiles part of `edit` and `admin`. To be bound as they are: "
         "`ullage-batch-user` for people who submit workloads, `ullage-admin` for those who also "
         "write policies and device profiles. No role writes GPUNodes or any status. "
-        "`python -m ullage.katib` runs with the rights of its user and needs `get` and `patch` on "
+        "`python -m ullage_katib` runs with the rights of its user and needs `get` and `patch` on "
         "one TuningJob. Who may create "
         "workloads may run any pod that the namespace lets through: see "
         "[tenants](../operations.md#tenants).",

@@ -17,7 +17,7 @@ from typing import Final, Self, TypeVar
 from ullage_run import frames
 from ullage_run.frames import NO_STEP, Buffer, Frame, FrameError, Kind, Pace, Receipt
 from ullage_run.handshake import NotThisJob, Role, introduce
-from ullage_run.state_store import Held
+from ullage_run.orders import StoredCopy
 
 TIMEOUT_S: Final = 10.0
 
@@ -102,12 +102,12 @@ class StateStoreLink:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def held(self, *, wait_for: int | None = None) -> Held:
+    def held(self, *, wait_for: int | None = None) -> StoredCopy:
         """What is held; with a step it waits up to a second until that is committed."""
         step = NO_STEP if wait_for is None else wait_for
         return _held(self._ask(Frame(kind=Kind.ASK, step=step))[0])
 
-    def begin(self, epoch: int, shards: int, maps: Buffer = b"") -> Held:
+    def begin(self, epoch: int, shards: int, maps: Buffer = b"") -> StoredCopy:
         """Tell new maps; pushes of older ones are dropped from now on.
 
         Who rolls back begins an epoch first and takes the cut from the answer: a cut that was read
@@ -230,8 +230,8 @@ class StateStoreLink:
         return StateStoreUnavailable(f"state store {host}:{port} does not answer: {error}")
 
 
-def _held(frame: Frame) -> Held:
+def _held(frame: Frame) -> StoredCopy:
     if frame.kind is not Kind.HELD:
         raise FrameError(f"{frame.kind.name} is no answer to a question")
     committed = None if frame.step == NO_STEP else frame.step
-    return Held(epoch=frame.epoch, committed=committed, shards=frame.shard)
+    return StoredCopy(epoch=frame.epoch, committed=committed, shards=frame.shard)

@@ -39,6 +39,21 @@ _PART: Final = struct.Struct(">HI")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCopy:
+    """Contents of the state store.
+
+    Attributes:
+        epoch: Of the maps it knows.
+        committed: The complete step; ``None`` = none yet.
+        shards: How many there are; 0 = no maps yet.
+    """
+
+    epoch: int
+    committed: int | None
+    shards: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """Identity of a member.
 

@@ -63,7 +63,7 @@ async def test_it_suggests_to_the_end_and_is_told_results(
     config = kubeconfig(stack, namespace, tmp_path)
     async with katib_service() as service:
         program = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "ullage.katib", NAME, "--namespace", namespace,
+            sys.executable, "-m", "ullage_katib", NAME, "--namespace", namespace,
             "--kubeconfig", str(config), "--service", service.address, "--algorithm", "random",
             stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip

@@ -9,7 +9,7 @@ import grpc
 from bench import wake
 from e2e.stack import Stack, eventually
 from fakes.grpc_batch_server import SERVICE
-from ullage_run.router.proto import open_inference_pb2 as messages
+from ullage_router.proto import open_inference_pb2 as messages
 
 GRPC_PORT = 9000
 

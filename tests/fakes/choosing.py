@@ -17,7 +17,7 @@ from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import DecideSettings, Emit, EvictPod, SetStatus
-from ullage.simulate.world import World
+from ullage_simulate.world import World
 
 MEMORY_MIB: Final = 40_000
 RATES: Final = {"a100": 3.0, "t4": 1.0}

@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from ullage_run.router.settings import Backend
+from ullage_router.settings import Backend
 
 COMPLETIONS = "/v1/completions"
 

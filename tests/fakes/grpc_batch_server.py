@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from ullage_run.router.proto import open_inference_pb2 as messages
+from ullage_router.proto import open_inference_pb2 as messages
 
 SERVICE = "inference.GRPCInferenceService"
 FORMS = {"FP32": "f", "FP64": "d", "INT64": "q", "FP16": "e"}

@@ -13,8 +13,8 @@ import grpc
 import grpc.aio
 
 from fakes.grpc_batch_server import SERVICE
-from ullage_run.router.proto import open_inference_pb2 as messages
-from ullage_run.router.proto.retry_info_pb2 import RetryInfo, Status
+from ullage_router.proto import open_inference_pb2 as messages
+from ullage_router.proto.retry_info_pb2 import RetryInfo, Status
 
 
 def typed(rows: Sequence[float] = (1.0,), **given: Any) -> messages.ModelInferRequest:

@@ -10,8 +10,8 @@ import pytest
 
 from fakes.katib_search import NAME, KatibRig, katib_rig
 from ullage.cluster.projection.tuning import project_tuning_job
-from ullage.katib.bridge import Unusable
 from ullage.ports import TUNING_JOB
+from ullage_katib.bridge import Unusable
 
 Restart = Callable[[], Awaitable[str]]
 """Start the service again; returns its address."""

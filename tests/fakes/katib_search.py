@@ -13,12 +13,12 @@ from typing import Any
 from builders_raw import Raw, raw_tuning_job
 from fakes.apiserver import FakeApiServer, make_cluster
 from ullage.cluster.projection.tuning import project_tuning_job
-from ullage.katib.bridge import BridgeOptions, KatibBridge
-from ullage.katib.messages import KatibAlgorithm
-from ullage.katib.service import KatibService, SuggestionCalls
 from ullage.kube.client import K8sCluster
 from ullage.ports import TUNING_JOB
 from ullage.scheduling.tuning.search import Search
+from ullage_katib.bridge import BridgeOptions, KatibBridge
+from ullage_katib.messages import KatibAlgorithm
+from ullage_katib.service import KatibService, SuggestionCalls
 
 NAMESPACE = "default"
 NAME = "digits"

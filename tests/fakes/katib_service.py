@@ -17,8 +17,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from ullage.katib.proto import suggestion_pb2 as messages
-from ullage.katib.service import SERVICE
+from ullage_katib.proto import suggestion_pb2 as messages
+from ullage_katib.service import SERVICE
 
 Misdeed = Callable[[messages.GetSuggestionsRequest, grpc.aio.ServicerContext], Awaitable[Any]]
 Known = tuple[tuple[str, str], ...]

@@ -18,9 +18,9 @@ from fakes.batch_server import BatchServer
 from fakes.grpc_batch_server import GrpcBatchServer
 from fakes.triton_server import TritonServer
 from ullage.engines.batching.chooser import BatchRules
-from ullage_run.router.dispatcher import Dispatcher
-from ullage_run.router.server import Server
-from ullage_run.router.settings import Addresses, Backend, Limits, Settings
+from ullage_router.dispatcher import Dispatcher
+from ullage_router.server import Server
+from ullage_router.settings import Addresses, Backend, Limits, Settings
 
 LOOPBACK = "127.0.0.1"
 

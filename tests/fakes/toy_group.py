@@ -17,14 +17,14 @@ from typing import Self
 from ullage.engines.tiers.flush import Link
 from ullage.engines.tiers.records import TierSettings
 from ullage.engines.tiers.stages import TierStage
+from ullage_coordinator.coordinator import Coordinator
+from ullage_coordinator.maps import Terms
+from ullage_coordinator.roster import Roster
+from ullage_coordinator.state_store import StateStoreServer, Store
 from ullage_run.backup import EpochChanged, StateStoreUnavailable, StateTooLarge
-from ullage_run.coordinator import Coordinator
-from ullage_run.coordinator_maps import Terms
 from ullage_run.frames import Buffer, Ending
 from ullage_run.group import Group
 from ullage_run.orders import Identity
-from ullage_run.roster import Roster
-from ullage_run.state_store import StateStoreServer, Store
 
 SHARDS = 6
 BYTES = 16

@@ -208,7 +208,7 @@ MUTANTS: Final = (
     Mutant(
         "an empty device has no least sum of speeds",
         f"{ENGINE}/decision.py",
-        "basis.settings.min_combined_percent / 100 if proposal.residents else 0.0",
+        "basis.settings.min_combined_percent / 100 if query.residents else 0.0",
         "basis.settings.min_combined_percent / 100",
         DECIDES,
     ),

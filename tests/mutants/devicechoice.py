@@ -27,15 +27,15 @@ MUTANTS: Final = (
     Mutant(
         "no one starts where a cap breaks",
         f"{LEARNING}/device_choice.py",
-        "    {Reason.MEMORY_TOO_LARGE, Reason.DID_NOT_RUN, Reason.OVER_COST, Reason.OVER_TIME}",
-        "    {Reason.MEMORY_TOO_LARGE, Reason.DID_NOT_RUN, Reason.OVER_TIME}",
+        "unpriced or Standing.RULED_OUT in reason.standing",
+        "unpriced or reason is not Reason.OVER_COST and Standing.RULED_OUT in reason.standing",
         ACTS,
     ),
     Mutant(
         "a cap of cost needs a price",
         f"{LEARNING}/device_choice.py",
-        "reasons.add(Reason.PRICE_MISSING)",
-        "pass",
+        "unpriced = reason is Reason.PRICE_MISSING and cost.max_cost is not None",
+        "unpriced = False",
         ACTS,
     ),
     Mutant(
@@ -48,8 +48,8 @@ MUTANTS: Final = (
     Mutant(
         "an unknown speed is tried where no other type keeps the caps",
         f"{LEARNING}/device_choice.py",
-        "if cost.capped and any(row.reason not in reasons | _UNKNOWN for row in rows.values()):",
-        "if cost.capped:",
+        "another = cost.capped and any(",
+        "another = cost.capped or any(",
         ACTS,
     ),
     Mutant(

@@ -55,7 +55,7 @@ EQUIVALENT: Final[Mapping[tuple[str, str, str], str]] = {
         "True -> (False)",
     ): "a forecast has a number of each tenant",
     (
-        "operator/ullage/simulate/choosers.py",
+        "operator/ullage_simulate/choosers.py",
         "free[kept] = max(0, free[kept] - job.gang)",
         "max(0, free[kept] - job.gang) -> (min(0, free[kept] - job.gang))",
     ): "less is free than the job needs, and no one fits into less than nothing",

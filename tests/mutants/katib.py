@@ -8,7 +8,7 @@ from typing import Final
 
 from mutants.mutant import Mutant
 
-_KATIB: Final = "operator/ullage/katib"
+_KATIB: Final = "operator/ullage_katib"
 BRIDGE: Final = f"{_KATIB}/bridge.py"
 MISBEHAVES: Final = ("tests/unit/katib/test_a_service_that_misbehaves_ends_no_search.py",)
 GOES_ON: Final = ("tests/unit/katib/test_a_search_goes_on_whatever_else_happens.py",)

@@ -40,9 +40,9 @@ from mutants.operators import Change, changes
 from mutants.recording import MAP, Recording, record
 
 FILES: Final = (
-    "operator/ullage/**/*.py",
+    "operator/**/*.py",
     "deviceplugin/ullage_node/**/*.py",
-    "runtime/ullage_run/**/*.py",
+    "runtime/**/*.py",
 )
 MAINS: Final = (
     "operator/ullage/app/main.py",

@@ -23,7 +23,7 @@ import pytest
 from fakes.generative_server import generative_server
 from fakes.routed import Routed, routed, until
 from fakes.triton_server import triton_server
-from ullage_run.router.settings import DEADLINE_HEADER, Backend, Generative, Limits
+from ullage_router.settings import DEADLINE_HEADER, Backend, Generative, Limits
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 KEPT: Final = Path(__file__).parents[2] / "build" / "neighbours"

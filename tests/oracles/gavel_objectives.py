@@ -6,7 +6,7 @@ For development only: it needs a checkout of stanford-futuredata/gavel and an in
 numpy 1.26, cvxpy < 1.5, ecos and cvxopt, none of which the product has. It imports nothing of ours.
 
     python tests/oracles/gavel_objectives.py GAVEL/scheduler \
-        operator/ullage/simulate/data/solo.json \
+        operator/ullage_simulate/data/solo.json \
         > tests/data/allocation/objectives.json
 """
 
@@ -128,7 +128,7 @@ def main() -> None:
         "repository": "github.com/stanford-futuredata/gavel",
         "commit": COMMIT,
         "command": "python tests/oracles/gavel_objectives.py GAVEL/scheduler "
-        "operator/ullage/simulate/data/solo.json > tests/data/allocation/objectives.json",
+        "operator/ullage_simulate/data/solo.json > tests/data/allocation/objectives.json",
         "job": "[row of solo.json, weight, steps left, age s, isolated s]",
     }
     lines = ",\n".join(json.dumps(body) for body in bodies)

@@ -17,9 +17,9 @@ from fakes.examples import examples
 from fakes.katib_search import KatibRig, katib_rig
 from fakes.katib_service import a_reply
 from ullage.cluster.projection.tuning import project_tuning_job
-from ullage.katib.bridge import NoMoreTries
-from ullage.katib.proto import suggestion_pb2 as messages
-from ullage.katib.service import ServiceError
+from ullage_katib.bridge import NoMoreTries
+from ullage_katib.proto import suggestion_pb2 as messages
+from ullage_katib.service import ServiceError
 
 SPACE = [
     {"name": "n", "type": "Int", "min": 0, "max": 9},

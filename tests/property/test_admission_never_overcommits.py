@@ -24,9 +24,8 @@ from ullage.engines.admission.filters import (
     Device,
     Newcomer,
     Resident,
-    candidate_shares,
     first_refusal,
-    proposal_for,
+    query_for,
 )
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Group, Tenant
 from ullage.engines.admission.verdict import Arrival, Basis, RiskSettings, Verdict
@@ -224,7 +223,7 @@ def test_a_tighter_objective_never_admits_more(
     """The newcomer's objective or any resident's is tightened; nothing else changes."""
     with_slo = replace(one, max_slowdown=one.max_slowdown or 3.0)
     who = newcomer(with_slo, *between)
-    loose = {share for share in candidate_shares(who, here) if _safe(here, who, share, basis)}
+    loose = {share for share in query_for(who, here).shares if _safe(here, who, share, basis)}
     index = data.draw(st.integers(0, len(here.residents)))
     if index == len(here.residents):
         tight = replace(with_slo, max_slowdown=max(1.0, with_slo.max_slowdown * by))
@@ -237,7 +236,7 @@ def test_a_tighter_objective_never_admits_more(
             here,
             residents=(*here.residents[:index], tightened, *here.residents[index + 1 :]),
         )
-    left = {share for share in candidate_shares(who, here) if _safe(here, who, share, basis)}
+    left = {share for share in query_for(who, here).shares if _safe(here, who, share, basis)}
     assert left <= loose
 
 
@@ -265,7 +264,7 @@ def test_where_no_limit_binds_a_prediction_alone_decides_the_same(
     if first_refusal(who, here) is not None:
         assert verdict.tenants == ()
         return
-    alone = predict(proposal_for(who, here), basis)
+    alone = predict(query_for(who, here), basis)
     assert alone == verdict
 
 

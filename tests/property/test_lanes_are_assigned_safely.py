@@ -257,9 +257,9 @@ def test_a_column_and_a_device_say_the_same_of_a_lane(jobs: list[Job], seed: int
         lane = joined_lane(occupancy, request, site)
         assert joins.get(site) == lane
         facts = figures_for(occupancy, request, site, lane)
-        for _, check in LIMITS:
-            column = np.broadcast_to(check(everything, request), (DEVICES,))
-            assert column.item(site) == check(facts, request)
+        for limit in LIMITS:
+            column = np.broadcast_to(limit.short(everything, request), (DEVICES,))
+            assert column.item(site) == limit.short(facts, request)
         assert tops[site] == ceiling(facts, request)
 
 

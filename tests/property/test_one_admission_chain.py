@@ -192,7 +192,7 @@ def by_hand(place: Place, asked: Asked) -> Reason | None:
         Reason.MEMORY_WOULD_OVERFLOW: held + needed > place.memory_mib
         or needed <= place.overhead_mib,
     }
-    assert list(broken) == [reason for reason, _ in LIMITS]
+    assert list(broken) == [limit.reason for limit in LIMITS]
     return next((reason for reason, is_so in broken.items() if is_so), None)
 
 
@@ -287,15 +287,15 @@ def test_a_column_and_a_device_break_the_same_limit_first(
     occupancy, request = _occupied(inventory, places), _request(template, asked)
     everything = columns(occupancy)
     shorts = [
-        np.broadcast_to(check(everything, request), (DEVICES,)).tolist() for _, check in LIMITS
+        np.broadcast_to(limit.short(everything, request), (DEVICES,)).tolist() for limit in LIMITS
     ]
     tops = ceiling(everything, request).tolist()
     for site, place in enumerate(places):
         one = figures(occupancy, site)
-        assert [check(one, request) for _, check in LIMITS] == [short[site] for short in shorts]
+        assert [limit.short(one, request) for limit in LIMITS] == [short[site] for short in shorts]
         assert ceiling(one, request) == tops[site]
         first = next(
-            (reason for (reason, _), short in zip(LIMITS, shorts, strict=True) if short[site] > 0),
+            (limit.reason for limit, short in zip(LIMITS, shorts, strict=True) if short[site] > 0),
             None,
         )
         said = first_broken(one, request)

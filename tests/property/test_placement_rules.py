@@ -146,10 +146,11 @@ def test_a_check_says_the_same_of_one_device_and_of_all(seed: int) -> None:
     for workload in view.snapshot.workloads.values():
         request = requests.of(workload, workload.shape)
         everything = columns(occupancy)
-        for _, check in LIMITS:
-            together = np.broadcast_to(check(everything, request), (len(inventory.sites),))
+        for limit in LIMITS:
+            together = np.broadcast_to(limit.short(everything, request), (len(inventory.sites),))
             alone = [
-                check(figures(occupancy, site), request) for site in range(len(inventory.sites))
+                limit.short(figures(occupancy, site), request)
+                for site in range(len(inventory.sites))
             ]
             assert together.tolist() == alone
         if not request.exclusive:

@@ -27,13 +27,13 @@ from ullage.engines.allocation.round_records import RoundSettings
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import DecideSettings
-from ullage.simulate.decided import ClusterPlay, begun_play
-from ullage.simulate.events import TraceSettings
-from ullage.simulate.failures import FailureLaw
-from ullage.simulate.policies import POLICIES
-from ullage.simulate.speeds import built_in
-from ullage.simulate.trace import Fleet, JobTrace, TraceJob, fitted, in_order
-from ullage.simulate.work import Costs
+from ullage_simulate.decided import ClusterPlay, begun_play
+from ullage_simulate.events import TraceSettings
+from ullage_simulate.failures import FailureLaw
+from ullage_simulate.policies import POLICIES
+from ullage_simulate.speeds import built_in
+from ullage_simulate.trace import Fleet, JobTrace, TraceJob, fitted, in_order
+from ullage_simulate.work import Costs
 
 SIMULATED: Final = (
     "fifo", "las", "finish-time-fairness", "makespan", "max-throughput", "sjf", "min-cost",

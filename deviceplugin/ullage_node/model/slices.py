@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.api.contract import DesiredSlice, Reason, SlicePhase, default_trust_domain
+from ullage.api.reasons import Standing
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.endpoints import MetricsEndpoint
 from ullage_node.model.standstill import Standstill
@@ -20,17 +21,6 @@ from ullage_node.model.standstill import Standstill
 WHOLE_PERCENT: Final = 100
 REFUSAL_LENGTH: Final = 200
 """Longest refusal text that kubelet's event shows whole."""
-
-LASTING: Final = frozenset(
-    {
-        Reason.CAPACITY_EXCEEDED,
-        Reason.TRUST_DOMAIN,
-        Reason.EPOCH_STALE,
-        Reason.SLOT_COUNT,
-        Reason.DEVICE_LOST,
-    }
-)
-"""Refusals that waiting does not lift: the slice becomes ``Refused`` and gives its room back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +33,7 @@ class Refusal:
     @property
     def lasting(self) -> bool:
         """Whether only a new decision of the operator can lift it."""
-        return self.reason in LASTING
+        return Standing.LASTING in self.reason.standing
 
     @property
     def text(self) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, assert_never
 
 import structlog
 
@@ -244,8 +244,10 @@ class Daemon:
                 await self._expect_start()
             case MpsState.FAULT:
                 await self._outlast_fault()
-            case _:
+            case MpsState.ACTIVE | MpsState.UNKNOWN:
                 await self._stay_active(look)
+            case _:
+                assert_never(look.state)
 
     async def _stay_active(self, look: Look) -> None:
         if look.default_percent != self._control.default_percent:

@@ -10,9 +10,8 @@ Whether shares sum to more than 100 is the policy's business. Pure; it may refus
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.engines.admission import filters
@@ -26,12 +25,6 @@ from ullage_node.model.slices import (
     context_costs_mib,
     trust_domain_of,
 )
-
-_SAID: Final[Mapping[Reason, Reason]] = {
-    Reason.ENFORCEMENT_MISSING: Reason.UNENFORCED,
-    Reason.TRUST_DOMAIN: Reason.TRUST_DOMAIN,
-}
-"""The engine's reasons in the node's words; all others are about room."""
 
 
 def last_word(
@@ -64,8 +57,18 @@ def last_word(
     refusal = filters.first_refusal(asked, seen)
     if refusal is None:
         return None
-    reason = _SAID.get(refusal.reason, Reason.CAPACITY_EXCEEDED)
-    return Refusal(reason=reason, message=refusal.text)
+    return Refusal(reason=_of_the_node(refusal.reason), message=refusal.text)
+
+
+def _of_the_node(reason: Reason) -> Reason:
+    """The engine's reason in the node's words; all others are about room."""
+    match reason:
+        case Reason.TRUST_DOMAIN:
+            return reason
+        case Reason.ENFORCEMENT_MISSING:
+            return Reason.UNENFORCED
+        case _:
+            return Reason.CAPACITY_EXCEEDED
 
 
 def _seen(

@@ -23,7 +23,7 @@ from rich.progress import (
 from rich.table import Table
 
 from ullage.cli.forms import TERMINAL
-from ullage.simulate.progress import Follow, Tell
+from ullage_simulate.progress import Follow, Tell
 
 Found = TypeVar("Found")
 BAR: Final = 40

@@ -26,7 +26,7 @@ from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
 from ullage.scheduling.accounting.bills import Bill, bill_of, party_of, total
 
 if TYPE_CHECKING:
-    from ullage.simulate.plotter import Axes
+    from ullage_simulate.plotter import Axes
 
 NOTHING: Final = (
     "nothing has a price: give DeviceProfiles a pricePerHour, or make CapacityPools with a"
@@ -137,7 +137,7 @@ def picture(entries: Sequence[CostLine], where: Path) -> Path:
         NoPlotter: matplotlib is missing.
         OSError: the file cannot be written.
     """
-    from ullage.simulate.plotter import place, plotter, saved
+    from ullage_simulate.plotter import place, plotter, saved
 
     plots = plotter()
     figure, axes = plots.subplots(1, 1, figsize=(7.2, 1.2 + 0.5 * max(1, len(entries))))

@@ -26,7 +26,7 @@ from ullage.api.contract import (
     section,
     text,
 )
-from ullage.api.reasons import Reason
+from ullage.api.reasons import reason_of
 from ullage.api.times import moment_of
 from ullage.cli.adoption_policy import labels_are_read
 from ullage.cli.held_back import deletions_end
@@ -215,8 +215,7 @@ def _conditions(status: JsonObject) -> tuple[NodeCheck, ...]:
 
 def _remedy(reason: str) -> str:
     """The place where a reason is explained."""
-    known = reason in {member.value for member in Reason}
-    return f"kubectl ullage explain {reason}" if known else ""
+    return f"kubectl ullage explain {reason}" if reason_of(reason) is not None else ""
 
 
 def _failed(name: str, message: str, remedy: str) -> NodeCheck:

@@ -15,7 +15,7 @@ from ullage.api.schedulingpolicy import SchedulingPolicySpec
 from ullage.cli.first_fault import first_fault
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.records.snapshot import PolicyRecord
-from ullage.simulate.trace import JobTraceError
+from ullage_simulate.trace import JobTraceError
 
 KIND: Final = "SchedulingPolicy"
 MOST_BYTES: Final = 2**20

@@ -13,7 +13,6 @@ import typer
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from ullage.api.explanations.all import CONDITIONS, REASONS
 from ullage.api.reasons import ConditionType, Reason
 
 _UNFOLDED = 4096
@@ -46,14 +45,13 @@ def explanation(word: str) -> RenderableType:
     """
     for reason in Reason:
         if reason.value.lower() == word.lower():
-            about = REASONS[reason]
             return Group(
-                Text(reason.value, style="bold"), about.meaning, Text(about.what_to_do, "green")
+                Text(reason.value, style="bold"), reason.meaning, Text(reason.what_to_do, "green")
             )
     for type_ in ConditionType:
         if type_.value.lower() == word.lower():
             title = Text(f"condition {type_.value}", style="bold")
-            return Group(title, CONDITIONS[type_].true_when)
+            return Group(title, type_.true_when)
     near = difflib.get_close_matches(word, [item.value for item in Reason], n=3, cutoff=0.4)
     hint = f"; did you mean {', '.join(near)}?" if near else ""
     raise ValueError(f"no reason or condition {word!r}{hint}")

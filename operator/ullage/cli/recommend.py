@@ -17,7 +17,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ullage.api.contract import Reason, WireError
+from ullage.api.contract import WireError
+from ullage.api.reasons import Reason, Standing
 from ullage.api.trainingjob import TrainingJob
 from ullage.cli.first_fault import first_fault
 from ullage.cli.tables import table_of
@@ -28,7 +29,6 @@ from ullage.cluster.records.status import Recommended
 from ullage.scheduling.learning.recommend import Advice, Advisor
 from ullage.scheduling.learning.recommendation import rows_of
 
-STYLES: Final = {Reason.RECOMMENDED: "green", Reason.FEASIBLE: ""}
 CREATED: Final = "1970-01-01T00:00:00Z"
 
 
@@ -93,6 +93,12 @@ def recommendation(snapshot: Snapshot, job: WorkloadRecord) -> RenderableType:
     return Group(_table(rows), Text(_footer(advice, job), style="dim"))
 
 
+def _style(verdict: Reason) -> str:
+    if verdict is Reason.RECOMMENDED:
+        return "green"
+    return "" if Standing.RANKED in verdict.standing else "yellow"
+
+
 def _table(rows: tuple[Recommended, ...]) -> Table:
     table = table_of(
         "ACCELERATOR", "DEVICES", "TIME", "4 OF 5 WITHIN", "COST", "SPEED", "CONFIDENCE", "MEMORY",
@@ -108,7 +114,7 @@ def _table(rows: tuple[Recommended, ...]) -> Table:
             row.source or "-",
             row.confidence or "-",
             "-" if row.need_mib is None else f"{row.need_mib} MiB",
-            Text(row.reason.value, style=STYLES.get(row.reason, "yellow")),
+            Text(row.reason.value, style=_style(row.reason)),
             row.message,
         )
     return table

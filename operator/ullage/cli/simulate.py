@@ -41,7 +41,7 @@ from ullage.cli.simulate_options import (
 if TYPE_CHECKING:
     from ullage.cli.target import ClusterTarget
     from ullage.cluster.records.snapshot import Snapshot
-    from ullage.simulate.comparison import ComparisonRequest, PolicyComparison
+    from ullage_simulate.comparison import ComparisonRequest, PolicyComparison
 
 
 def answered(target: ClusterTarget, given: Mapping[str, object]) -> None:
@@ -98,7 +98,7 @@ def asked_for(inputs: Inputs, play: PlayOptions, seen: Snapshot | None) -> Compa
         seen: A cluster to start from instead of a trace.
     """
     from ullage.cli.policy_file import policy_rules
-    from ullage.simulate.comparison import PUBLISHED, ComparisonRequest
+    from ullage_simulate.comparison import PUBLISHED, ComparisonRequest
 
     return ComparisonRequest(
         trace=inputs.trace or PUBLISHED,
@@ -131,7 +131,7 @@ def watched(asked: ComparisonRequest, console: Console) -> PolicyComparison:
     Raises:
         ValueError: what was asked for makes no sense; the text says what to mend.
     """
-    from ullage.simulate.comparison import compare
+    from ullage_simulate.comparison import compare
 
     return followed(partial(compare, asked), console)
 
@@ -174,10 +174,10 @@ def show(comparison: PolicyComparison, json_file: str, plot: str, *, each: bool)
     Raises:
         NoPlotter: pictures were asked for and matplotlib is missing.
     """
-    from ullage.simulate.comparison import to_json
+    from ullage_simulate.comparison import to_json
 
     def pictures(where: Path) -> tuple[Path, ...]:
-        from ullage.simulate.plots import draw
+        from ullage_simulate.plots import draw
 
         return draw(comparison.outcomes, where, comparison.trace.name)
 
@@ -205,7 +205,7 @@ def _live(target: ClusterTarget) -> Snapshot:
     from ullage.cluster.values.streams import STREAMS
     from ullage.kube.credentials import CredentialsError
     from ullage.ports import ApiError
-    from ullage.simulate.trace import JobTraceError
+    from ullage_simulate.trace import JobTraceError
 
     try:
         return asyncio.run(look(target, STREAMS))

@@ -15,7 +15,7 @@ from ullage.cli.comparing import figures_table, followed, tell
 from ullage.cli.simulate_options import Lanes
 
 if TYPE_CHECKING:
-    from ullage.simulate.lanes import LaneAnswer, LaneQuestion
+    from ullage_simulate.lanes import LaneAnswer, LaneQuestion
 
 MIB: Final = 1024
 MINUTE: Final = 60
@@ -34,8 +34,8 @@ def question(lanes: Lanes, most: int) -> LaneQuestion:
         ValueError: the table makes no sense; the text says what to write.
     """
     from ullage.engines.lanes.settings import LaneAim
-    from ullage.simulate.lane_trace import lane_jobs
-    from ullage.simulate.lanes import LaneQuestion
+    from ullage_simulate.lane_trace import lane_jobs
+    from ullage_simulate.lanes import LaneQuestion
 
     if lanes.aim not in list(LaneAim):
         raise ValueError(f"--aim {lanes.aim!r}: write one of {', '.join(LaneAim)}")
@@ -53,7 +53,7 @@ def question(lanes: Lanes, most: int) -> LaneQuestion:
 
 def watched(asked: LaneQuestion, console: Console) -> LaneAnswer:
     """Play it, with a progress bar."""
-    from ullage.simulate.lanes import answer
+    from ullage_simulate.lanes import answer
 
     return followed(partial(answer, asked), console)
 
@@ -99,10 +99,10 @@ def show(result: LaneAnswer, json_file: str, plot: str) -> None:
     Raises:
         NoPlotter: pictures were asked for and matplotlib is missing.
     """
-    from ullage.simulate.lanes import to_json
+    from ullage_simulate.lanes import to_json
 
     def pictures(where: Path) -> tuple[Path, ...]:
-        from ullage.simulate.plots_lanes import draw
+        from ullage_simulate.plots_lanes import draw
 
         return draw(result, where)
 

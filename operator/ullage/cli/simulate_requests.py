@@ -18,7 +18,7 @@ from ullage.cli.simulate_options import Serving
 if TYPE_CHECKING:
     from ullage.engines.scaling.configurations import Configuration
     from ullage.engines.scaling.pooled_queue import LatencyTarget
-    from ullage.simulate.serving import ServingAnswer, ServingQuestion
+    from ullage_simulate.serving import ServingAnswer, ServingQuestion
 
 WHOLE: Final = 100
 P99: Final = 0.99
@@ -37,8 +37,8 @@ def question(serving: Serving, seed: int) -> ServingQuestion:
     Raises:
         ValueError: an option makes no sense; the text says what to write.
     """
-    from ullage.simulate.request_trace import arrivals
-    from ullage.simulate.serving import ServingQuestion
+    from ullage_simulate.request_trace import arrivals
+    from ullage_simulate.serving import ServingQuestion
 
     if not serving.slo or not serving.replica:
         raise ValueError(
@@ -100,7 +100,7 @@ def replica_of(text: str) -> Configuration:
 
 def watched(asked: ServingQuestion, console: Console) -> ServingAnswer:
     """Play it, with a progress bar."""
-    from ullage.simulate.serving import answer
+    from ullage_simulate.serving import answer
 
     return followed(partial(answer, asked), console)
 
@@ -137,10 +137,10 @@ def show(result: ServingAnswer, json_file: str, plot: str) -> None:
     Raises:
         NoPlotter: pictures were asked for and matplotlib is missing.
     """
-    from ullage.simulate.serving import to_json
+    from ullage_simulate.serving import to_json
 
     def pictures(where: Path) -> tuple[Path, ...]:
-        from ullage.simulate.plots_serving import draw
+        from ullage_simulate.plots_serving import draw
 
         return draw(result, where)
 

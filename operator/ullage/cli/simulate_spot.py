@@ -18,12 +18,12 @@ from ullage.cli.comparing import figures_table, followed, tell
 
 if TYPE_CHECKING:
     from ullage.cli.simulate_options import Inputs, PlayOptions, SpotOptions
-    from ullage.simulate.spot.comparison import SpotComparison, SpotRequest
+    from ullage_simulate.spot.comparison import SpotComparison, SpotRequest
 
 
 def asked_for(inputs: Inputs, play: PlayOptions, spot: SpotOptions) -> SpotRequest:
     """The comparison that the options ask for."""
-    from ullage.simulate.spot.comparison import DRAWN, POLICIES, STARTS, SpotRequest
+    from ullage_simulate.spot.comparison import DRAWN, POLICIES, STARTS, SpotRequest
 
     return SpotRequest(
         trace=inputs.trace or DRAWN,
@@ -49,7 +49,7 @@ def watched(asked: SpotRequest, console: Console) -> SpotComparison:
     Raises:
         ValueError: what was asked for makes no sense; the text says what to mend.
     """
-    from ullage.simulate.spot.comparison import compare
+    from ullage_simulate.spot.comparison import compare
 
     return followed(partial(compare, asked), console)
 
@@ -102,10 +102,10 @@ def show(comparison: SpotComparison, json_file: str, plot: str, *, each: bool) -
     Raises:
         NoPlotter: pictures were asked for and matplotlib is missing.
     """
-    from ullage.simulate.spot.comparison import to_json
+    from ullage_simulate.spot.comparison import to_json
 
     def pictures(where: Path) -> tuple[Path, ...]:
-        from ullage.simulate.spot.plots import draw
+        from ullage_simulate.spot.plots import draw
 
         return draw(comparison, where)
 

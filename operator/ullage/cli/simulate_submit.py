@@ -27,7 +27,7 @@ from ullage.cluster.codecs.objects import optional_text
 
 if TYPE_CHECKING:
     from ullage.cli.target import ClusterTarget
-    from ullage.simulate.submission import SubmissionOutcome
+    from ullage_simulate.submission import SubmissionOutcome
 
 MOST_BYTES: Final = 1 << 20
 """Of a manifest; the API server takes no more either."""
@@ -57,7 +57,7 @@ def submission(
     from ullage.kube.credentials import CredentialsError
     from ullage.ports import ApiError
     from ullage.scheduling.model.plan import DecideSettings
-    from ullage.simulate.submission import submitted
+    from ullage_simulate.submission import submitted
 
     content = _text(manifest)
     try:

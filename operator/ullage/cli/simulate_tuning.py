@@ -16,7 +16,7 @@ from ullage.cli.comparing import figures_table, followed, tell
 from ullage.cli.simulate_options import PlayOptions, Tuning
 
 if TYPE_CHECKING:
-    from ullage.simulate.tuning import TuningAnswer, TuningQuestion
+    from ullage_simulate.tuning import TuningAnswer, TuningQuestion
 
 _SHARE: Final = re.compile(r"1(?:/(?P<count>[0-9]{1,3}))?")
 
@@ -29,7 +29,7 @@ def question(tuning: Tuning, play: PlayOptions) -> TuningQuestion:
     """
     from ullage.engines.tuning.records import PlanRules
     from ullage.engines.tuning.speed_curves import Widths
-    from ullage.simulate.tuning import (
+    from ullage_simulate.tuning import (
         MOST_TRIALS,
         SYNTHETIC,
         TRIALS,
@@ -62,7 +62,7 @@ def question(tuning: Tuning, play: PlayOptions) -> TuningQuestion:
 
 def watched(asked: TuningQuestion, console: Console) -> TuningAnswer:
     """Play it, with a progress bar."""
-    from ullage.simulate.tuning import answer
+    from ullage_simulate.tuning import answer
 
     return followed(partial(answer, asked), console)
 
@@ -98,10 +98,10 @@ def show(result: TuningAnswer, json_file: str, plot: str) -> None:
     Raises:
         NoPlotter: pictures were asked for and matplotlib is missing.
     """
-    from ullage.simulate.tuning import to_json
+    from ullage_simulate.tuning import to_json
 
     def pictures(where: Path) -> tuple[Path, ...]:
-        from ullage.simulate.plots_tuning import draw
+        from ullage_simulate.plots_tuning import draw
 
         return draw(result, where)
 

@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ullage.api.contract import DesiredSlice, ObservedDevice, Reason
-from ullage.api.explanations.all import REASONS
 from ullage.api.reasons import ConditionType
 from ullage.api.times import rfc3339
 from ullage.cluster.records.snapshot import (
@@ -196,7 +195,7 @@ def why(
         rows = {
             "class": f"{workload.workload_class}: {isolation.reason}",
             "": isolation.message,
-            "what helps": REASONS[Reason.CLASS_FAULTED].what_to_do,
+            "what helps": Reason.CLASS_FAULTED.what_to_do,
         }
         parts.append(facts(rows))
     finished = status.condition(ConditionType.FINISHED)
@@ -233,7 +232,7 @@ def why(
 def _ruled(condition: Condition) -> Table:
     """The text of a condition where there is no decision, or none that matters any more."""
     try:
-        helps = REASONS[Reason(condition.reason)].what_to_do
+        helps = Reason(condition.reason).what_to_do
     except ValueError:  # of another version of the operator
         helps = ""
     return facts(
@@ -265,7 +264,7 @@ def _decision(decision: DecisionRecord) -> Table:
         "": decision.message,
         "chosen": decision.chosen,
         "runner-up": decision.runner_up,
-        "what helps": REASONS[decision.reason].what_to_do,
+        "what helps": decision.reason.what_to_do,
         "company": "alone until its latency is measured" if decision.alone else "",
         "inputs": f"{decision.inputs_hash or 'not kept'}, epoch {decision.epoch}",
     }
@@ -467,7 +466,7 @@ def spend(record: SpendRecord) -> RenderableType:
         "to save": _expected(record),
         "since": rfc3339(decision.since) if decision.since else "",
         "looked at again": rfc3339(record.next_decision) if record.next_decision else "",
-        "what helps": REASONS[decision.reason].what_to_do,
+        "what helps": decision.reason.what_to_do,
         "inputs": f"{decision.inputs_hash or 'not kept'}, epoch {decision.epoch}",
     }
     return Group(Text("where it may run", style="bold"), facts(rows))

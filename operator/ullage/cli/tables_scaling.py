@@ -4,28 +4,17 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from rich.table import Table
 
-from ullage.api.contract import Reason
-from ullage.api.explanations.all import REASONS
+from ullage.api.reasons import Standing
 from ullage.cli.tables import facts
 from ullage.cluster.records.spec_fields import ReplicaBounds
 from ullage.cluster.records.status import ChosenShare, ReplicaChoice, ScalingRecord
 
-_AS_IT_SHOULD_BE: Final = (
-    Reason.STEADY,
-    Reason.SCALED_UP,
-    Reason.SCALED_DOWN,
-    Reason.SCALED_TO_ZERO,
-    Reason.WOKEN,
-)
-
 
 def scaling(bounds: ReplicaBounds, record: ScalingRecord) -> Table:
     """Load, what is planned for, what was chosen and what one replica less would bring."""
-    helps = record.reason not in _AS_IT_SHOULD_BE
+    helps = Standing.GOOD not in record.reason.standing
     fewer = record.runner_up
     rows = {
         "replicas": f"{_choice(record.chosen)}, {bounds.min_replicas} to {bounds.max_replicas}",
@@ -35,7 +24,7 @@ def scaling(bounds: ReplicaBounds, record: ScalingRecord) -> Table:
         "one less": f"{_choice(fewer)}: {_latency(fewer)}" if fewer is not None else "",
         "share": _share(record.share) if record.share is not None else "",
         "launch": f"{record.launch_seconds} s" if record.launch_seconds else "",
-        "what helps": REASONS[record.reason].what_to_do if helps else "",
+        "what helps": record.reason.what_to_do if helps else "",
     }
     return facts(rows)
 

@@ -21,7 +21,7 @@ from ullage.cli.tuning import TrialRow, TrialState, TuningView
 from ullage.cluster.records.tuning import TuningStatus
 
 if TYPE_CHECKING:
-    from ullage.simulate.plotter import Axes
+    from ullage_simulate.plotter import Axes
 
 MOST_ROWS: Final = 40
 """Trials in a table that is not wide."""
@@ -218,7 +218,7 @@ def picture(view: TuningView, where: Path) -> Path:
         NoPlotter: matplotlib is missing.
         OSError: the file cannot be written.
     """
-    from ullage.simulate.plotter import place, plotter, saved
+    from ullage_simulate.plotter import place, plotter, saved
 
     plots = plotter()
     figure, axes = plots.subplots(1, 1, figsize=(7.2, 4.2))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, assert_never
 
 import structlog
 
@@ -199,6 +199,10 @@ class Lease:
                 await self._renew(transitions)
             case LeaseMove.CREATE | LeaseMove.TAKE:
                 await self._take(max(transitions, highest, self.epoch) + 1)
+            case LeaseMove.WAIT:
+                pass
+            case _:
+                assert_never(move)
 
     async def _get(self) -> LeaseView | None:
         try:

@@ -15,12 +15,12 @@ from typing import Final
 from prometheus_client import Histogram
 
 from ullage.api.contract import Reason
+from ullage.api.reasons import Standing
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
 from ullage.metrics.histograms import division_seconds
 from ullage.metrics.tenants import TenantLabels
 from ullage.process.metric_families import counter, gauge
-from ullage.scheduling.model.lifecycle_step import PREEMPTIONS
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Action, SetStatus, TellPod
 from ullage.scheduling.timeslicing.round_records import owed_s, promised, received_s
@@ -66,7 +66,9 @@ def preempted(snapshot: Snapshot, actions: Sequence[Action]) -> Iterator[str]:
     """Reasons for which workloads were asked to leave their devices."""
     counted: set[str] = set()
     for action in actions:
-        if not isinstance(action, SetStatus) or action.reason not in PREEMPTIONS:
+        if not isinstance(action, SetStatus):
+            continue
+        if Standing.PREEMPTION not in action.reason.standing:
             continue
         uid = action.unit if isinstance(action, TellPod) else action.owner.uid
         before = snapshot.workloads.get(uid)

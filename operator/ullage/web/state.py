@@ -13,7 +13,6 @@ from decimal import Decimal
 from typing import Final
 
 from ullage.api.contract import DesiredSlice, Health, ObservedDevice
-from ullage.api.explanations.all import REASONS
 from ullage.api.times import rfc3339
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT
@@ -142,7 +141,7 @@ def _waiting(workload: WorkloadRecord, snapshot: Snapshot) -> Json:
         "ageSeconds": max(0, int(snapshot.taken_at - workload.created)),
         "reason": "" if reason is None else reason.value,
         "message": cut(decision.message) if decision is not None else "not decided yet",
-        "whatHelps": "" if reason is None else REASONS[reason].what_to_do,
+        "whatHelps": "" if reason is None else reason.what_to_do,
     }
 
 

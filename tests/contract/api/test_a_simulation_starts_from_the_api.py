@@ -25,9 +25,9 @@ from ullage import ports
 from ullage.cli.look import snapshot_of
 from ullage.cluster.values.streams import STREAMS
 from ullage.kube.client import K8sCluster
-from ullage.simulate.comparison import ComparisonRequest, PolicyComparison, compare
-from ullage.simulate.from_cluster import fleet_of
-from ullage.simulate.trace import JobTraceError
+from ullage_simulate.comparison import ComparisonRequest, PolicyComparison, compare
+from ullage_simulate.from_cluster import fleet_of
+from ullage_simulate.trace import JobTraceError
 
 RUNNING = {
     "phase": "Running",

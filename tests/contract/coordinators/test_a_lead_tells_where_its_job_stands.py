@@ -17,7 +17,7 @@ import pytest
 from fakes.toy_group import ToyJob
 from ullage.cluster.records.tier import CoordinatorReport
 from ullage.kube.coordinator_reader import CoordinatorReader, CoordinatorSilent
-from ullage_run.coordinator_status import PATH, CoordinatorState, StatusServer, Tale
+from ullage_coordinator.status import PATH, CoordinatorState, StatusServer, Tale
 
 PROGRESS = CoordinatorState(
     stage=2, epoch=7, step=41, committed=40, copied=True, reliable=1, transient=3

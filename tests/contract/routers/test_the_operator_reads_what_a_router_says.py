@@ -16,7 +16,7 @@ from fakes.routed import routed
 from ullage.cluster.records.router import RouterReport
 from ullage.kube.manifests.router import METRICS_PORT
 from ullage.kube.router_reader import LOAD_PATH, WAIT_S, RouterReader, RouterSilent
-from ullage_run.router import load_page
+from ullage_router import load_page
 
 
 def reader(port: int, timeout_s: float = 5.0) -> RouterReader:

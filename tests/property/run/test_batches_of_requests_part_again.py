@@ -17,8 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage_run.binary_tensors import DTYPES, Body, values_of
-from ullage_run.router.open_inference import (
+from ullage_router.open_inference import (
     Asked,
     MalformedAnswer,
     MalformedRequest,
@@ -26,6 +25,7 @@ from ullage_run.router.open_inference import (
     part,
     read,
 )
+from ullage_run.binary_tensors import DTYPES, Body, values_of
 from ullage_run.tensors import KINDS, Tensor
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {

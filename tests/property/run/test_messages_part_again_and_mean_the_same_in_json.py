@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage_run.router import open_inference
-from ullage_run.router.infer_messages import CONTENTS, about, join, message_of, part, read
-from ullage_run.router.open_inference import MalformedAnswer, MalformedRequest
-from ullage_run.router.proto.open_inference_pb2 import ModelInferRequest, ModelInferResponse
-from ullage_run.router.translation import (
+from ullage_router import open_inference
+from ullage_router.infer_messages import CONTENTS, about, join, message_of, part, read
+from ullage_router.open_inference import MalformedAnswer, MalformedRequest
+from ullage_router.proto.open_inference_pb2 import ModelInferRequest, ModelInferResponse
+from ullage_router.translation import (
     answer_of_json,
     body_of_answer,
     json_of_request,

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from ullage.engines.batching.chooser import BatchChooser, BatchPolicy, BatchRules
 from ullage.engines.batching.waiting import BatchRequest
-from ullage_run.router.calls import Call
-from ullage_run.router.request_queue import RequestQueue
-from ullage_run.router.run_times import first_costs
+from ullage_router.calls import Call
+from ullage_router.request_queue import RequestQueue
+from ullage_router.run_times import first_costs
 
 MOST = 12
 

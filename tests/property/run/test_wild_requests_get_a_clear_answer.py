@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from fakes.generative_server import COMPLETIONS, generative_server
 from fakes.routed import Routed, routed
 from fakes.triton_server import LENGTH
-from ullage_run.router.settings import Backend, Generative, Limits
+from ullage_router.settings import Backend, Generative, Limits
 
 PATHS = (
     *("/v2/models/same/infer", "/v2/models/same/versions/1/infer", "/v2/models/%ff/infer?x=1"),

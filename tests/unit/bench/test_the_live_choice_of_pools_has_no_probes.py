@@ -12,8 +12,8 @@ import pytest
 from bench.capacity import day, main, zone
 from bench.capacity_live import live
 from ullage.cluster.records.spec_fields import SpotTerms
-from ullage.simulate.spot.market import Bools, Series, SpotMarket, market
-from ullage.simulate.spot.play import SpotJob, SpotRun, play, restarts
+from ullage_simulate.spot.market import Bools, Series, SpotMarket, market
+from ullage_simulate.spot.play import SpotJob, SpotRun, play, restarts
 
 TICKS = 400
 GANG = 4

@@ -12,7 +12,7 @@ from bench import report
 from bench.progress import Progress
 from bench.tuning import BARS, RULES, WIDTHS, draw, promotions_equal, synthetic_figures
 from bench.tuning_replay import replays
-from ullage.simulate.tuning import powers
+from ullage_simulate.tuning import powers
 
 
 def test_no_planner_beats_the_tight_bound() -> None:

@@ -17,8 +17,8 @@ from ullage.app.replay import to_json
 from ullage.cli.main import app
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.model.plan import DecideSettings
-from ullage.simulate.submission import SubmissionTrial
-from ullage.simulate.world import World
+from ullage_simulate.submission import SubmissionTrial
+from ullage_simulate.world import World
 
 SETTINGS = DecideSettings(epoch=7)
 Tried = Callable[[Snapshot, str], tuple[int, str, dict[str, Any]]]

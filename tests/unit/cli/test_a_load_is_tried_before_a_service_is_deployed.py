@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ullage.cli.main import app
-from ullage.simulate.request_trace import arrivals
-from ullage.simulate.trace import JobTraceError
+from ullage_simulate.request_trace import arrivals
+from ullage_simulate.trace import JobTraceError
 
 HALF, WHOLE = "h100:50=400ms,p99=1200ms,price=4", "h100:100=250ms,p99=700ms,price=4"
 SLO = "p99<=2000ms"

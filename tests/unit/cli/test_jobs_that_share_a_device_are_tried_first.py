@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ullage.cli.main import app
-from ullage.simulate.lane_trace import MOST_STEPS, lane_jobs
-from ullage.simulate.trace import JobTraceError
+from ullage_simulate.lane_trace import MOST_STEPS, lane_jobs
+from ullage_simulate.trace import JobTraceError
 
 HEAD = "name,arrival_s,persistent_mib,ephemeral_mib,duration_s,step_s,duty\n"
 NOTEBOOKS = "".join(f"notebook-{at},{at},1024,20000,60,1,0.1\n" for at in range(10))

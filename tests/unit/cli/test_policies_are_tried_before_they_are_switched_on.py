@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from ullage.cli import comparing
 from ullage.cli.main import app
-from ullage.simulate.progress import Follow
+from ullage_simulate.progress import Follow
 
 RUNNER = CliRunner()
 SMALL = ("simulate", "--trace", "gavel", "--jobs", "6", "--cluster", "v100=2,k80=4")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ullage.cli.policy_file import policy_rules
-from ullage.simulate.comparison import ComparisonRequest, compare
-from ullage.simulate.outcome import PolicyOutcome
-from ullage.simulate.trace import JobTraceError
+from ullage_simulate.comparison import ComparisonRequest, compare
+from ullage_simulate.outcome import PolicyOutcome
+from ullage_simulate.trace import JobTraceError
 
 POLICY = """
 apiVersion: ullage.dev/v1alpha1

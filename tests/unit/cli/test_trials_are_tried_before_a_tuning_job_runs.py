@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from ullage.cli.main import app
 from ullage.engines.tuning.speed_curves import Widths
-from ullage.simulate.trace import JobTraceError
-from ullage.simulate.tuning import in_use, labels, read_trials
+from ullage_simulate.trace import JobTraceError
+from ullage_simulate.tuning import in_use, labels, read_trials
 
 WIDTHS = Widths(per_device=4, devices=4)
 TABLE = """name,work_s,arrival_s,checkpoint,memory_percent,restart_s,speed_1/4,speed_2
@@ -121,7 +121,7 @@ def test_devices_in_use_are_counted_over_time(table: Path) -> None:
     from ullage.engines.tuning.baselines import first_come
     from ullage.engines.tuning.records import PlanRules
     from ullage.engines.tuning.simulator import play
-    from ullage.simulate.tuning import pool
+    from ullage_simulate.tuning import pool
 
     facts, _ = read_trials(table, WIDTHS, 0.0)
     played = play(facts, first_come, PlanRules(widths=WIDTHS), pool(2))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ullage.katib.__main__ import UNUSABLE, parsed
-from ullage.katib.search import read_search
+from ullage_katib.__main__ import UNUSABLE, parsed
+from ullage_katib.search import read_search
 
 ROOT = Path(__file__).resolve().parents[3]
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -31,7 +31,7 @@ def pod(parts: dict[str, Body]) -> Body:
 
 def test_the_words_of_the_job_are_those_of_the_program(parts: dict[str, Body]) -> None:
     (container,) = pod(parts)["containers"]
-    assert container["command"][:3] == ["python", "-m", "ullage.katib"]
+    assert container["command"][:3] == ["python", "-m", "ullage_katib"]
     words = [*container["command"][3:], *container["args"], "--kubeconfig="]
     found = parsed([word.replace("$(NAMESPACE)", "team-a") for word in words])
     assert found.options.name == parts["TuningJob"]["metadata"]["name"]

@@ -16,7 +16,7 @@ from digits.data import BRIGHTEST
 from digits.network import Network
 from digits.reader import Reader
 from fakes.routed import routed
-from ullage_run.router.settings import Backend
+from ullage_router.settings import Backend
 from ullage_run.serving import ModelServer
 
 

@@ -17,8 +17,8 @@ from generative import load
 from generative.network import BLOCK, END, TOKENS, Cache, TokenSequence, made
 from generative.serve import engine_of, read, served
 from ullage_node.telemetry.histograms import read_histogram
-from ullage_run.router.cache_use import cache_use
-from ullage_run.router.settings import Backend, Generative
+from ullage_router.cache_use import cache_use
+from ullage_router.settings import Backend, Generative
 
 DECODER = made(7)
 NEVER = {"logit_bias": {str(END): -100}}

@@ -15,7 +15,7 @@ from encoder import load
 from encoder.network import LONGEST, WIDTH, made
 from encoder.serve import BatchEncoder
 from fakes.routed import routed
-from ullage_run.router.settings import Backend
+from ullage_router.settings import Backend
 from ullage_run.serving import ModelServer
 
 ENCODER = made(7)

@@ -8,8 +8,8 @@ import pytest
 
 from fakes.katib_search import NAME, NAMESPACE, katib_rig
 from fakes.katib_service import katib_service
-from ullage.katib.bridge import NoMoreTries, SearchGone, Unusable
 from ullage.ports import TUNING_JOB
+from ullage_katib.bridge import NoMoreTries, SearchGone, Unusable
 
 POINT = {"lr": "0.01", "width": "16", "drop": "0.1", "momentum": "0.35", "act": "relu"}
 

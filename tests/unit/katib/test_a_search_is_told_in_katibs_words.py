@@ -11,8 +11,8 @@ from google.protobuf.json_format import MessageToDict
 
 from builders_raw import Raw, raw_tuning_job
 from ullage.api.contract import WireError
-from ullage.katib.messages import KatibAlgorithm, experiment_of, request_of
-from ullage.katib.search import KatibSearch, read_search
+from ullage_katib.messages import KatibAlgorithm, experiment_of, request_of
+from ullage_katib.search import KatibSearch, read_search
 
 TPE = KatibAlgorithm(name="tpe", settings=(("random_state", "7"),))
 EXTERNAL: Raw = {"ref": "External", "maxEpochs": 9}

@@ -13,9 +13,9 @@ import pytest
 
 from fakes.katib_search import KatibRig, katib_rig
 from fakes.katib_service import Misdeed, a_reply, answers, katib_service
-from ullage.katib.bridge import NoMoreTries, Unusable
-from ullage.katib.proto import suggestion_pb2 as messages
-from ullage.katib.service import ANSWER_BYTES
+from ullage_katib.bridge import NoMoreTries, Unusable
+from ullage_katib.proto import suggestion_pb2 as messages
+from ullage_katib.service import ANSWER_BYTES
 
 GOOD = {"lr": "0.01", "width": "16", "drop": "0.1", "momentum": "0.35", "act": "relu"}
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from builders_raw import raw_tuning_job
 from fakes.katib_search import SPACE
 from ullage.cluster.projection.tuning import project_tuning_job
-from ullage.katib.points import sort_points
-from ullage.katib.search import read_search, suggestions_patch
+from ullage_katib.points import sort_points
+from ullage_katib.search import read_search, suggestions_patch
 
 EXTERNAL = {"ref": "External", "maxEpochs": 9}
 JOB = raw_tuning_job(algorithm=EXTERNAL, searchSpace=SPACE, trials=100)

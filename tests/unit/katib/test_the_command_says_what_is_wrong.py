@@ -14,8 +14,8 @@ import yaml
 
 from fakes.katib_search import NAME, NAMESPACE, KatibRig, katib_rig
 from fakes.katib_service import katib_service
-from ullage.katib.__main__ import FAILED, TERMINATED, UNUSABLE, main, parsed, suggest
 from ullage.ports import TUNING_JOB
+from ullage_katib.__main__ import FAILED, TERMINATED, UNUSABLE, main, parsed, suggest
 
 PLAIN = [NAME, "--service", "127.0.0.1:6789", "--algorithm", "tpe", "-n", NAMESPACE]
 

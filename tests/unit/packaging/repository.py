@@ -16,8 +16,12 @@ import pathspec
 ROOT: Final = Path(__file__).resolve().parents[3]
 PACKAGES: Final = {
     "ullage": ROOT / "operator" / "ullage",
+    "ullage_simulate": ROOT / "operator" / "ullage_simulate",
+    "ullage_katib": ROOT / "operator" / "ullage_katib",
     "ullage_node": ROOT / "deviceplugin" / "ullage_node",
     "ullage_run": ROOT / "runtime" / "ullage_run",
+    "ullage_coordinator": ROOT / "runtime" / "ullage_coordinator",
+    "ullage_router": ROOT / "runtime" / "ullage_router",
 }
 MODULE_OF: Final = {
     "grpcio": "grpc",

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import grimp
 import pytest
 
-from unit.packaging.repository import modules
+from unit.packaging.repository import PACKAGES, modules
 
 BROUGHT_BY_ANOTHER = {"multidict", "yarl", "pydantic_core"}
 """Parts of the interfaces of aiohttp and pydantic."""
@@ -37,19 +37,13 @@ CONTRACT = {
 MODEL_FREE = CONTRACT | {
     "ullage.api",
     "ullage.api.adoption",
-    "ullage.api.explanations.explained",
-    "ullage.api.explanations.all",
-    "ullage.api.explanations.cost",
-    "ullage.api.explanations.sharing",
     "ullage.api.template_bounds",
 }
 
 
 @pytest.fixture(scope="module")
 def graph() -> grimp.ImportGraph:
-    return grimp.build_graph(
-        "ullage", "ullage_node", "ullage_run", include_external_packages=True, cache_dir=None
-    )
+    return grimp.build_graph(*PACKAGES, include_external_packages=True, cache_dir=None)
 
 
 def _inside(graph: grimp.ImportGraph, *packages: str) -> set[str]:
@@ -93,22 +87,23 @@ def test_the_contract_knows_the_standard_library_only(graph: grimp.ImportGraph) 
 
 
 def test_the_runtime_knows_the_contract_only(graph: grimp.ImportGraph) -> None:
-    everything = _inside(graph, "ullage_run")
-    apart = ("ullage_run.router", "ullage_run.serving", "ullage_run.binary_tensors")
-    own = everything - _inside(graph, *apart)
+    apart = ("ullage_run.serving", "ullage_run.binary_tensors")
+    own = _inside(graph, "ullage_run") - _inside(graph, *apart)
     imported = _imported(graph, own)
     assert _foreign(imported) == set()
-    coordinator = {name for name in own if name.startswith("ullage_run.coordinator")}
-    assert _ours(_imported(graph, own - coordinator)) - own <= {
-        "ullage.api.contract",
-        "ullage.api.lanes",
-    }
-    tiers = _inside(graph, "ullage.engines.tiers")
-    assert _ours(_imported(graph, coordinator)) - own <= tiers
+    assert _ours(imported) - own <= {"ullage.api.contract", "ullage.api.lanes"}
+
+
+def test_the_lead_takes_one_engine_and_the_runtime(graph: grimp.ImportGraph) -> None:
+    own = _inside(graph, "ullage_coordinator")
+    imported = _imported(graph, own)
+    assert _foreign(imported) == set()
+    taken = {name for name in _ours(imported) - own if not name.startswith("ullage_run")}
+    assert taken <= _inside(graph, "ullage.engines.tiers")
 
 
 def test_the_router_takes_one_engine_and_libraries_of_its_own(graph: grimp.ImportGraph) -> None:
-    own = _inside(graph, "ullage_run.router")
+    own = _inside(graph, "ullage_router")
     imported = _imported(graph, own)
     assert _foreign(imported) - BROUGHT_BY_ANOTHER <= modules("router")
     taken = {name for name in _ours(imported) - own if not name.startswith("ullage_run.")}
@@ -153,9 +148,9 @@ def test_models_are_told_from_the_rest_of_the_api(graph: grimp.ImportGraph) -> N
         ("ullage.app.main", "operator"),
         ("ullage_node.main", "node"),
         ("ullage.webhook.main", "operator"),
-        ("ullage.katib.__main__", "katib"),
+        ("ullage_katib.__main__", "katib"),
         ("ullage.cli.main", "cli"),
-        ("ullage_run.router.__main__", "router"),
+        ("ullage_router.__main__", "router"),
     ],
 )
 def test_an_extra_brings_all_that_its_command_imports(

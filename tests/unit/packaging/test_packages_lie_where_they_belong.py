@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Three packages, one wheel, nothing else in it; no folder shadows the standard library."""
+"""Seven packages, one wheel, nothing else in it; no folder shadows the standard library."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ CODE = {".py", ".pyi", ".proto"}
 NEEDED_AT_RUN_TIME = "ullage_node/devices/emulated_hook.sh"
 SCRIPTS = {
     NEEDED_AT_RUN_TIME,
-    "ullage/katib/proto/regenerate.sh",
+    "ullage_katib/proto/regenerate.sh",
     "ullage_node/kubelet/proto/regenerate.sh",
-    "ullage_run/router/proto/regenerate.sh",
+    "ullage_router/proto/regenerate.sh",
 }
 TABLES = {
-    f"ullage/simulate/data/{name}"
+    f"ullage_simulate/data/{name}"
     for name in ("NOTICE", "jobs_max_min_fairness.csv", "pairs.json", "solo.json")
 }
 """What the simulator knows of speeds; never without the notice of its licence."""

@@ -86,7 +86,7 @@ def test_the_pages_show_commands_of_each_program() -> None:
         "make everything",
         "make demo CLUSTERS=kind",
         "python -m ullage_run.nothing",
-        "python -m ullage_run.router --objective-seconds 50",
+        "python -m ullage_router --objective-seconds 50",
         "python train.py",
         "pip install 'ullage[nothing]'",
         "pip install torch",

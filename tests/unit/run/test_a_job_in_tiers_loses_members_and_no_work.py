@@ -12,9 +12,10 @@ from collections.abc import Callable
 import pytest
 
 from fakes.toy_group import STATE_BYTES, ToyJob, ToyMember, expected
-from ullage_run.coordinator import NeverJoined
+from ullage_coordinator.coordinator import NeverJoined
+from ullage_coordinator.state_store import Store
 from ullage_run.frames import Buffer, Ending, Frame, Kind
-from ullage_run.state_store import Held, Store
+from ullage_run.orders import StoredCopy
 
 STEPS = 40
 COPIED = 4
@@ -124,7 +125,7 @@ class StoreAtWhichAllDie(Store):
         self.fences, self.fence, self.struck = 0, fence, threading.Event()
         self.kill: Callable[[], None] = lambda: None
 
-    def begin(self, epoch: int, shards: int, maps: bytes = b"") -> Held:
+    def begin(self, epoch: int, shards: int, maps: bytes = b"") -> StoredCopy:
         self.fences += 1
         if self.fences == self.fence:
             self.kill()

@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 from fakes.toy_group import BYTES, SHARDS, STATE_BYTES, ToyJob, ToyMember
+from ullage_coordinator.state_store import Store
 from ullage_run.backup import StateTooLarge
 from ullage_run.frames import Ending
-from ullage_run.state_store import Store
 
 GROWS_AT = 10
 NAMES = ("r0", "s1", "s2", "s3")

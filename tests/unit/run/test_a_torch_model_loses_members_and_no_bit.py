@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from fakes.toy_group import SHARDS, ToyJob, ToyMember
+from ullage_coordinator.state_store import Store
 from ullage_run.frames import Buffer, Ending
 from ullage_run.orders import Assignment
-from ullage_run.state_store import Store
 from ullage_run.torch_state import TorchState
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the adapter is not tried")

@@ -8,8 +8,8 @@ import pytest
 
 from ullage.engines.tiers.flush import Link
 from ullage.engines.tiers.records import TierSettings
-from ullage_run.coordinator_maps import Terms
-from ullage_run.coordinator_server import BAD_ARGUMENTS, main
+from ullage_coordinator.maps import Terms
+from ullage_coordinator.server import BAD_ARGUMENTS, main
 from ullage_run.frames import address_of
 from ullage_run.group import _steps
 

@@ -13,14 +13,16 @@ from pathlib import Path
 import pytest
 
 from fakes.toy_group import ToyState
-from ullage_run import coordinator_server, frames, state_store
+from ullage_coordinator import server as coordinator_server
+from ullage_coordinator import state_store
+from ullage_coordinator.roster import Roster
+from ullage_coordinator.state_store import StateStoreServer, Store
+from ullage_run import frames
 from ullage_run.backup import StateStoreLink, StateStoreRefused, StateStoreUnavailable
 from ullage_run.frames import Frame, Kind, Receipt
 from ullage_run.group import CoordinatorUnavailable, Group
 from ullage_run.handshake import NONCE_BYTES, PROOF_BYTES, NotThisJob, Role, introduce
 from ullage_run.orders import ENV_KEEPER, ENV_LEAD, ENV_MEMBER, ENV_NODE, ENV_TOKEN, Identity
-from ullage_run.roster import Roster
-from ullage_run.state_store import StateStoreServer, Store
 
 TOKEN = b"token-of-this-job-0123456789abcd"
 OTHER = b"token-of-another-job-0123456789a"

@@ -10,8 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from fakes.toy_group import BYTES, STATE_BYTES, ToyJob, ToyMember, expected
+from ullage_coordinator.state_store import Store
 from ullage_run.frames import Frame, Kind, Receipt
-from ullage_run.state_store import Held, Store
+from ullage_run.orders import StoredCopy
 
 STEPS = 40
 EVERY = 6
@@ -31,19 +32,19 @@ class StoreOfLateOwners(Store):
         """Epoch of the maps that owners have."""
         self.receipts: list[Receipt] = []
 
-    def held(self, step: int | None = None, wait_s: float = 0.0) -> Held:
+    def held(self, step: int | None = None, wait_s: float = 0.0) -> StoredCopy:
         found = super().held(step, wait_s)
         self._push_late(found)
         return found
 
-    def begin(self, epoch: int, shards: int, maps: bytes = b"") -> Held:
+    def begin(self, epoch: int, shards: int, maps: bytes = b"") -> StoredCopy:
         found = super().begin(epoch, shards, maps)
         self._push_late(found)
         if not self.lost.is_set():
             self.known = epoch
         return found
 
-    def _push_late(self, found: Held) -> None:
+    def _push_late(self, found: StoredCopy) -> None:
         asked = threading.current_thread() is self.asker()
         if not asked or not self.lost.is_set() or found.committed is None:
             return

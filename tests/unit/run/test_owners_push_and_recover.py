@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ullage_coordinator.state_store import StateStoreServer, Store
 from ullage_run import frames
 from ullage_run.backup import (
     Backup,
@@ -26,7 +27,6 @@ from ullage_run.backup import (
 )
 from ullage_run.frames import Frame, FrameError, Kind, Pace, Receipt
 from ullage_run.handshake import Role, introduce
-from ullage_run.state_store import StateStoreServer, Store
 
 BYTES = 1_000_000
 
@@ -63,7 +63,7 @@ def link(state_store: StateStoreServer, **fields: object) -> StateStoreLink:
 
 @pytest.fixture
 def process() -> Iterator[tuple[subprocess.Popen[str], tuple[str, int]]]:
-    command = [sys.executable, "-m", "ullage_run.state_store", "--state-bytes", str(BYTES)]
+    command = [sys.executable, "-m", "ullage_coordinator.state_store", "--state-bytes", str(BYTES)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         word, host, port = child.stdout.readline().split()
@@ -310,7 +310,7 @@ def test_a_lag_shorter_than_the_interval_is_refused(state_store: StateStoreServe
 
 def test_a_keeper_that_cannot_listen_says_why(tmp_path: Path) -> None:
     missing = tmp_path / "none"
-    command = [sys.executable, "-m", "ullage_run.state_store", "--state-bytes", "9"]
+    command = [sys.executable, "-m", "ullage_coordinator.state_store", "--state-bytes", "9"]
     done = subprocess.run(
         [*command, "--token-file", str(missing)], capture_output=True, text=True, check=False
     )

@@ -17,14 +17,15 @@ from collections.abc import Iterator
 import pytest
 
 from fakes import wild
-from ullage_run import doorway, frames
-from ullage_run.coordinator_status import MOST_ASKERS, StatusServer
-from ullage_run.doorway import MOST_STRANGERS
+from ullage_coordinator import doorway
+from ullage_coordinator.doorway import MOST_STRANGERS
+from ullage_coordinator.roster import Roster
+from ullage_coordinator.state_store import StateStoreServer, Store
+from ullage_coordinator.status import MOST_ASKERS, StatusServer
+from ullage_run import frames
 from ullage_run.frames import Frame, Kind
 from ullage_run.handshake import NONCE_BYTES, Role, introduce
 from ullage_run.orders import MAX_ORDER_BYTES, Identity
-from ullage_run.roster import Roster
-from ullage_run.state_store import StateStoreServer, Store
 
 TOKEN = b"t" * 32
 SERVERS = ["state_store", "roster"]

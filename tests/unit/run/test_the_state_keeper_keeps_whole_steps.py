@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracles import state_store_book
+from ullage_coordinator.state_store import Store
 from ullage_run.frames import Frame, FrameError, Kind, Receipt
-from ullage_run.state_store import Store
 
 
 def offer(shard: int, step: int, epoch: int = 1) -> Frame:

@@ -31,17 +31,17 @@ from ullage.cluster.records.status import (
     SchedulingState,
 )
 from ullage.scheduling.inventory.exclusions import (
-    EXCLUDED_S,
     STUCK_FIRST_S,
     STUCK_FORGOTTEN_S,
     STUCK_MOST_S,
+    excluded_s,
 )
 
 DEVICE = gpu("node-1", 0)
 
 
 def an_exclusion(reason: Reason, since: float, device: str = DEVICE) -> Exclusion:
-    lasts_s = EXCLUDED_S[reason]
+    lasts_s = excluded_s(reason)
     return Exclusion(
         reason=reason,
         node="node-1",
@@ -65,10 +65,10 @@ def place(job: WorkloadBuilder, *more: Part, at: float = NOW, heard: float = NOW
     return decided(job, *job.pods(), node, *more, at=at).places().get("train-0", [])
 
 
-@pytest.mark.parametrize("reason", [one for one, lasts_s in EXCLUDED_S.items() if lasts_s])
+@pytest.mark.parametrize("reason", [reason for reason in Reason if excluded_s(reason)])
 def test_the_device_is_tried_again_when_its_time_is_over(reason: Reason) -> None:
     job = a_waiting_job(an_exclusion(reason, NOW))
-    ends = NOW + EXCLUDED_S[reason]
+    ends = NOW + (excluded_s(reason) or 0.0)
     assert not place(job, at=ends - 0.5, heard=ends)
     assert place(job, at=ends, heard=ends)
 

@@ -23,9 +23,9 @@ from ullage.ports import NETWORK_POLICY, SECRET, BadRequest, Conflict
 from ullage.scheduling.lifecycle import coordinator
 from ullage.scheduling.model.plan import ApplyService, CoordinatorStart, CreatePod, Labels
 from ullage.scheduling.model.selectors import owner_labels
-from ullage_run import coordinator_server as server
+from ullage_coordinator import server
+from ullage_coordinator.server import parser, terms_of
 from ullage_run import orders
-from ullage_run.coordinator_server import parser, terms_of
 from ullage_run.orders import Identity
 
 Json = dict[str, Any]
@@ -99,7 +99,7 @@ def environment(pod: Json) -> Json:
 
 def test_the_lead_understands_how_it_is_started() -> None:
     command = coordinator_pod()["spec"]["containers"][0]["command"]
-    assert command[:3] == ["python", "-m", "ullage_run.coordinator_server"]
+    assert command[:3] == ["python", "-m", "ullage_coordinator.server"]
     given = parser().parse_args(command[3:])
     terms = terms_of(given)
     assert (terms.members, terms.least, terms.notice_s) == (3, 2, 120.0)

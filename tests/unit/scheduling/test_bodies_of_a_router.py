@@ -21,7 +21,7 @@ from ullage.kube.manifests.children import service_body
 from ullage.kube.manifests.router import router_deployment
 from ullage.scheduling.model.plan import ApplyRoutedService, ApplyRouter, ApplyService
 from ullage.scheduling.model.selectors import owner_labels
-from ullage_run.router.settings import addresses_of, parser, settings_of
+from ullage_router.settings import addresses_of, parser, settings_of
 
 SERVE = an_owner("serve", kind=WorkloadKind.INFERENCE_DEPLOYMENT)
 OURS = owner_labels(SERVE)
@@ -55,7 +55,7 @@ def pod(made: dict[str, Any] | None = None, batching: Batching | None = None) ->
 
 def arguments(made: dict[str, Any] | None = None, batching: Batching | None = None) -> list[str]:
     command: list[str] = pod(made, batching)["containers"][0]["command"]
-    assert command[:3] == ["python", "-m", "ullage_run.router"]
+    assert command[:3] == ["python", "-m", "ullage_router"]
     return command[3:]
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from builders import NOW, Part, WorkloadBuilder, a_gpu_node, a_job, a_policy, a_service
 from fakes.deciding import Decided, decided
+from ullage.engines.admission.query import AdmissionQuery
 from ullage.scheduling.placement import candidates
 from ullage.scheduling.placement.candidates import CandidateIndex
 from ullage.scheduling.prediction import effort
-from ullage.scheduling.prediction.verdicts import AdmissionQuery
 from ullage.scheduling.timeslicing import serve
 
 JOBS = 12

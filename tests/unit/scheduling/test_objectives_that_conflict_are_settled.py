@@ -26,7 +26,6 @@ from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SlicePhase
 from ullage.cluster.records.snapshot import PodStage
 from ullage.cluster.records.spec_fields import SharingRules
 from ullage.scheduling.assignment.conflicts import SETTLE_S
-from ullage.scheduling.inventory.exclusions import EXCLUDED_S
 from ullage.scheduling.model.plan import EvictPod
 
 ABOVE = {"phase": SlicePhase.VIOLATING, "reason": Reason.ABOVE_OBJECTIVE.value, "windows": 6}
@@ -88,7 +87,7 @@ def test_the_newest_that_finds_another_place_moves() -> None:
     assert "the objective of default/old is broken beside default/new" in condition.message
     exclusion = found.status("new").scheduling.exclusions[0]
     assert exclusion.reason is Reason.OBJECTIVES_CONFLICT
-    assert exclusion.until == NOW + EXCLUDED_S[Reason.OBJECTIVES_CONFLICT]
+    assert exclusion.until == NOW + 300.0
 
 
 def test_who_cannot_save_its_work_stays_and_the_older_one_moves() -> None:

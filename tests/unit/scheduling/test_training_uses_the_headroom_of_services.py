@@ -44,7 +44,6 @@ from ullage.cluster.records.status import (
     ScalingHistory,
     ScalingRecord,
 )
-from ullage.scheduling.inventory.exclusions import EXCLUDED_S
 from ullage.scheduling.model.plan import EvictPod
 from ullage.scheduling.prediction.planned_load import STEP, PlannedLoad, planned_load
 
@@ -201,7 +200,7 @@ def test_training_leaves_the_device_before_the_load_peaks() -> None:
     assert condition.reason == Reason.PEAK_AHEAD
     assert "default/serve plans for 75 requests/s" in condition.message
     (exclusion,) = found.status(job).scheduling.exclusions
-    assert exclusion.until == NOW + EXCLUDED_S[Reason.PEAK_AHEAD]
+    assert exclusion.until == NOW + 300.0
 
 
 def test_it_gets_its_signal_and_its_grace_and_the_status_is_kept_by_the_api() -> None:

@@ -35,7 +35,6 @@ from ullage.api.contract import (
     SlicePhase,
 )
 from ullage.cluster.records.snapshot import PodStage, ProfileRecord
-from ullage.scheduling.inventory.exclusions import EXCLUDED_S
 from ullage.scheduling.model.plan import ApplyGPUNode, EvictPod, SetProfile
 
 LEARNED = a_policy(learned=True)
@@ -156,7 +155,7 @@ def test_whom_the_guard_blames_starts_elsewhere_and_stays_away_for_a_while() -> 
     assert again.decision(job).reason is Reason.INTERFERING, "what binds is said, and not the place"
     assert again.condition(job, "Admitted").reason == Reason.INTERFERING
     assert "must leave this device" in again.decision(job).message
-    later = NOW + EXCLUDED_S[Reason.PROBATION_ROLLED_BACK] + 1
+    later = NOW + 300.0 + 1
     fresh = replace(_only(node, first), heartbeat=later)
     back = decided(STRICT, calm, job, *job.pods(), fresh, LEARNED, at=later)
     assert "train-0" in back.places()

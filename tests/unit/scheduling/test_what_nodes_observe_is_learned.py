@@ -20,7 +20,7 @@ from ullage.cluster.codecs.profile import profile_as_stored
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.profile import ProfileRecord, SoloEntry, StepRow
 from ullage.cluster.records.snapshot import RefusedWrite, Snapshot
-from ullage.engines.admission.probation import Account
+from ullage.engines.admission.query import Account
 from ullage.engines.admission.records import Partner
 from ullage.scheduling.learning.loop import WRITE_EVERY_S, ProfileUpdates, profiles_to_write
 from ullage.scheduling.learning.merge import HALF_LIFE_S, MOST_ROWS, kept

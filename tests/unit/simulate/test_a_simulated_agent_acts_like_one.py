@@ -10,7 +10,7 @@ from builders import EPOCH, NOW, a_gpu_node, a_job, a_pod, a_slice, a_snapshot, 
 from ullage.api.contract import DesiredSlice, Health, Reason, SlicePhase
 from ullage.cluster.records.snapshot import PodStage
 from ullage.scheduling.model.plan import ApplyGPUNode
-from ullage.simulate.world import World
+from ullage_simulate.world import World
 
 JOB = a_job().gang(2).build()
 RUNS = a_pod("train-0", owner=JOB, stage=PodStage.RUNNING, node="node-1")

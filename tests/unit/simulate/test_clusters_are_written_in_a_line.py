@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.simulate.fleets import parsed_fleet, parsed_prices
-from ullage.simulate.trace import JobTraceError
+from ullage_simulate.fleets import parsed_fleet, parsed_prices
+from ullage_simulate.trace import JobTraceError
 
 
 def test_types_and_numbers_are_read_and_the_same_type_adds_up() -> None:

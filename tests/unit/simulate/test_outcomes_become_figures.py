@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.simulate.outcome import JobOutcome, PolicyOutcome, UsageSample, in_devices
+from ullage_simulate.outcome import JobOutcome, PolicyOutcome, UsageSample, in_devices
 
 
 def _ended(name: str, arrival_s: float, end_s: float, **more: object) -> JobOutcome:

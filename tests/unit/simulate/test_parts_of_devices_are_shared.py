@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ullage.simulate.comparison import ComparisonRequest, PolicyComparison, compare
-from ullage.simulate.events import run
-from ullage.simulate.policies import chosen
-from ullage.simulate.readers import published
-from ullage.simulate.trace import Fleet, JobTraceError, fitted, in_parts
+from ullage_simulate.comparison import ComparisonRequest, PolicyComparison, compare
+from ullage_simulate.events import run
+from ullage_simulate.policies import chosen
+from ullage_simulate.readers import published
+from ullage_simulate.trace import Fleet, JobTraceError, fitted, in_parts
 
 HEAD = "name,num_gpu,gpu_milli,gpu_spec,qos,creation_time,deletion_time"
 LINES = (

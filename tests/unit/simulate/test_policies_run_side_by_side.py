@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.simulate import comparison
-from ullage.simulate.comparison import ComparisonRequest, PolicyComparison, compare
-from ullage.simulate.progress import Tell
-from ullage.simulate.side_by_side import run_side_by_side
+from ullage_simulate import comparison
+from ullage_simulate.comparison import ComparisonRequest, PolicyComparison, compare
+from ullage_simulate.progress import Tell
+from ullage_simulate.side_by_side import run_side_by_side
 
 ASKED = ComparisonRequest(
     trace="synthetic", jobs=30, cluster="v100=4,k80=4", policies=("isolated",), against=("fifo",)

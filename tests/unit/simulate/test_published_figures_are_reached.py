@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 
 from bench.gavel_rules import GavelPolicy, Outcome, run_trace
-from ullage.simulate.trace import TraceJob
+from ullage_simulate.trace import TraceJob
 from unit.engines.allocation.instances import trace
 
 DEVICES = {"v100": 8, "p100": 16, "k80": 24}

@@ -12,11 +12,11 @@ import pytest
 from ullage.engines.allocation.model import Allocation
 from ullage.engines.allocation.round_records import RoundSettings, RoundState
 from ullage.engines.allocation.rounds import are_patient, keeps_turn, next_round, rounds_passed
-from ullage.simulate import choosers
-from ullage.simulate.choosers import Queue, RoundsChooser
-from ullage.simulate.policies import POLICIES
-from ullage.simulate.trace import Fleet, TraceJob
-from ullage.simulate.work import Costs, JobWork, begun
+from ullage_simulate import choosers
+from ullage_simulate.choosers import Queue, RoundsChooser
+from ullage_simulate.policies import POLICIES
+from ullage_simulate.trace import Fleet, TraceJob
+from ullage_simulate.work import Costs, JobWork, begun
 
 FLEETS = (Fleet(devices={"a": 4}), Fleet(devices={"b": 3, "a": 4}))
 

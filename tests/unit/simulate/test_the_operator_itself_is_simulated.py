@@ -21,19 +21,19 @@ from ullage.scheduling.lifecycle import training
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.view import View
-from ullage.simulate import comparison
-from ullage.simulate.decided import resume, run_decided
-from ullage.simulate.events import TraceSettings, run
-from ullage.simulate.failures import FailureLaw
-from ullage.simulate.founding import START, founded, job_record, profile_record
-from ullage.simulate.from_cluster import fleet_of, trace_of
-from ullage.simulate.outcome import PolicyOutcome
-from ullage.simulate.policies import POLICIES
-from ullage.simulate.readers import published
-from ullage.simulate.speeds import built_in
-from ullage.simulate.trace import Fleet, JobTrace, JobTraceError, TraceJob, fitted, in_order
-from ullage.simulate.work import Costs
-from ullage.simulate.world import World
+from ullage_simulate import comparison
+from ullage_simulate.decided import resume, run_decided
+from ullage_simulate.events import TraceSettings, run
+from ullage_simulate.failures import FailureLaw
+from ullage_simulate.founding import START, founded, job_record, profile_record
+from ullage_simulate.from_cluster import fleet_of, trace_of
+from ullage_simulate.outcome import PolicyOutcome
+from ullage_simulate.policies import POLICIES
+from ullage_simulate.readers import published
+from ullage_simulate.speeds import built_in
+from ullage_simulate.trace import Fleet, JobTrace, JobTraceError, TraceJob, fitted, in_order
+from ullage_simulate.work import Costs
+from ullage_simulate.world import World
 
 SETTINGS = TraceSettings(rounds=RoundSettings(round_s=300.0), costs=Costs(restart_s=30.0))
 

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.simulate.fleets import parsed_fleet, parsed_prices
-from ullage.simulate.readers import COLUMNS, Format, published, read_trace
-from ullage.simulate.readers_sia import holds_step_times, read_step_times
-from ullage.simulate.reading import ReadingOptions
-from ullage.simulate.speeds import SpeedTable, built_in, read_speeds
-from ullage.simulate.synthetic import gap_for, generate, reference_type
-from ullage.simulate.trace import Fleet, JobTraceError, TraceJob
+from ullage_simulate.fleets import parsed_fleet, parsed_prices
+from ullage_simulate.readers import COLUMNS, Format, published, read_trace
+from ullage_simulate.readers_sia import holds_step_times, read_step_times
+from ullage_simulate.reading import ReadingOptions
+from ullage_simulate.speeds import SpeedTable, built_in, read_speeds
+from ullage_simulate.synthetic import gap_for, generate, reference_type
+from ullage_simulate.trace import Fleet, JobTraceError, TraceJob
 
 OPTIONAL = ("weight", "priority", "checkpoint", "deadline_s", "slo", "priority_weight", "gpu_spec")
 FLEET = Fleet(devices={"v100": 8, "k80": 8})

@@ -8,15 +8,15 @@ import pytest
 
 from ullage.engines.allocation.model import PairRow, PriceMissingError
 from ullage.engines.allocation.round_records import RoundSettings
-from ullage.simulate.events import TraceSettings, run
-from ullage.simulate.failures import FailureLaw
-from ullage.simulate.outcome import PolicyOutcome
-from ullage.simulate.policies import POLICIES
-from ullage.simulate.readers import published
-from ullage.simulate.speeds import built_in
-from ullage.simulate.synthetic import generate
-from ullage.simulate.trace import Fleet, JobTraceError, TraceJob, fitted, in_order
-from ullage.simulate.work import Costs
+from ullage_simulate.events import TraceSettings, run
+from ullage_simulate.failures import FailureLaw
+from ullage_simulate.outcome import PolicyOutcome
+from ullage_simulate.policies import POLICIES
+from ullage_simulate.readers import published
+from ullage_simulate.speeds import built_in
+from ullage_simulate.synthetic import generate
+from ullage_simulate.trace import Fleet, JobTraceError, TraceJob, fitted, in_order
+from ullage_simulate.work import Costs
 
 FLEET = Fleet(devices={"v100": 8, "p100": 16, "k80": 24})
 

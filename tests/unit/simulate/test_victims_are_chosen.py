@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.simulate.events import TraceSettings, run
-from ullage.simulate.outcome import JobOutcome
-from ullage.simulate.policies import POLICIES
-from ullage.simulate.trace import Fleet, TraceJob, in_order
-from ullage.simulate.work import Costs
+from ullage_simulate.events import TraceSettings, run
+from ullage_simulate.outcome import JobOutcome
+from ullage_simulate.policies import POLICIES
+from ullage_simulate.trace import Fleet, TraceJob, in_order
+from ullage_simulate.work import Costs
 
 COSTS = Costs(every_s=100.0, saves_on_stop=False)
 

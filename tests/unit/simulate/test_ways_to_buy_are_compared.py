@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 from ullage.engines.capacity.records import CapacityType
-from ullage.simulate.spot.comparison import (
+from ullage_simulate.spot.comparison import (
     SpotComparison,
     SpotOutcome,
     SpotRequest,
     compare,
     to_json,
 )
-from ullage.simulate.spot.market import ON_DEMAND, Series, SpotMarket, generate, market
-from ullage.simulate.spot.play import Counts, SpotJob, SpotRun, play, restarts
-from ullage.simulate.spot.readers import read_series
-from ullage.simulate.trace import JobTraceError
+from ullage_simulate.spot.market import ON_DEMAND, Series, SpotMarket, generate, market
+from ullage_simulate.spot.play import Counts, SpotJob, SpotRun, play, restarts
+from ullage_simulate.spot.readers import read_series
+from ullage_simulate.trace import JobTraceError
 
 SMALL = SpotRequest(
     starts=2, work_h=6, deadline_h=9, replicas=2, select=("pool=zone-c", "pool=zone-w")

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.simulate.comparison import DECIDE, ComparisonRequest, compare
-from ullage.simulate.policies import chosen
-from ullage.simulate.trace import JobTraceError
+from ullage_simulate.comparison import DECIDE, ComparisonRequest, compare
+from ullage_simulate.policies import chosen
+from ullage_simulate.trace import JobTraceError
 
 
 def names(*wanted: str, against: tuple[str, ...] = ()) -> list[str]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from ullage.engines.tuning.speed_curves import Widths
-from ullage.simulate.plots_tuning import COLOURS, _colour
-from ullage.simulate.tuning import labels
+from ullage_simulate.plots_tuning import COLOURS, _colour
+from ullage_simulate.tuning import labels
 
 
 def test_parts_of_a_device_are_fractions_and_devices_are_numbers() -> None:

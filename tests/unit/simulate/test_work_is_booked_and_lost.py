@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.simulate.trace import Fleet, JobTraceError, TraceJob
-from ullage.simulate.work import Costs, JobWork, begun
+from ullage_simulate.trace import Fleet, JobTraceError, TraceJob
+from ullage_simulate.work import Costs, JobWork, begun
 
 FLEET = Fleet(devices={"t": 4, "u": 4})
 

@@ -17,9 +17,9 @@ from math import floor
 from typing import Any, Final
 
 from ullage.api.codec import Codec, derived, nested
-from ullage.api.contract import JsonObject, Reason, flag, section, text
+from ullage.api.contract import JsonObject, flag, section, text
 from ullage.api.readers import count_of, filled
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, reason_of
 from ullage.api.wire_fields import KEPT, Embedded, Listed, Schema, Shape, one_of
 from ullage.cluster.codecs.objects import ranked, within
 from ullage.cluster.codecs.pod_status import kept_in_pods
@@ -83,7 +83,6 @@ def _account_from_wire(raw: JsonObject) -> Account | None:
         return replace(account, **lost)  # type: ignore[arg-type]  # all of them are counts
 
 
-_REASONS: Final = frozenset(reason.value for reason in Reason)
 _DECISION: Final = derived(SpendDecision)
 
 
@@ -92,7 +91,7 @@ def _decision(raw: JsonObject) -> SpendDecision | None:
 
     A commitment is never forgotten with it: its own word stays readable.
     """
-    known = text(raw, "reason") in _REASONS
+    known = reason_of(text(raw, "reason")) is not None
     return _DECISION.read(raw) if known or flag(raw, "committed") else None
 
 

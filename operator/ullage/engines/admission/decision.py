@@ -19,18 +19,18 @@ from ullage.engines.admission.filters import (
     WHOLE_PERCENT,
     Device,
     Newcomer,
-    Refusal,
     Resident,
     check_device,
     check_newcomer,
-    check_proposal,
+    check_query,
     first_refusal,
     impossible_objective,
     own_memory_mib,
-    proposal_for,
+    query_for,
 )
 from ullage.engines.admission.margin import Margin, margin, nearest
-from ullage.engines.admission.records import Proposal, Tenant
+from ullage.engines.admission.query import AdmissionQuery
+from ullage.engines.admission.records import Refusal, Tenant
 from ullage.engines.admission.sayings import admitted_text, outlooks, refused
 from ullage.engines.admission.verdict import Arrival, Basis, Verdict, Weighed
 
@@ -64,34 +64,34 @@ def admit(device: Device, newcomer: Newcomer, basis: Basis) -> Verdict:
     Raises:
         ValueError: a figure of the inputs or of the forecast is impossible; the text names it.
     """
-    draft, proposal = _limited(device, newcomer, basis)
+    draft, query = _limited(device, newcomer, basis)
     if not draft.admitted:
         return draft
-    return _predicted(draft, proposal, basis, _Room(device, newcomer, basis))
+    return _predicted(draft, query, basis, _Room(device, newcomer, basis))
 
 
-def predict(proposal: Proposal, basis: Basis) -> Verdict:
+def predict(query: AdmissionQuery, basis: Basis) -> Verdict:
     """Decide by prediction alone, where the hard limits have left these shares.
 
     Args:
-        proposal: Who would join whom, and at which shares.
+        query: Who would join whom, and at which shares.
         basis: As for :func:`admit`, without arrivals: only the hard limits tell where they fit.
 
     Raises:
         ValueError: a figure of the inputs or of the forecast is impossible; the text names it.
     """
-    check_proposal(proposal)
+    check_query(query)
     draft = Verdict(
-        device=proposal.place,
-        newcomer=proposal.newcomer.name,
+        device=query.place,
+        newcomer=query.newcomer.name,
         percent=0,
         reason=None,
         text="",
     )
-    impossible = impossible_objective(proposal.newcomer)
+    impossible = impossible_objective(query.newcomer)
     if impossible is not None:
         return _ruled_out(draft, impossible)
-    return _predicted(draft, proposal, basis, None)
+    return _predicted(draft, query, basis, None)
 
 
 def confirm(device: Device, newcomer: Newcomer, percent: int, basis: Basis) -> Verdict:
@@ -110,10 +110,10 @@ def confirm(device: Device, newcomer: Newcomer, percent: int, basis: Basis) -> V
     """
     exact = replace(newcomer, min_percent=percent, max_percent=percent)
     here = replace(device, steps=())
-    draft, proposal = _limited(here, exact, basis)
+    draft, query = _limited(here, exact, basis)
     if not draft.admitted:
         return draft
-    option = _option(proposal, percent, basis)
+    option = _option(query, percent, basis)
     if not option.margin.passes:
         return refused(draft, (percent, option.margin))
     granted = Weighed(
@@ -122,7 +122,7 @@ def confirm(device: Device, newcomer: Newcomer, percent: int, basis: Basis) -> V
     return _granted(draft, option, (granted,))
 
 
-def _limited(device: Device, newcomer: Newcomer, basis: Basis) -> tuple[Verdict, Proposal]:
+def _limited(device: Device, newcomer: Newcomer, basis: Basis) -> tuple[Verdict, AdmissionQuery]:
     """What the limits say before any forecast, and what they leave to predict."""
     check_device(device)
     check_newcomer(newcomer, device)
@@ -134,8 +134,8 @@ def _limited(device: Device, newcomer: Newcomer, basis: Basis) -> tuple[Verdict,
         text="",
     )
     refusal = first_refusal(newcomer, device)
-    proposal = proposal_for(newcomer, device)
-    if refusal is None and not proposal.shares:
+    query = query_for(newcomer, device)
+    if refusal is None and not query.shares:
         refusal = Refusal(
             reason=Reason.PERCENT_LIMIT,
             text=(
@@ -143,24 +143,24 @@ def _limited(device: Device, newcomer: Newcomer, basis: Basis) -> tuple[Verdict,
                 f"{newcomer.min_percent} % and {newcomer.max_percent} %"
             ),
         )
-    return (draft if refusal is None else _ruled_out(draft, refusal)), proposal
+    return (draft if refusal is None else _ruled_out(draft, refusal)), query
 
 
 def _ruled_out(draft: Verdict, refusal: Refusal) -> Verdict:
     return replace(draft, reason=refusal.reason, text=refusal.text, binding=refusal.binding)
 
 
-def _predicted(draft: Verdict, proposal: Proposal, basis: Basis, room: _Room | None) -> Verdict:
-    options = [_option(proposal, percent, basis) for percent in proposal.shares]
+def _predicted(draft: Verdict, query: AdmissionQuery, basis: Basis, room: _Room | None) -> Verdict:
+    options = [_option(query, percent, basis) for percent in query.shares]
     safe = [option for option in options if option.margin.passes]
     if not safe:
         return refused(draft, nearest([(option.percent, option.margin) for option in options]))
-    return _worthwhile(draft, proposal, basis, room, safe)
+    return _worthwhile(draft, query, basis, room, safe)
 
 
-def _option(proposal: Proposal, percent: int, basis: Basis) -> _Option:
-    tenants = proposal.mixture(percent)
-    found = _margin(proposal.accelerator, tenants, basis)
+def _option(query: AdmissionQuery, percent: int, basis: Basis) -> _Option:
+    tenants = query.mixture(percent)
+    found = _margin(query.accelerator, tenants, basis)
     speeds = [math.exp(-max(mean, 0.0)) for mean in found.forecast.mean]
     value = math.fsum(one.weight * speed for one, speed in zip(tenants, speeds, strict=True))
     return _Option(percent, found, value, math.fsum(speeds))
@@ -171,11 +171,11 @@ def _margin(accelerator: str, tenants: Sequence[Tenant], basis: Basis) -> Margin
     return margin(tenants, forecast, basis.thresholds)
 
 
-def _present_value(proposal: Proposal, basis: Basis) -> float:
-    residents = proposal.residents
+def _present_value(query: AdmissionQuery, basis: Basis) -> float:
+    residents = query.residents
     if not residents:
         return 0.0
-    forecast = basis.forecaster.forecast(proposal.accelerator, residents)
+    forecast = basis.forecaster.forecast(query.accelerator, residents)
     return math.fsum(
         one.weight * math.exp(-max(mean, 0.0))
         for one, mean in zip(residents, forecast.mean, strict=True)
@@ -184,14 +184,14 @@ def _present_value(proposal: Proposal, basis: Basis) -> float:
 
 def _worthwhile(
     draft: Verdict,
-    proposal: Proposal,
+    query: AdmissionQuery,
     basis: Basis,
     room: _Room | None,
     safe: Sequence[_Option],
 ) -> Verdict:
     """Drop what is not worth it, then weigh the rest, the most promising first."""
-    present = _present_value(proposal, basis)
-    floor = basis.settings.min_combined_percent / 100 if proposal.residents else 0.0
+    present = _present_value(query, basis)
+    floor = basis.settings.min_combined_percent / 100 if query.residents else 0.0
     worth = [
         option
         for option in safe
@@ -204,10 +204,10 @@ def _worthwhile(
             f"device, at least {floor:.0%} is asked"
             if best.combined < floor - TOLERANCE
             else f"at {best.percent} % the tenants together would reach {best.value:.2f}, not "
-            f"more than {present:.2f} without {proposal.newcomer.name}"
+            f"more than {present:.2f} without {query.newcomer.name}"
         )
         return replace(_described(draft, best), reason=Reason.NOT_WORTH_SHARING, text=text)
-    weighed = _weigh(worth, room, proposal.newcomer, basis, present)
+    weighed = _weigh(worth, room, query.newcomer, basis, present)
     return _granted(draft, weighed[0][1], tuple(one for one, _ in weighed))
 
 
@@ -313,10 +313,11 @@ class _Room:
         """A share at which a class passes rules and risk: of the least and the most."""
         if first_refusal(newcomer, device) is not None:
             return None
-        proposal = proposal_for(newcomer, device)
-        tried = {*proposal.shares[:1], *proposal.shares[-1:]}
+        query = query_for(newcomer, device)
+        shares = query.shares
+        tried = {*shares[:1], *shares[-1:]}
         for percent in sorted(tried, key=lambda share: (share != first, share)):
-            tenants = proposal.mixture(percent)
+            tenants = query.mixture(percent)
             if _margin(device.accelerator, tenants, self._basis).passes:
                 return percent
         return None

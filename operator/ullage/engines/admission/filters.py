@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Final
 
@@ -22,10 +22,10 @@ from ullage.engines.admission.limits import (
     memory_of_share_mib,
     with_contexts_mib,
 )
-from ullage.engines.admission.records import ClassProfile, Fingerprint, Proposal, Tenant
+from ullage.engines.admission.query import AdmissionQuery
+from ullage.engines.admission.records import ClassProfile, Fingerprint, Refusal, Tenant
 
 WHOLE_PERCENT: Final = limits.WHOLE_PERCENT
-SHARE_STEP_PERCENT: Final = 10
 CONTEXT_OVERHEAD_MIB: Final = 512
 """Memory of one context until a DeviceProfile says it (a default; 300-600 are told)."""
 CONTEXT_RESERVE: Final = 4
@@ -96,16 +96,6 @@ class Device:
     residents: tuple[Resident, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """Why a newcomer may not join, with the number that stands in the way."""
-
-    reason: Reason
-    text: str
-    binding: str = ""
-    """Tenant that it fails for, "" = the device or the newcomer itself."""
-
-
 def usable_contexts(server_limit: int) -> int:
     """Contexts that tenants may open where the MPS server takes so many."""
     return max(0, server_limit - CONTEXT_RESERVE)
@@ -174,23 +164,18 @@ def figures_of(device: Device, newcomer: Newcomer) -> Facts[int]:
         loose += not resident.enforced
         if resident.trust_domain != newcomer.trust_domain:
             domain = limits.MIXED
-    return Facts(
-        model=0,
-        health=limits.HEALTHY,
-        modes=limits.ALL_MODES,
+    return replace(
+        limits.EMPTY,
         memory=device.memory_mib,
         overhead=device.context_overhead_mib,
         contexts=device.contexts,
         sharers=len(device.residents),
         contexts_used=contexts,
-        whole=0,
         domain=domain,
         percent_used=percent,
         memory_used=memory,
         mps=int(device.mps not in (None, MpsState.ACTIVE)),
         loose=loose,
-        unmeasured=0,
-        suspends=0,
     )
 
 
@@ -207,55 +192,24 @@ def share_ceiling(newcomer: Newcomer, device: Device) -> int:
     return limits.ceiling(figures_of(device, newcomer), request_for(newcomer, device))
 
 
-def proposal_for(newcomer: Newcomer, device: Device) -> Proposal:
+def query_for(newcomer: Newcomer, device: Device) -> AdmissionQuery:
     """What a prediction is asked about a device, with the shares that the limits leave.
 
     Args:
         newcomer: Who asks.
         device: The device with those who are there.
     """
-    return Proposal(
+    return AdmissionQuery(
         place=device.uuid,
         accelerator=device.accelerator,
         residents=tuple(resident.tenant for resident in device.residents),
         newcomer=newcomer.tenant,
-        shares=candidate_shares(newcomer, device),
+        least=newcomer.min_percent,
+        most=share_ceiling(newcomer, device),
+        steps=device.steps,
+        percent_limit=device.percent_limit,
+        domain=newcomer.trust_domain,
     )
-
-
-def candidate_shares(newcomer: Newcomer, device: Device) -> tuple[int, ...]:
-    """Shares to try on a device, as its hardware rounds them.
-
-    Args:
-        newcomer: Who asks.
-        device: The device with those who are there.
-
-    Returns:
-        Percent, rising; none where no share is left.
-    """
-    least, most = newcomer.min_percent, share_ceiling(newcomer, device)
-    wanted = shares_between(least, most)
-    if not device.steps:
-        return wanted
-    inside = sorted(step for step in set(device.steps) if least <= step <= most)
-    snapped = {max((step for step in inside if step <= p), default=None) for p in wanted}
-    return tuple(sorted({*(p for p in snapped if p is not None), *inside[:1]}))
-
-
-def shares_between(least: int, most: int) -> tuple[int, ...]:
-    """Shares to try: every tenth percent, least and most.
-
-    Args:
-        least: Percent of the device.
-        most: Percent of the device.
-
-    Returns:
-        Percent, rising; none where ``most`` is below ``least``.
-    """
-    if most < least:
-        return ()
-    tenths = range(SHARE_STEP_PERCENT, WHOLE_PERCENT + 1, SHARE_STEP_PERCENT)
-    return tuple(sorted({least, most, *(p for p in tenths if least < p < most)}))
 
 
 def first_refusal(newcomer: Newcomer, device: Device) -> Refusal | None:
@@ -333,7 +287,7 @@ def _words(
         case Reason.MEMORY_WOULD_OVERFLOW:
             return _memory_words(short, device, newcomer, facts, request), ""
         case _:
-            raise AssertionError(f"{reason}: no fact of a single device breaks this limit")
+            return reason.meaning, ""
     return f"{more} beside {used} exceed {most} on {device.uuid} by {short}", ""
 
 
@@ -394,20 +348,21 @@ def check_newcomer(newcomer: Newcomer, device: Device) -> None:
     _whole(newcomer.devices, f"devices of {newcomer.tenant.name}", 1)
 
 
-def check_proposal(proposal: Proposal) -> None:
+def check_query(query: AdmissionQuery) -> None:
     """Refuse tenants and shares that no prediction can be about.
 
     Raises:
         ValueError: naming the figure.
     """
-    for resident in proposal.residents:
+    for resident in query.residents:
         _check_tenant(resident)
         _share(resident.percent, resident.name)
-    _check_tenant(proposal.newcomer)
-    if not proposal.shares:
-        raise ValueError(f"{proposal.newcomer.name}: no share to judge")
-    for percent in (proposal.shares[0], proposal.shares[-1]):
-        _share(percent, proposal.newcomer.name)
+    _check_tenant(query.newcomer)
+    shares = query.shares
+    if not shares:
+        raise ValueError(f"{query.newcomer.name}: no share to judge")
+    for percent in (shares[0], shares[-1]):
+        _share(percent, query.newcomer.name)
 
 
 def _check_known(tenant: Tenant, known: str, device: Device) -> None:

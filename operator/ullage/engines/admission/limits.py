@@ -5,8 +5,9 @@
 :data:`LIMITS` is the one list of them. The operator's search goes through it with columns, the
 decision about one device and the node agent's last word with whole numbers, by the same lines. A
 limit says by how much a device falls short: a positive answer is a refusal, its size tells which
-device misses by least, and the order decides which reason is told. Memory and contexts are physics
-and trust domains are promises, so no forecast may outvote them.
+device misses by least, and the order decides which reason is told. Beside it stands what people
+read of it. Memory and contexts are physics and trust domains are promises, so no forecast may
+outvote them.
 
 It must never round in favour of a newcomer. The node agent asks about single devices and has no
 numpy: it is loaded with the first column.
@@ -14,7 +15,7 @@ numpy: it is loaded with the first column.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
@@ -68,6 +69,27 @@ class Facts(Generic[N]):
     unmeasured: N
     suspends: N
     """Above 0 where its node can suspend programs on it."""
+
+
+EMPTY: Final[Facts[int]] = Facts(
+    model=0,
+    health=HEALTHY,
+    modes=ALL_MODES,
+    memory=0,
+    overhead=0,
+    contexts=0,
+    sharers=0,
+    contexts_used=0,
+    whole=0,
+    domain=NO_DOMAIN,
+    percent_used=0,
+    memory_used=0,
+    mps=0,
+    loose=0,
+    unmeasured=0,
+    suspends=0,
+)
+"""A device of no size that no one is on: what is said of a single device replaces its figures."""
 
 
 class Request(Protocol):
@@ -212,23 +234,134 @@ class Short(Protocol):
         ...
 
 
-LIMITS: Final[tuple[tuple[Reason, Short], ...]] = (
-    (Reason.NODE_LEAVES, node_stays),
-    (Reason.NODE_UNHEALTHY, node_answers),
-    (Reason.DEVICE_UNHEALTHY, device_is_healthy),
-    (Reason.MODE_UNSUPPORTED, mode_is_offered),
-    (Reason.CHECKPOINT_UNAVAILABLE, programs_can_leave),
-    (Reason.NO_CAPACITY, device_is_free),
-    (Reason.TRUST_DOMAIN, trusts_the_others),
-    (Reason.NEED_PROFILE, everyone_is_measured),
-    (Reason.MPS_NOT_READY, shares_are_served),
-    (Reason.ENFORCEMENT_MISSING, everyone_is_held),
-    (Reason.CONTEXT_LIMIT, contexts_are_left),
+class DeviceWords(Protocol):
+    """What figures do not say of a device: its node and who is on it, for people."""
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with its node."""
+        ...
+
+    @property
+    def tenants(self) -> str:
+        """Who is on it, with their shares."""
+        ...
+
+    @property
+    def beside(self) -> str:
+        """The same, as it follows an amount; nothing where no one is on it."""
+        ...
+
+    @property
+    def apart(self) -> str:
+        """Why the newcomer may not share with those who are on it."""
+        ...
+
+    @property
+    def unmeasured(self) -> str:
+        """Who is being measured alone there, or that the newcomer must be."""
+        ...
+
+    @property
+    def mps(self) -> str:
+        """The state of its MPS server."""
+        ...
+
+    @property
+    def loose(self) -> str:
+        """Who runs there without verified limits."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """A device that does not keep a limit, as the text of the limit sees it."""
+
+    facts: Facts[int]
+    request: Request
+    words: DeviceWords
+
+
+def _memory_text(at: Shortfall) -> str:
+    asked = memory_needed(at.facts, at.request, at.request.min_percent)
+    free = at.facts.memory - at.facts.memory_used
+    return (
+        f"needs {larger(asked, at.facts.overhead + 1)} MiB with its context, {free} of "
+        f"{at.facts.memory} MiB are free{at.words.beside}"
+    )
+
+
+def _memory_never(request: Request, most_mib: int) -> str:
+    if request.memory_mib:
+        return f"even the largest suitable device has {most_mib} MiB in all"
+    return f"{request.min_percent} % of {most_mib} MiB does not hold a context"
+
+
+@dataclass(frozen=True, slots=True)
+class HardLimit:
+    """What a device must leave free or prove, with what people read of it."""
+
+    reason: Reason
+    short: Short
+    text: Callable[[Shortfall], str]
+    """What stands in the way on one device."""
+    never: Callable[[Request, int], str] = lambda request, most_mib: (
+        "no suitable device could take it even when empty"
+    )
+    """What stands in the way even on empty devices, the largest of which has so many MiB."""
+
+
+LIMITS: Final = (
+    HardLimit(Reason.NODE_LEAVES, node_stays, lambda at: at.words.trouble),
+    HardLimit(Reason.NODE_UNHEALTHY, node_answers, lambda at: at.words.trouble),
+    HardLimit(Reason.DEVICE_UNHEALTHY, device_is_healthy, lambda at: "the device is unhealthy"),
+    HardLimit(
+        Reason.MODE_UNSUPPORTED,
+        mode_is_offered,
+        lambda at: f"it does not offer {at.request.mode}",
+        lambda request, most_mib: f"no suitable device offers {request.mode}",
+    ),
+    HardLimit(
+        Reason.CHECKPOINT_UNAVAILABLE,
+        programs_can_leave,
+        lambda at: "its node cannot suspend programs on it",
+        lambda request, most_mib: "no node of a suitable device can suspend programs",
+    ),
+    HardLimit(Reason.NO_CAPACITY, device_is_free, lambda at: f"taken by {at.words.tenants}"),
+    HardLimit(Reason.TRUST_DOMAIN, trusts_the_others, lambda at: at.words.apart),
+    HardLimit(Reason.NEED_PROFILE, everyone_is_measured, lambda at: at.words.unmeasured),
+    HardLimit(
+        Reason.MPS_NOT_READY, shares_are_served, lambda at: f"its MPS server is {at.words.mps}"
+    ),
+    HardLimit(
+        Reason.ENFORCEMENT_MISSING,
+        everyone_is_held,
+        lambda at: (
+            f"{at.words.loose} runs there without verified limits and may take the whole device"
+        ),
+    ),
+    HardLimit(
+        Reason.CONTEXT_LIMIT,
+        contexts_are_left,
+        lambda at: f"{at.facts.sharers} of {at.facts.contexts} places on it are taken",
+    ),
     # before memory: without a limit of its own, memory follows the share and says less
-    (Reason.PERCENT_LIMIT, percent_fits),
-    (Reason.MEMORY_WOULD_OVERFLOW, memory_fits),
+    HardLimit(
+        Reason.PERCENT_LIMIT,
+        percent_fits,
+        lambda at: (
+            f"needs {at.request.min_percent} %, "
+            f"{at.request.percent_limit - at.facts.percent_used} % are free{at.words.beside}"
+        ),
+        lambda request, most_mib: (
+            f"the policy lets the shares on a device sum to {request.percent_limit} %"
+        ),
+    ),
+    HardLimit(Reason.MEMORY_WOULD_OVERFLOW, memory_fits, _memory_text, _memory_never),
 )
-"""What a device must leave free or prove, in the order of asking."""
+"""All of them, in the order of asking."""
+
+LIMIT_OF: Final[Mapping[Reason, HardLimit]] = {limit.reason: limit for limit in LIMITS}
 
 
 def first_broken(facts: Facts[int], request: Request) -> tuple[Reason, int] | None:
@@ -241,10 +374,10 @@ def first_broken(facts: Facts[int], request: Request) -> tuple[Reason, int] | No
     Returns:
         The reason and by how much, in the unit of the limit; ``None`` = it keeps all.
     """
-    for reason, check in LIMITS:
-        short = check(facts, request)
+    for limit in LIMITS:
+        short = limit.short(facts, request)
         if short > 0:
-            return reason, short
+            return limit.reason, short
     return None
 
 

@@ -15,7 +15,8 @@ from enum import StrEnum
 from typing import Final
 
 from ullage.api.contract import Reason
-from ullage.engines.admission.records import Proposal, Tenant
+from ullage.engines.admission.query import Account, AdmissionQuery
+from ullage.engines.admission.records import Refusal, Tenant
 from ullage.engines.admission.verdict import RiskSettings, Verdict
 
 LEAST_SECONDS: Final = 20.0
@@ -31,44 +32,11 @@ OF_WINDOWS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """Cost of a class in trials so far, on one kind of accelerator.
-
-    ``rows`` is how many rows it had after the trial that was booked last; ``faults`` how often its
-    programs faulted a device lately: as long as there are any, it joins others on trial only,
-    whatever its rows certify.
-    """
-
-    workload_class: str
-    spent_s: float = 0.0
-    rows: int = 0
-    faults: int = 0
-
-    def left_s(self, settings: RiskSettings, rows: int) -> float:
-        """Seconds of trial left to the class; a new row refills the budget.
-
-        Args:
-            settings: Hold the budget of a class, seconds.
-            rows: Rows of the class now.
-        """
-        spent = 0.0 if rows > self.rows else self.spent_s
-        return max(0.0, settings.probation_seconds_per_class - spent)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """A share on trial: ``percent`` for at most ``seconds``."""
 
     percent: int
     seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoTrial:
-    """Why a newcomer is not tried out here."""
-
-    reason: Reason
-    text: str
 
 
 class Outcome(StrEnum):
@@ -87,15 +55,15 @@ def needs_trial(verdict: Verdict, account: Account) -> bool:
 
 
 def may_probe(
-    verdict: Verdict, proposal: Proposal, account: Account, settings: RiskSettings
-) -> Trial | NoTrial:
+    verdict: Verdict, query: AdmissionQuery, account: Account, settings: RiskSettings
+) -> Trial | Refusal:
     """Whether a newcomer may be tried out on this device.
 
     One that was refused for lack of rows; or one that was admitted, of a class that faulted.
 
     Args:
         verdict: The refusal, or the admission.
-        proposal: The newcomer on the device that it is about, with those who are there.
+        query: The newcomer on the device that it is about, with those who are there.
         account: What the newcomer's class has cost so far.
         settings: Hold the budget of a class, seconds.
 
@@ -105,33 +73,33 @@ def may_probe(
     Raises:
         ValueError: the verdict is about another device or newcomer.
     """
-    if (verdict.device, verdict.newcomer) != (proposal.place, proposal.newcomer.name):
+    if (verdict.device, verdict.newcomer) != (query.place, query.newcomer.name):
         raise ValueError(f"the verdict is about {verdict.newcomer} on {verdict.device}")
     if not needs_trial(verdict, account):
-        return _no(verdict.reason or Reason.NEED_PROFILE, verdict.text or "it needs no trial")
-    other = next((resident for resident in proposal.residents if resident.probation), None)
+        return Refusal(verdict.reason or Reason.NEED_PROFILE, verdict.text or "it needs no trial")
+    other = next((resident for resident in query.residents if resident.probation), None)
     if other is not None:
-        return _no(Reason.NEED_PROFILE, f"{other.name} is on trial on {proposal.place} already")
-    beside = next((tenant for tenant in proposal.residents if tenant.latency), None)
+        return Refusal(Reason.NEED_PROFILE, f"{other.name} is on trial on {query.place} already")
+    beside = next((tenant for tenant in query.residents if tenant.latency), None)
     if beside is not None:
-        return _no(
+        return Refusal(
             Reason.NEED_PROFILE,
             f"no one is tried out beside the latency objective of {beside.name}",
         )
     # the share the verdict is about: there the forecast itself keeps every objective best
     percent = verdict.tenants[-1].percent
-    tight = next((one for one in proposal.mixture(percent) if _too_narrow(one)), None)
+    tight = next((one for one in query.mixture(percent) if _too_narrow(one)), None)
     if tight is not None:
-        return _no(
+        return Refusal(
             Reason.NEED_PROFILE,
             f"no one is tried out where the {tight.percent} % of {tight.name} alone cost what its "
             f"objective of {tight.max_slowdown:g} allows: a larger share leaves room for a trial",
         )
-    profile = proposal.newcomer.profile
+    profile = query.newcomer.profile
     rows = profile.rows if profile is not None else 0
-    left = account.left_s(settings, rows)
+    left = account.left_s(settings.probation_seconds_per_class, rows)
     if left < LEAST_SECONDS:
-        return _no(
+        return Refusal(
             Reason.NEED_PROFILE,
             f"class {account.workload_class} has {left:.0f} s of trial left and one takes "
             f"{LEAST_SECONDS:.0f} s; it needs a whole device until new rows exist",
@@ -167,7 +135,3 @@ def _too_narrow(tenant: Tenant) -> bool:
     if demand is None or tenant.max_slowdown is None:
         return False
     return HEADROOM * demand / (tenant.percent / 100) > tenant.max_slowdown
-
-
-def _no(reason: Reason, text: str) -> NoTrial:
-    return NoTrial(reason=reason, text=text)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.engines.admission.records import Refusal
 
 BISECTIONS: Final = 40
 MS: Final = 1000.0
@@ -46,14 +47,6 @@ class Objective:
 
     latency_s: float
     quantile: float = 0.99
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Infeasible:
-    """Why no slowdown at all keeps an objective."""
-
-    reason: Reason
-    text: str
 
 
 def replica_load(requests_per_s: float, replicas: int, *, cv2: float = 1.0) -> Load:
@@ -133,7 +126,7 @@ def without_wait(latency: float, mean_s: float, load: Load, quantile: float) -> 
     return max(mean_s, latency - wait_s(mean_s, load, quantile))
 
 
-def largest_slowdown(service: Service, load: Load, objective: Objective) -> float | Infeasible:
+def largest_slowdown(service: Service, load: Load, objective: Objective) -> float | Refusal:
     """The largest slowdown that keeps the objective at this load, or why there is none.
 
     Latency grows with the slowdown, so bisection of :func:`latency_s` finds it (derived).
@@ -149,13 +142,13 @@ def largest_slowdown(service: Service, load: Load, objective: Objective) -> floa
     _check(service, load, objective)
     slo = objective.latency_s
     if service.quantile_s > slo:
-        return Infeasible(
+        return Refusal(
             reason=Reason.SLO_INFEASIBLE,
             text=f"cannot be met even alone: solo {_ms(service.quantile_s)} > {_ms(slo)}",
         )
     busy = load.requests_per_s * service.mean_s
     if busy >= 1:
-        return Infeasible(
+        return Refusal(
             reason=Reason.LOAD_INFEASIBLE,
             text=(
                 f"{load.requests_per_s:g} requests/s of {_ms(service.mean_s)} keep one replica "
@@ -164,7 +157,7 @@ def largest_slowdown(service: Service, load: Load, objective: Objective) -> floa
         )
     alone = latency_s(1.0, service, load, objective.quantile)
     if alone > slo:
-        return Infeasible(
+        return Refusal(
             reason=Reason.LOAD_INFEASIBLE,
             text=(
                 f"the queue alone gives {_ms(alone)} > {_ms(slo)} at {load.requests_per_s:g} "

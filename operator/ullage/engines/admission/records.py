@@ -10,6 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
+
+from ullage.api.contract import Reason
+
+TOLERANCE: Final = 1e-6
+"""Slowdowns closer than this to an objective meet it."""
 
 
 class Rung(StrEnum):
@@ -135,24 +141,24 @@ class Tenant:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
-    """Who would join whom on a device, and at which shares: all that a prediction is asked.
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why work does not get what it asks for, with the number that stands in the way."""
 
-    Memory, contexts and trust are no part of it: the hard limits left these ``shares``, rising.
-    """
+    reason: Reason
+    text: str = ""
+    binding: str = ""
+    """Tenant that it fails for, "" = the device or who asks."""
+    percent: int = 0
+    """Of the shares that were tried the one that misses by least; 0 = none was."""
+    predicted: float = 0.0
+    """Slowdown of the binding tenant at that share."""
+    allowed: float = 0.0
 
-    place: str
-    """What the device is called."""
-    accelerator: str
-    residents: tuple[Tenant, ...]
-    newcomer: Tenant
-    """Its own percent does not count."""
-    shares: tuple[int, ...]
-
-    def mixture(self, percent: int) -> tuple[Tenant, ...]:
-        """Everyone on the device once the newcomer has this share; it comes last."""
-        return (*self.residents, self.newcomer.at(percent))
+    @property
+    def excess(self) -> float:
+        """How far beyond the objective, as a factor; what is only not certified is the nearest."""
+        return max(self.predicted / self.allowed, TOLERANCE) if self.allowed else TOLERANCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

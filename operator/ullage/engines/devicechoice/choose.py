@@ -22,6 +22,7 @@ from ullage.engines.devicechoice.offers import (
     OfferCandidate,
     Priced,
     Recommendation,
+    RecommendationOutcome,
     Source,
 )
 from ullage.engines.devicechoice.predict import TrainingWork, cost_of, training_interval
@@ -84,7 +85,7 @@ def _advice_aim(goal: ChoiceGoal, rows: Sequence[Priced]) -> ChoiceAim:
     )
 
 
-def _outcome(goal: ChoiceGoal, chosen: Priced | None, best: Priced | None) -> Reason:
+def _outcome(goal: ChoiceGoal, chosen: Priced | None, best: Priced | None) -> RecommendationOutcome:
     if best is None:
         return Reason.NO_FEASIBLE_ACCELERATOR
     if goal.objective is CostObjective.DEADLINE:

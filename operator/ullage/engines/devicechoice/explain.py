@@ -7,6 +7,8 @@ It must never say more than the records hold: an estimate is called one.
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from ullage.api.contract import Reason
 from ullage.engines.devicechoice.offers import Priced, Recommendation
 from ullage.engines.devicechoice.predict import S_PER_HOUR
@@ -20,11 +22,15 @@ def summary(recommendation: Recommendation) -> str:
         return f"no offer is feasible: {reasons or 'there are no offers'}"
     feasible = [row for row in recommendation.rows if row.infeasible is None]
     second = f"; next {offer_line(feasible[1])}" if len(feasible) > 1 else ""
-    verb = {
-        Reason.INSTANCE_SELECTED: "take",
-        Reason.ADVICE_ONLY: "advice only:",
-        Reason.CAPACITY_DECIDES: "capacity decides; fastest is",
-    }[recommendation.outcome]
+    match recommendation.outcome:
+        case Reason.INSTANCE_SELECTED:
+            verb = "take"
+        case Reason.ADVICE_ONLY:
+            verb = "advice only:"
+        case Reason.CAPACITY_DECIDES:
+            verb = "capacity decides; fastest is"
+        case _:
+            assert_never(recommendation.outcome)
     return f"{verb} {offer_line(first)}{second}"
 
 

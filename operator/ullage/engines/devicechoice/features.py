@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,6 +114,8 @@ class Design:
                 size = op.input_bytes + op.output_bytes
             case SizeMeasure.LARGER:
                 size = max(op.input_bytes, op.output_bytes)
+            case _:
+                assert_never(self.size)
         return (1.0, size, op.flops, op.parameter_bytes) if self.arithmetic else (1.0, size)
 
     def name(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal, assert_never
 
 from ullage.api.contract import Reason
 from ullage.api.words import CostObjective
@@ -17,6 +18,13 @@ from ullage.api.words import Source as Source
 from ullage.engines.devicechoice.intervals import Interval
 from ullage.engines.devicechoice.memory import MemoryVerdict
 from ullage.engines.devicechoice.predict import cost_of
+
+RecommendationOutcome = Literal[
+    Reason.INSTANCE_SELECTED,
+    Reason.ADVICE_ONLY,
+    Reason.CAPACITY_DECIDES,
+    Reason.NO_FEASIBLE_ACCELERATOR,
+]
 
 
 class ChoiceAim(StrEnum):
@@ -109,6 +117,10 @@ class ChoiceGoal:
                 return ChoiceAim.TIME
             case CostObjective.DEADLINE:
                 return None
+            case None:
+                pass
+            case _:
+                assert_never(self.objective)
         if self.max_time_s is not None:
             return ChoiceAim.COST
         return ChoiceAim.TIME if self.max_cost is not None else None
@@ -154,8 +166,7 @@ class Recommendation:
     """The answer: a full table and what follows.
 
     Attributes:
-        outcome: What came of it: InstanceSelected, AdviceOnly, CapacityDecides or
-            NoFeasibleAccelerator.
+        outcome: What came of it.
         aim: What was minimised.
         rows: Every offer: the chosen one, other feasible ones by rank, infeasible ones.
         chosen: To act upon; ``None`` = nothing may be.
@@ -163,7 +174,7 @@ class Recommendation:
         acts: The recommendation may be acted upon: an aim, and more than one type to choose from.
     """
 
-    outcome: Reason
+    outcome: RecommendationOutcome
     aim: ChoiceAim | None
     rows: tuple[Priced, ...]
     chosen: Priced | None

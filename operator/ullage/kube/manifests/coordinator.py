@@ -69,7 +69,7 @@ def coordinator_body(
         "command": [
             "python",
             "-m",
-            "ullage_run.coordinator_server",
+            "ullage_coordinator.server",
             *_arguments(terms, coordinator, blueprint),
         ],
         "ports": [{"name": name, "containerPort": port} for name, port in _PORTS],

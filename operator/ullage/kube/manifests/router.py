@@ -3,7 +3,7 @@
 """The bodies of a service's router: its Deployment, and the Services around it.
 
 A router has no rights in the cluster: it finds the replicas by a name in DNS. Its arguments are
-those of ``ullage_run.router``; a test holds the two together.
+those of ``ullage_router``; a test holds the two together.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def router_deployment(action: ApplyRouter, template: JsonObject, uid: str = "") 
     container: Body = {
         "name": "router",
         "image": action.image,
-        "command": ["python", "-m", "ullage_run.router", *_arguments(action, replicas)],
+        "command": ["python", "-m", "ullage_router", *_arguments(action, replicas)],
         "env": [{"name": "OPENBLAS_NUM_THREADS", "value": "1"}],
         "ports": [
             {"name": name, "containerPort": port, "protocol": "TCP"}

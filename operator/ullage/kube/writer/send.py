@@ -8,7 +8,7 @@ Errors pass through untouched; what they mean is the writer's business.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, assert_never
 
 from ullage.api.contract import section
 from ullage.cluster.codecs.objects import controller_of
@@ -178,6 +178,10 @@ class Sender:
                     uid=request.uid,
                     grace_s=request.grace_s,
                 )
+            case ApiVerb.APPLY:
+                raise ValueError("what is applied goes by _apply")
+            case _:
+                assert_never(request.verb)
 
     async def _make_once(self, request: ApiRequest) -> None:
         """Create what bears a name of its own, unless it is there already."""

@@ -13,32 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import ObservedSlice, Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.contract import ObservedSlice
+from ullage.api.reasons import ConditionType, Standing, standing_of
 from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import Account, Progress, WorkloadStatus
-from ullage.scheduling.model.lifecycle_step import PREEMPTIONS
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.progress import gang_progress
 
-SUDDEN: Final = frozenset(
-    {Reason.MEMBER_LOST, Reason.EXIT_CODE, Reason.DEVICE_LOST, Reason.NODE_UNHEALTHY}
-)
-"""Endings that no one asked the job to prepare for."""
-TAKEN: Final = frozenset(
-    {
-        Reason.MEMBER_LOST,
-        Reason.DEVICE_LOST,
-        Reason.NODE_UNHEALTHY,
-        Reason.SPOT_INTERRUPTED,
-        *PREEMPTIONS,
-        Reason.INTERFERING,
-        Reason.OBJECTIVES_CONFLICT,
-        Reason.PEAK_AHEAD,
-        Reason.PROBATION_ROLLED_BACK,
-    }
-)
-"""Endings that take devices from a job that neither failed nor asked for it."""
 _OVER: Final = (Phase.RESTARTING, Phase.SUSPENDING, Phase.SUSPENDED)
 """A start has ended, and the next has not begun: what is seen is still of the old one."""
 _ON: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
@@ -119,8 +100,8 @@ def _ended(
     """A start is over."""
     before = workload.status
     admitted = status.condition(ConditionType.ADMITTED)
-    reason = admitted.reason if admitted is not None else ""
-    evicted = int(status.phase == Phase.RESTARTING and reason in TAKEN)
+    standing = standing_of(admitted.reason if admitted is not None else None)
+    evicted = int(status.phase == Phase.RESTARTING and Standing.TAKEN in standing)
     if before.phase != Phase.RUNNING:
         return Ending(evicted=evicted) if evicted else NONE
     progress = before.progress
@@ -128,7 +109,8 @@ def _ended(
     last = gang_progress(((part.key.pod_uid, part) for part in seen), progress)
     most = max(progress.steps if progress is not None else 0, last.steps if last else 0)
     lost_s = 0.0
-    if status.phase == Phase.RESTARTING and (reason in SUDDEN or not workload.checkpoint):
+    sudden = Standing.SUDDEN in standing or not workload.checkpoint
+    if status.phase == Phase.RESTARTING and sudden:
         lost_s = _at_risk_s(seen, before, now)
     own = most - (last.resumed_at if last else _base(progress))
     lost = min(max(0, own), int(lost_s * _speed(progress)))

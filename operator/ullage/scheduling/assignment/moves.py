@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Standing, standing_of
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.scheduling.assignment.cycle_context import CycleContext
 from ullage.scheduling.assignment.reevaluation import Finding
 from ullage.scheduling.learning.reconsider import BetterChoice, better_choice
-from ullage.scheduling.model.lifecycle_step import OTHERS_ACT, LifecycleStep, earliest
+from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member
 from ullage.scheduling.placement.attempt import Outcome
@@ -153,5 +153,5 @@ def _is_asked_for(
 def _is_coming(life: LifecycleStep) -> bool:
     """Whether a workload waits for devices or will in a moment; not while others have to act."""
     if life.phase is Phase.PENDING:
-        return life.reason not in OTHERS_ACT
+        return Standing.FOREIGN not in standing_of(life.reason)
     return bool(life.waiting) or life.phase is Phase.RESTARTING

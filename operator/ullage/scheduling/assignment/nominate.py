@@ -10,6 +10,7 @@ from functools import cache
 
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.engines.admission.records import Refusal
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.pods import create_pods, has_names, name_members
 from ullage.scheduling.elastic.sizing import Sizing, is_modest, sizing_of
@@ -25,7 +26,6 @@ from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.placement.attempt import AttemptCache, Outcome, Refused, SchedulingAttempt
 from ullage.scheduling.placement.downsizing import DownsizeCandidate, residents
-from ullage.scheduling.placement.feasible import Infeasible
 from ullage.scheduling.placement.headroom import follows_load, lender
 from ullage.scheduling.placement.later_devices import LaterDevices
 from ullage.scheduling.placement.preemption import (
@@ -194,9 +194,9 @@ def _create(context: CycleContext, job: WorkloadRecord, sizing: Sizing, result: 
     refused = context.capacity_choices.never(job.ref.uid)
     infeasible = context.feasibility.judge(job, context.requests.of(job, job.shape))
     if refused is not None:
-        infeasible = Infeasible(*refused)
+        infeasible = Refusal(*refused)
     if infeasible is None and context.requests.choose(job).undecided:
-        infeasible = Infeasible(*NOT_COMPARED)
+        infeasible = NOT_COMPARED
     if infeasible is None and context.rounds is not None:
         infeasible = context.rounds.infeasible(job.ref.uid)
     if infeasible is not None:

@@ -19,6 +19,7 @@ from ullage.api.contract import Reason
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.records.status import MadeRoom
+from ullage.engines.admission.records import TOLERANCE
 from ullage.scheduling.assignment.reevaluation import Finding
 from ullage.scheduling.feasibility.occupancy import Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
@@ -37,7 +38,6 @@ from ullage.scheduling.placement.placement import Placer
 from ullage.scheduling.placement.predicted_figures import Predictions
 from ullage.scheduling.placement.preemption import priority_of, unsaved_s
 from ullage.scheduling.prediction.planned_load import planned_load
-from ullage.scheduling.prediction.verdicts import TOLERANCE
 
 PEAK: Final = Reason.PEAK_AHEAD
 

@@ -23,11 +23,11 @@ from ullage.engines.admission.probation import (
     LEAST_WINDOWS,
     MOST_SECONDS,
     OF_WINDOWS,
-    Account,
     Outcome,
     Trial,
     end_of_trial,
 )
+from ullage.engines.admission.query import Account
 from ullage.scheduling.inventory.exclusions import active_exclusions
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.phases import Phase

@@ -14,23 +14,16 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ullage.api.contract import DesiredSlice, Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Standing, standing_of
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import MadeRoom
 from ullage.cluster.values.device_ref import DeviceRef
+from ullage.engines.admission.records import TOLERANCE
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.held_shares import accelerators_asked, scaled_share
 from ullage.scheduling.model.view import Held, Member, PendingEviction, View
 from ullage.scheduling.placement.predicted_figures import Predictions
-from ullage.scheduling.prediction.verdicts import TOLERANCE
 
-_TOLD: Final = (
-    Reason.PREDICTED_SLO_BREACH,
-    Reason.SLO_INFEASIBLE,
-    Reason.LOAD_INFEASIBLE,
-    Reason.NEED_PROFILE,
-)
-"""What an edited objective is told to be, as condition ``Degraded``, while it is so."""
 _WHOLE_PERCENT: Final = 100
 
 
@@ -103,7 +96,8 @@ def _is_news(workload: WorkloadRecord) -> bool:
 def _shown(workload: WorkloadRecord) -> bool:
     """Whether its owner is being told; the bad conditions stand last."""
     return any(
-        condition.type == ConditionType.DEGRADED and condition.reason in _TOLD
+        condition.type == ConditionType.DEGRADED
+        and Standing.OF_THE_OBJECTIVE in standing_of(condition.reason)
         for condition in workload.status.conditions[-2:]
     )
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.api.reasons import Standing
 from ullage.api.words import SpendMode
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import SpendDecision, SpendRecord
@@ -36,7 +37,6 @@ MOST_URGENT: Final = 200
 MOST_IN_TURN: Final = 50
 """Waiting jobs that are looked at again in one cycle."""
 _LIVE: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
-_NEVER_STARTED: Final = (Reason.DEADLINE_INFEASIBLE, Reason.WORK_UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class CapacityChoices:
         """Why a job is not started as it is; `None` = it may be."""
         pool_choice = self.choices.get(uid)
         decision = pool_choice.spend.decision if pool_choice is not None else None
-        if decision is None or decision.chosen.pools or decision.reason not in _NEVER_STARTED:
+        if decision is None or decision.chosen.pools or not never_starts(decision):
             return None
         return decision.reason, decision.message
 
@@ -261,7 +261,7 @@ class _Clerk:
         pools = frozenset(pool.pool for pool in decision.chosen.pools) if decision else frozenset()
         stalls = facts.stalls.stalls
         safe = None
-        if due is not None and decision is not None and decision.reason not in _NEVER_STARTED:
+        if due is not None and decision is not None and not never_starts(decision):
             spare = spare_s(due) - (0 if facts.held else due.line.changeover_s)
             safe = spare >= 0 and decision.reason is not Reason.ON_DEMAND_MISSING
             if not facts.held and not pools:
@@ -276,6 +276,11 @@ class _Clerk:
         )
 
 
+def never_starts(decision: SpendDecision) -> bool:
+    """Whether a job with a deadline is not started at all."""
+    return Standing.NEVER_STARTS in decision.reason.standing
+
+
 def is_due(facts: Facts) -> bool:
     """Whether something speaks against the decision in force."""
     job, before = facts.job, facts.before
@@ -284,7 +289,7 @@ def is_due(facts: Facts) -> bool:
         return True
     if facts.now >= spend.next_decision > 0:
         return True
-    if before.reason in _NEVER_STARTED:
+    if never_starts(before):
         return False  # looked at in turns
     due = facts.due
     if not facts.held:

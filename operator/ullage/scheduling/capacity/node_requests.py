@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.api.contract import LABEL_REGISTERED, Reason
+from ullage.api.reasons import Standing
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import ObjectRef, PodRecord, PodStage, WorkloadRecord
 from ullage.cluster.values.names import order_name
@@ -41,12 +42,6 @@ MOST_A_CYCLE: Final = 32
 LINGERS_S: Final = 60.0
 """For so long after its time an order is still there to be counted as failed."""
 
-_STANDS_APART: Final = (
-    Reason.TRUST_DOMAIN_NOT_GRANTED,
-    Reason.TENANT_NOT_ALLOWED,
-    Reason.QUOTA_EXCEEDED,
-)
-"""Reasons that no node would change."""
 _WAITS: Final = (PodStage.UNSCHEDULED, PodStage.GATED)
 _REASONS: Final = {Fate.UNUSED: Reason.POOL_RELEASED, Fate.FAILED: Reason.LAUNCH_FAILED}
 
@@ -421,7 +416,7 @@ def _without_room(outcome: Outcome | None) -> Refused | None:
     refused = outcome.refused if outcome is not None else None
     if refused is None or refused.requeue is Requeue.ROOM_COMING:
         return None
-    return refused if refused.reason not in _STANDS_APART else None
+    return None if Standing.NO_NODE_HELPS in refused.reason.standing else refused
 
 
 def _together(wanted: Iterable[tuple[PoolRecord, int]]) -> list[tuple[PoolRecord, int]]:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.api.reasons import Standing
 from ullage.api.words import SpendMode
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord
@@ -22,10 +23,6 @@ from ullage.engines.capacity.records import CapacityDecision, CapacityOption, Ca
 from ullage.scheduling.capacity.choice import Facts, mode_of
 from ullage.scheduling.capacity.remaining_work import TICK_S
 
-_STAYS: Final = frozenset(
-    {Reason.GAIN_TOO_SMALL, Reason.MINIMUM_HOLD, Reason.SPOT_RUNNING, Reason.ON_DEMAND_HELD}
-)
-"""Reasons that say no more than that things stay as they are."""
 _LARGEST: Final = 999_999_999.0
 
 
@@ -58,7 +55,7 @@ def recorded(facts: Facts, found: CapacityDecision, epoch: int) -> SpendRecord:
         before is not None
         and same_pools
         and (before.mode, before.committed) == (mode, found.committed)
-        and (before.reason is reason or reason in _STAYS)
+        and (before.reason is reason or Standing.STAYS in reason.standing)
         and _close(before.chosen, chosen, facts)
         and _pools(before.runner_up) == _pools(runner_up)
     ):

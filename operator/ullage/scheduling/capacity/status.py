@@ -8,27 +8,15 @@ Nothing is decided here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Standing
 from ullage.api.words import SpendMode
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import SpendDecision, SpendRecord, WorkloadStatus
 from ullage.scheduling.capacity.capacity_choice import PoolChoice
 from ullage.scheduling.model.conditions import Said
 from ullage.scheduling.model.plan import Emit
-
-_BAD: Final = frozenset(
-    {
-        Reason.DEADLINE_INFEASIBLE,
-        Reason.WORK_UNKNOWN,
-        Reason.ON_DEMAND_MISSING,
-        Reason.BUDGET_TOO_SMALL,
-        Reason.NO_POOL,
-    }
-)
-"""Reasons that ask someone to do something; each is told once, when it comes."""
 
 
 def spend_of(workload: WorkloadRecord, pool_choice: PoolChoice | None) -> SpendRecord | None:
@@ -71,7 +59,7 @@ def spend_news(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> 
     if reason is not None:
         yield Emit(
             target=workload.ref,
-            warning=reason in _BAD,
+            warning=Standing.OWNER_ACTS in reason.standing,
             epoch=epoch,
             reason=reason,
             text=after.message,
@@ -80,7 +68,7 @@ def spend_news(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> 
 
 def _news(before: SpendDecision | None, after: SpendDecision) -> Reason | None:
     """The one thing that is new, if anything is."""
-    if after.reason in _BAD:
+    if Standing.OWNER_ACTS in after.reason.standing:
         return None if before is not None and before.reason is after.reason else after.reason
     old = {pool_share.pool for pool_share in before.chosen.pools} if before is not None else set()
     new = {pool.pool for pool in after.chosen.pools}
@@ -89,10 +77,7 @@ def _news(before: SpendDecision | None, after: SpendDecision) -> Reason | None:
         or before.mode != SpendMode.ON_DEMAND
         or (after.committed and not before.committed)
     )
-    if to_on_demand and after.reason in (
-        Reason.FALLBACK_TO_ON_DEMAND,
-        Reason.DEADLINE_SAFETY_NET,
-    ):
+    if to_on_demand and Standing.TURNS_FROM_SPOT in after.reason.standing:
         return Reason.FALLBACK_TO_ON_DEMAND
     if old == new:
         return None

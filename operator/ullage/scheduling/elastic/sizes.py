@@ -13,18 +13,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.api.reasons import Standing, standing_of
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import PodStage, Snapshot, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import SizeRecord
 from ullage.scheduling.model.gang_speed import KEEP_S
-from ullage.scheduling.model.lifecycle_step import PREEMPTIONS, LifecycleStep
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.placement.placement import Placement
 
 _BETWEEN: Final = (Phase.RESTARTING, Phase.PENDING)
-_SENT_AWAY: Final = (*PREEMPTIONS, Reason.EXIT_CODE, Reason.SUSPENDED)
-"""Ends after which others may have the devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,8 @@ def told(
             return job.status.replicas, None
         text = f"{members} members, as its pods were made"
         record = SizeRecord(since=whole_second(now), reason=Reason.SIZED, message=text)
-    waits = life.phase in _BETWEEN and not placements and life.reason not in _SENT_AWAY
+    sent_away = Standing.LEAVES_DEVICES in standing_of(life.reason)
+    waits = life.phase in _BETWEEN and not placements and not sent_away
     moment = record.resumes if waits else 0.0
     if (
         moment

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from ullage.api.contract import Reason
+from ullage.api.reasons import Standing, standing_of
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.accounting.losses import was_given_back
 from ullage.scheduling.capacity.budgets import Limit
@@ -22,7 +23,7 @@ from ullage.scheduling.elastic.sizes import Size, resumes
 from ullage.scheduling.elastic.space import Space, other_models, sites_of
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests, keeps_to_one_type
 from ullage.scheduling.lifecycle.in_place import is_creating, reliable_due
-from ullage.scheduling.model.lifecycle_step import PREEMPTIONS, LifecycleStep, earliest
+from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
 from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue, SchedulingAttempt
@@ -71,7 +72,8 @@ class Sizing:
         """Gangs that cannot go on as they are go on with what is left."""
         for uid, job in self.jobs.items():
             life = self.lifecycles[uid]
-            if life.phase is not Phase.RESTARTING or life.reason in PREEMPTIONS:
+            preempted = Standing.PREEMPTION in standing_of(life.reason)
+            if life.phase is not Phase.RESTARTING or preempted:
                 continue
             ends = job.status.phase != Phase.RESTARTING and life.restarts == job.status.restarts
             if ends or was_given_back(job, life.restarts):

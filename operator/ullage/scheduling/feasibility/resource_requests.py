@@ -15,7 +15,7 @@ from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.snapshot import PodRecord, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.spec_fields import LaneMemory, Share
 from ullage.engines.admission.limits import WHOLE_PERCENT
-from ullage.engines.admission.records import Tenant
+from ullage.engines.admission.records import Refusal, Tenant
 from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.feasibility.allowed_nodes import Place
 from ullage.scheduling.feasibility.occupancy import Occupancy
@@ -28,7 +28,6 @@ from ullage.scheduling.inventory.trust_domains import effective_domain
 from ullage.scheduling.model.device_choice import BEST, NO_CHOICE, DeviceChoice
 from ullage.scheduling.model.plan import Labels
 from ullage.scheduling.model.view import View
-from ullage.scheduling.prediction.latency import Barred
 from ullage.scheduling.prediction.workload_classes import SPARE, Classes, Known
 
 
@@ -73,7 +72,7 @@ class ResourceRequest:
     values: tuple[tuple[int, int], ...] = ()
     """Percent of the best model's worth to it, by model: among places as good, one there; empty =
     all alike."""
-    refused: Mapping[int, Barred] = field(default_factory=dict)
+    refused: Mapping[int, Refusal] = field(default_factory=dict)
     """Models on which bounds of its own would break."""
     across: int = BEST
     """Percent of its speed that its gang keeps on several nodes."""
@@ -99,7 +98,7 @@ class ResourceRequest:
         return 1
 
     @property
-    def barred(self) -> Mapping[int, Barred]:
+    def barred(self) -> Mapping[int, Refusal]:
         """Models on which its objective cannot be kept or judged, or a bound would break."""
         found = self.known.barred
         if found and self.exclusive:
@@ -119,7 +118,7 @@ def keeps_to_one_type(workload: WorkloadRecord) -> bool:
     return training and several and not workload.mixed_accelerators
 
 
-_Worth = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, Barred], ...]]
+_Worth = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, Refusal], ...]]
 """Worth of the models by number, and why some may not be used."""
 
 
@@ -340,9 +339,7 @@ class ResourceRequests:
         models = self.occupancy.inventory.models
         refusals = {name: choice.refusal(name) for name in models}
         refused = tuple(
-            (models[name], Barred(reason=refusal[0], text=refusal[1]))
-            for name, refusal in refusals.items()
-            if refusal is not None
+            (models[name], refusal) for name, refusal in refusals.items() if refusal is not None
         )
         values: tuple[tuple[int, int], ...] = ()
         if len(models) > 1 and choice.values:

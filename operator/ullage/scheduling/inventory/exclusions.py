@@ -8,10 +8,11 @@ lately. Nothing is remembered here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.api.reasons import Standing
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import MOST_EXCLUSIONS, Exclusion
@@ -25,18 +26,6 @@ REFUSALS_UNTIL_EXCLUDED: Final = 3
 REFUSED_OFTEN_S: Final = 600.0
 """How long it is then left out."""
 UNTIL_THE_AGENT_SPEAKS: Final = 0.0
-EXCLUDED_S: Final[Mapping[Reason, float]] = {
-    Reason.RESERVATION_REFUSED: 10.0,
-    Reason.RESERVATION_EXPIRED: UNTIL_THE_AGENT_SPEAKS,
-    Reason.INTERFERING: 300.0,
-    Reason.OBJECTIVES_CONFLICT: 300.0,
-    Reason.PEAK_AHEAD: 300.0,
-    Reason.PROBATION_ROLLED_BACK: 300.0,
-}
-"""How long a device is left out after a failure for this reason (not measured): a refusal passes
-soon, an agent that is silent may be so for long, and a guard blames for five minutes. A load that
-peaks may fall and peak again: five minutes of training are worth a restart. For a node that
-kube-scheduler did not take a pod to see :func:`_stuck_s`."""
 STUCK_FIRST_S: Final = 60.0
 """How long a node is left out to which kube-scheduler did not take a pod, the first time; it
 doubles from time to time (our choice)."""
@@ -68,13 +57,15 @@ def with_failure(
     before = workload.status.scheduling.exclusions
     device = passed.device if passed is not None else None
     stuck = passed is not None and passed.reason is Reason.STUCK_UNSCHEDULED
-    if passed is None or device is None or not (stuck or passed.reason in EXCLUDED_S):
+    lasts_s = excluded_s(passed.reason) if passed is not None else None
+    if passed is None or device is None or (lasts_s is None and not stuck):
         return before
     held = active_exclusions(view, workload)
     if any(_is_of(exclusion, passed.reason, device) for exclusion in held):
         return before
     since = whole_second(view.now)
-    lasts_s = _stuck_s(view, before, device) if stuck else EXCLUDED_S[passed.reason]
+    if stuck:
+        lasts_s = _stuck_s(view, before, device)
     held = tuple(
         exclusion
         for exclusion in before
@@ -90,6 +81,22 @@ def with_failure(
         message=passed.message,
     )
     return (*held, new)[-MOST_EXCLUSIONS:]
+
+
+def excluded_s(reason: Reason) -> float | None:
+    """How long a device is left out after a failure for this reason; ``None`` = not at all.
+
+    Not measured: a refusal passes soon, an agent that is silent may be so for long, and a guard
+    blames for five minutes. A load that peaks may fall and peak again: five minutes of training are
+    worth a restart. For a node that kube-scheduler did not take a pod to see :func:`_stuck_s`.
+    """
+    match reason:
+        case Reason.RESERVATION_REFUSED:
+            return 10.0
+        case Reason.RESERVATION_EXPIRED:
+            return UNTIL_THE_AGENT_SPEAKS
+        case _:
+            return 300.0 if Standing.BLAMES_DEVICE in reason.standing else None
 
 
 def _is_of(exclusion: Exclusion, reason: Reason, device: DeviceRef) -> bool:

@@ -49,6 +49,11 @@ class NodeTrouble(NamedTuple):
     reason: Reason
     text: str
 
+    @property
+    def health(self) -> int:
+        """What the hard limits count it as."""
+        return NODE_LEAVES if self.reason is Reason.NODE_LEAVES else NODE_UNHEALTHY
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -265,9 +270,6 @@ def _is_unhealthy(view: View, record: GPUNodeRecord, node: NodeRecord) -> str:
     return ""
 
 
-_HEALTH_OF: Final = {Reason.NODE_LEAVES: NODE_LEAVES, Reason.NODE_UNHEALTHY: NODE_UNHEALTHY}
-
-
 def _mps_is_away(device: ObservedDevice) -> int:
     return int(device.mps is not None and device.mps.state is not MpsState.ACTIVE)
 
@@ -310,7 +312,7 @@ def _is_sound(device: ObservedDevice) -> int:
 def _health(sound: Ints, node_of: Ints, node_troubles: tuple[NodeTrouble | None, ...]) -> Ints:
     if not len(node_of):
         return sound
-    of_nodes = _column([_HEALTH_OF[one.reason] if one else HEALTHY for one in node_troubles])
+    of_nodes = _column([trouble.health if trouble else HEALTHY for trouble in node_troubles])
     of_node = of_nodes[node_of]
     return np.where(of_node, of_node, np.where(sound == 1, HEALTHY, DEVICE_UNHEALTHY))
 

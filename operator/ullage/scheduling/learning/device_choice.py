@@ -13,23 +13,18 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.api.reasons import Standing
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.spec_fields import CostAim
 from ullage.cluster.records.status import Recommended
+from ullage.engines.admission.records import Refusal
 from ullage.engines.devicechoice.offers import ChoiceAim
 from ullage.scheduling.learning.recommend import goal_of
 from ullage.scheduling.learning.throughput import Throughput, Throughputs, across_nodes
-from ullage.scheduling.model.device_choice import BEST, NO_CHOICE, DeviceChoice, Refusal
+from ullage.scheduling.model.device_choice import BEST, NO_CHOICE, DeviceChoice
 
-_NEVER: Final = frozenset(
-    {Reason.MEMORY_TOO_LARGE, Reason.DID_NOT_RUN, Reason.OVER_COST, Reason.OVER_TIME}
-)
-"""Verdicts on a type after which no one starts there."""
-_UNKNOWN: Final = frozenset({Reason.NO_ESTIMATE, Reason.FAMILY_NOT_MEASURED})
-"""Verdicts that one run on the type replaces."""
-NOT_COMPARED: Final[Refusal] = (
-    Reason.WAITING_FOR_DECISION,
-    "types were not compared by spec.cost yet",
+NOT_COMPARED: Final = Refusal(
+    Reason.WAITING_FOR_DECISION, "types were not compared by spec.cost yet"
 )
 
 
@@ -106,15 +101,21 @@ def _refused(cost: CostAim, rows: Mapping[str, Recommended]) -> tuple[tuple[str,
     A cap that cannot be compared with anything rules a type out, but for the speed: that of a job
     that never ran is found out by running it, unless another type is known to keep the caps.
     """
-    reasons = set(_NEVER)
-    if cost.max_cost is not None:
-        reasons.add(Reason.PRICE_MISSING)
-    if cost.capped and any(row.reason not in reasons | _UNKNOWN for row in rows.values()):
-        reasons |= _UNKNOWN
+
+    def is_out(reason: Reason) -> bool:
+        unpriced = reason is Reason.PRICE_MISSING and cost.max_cost is not None
+        return unpriced or Standing.RULED_OUT in reason.standing
+
+    def is_open(reason: Reason) -> bool:
+        return Standing.NOT_MEASURED in reason.standing
+
+    another = cost.capped and any(
+        not (is_out(row.reason) or is_open(row.reason)) for row in rows.values()
+    )
     return tuple(
-        (name, (row.reason, f"{name}: {row.message}"))
+        (name, Refusal(row.reason, f"{name}: {row.message}"))
         for name, row in sorted(rows.items())
-        if row.reason in reasons
+        if is_out(row.reason) or (another and is_open(row.reason))
     )
 
 

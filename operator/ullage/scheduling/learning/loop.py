@@ -22,7 +22,7 @@ from ullage.api.reasons import ConditionType
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.profile import ProfileRecord, ProfileStatus
 from ullage.cluster.records.snapshot import GPUNodeRecord, ObjectRef, Snapshot
-from ullage.engines.admission.probation import Account
+from ullage.engines.admission.query import Account
 from ullage.scheduling.inventory.device_faults import charges
 from ullage.scheduling.learning.charged import charged, isolation_news
 from ullage.scheduling.learning.events import profile_news

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.api.reasons import Standing
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import MOST_RECOMMENDED, Recommended, WorkloadStatus
 from ullage.engines.devicechoice.choose import HYSTERESIS
@@ -24,7 +25,6 @@ MIB: Final = 2**20
 MOST_TYPES: Final = 8
 """Rows of types that are written; the others are other numbers of devices."""
 MOST_COST: Final = 1e9
-_RANKED: Final = (Reason.RECOMMENDED, Reason.FEASIBLE)
 _ENDED: Final = frozenset({Phase.SUCCEEDED.value, Phase.FAILED.value})
 
 
@@ -142,7 +142,7 @@ def _same(before: tuple[Recommended, ...], after: tuple[Recommended, ...]) -> bo
         return False
     for row in after:
         was = old[row.accelerator, row.devices]
-        ranked = row.reason in _RANKED and was.reason in _RANKED
+        ranked = Standing.RANKED in row.reason.standing & was.reason.standing
         if (row.reason is not was.reason and not ranked) or row.source != was.source:
             return False
         if row.need_mib != was.need_mib:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.api.reasons import Standing
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.values.names import pod_name
 from ullage.scheduling.inventory import timeouts
@@ -30,7 +31,6 @@ from ullage.scheduling.lifecycle.termination import (
     stopped_text,
 )
 from ullage.scheduling.model.lifecycle_step import (
-    EVICTED,
     Headcount,
     LifecycleStep,
     Passed,
@@ -392,7 +392,7 @@ def _retired(
     if member.pod.deleting or (ending.counted and member.pod.uid in shown):
         return ()
     epoch = view.settings.epoch
-    if ending.reason not in EVICTED or not member.live:
+    if Standing.OURS not in ending.reason.standing or not member.live:
         return (delete(job, member, epoch, ending.reason, ending.message),)
     step = evict(job, member, epoch, ending.reason, ending.message)
     return (in_time(view, step, member) if ending.reason is Reason.SPOT_INTERRUPTED else step,)

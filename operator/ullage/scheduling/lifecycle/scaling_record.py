@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Standing
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import (
     MOST_NEEDS,
@@ -30,7 +30,6 @@ from ullage.scheduling.lifecycle.sleeping import sleep_memory, with_sleep
 from ullage.scheduling.model.conditions import Said
 from ullage.scheduling.model.plan import Emit
 
-CHANGES: Final = (Reason.SCALED_UP, Reason.SCALED_DOWN, Reason.SCALED_TO_ZERO, Reason.WOKEN)
 MOST_MS: Final = 10**9
 
 
@@ -70,7 +69,7 @@ def record_of(
     chosen = _choice(made, made.wanted)
     needed = made.needed
     fewer = _choice(made, needed - 1) if needed > made.terms.least else None
-    asked = before.chosen.replicas if before is not None and before.reason in CHANGES else None
+    asked = before.chosen.replicas if before is not None and scales(before) else None
     changed = made.wanted not in (service.replicas, asked)  # what is refused is asked again
     return ScalingRecord(
         load=_figure(made.load.requests_per_s),
@@ -183,13 +182,18 @@ def _figure(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1e-3 else "0"
 
 
+def scales(record: ScalingRecord) -> bool:
+    """Whether the number of replicas was changed."""
+    return Standing.SCALES in record.reason.standing
+
+
 def scaling_news(service: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Iterator[Emit]:
     """Events where the number or the share of replicas changes; what stays is no news."""
     record, before = status.scaling, service.status.scaling
     if record is None:
         return
     yield from _share_news(service, record, before, epoch)
-    if record.reason not in CHANGES:
+    if not scales(record):
         return
     told = before.last_scale_time if before is not None else 0.0
     if record.last_scale_time == told:  # others changed it

@@ -9,28 +9,10 @@ move change nothing: each that leaves is replaced.
 
 from __future__ import annotations
 
-from typing import Final
-
-from ullage.api.contract import Reason
+from ullage.api.reasons import Standing
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.scheduling.lifecycle.inference import is_rolling
 from ullage.scheduling.model.view import Member, View
-
-_ON_THE_WAY: Final = frozenset(
-    {
-        Reason.PLACED,
-        Reason.WAITING_FOR_DECISION,
-        Reason.NO_ROOM_TO_SURGE,
-        Reason.RESERVATION_REFUSED,
-        Reason.RESERVATION_EXPIRED,
-        Reason.NODE_UNHEALTHY,
-        Reason.NODE_LEAVES,
-        Reason.INTERFERING,
-        Reason.OBJECTIVES_CONFLICT,
-        Reason.PROBATION_ROLLED_BACK,
-    }
-)
-"""Last decisions that do not say that there is no place."""
 
 
 def replicas_that_serve(view: View) -> dict[str, int]:
@@ -64,6 +46,6 @@ def _serves_not(view: View, workload: WorkloadRecord, member: Member) -> bool:
         member.gated
         and not member.held
         and decision is not None
-        and decision.reason not in _ON_THE_WAY
+        and Standing.UNDECIDED not in decision.reason.standing
         and pod.created <= decision.time
     )

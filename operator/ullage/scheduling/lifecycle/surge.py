@@ -27,8 +27,8 @@ from ullage.scheduling.placement.clearing import clearing_s
 from ullage.scheduling.placement.placement import Placer
 from ullage.scheduling.placement.room import beside, elsewhere
 
-URGENT: Final = (Reason.INTERFERING,)
-"""Marks of replicas that harm others where they are."""
+URGENT: Final = Reason.INTERFERING
+"""Marks a replica that harms others where it is."""
 PATIENCE_S: Final = 120.0
 """How long a replica that harms others waits for its replacement, at most (not measured): a pod has
 as long to be scheduled and to start."""
@@ -81,13 +81,13 @@ def leave(move: Move) -> Leaving:
         return Leaving()
     if doomed := doomed_of(marked):
         return _ahead(move, members, doomed)
-    marked.sort(key=lambda at: (at[1].reason not in URGENT, at[0].pod.name))
+    marked.sort(key=lambda at: (at[1].reason is not URGENT, at[0].pod.name))
     first, eviction = marked[0]
     here = [member for member in members if member.live and not member.pod.deleting]
     now = (evict(service, first, view.settings.epoch, eviction.reason, eviction.message),)
     if sum(member.pod.ready for member in here) > service.replicas:
         return Leaving(steps=now, extra=int(not move.busy))
-    urgent = eviction.reason in URGENT
+    urgent = eviction.reason is URGENT
     patient_until = _told_at(view, service, eviction) + PATIENCE_S if urgent else 0.0
     over = urgent and view.now >= patient_until
     wake_at = 0.0 if over else patient_until
@@ -106,7 +106,7 @@ def leave(move: Move) -> Leaving:
 
 def leaves_by_surge(reason: Reason) -> bool:
     """Whether a running replica with such a mark is left to this module."""
-    return reason in URGENT or reason is Reason.SPOT_INTERRUPTED
+    return reason is URGENT or reason is Reason.SPOT_INTERRUPTED
 
 
 def _ahead(move: Move, members: Sequence[Member], doomed: Marked) -> Leaving:
@@ -155,7 +155,7 @@ def _begun(move: Move, members: Sequence[Member]) -> list[tuple[Member, PendingE
 
 def _urgent(view: View, service: WorkloadRecord) -> list[Exclusion]:
     return [
-        exclusion for exclusion in active_exclusions(view, service) if exclusion.reason in URGENT
+        exclusion for exclusion in active_exclusions(view, service) if exclusion.reason is URGENT
     ]
 
 
@@ -204,7 +204,7 @@ def _has_room(move: Move, marked: Marked) -> bool:
     """Whether one more replica finds a place, away from the devices that these must leave."""
     avoid = _left_by(move, marked)
     first, eviction = marked[0]
-    proven = eviction.reason not in URGENT
+    proven = eviction.reason is not URGENT
     return beside(move.placer, move.requests, move.service, first, avoid, proven=proven)
 
 

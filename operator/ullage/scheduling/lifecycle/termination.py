@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ullage.api.contract import ObservedSlice, Reason
+from ullage.api.reasons import Standing
 from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.cluster.values.names import pod_name
@@ -21,7 +22,7 @@ from ullage.scheduling.lifecycle.backoff import (
     after_refusals_s,
 )
 from ullage.scheduling.lifecycle.drain import interruption_of
-from ullage.scheduling.model.lifecycle_step import PREEMPTIONS, LifecycleStep, Passed
+from ullage.scheduling.model.lifecycle_step import LifecycleStep, Passed
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.progress import gang_progress
 from ullage.scheduling.model.view import Member, View
@@ -168,7 +169,7 @@ def cut_off(view: View, job: WorkloadRecord, members: Sequence[Member]) -> str:
 def _loss_reason(job: WorkloadRecord) -> Reason:
     """A member that goes because we evicted it is preempted, not lost."""
     decision = job.status.decision
-    if decision is not None and decision.reason in PREEMPTIONS:
+    if decision is not None and Standing.PREEMPTION in decision.reason.standing:
         return decision.reason
     return Reason.MEMBER_LOST
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 from ullage.api.contract import Reason, SlicePhase
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Standing
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.values.names import pod_name, workers_service
 from ullage.scheduling.inventory import timeouts
@@ -26,7 +26,6 @@ from ullage.scheduling.lifecycle.in_place import life_in_place
 from ullage.scheduling.lifecycle.node_losses import with_given_back
 from ullage.scheduling.lifecycle.termination import close, completion, find_ending, last_at_work
 from ullage.scheduling.model.lifecycle_step import (
-    EVICTED,
     LifecycleStep,
     delete,
     evict,
@@ -129,7 +128,7 @@ def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Li
                 gone = delete(job, member, epoch, reason, text)
                 steps.append(replace(gone, at_once=True))
             continue
-        if reason in EVICTED and whole and member.live and not member.gated:
+        if Standing.OURS in reason.standing and whole and member.live and not member.gated:
             steps.append(evict(job, member, epoch, reason, message))
         else:
             steps.append(delete(job, member, epoch, reason, message))

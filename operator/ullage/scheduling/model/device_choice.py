@@ -8,13 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.engines.admission.records import Refusal
 
 BEST: Final = 100
 """Value of the type that serves a job best."""
-
-Refusal = tuple[Reason, str]
-"""Why a type may not be used, for people too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,9 @@ together.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Standing, standing_of
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.model.phases import Phase
@@ -77,36 +76,6 @@ class Passed:
     message: str
 
 
-PREEMPTIONS: Final = (Reason.PREEMPTED, Reason.QUOTA_RECLAIMED)
-"""Endings for the sake of another workload, which gets the devices."""
-EVICTED: Final = (
-    *PREEMPTIONS,
-    Reason.SPOT_INTERRUPTED,
-    Reason.INTERFERING,
-    Reason.OBJECTIVES_CONFLICT,
-    Reason.PEAK_AHEAD,
-    Reason.PROBATION_ROLLED_BACK,
-    Reason.PREDICTED_SLO_BREACH,
-    Reason.RESIZING,
-    Reason.OFFER_SWITCHED,
-    Reason.BUDGET_TOO_SMALL,
-    Reason.ON_DEMAND_MISSING,
-    Reason.MADE_ROOM,
-    Reason.BETTER_CHOICE,
-)
-"""Endings that we bring about: budgets are honoured, and the pod gets its signal and grace."""
-OTHERS_ACT: Final = (
-    Reason.CREATE_REFUSED,
-    Reason.NAME_CONFLICT,
-    Reason.WRITE_REFUSED,
-    Reason.INVALID_OBJECT,
-    Reason.NOTICE_TOO_SHORT,
-    Reason.WAITING_FOR_GATE,
-)
-"""What devices would not help: others have to act first."""
-_OF_THE_API = (Reason.CREATE_REFUSED, Reason.NAME_CONFLICT, Reason.WRITE_REFUSED)
-
-
 def earliest(*moments: float) -> float:
     """The first of some moments; 0 stands for never."""
     return min((moment for moment in moments if moment > 0), default=0.0)
@@ -128,7 +97,7 @@ def refusal_under_retry(workload: WorkloadRecord) -> tuple[Reason, str] | None:
         if (
             shown is not None
             and shown.status == status
-            and shown.reason in _OF_THE_API
+            and Standing.OF_THE_API in standing_of(shown.reason)
             and shown.observed_generation == workload.generation
         ):
             return Reason(shown.reason), shown.message

@@ -15,11 +15,11 @@ from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.cluster.records.status import RefusalLine
+from ullage.engines.admission.records import Refusal
 from ullage.engines.quota.records import Reclaim
 from ullage.engines.quota.usage import QuotaUsage
 from ullage.scheduling.feasibility.held_quota import HeldQuota
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
-from ullage.scheduling.prediction.latency import Barred
 
 _MOST_LINES: Final = 8
 
@@ -111,10 +111,10 @@ def exceeded(
     )
 
 
-def barred_by_quota(held: HeldQuota, request: ResourceRequest, members: int, kind: str) -> Barred:
+def barred_by_quota(held: HeldQuota, request: ResourceRequest, members: int, kind: str) -> Refusal:
     """Why a type is passed over though another one is not."""
     asked = request.min_percent * request.count * members
-    return Barred(reason=Reason.QUOTA_EXCEEDED, text=_numbers(held, request.quota_of, kind, asked))
+    return Refusal(reason=Reason.QUOTA_EXCEEDED, text=_numbers(held, request.quota_of, kind, asked))
 
 
 def _numbers(held: HeldQuota, number: int, kind: str, asked: int) -> str:

@@ -11,12 +11,12 @@ from enum import StrEnum
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
+from ullage.engines.admission.records import Refusal
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.model.view import Member
 from ullage.scheduling.placement.candidates import Candidate
 from ullage.scheduling.placement.downsizing import Downsize
-from ullage.scheduling.placement.feasible import Infeasible
-from ullage.scheduling.placement.messages import headline
+from ullage.scheduling.placement.messages import for_good, headline
 from ullage.scheduling.placement.placement import Placement
 from ullage.scheduling.placement.preemption import Victim
 
@@ -124,7 +124,7 @@ class Refused:
     lines: tuple[RefusalLine, ...] = ()
     placed: int = 0
     """Members that would have fit."""
-    never: Infeasible | None = None
+    never: Refusal | None = None
     """Why not even an empty cluster could take it, if so."""
     prospect: str = ""
     """What is under way for it, in words."""
@@ -133,14 +133,14 @@ class Refused:
     """Says where it stands, for those who take turns."""
 
     @classmethod
-    def for_good(cls, infeasible: Infeasible) -> Refused:
+    def for_good(cls, infeasible: Refusal) -> Refused:
         """Why it can never run here."""
         return cls(infeasible.reason, never=infeasible, requeue=Requeue.CHANGE)
 
     def text(self, workload: WorkloadRecord) -> str:
         """The sentence for the user."""
         if self.never is not None:
-            return self.never.text(workload)
+            return for_good(workload, self.never)
         if self.turn is not None:
             return self.turn() + self.prospect
         return headline(workload, self.placed, self.lines) + self.prospect

@@ -21,6 +21,8 @@ import numpy as np
 from ullage.api.contract import MAX_LANE
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.engines.admission.limits import LIMITS, WHOLE_PERCENT, ceiling, first_broken
+from ullage.engines.admission.query import AdmissionQuery
+from ullage.engines.admission.records import Refusal
 from ullage.engines.lanes.assignment import AssignedLane
 from ullage.scheduling.feasibility.device_facts import (
     allowed_model,
@@ -44,9 +46,7 @@ from ullage.scheduling.inventory.node_fit import Fit, judge_node
 from ullage.scheduling.prediction.effort import FEW, SEARCH
 from ullage.scheduling.prediction.verdicts import (
     Admission,
-    AdmissionQuery,
     AdmissionRule,
-    SLOViolation,
 )
 
 _CATCH_UP: Final = 1000
@@ -91,7 +91,7 @@ class CandidateIndex:
 
     occupancy: Occupancy
     rule: AdmissionRule
-    grants: dict[tuple[object, ...], Admission | SLOViolation] = field(default_factory=dict)
+    grants: dict[tuple[object, ...], Admission | Refusal] = field(default_factory=dict)
 
     def fit(self, shape: PodShape, *, in_principle: bool = False) -> Ints:
         """How every node answers to a shape: a :class:`Fit` each, not to be changed."""
@@ -117,7 +117,7 @@ class CandidateIndex:
             mask &= request.place.nodes[occupancy.inventory.node_of]
         return mask
 
-    def predicted(self, request: ResourceRequest, site: int, top: int) -> Admission | SLOViolation:
+    def predicted(self, request: ResourceRequest, site: int, top: int) -> Admission | Refusal:
         """What the rule says to shares up to ``top``; asked once per situation."""
         model = self.occupancy.inventory.model.item(site)
         here = self.occupancy.occupants[site]
@@ -134,7 +134,7 @@ class CandidateIndex:
 
     def asked(
         self, request: ResourceRequest, sites: Ints, tops: Sequence[int]
-    ) -> tuple[Ints, list[Admission | SLOViolation]]:
+    ) -> tuple[Ints, list[Admission | Refusal]]:
         """What the rule says to several devices, each up to its share: answers by number.
 
         Returns the number of its answer by device, -1 where too much would have had to be asked,
@@ -154,7 +154,7 @@ class CandidateIndex:
         chosen: Sequence[int] = range(len(first))
         if self.occupancy.effort.is_much and len(first) > FEW:
             chosen = self._promising(kinds[first], shares[first])
-        answers: list[Admission | SLOViolation] = []
+        answers: list[Admission | Refusal] = []
         numbers = np.full(len(first), -1, dtype=np.int64)
         for at in chosen:
             place = first.item(at)
@@ -197,7 +197,6 @@ class CandidateIndex:
         return AdmissionQuery(
             accelerator=self.occupancy.inventory.model_names[model],
             newcomer=request.tenant(NEWCOMER, model, top),
-            tenants=(),
             least=least,
             most=top,
             percent_limit=request.percent_limit,
@@ -333,8 +332,8 @@ class CandidateList:
         mask = self._reachable & ~occupancy.blocked
         if sites is not None:
             facts, mask = picked(facts, sites), mask[sites]
-        for _, check in LIMITS:
-            mask = mask & (check(facts, request) <= 0)
+        for limit in LIMITS:
+            mask = mask & (limit.short(facts, request) <= 0)
         at = np.flatnonzero(mask)
         if not len(at) and not request.exclusive:
             return
@@ -350,9 +349,7 @@ class CandidateList:
         if request.exclusive:
             self._renew_nodes(found.tolist())
 
-    def _enter(
-        self, sites: Ints, numbers: Ints, answers: Sequence[Admission | SLOViolation]
-    ) -> None:
+    def _enter(self, sites: Ints, numbers: Ints, answers: Sequence[Admission | Refusal]) -> None:
         """Put devices into the order by what they would give."""
         base = len(self._grants)
         given = [answer for answer in answers if isinstance(answer, Admission)]

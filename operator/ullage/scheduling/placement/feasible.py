@@ -17,6 +17,8 @@ import numpy as np
 from ullage.api.contract import SLOT_RESOURCE, Reason
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.engines.admission.limits import LIMITS, WHOLE_PERCENT, Facts, ceiling, memory_needed
+from ullage.engines.admission.query import AdmissionQuery
+from ullage.engines.admission.records import Refusal
 from ullage.scheduling.feasibility.device_facts import (
     allowed_model,
     columns,
@@ -28,23 +30,8 @@ from ullage.scheduling.inventory.node_fit import Fit, allocatable, counted, why_
 from ullage.scheduling.inventory.tenant_bindings import not_bound
 from ullage.scheduling.inventory.trust_domains import not_granted
 from ullage.scheduling.placement.candidates import CandidateIndex
-from ullage.scheduling.placement.messages import HELP, wanted
-from ullage.scheduling.prediction.verdicts import AdmissionQuery, SLOViolation
 
 _MOST_NAMED: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Infeasible:
-    """Why a workload can never run on this cluster: the reason and what binds."""
-
-    reason: Reason
-    binds: str
-
-    def text(self, workload: WorkloadRecord) -> str:
-        """The whole sentence for the user."""
-        help_ = HELP.get(self.reason, "see kubectl ullage why")
-        return f"needs {wanted(workload)}; {self.binds}; to help: {help_}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +63,7 @@ class Feasibility:
 
     def judge(
         self, workload: WorkloadRecord, request: ResourceRequest, members: int | None = None
-    ) -> Infeasible | None:
+    ) -> Refusal | None:
         """Why the workload can never run here; ``None`` when it could.
 
         Args:
@@ -100,27 +87,27 @@ class Feasibility:
         if room is None:
             room = self._rooms[request.number] = self._room(request)
         if room.reason is not None:
-            return Infeasible(room.reason, room.message)
+            return Refusal(room.reason, room.message)
         needed = members or _least(workload)
         if room.members >= needed:
             return None
         one = " on one accelerator type (spec.mixedAccelerators is false)"
-        return Infeasible(
+        return Refusal(
             Reason.GANG_TOO_LARGE,
             f"even empty, the cluster has room for {room.members} of {needed} members"
             + one * request.uniform,
         )
 
-    def stands_apart(self, workload: WorkloadRecord) -> Infeasible | None:
+    def stands_apart(self, workload: WorkloadRecord) -> Refusal | None:
         """The domain or the tenant that it names is not its to name; ``None`` where both are."""
         policy = self.snapshot.policy
         text = not_granted(policy, workload)
         if text:
-            return Infeasible(Reason.TRUST_DOMAIN_NOT_GRANTED, text)
+            return Refusal(Reason.TRUST_DOMAIN_NOT_GRANTED, text)
         text = not_bound(policy, workload)
-        return Infeasible(Reason.TENANT_NOT_ALLOWED, text) if text else None
+        return Refusal(Reason.TENANT_NOT_ALLOWED, text) if text else None
 
-    def _barred(self, request: ResourceRequest) -> Infeasible | None:
+    def _barred(self, request: ResourceRequest) -> Refusal | None:
         """An objective that is impossible, or cannot be judged, on every model that is allowed."""
         models = set(self.candidate_index.occupancy.inventory.models.values())
         if request.accelerators is not None:
@@ -138,12 +125,10 @@ class Feasibility:
         )
         if models <= request.refused.keys():
             text = "; ".join(barred.text for barred in said[:_MOST_NAMED])
-            return Infeasible(
-                said[0].reason, f"no accelerator keeps the bounds of spec.cost: {text}"
-            )
-        return Infeasible(said[0].reason, said[0].text)
+            return Refusal(said[0].reason, f"no accelerator keeps the bounds of spec.cost: {text}")
+        return said[0]
 
-    def _unknown_accelerators(self, workload: WorkloadRecord) -> Infeasible | None:
+    def _unknown_accelerators(self, workload: WorkloadRecord) -> Refusal | None:
         known = (
             self.candidate_index.occupancy.inventory.models.keys()
             | self.snapshot.device_profiles.keys()
@@ -152,7 +137,7 @@ class Feasibility:
             return None
         if not self.candidate_index.occupancy.inventory.sites:
             return None
-        return Infeasible(
+        return Refusal(
             Reason.UNKNOWN_ACCELERATOR,
             f"no device or DeviceProfile is called {' or '.join(workload.accelerators)}; known:"
             f" {', '.join(sorted(known))}",
@@ -176,13 +161,14 @@ class Feasibility:
             return _Room(
                 0, Reason.NO_NODE_MATCHES, "no node that fits has one of the accelerators asked for"
             )
-        for reason, check in LIMITS:
-            left = alive & (check(facts, request) <= 0)
+        for limit in LIMITS:
+            left = alive & (limit.short(facts, request) <= 0)
             if not left.any():
-                return _Room(0, reason, self._on_empty(request, reason, alive))
+                most_mib = int(inventory.memory_mib[alive].max())
+                return _Room(0, limit.reason, limit.never(request, most_mib))
             alive = left
         least = self._least_shares(request, facts, alive)
-        if isinstance(least, SLOViolation):
+        if isinstance(least, Refusal):
             return _Room(
                 0,
                 Reason.PREDICTED_SLO_BREACH,
@@ -235,26 +221,9 @@ class Feasibility:
         reason = Reason.NODE_AFFINITY_CONFLICT if conflict else Reason.NO_NODE_MATCHES
         return reason, f"no node fits; {node.name}: {why_not(request.shape, node)}"
 
-    def _on_empty(self, request: ResourceRequest, reason: Reason, alive: Flags) -> str:
-        inventory = self.candidate_index.occupancy.inventory
-        most = int(inventory.memory_mib[alive].max())
-        match reason:
-            case Reason.MODE_UNSUPPORTED:
-                return f"no suitable device offers {request.mode}"
-            case Reason.CHECKPOINT_UNAVAILABLE:
-                return "no node of a suitable device can suspend programs"
-            case Reason.MEMORY_WOULD_OVERFLOW if request.memory_mib:
-                return f"even the largest suitable device has {most} MiB in all"
-            case Reason.MEMORY_WOULD_OVERFLOW:
-                return f"{request.min_percent} % of {most} MiB does not hold a context"
-            case Reason.PERCENT_LIMIT:
-                return f"the policy lets the shares on a device sum to {request.percent_limit} %"
-            case _:
-                return "no suitable device could take it even when empty"
-
     def _least_shares(
         self, request: ResourceRequest, facts: Facts[Ints], alive: Flags
-    ) -> Ints | SLOViolation:
+    ) -> Ints | Refusal:
         """By device, the least share that keeps the newcomer's own objective; 0 = none does.
 
         Where no device has one, the breach that misses by least.
@@ -262,7 +231,7 @@ class Feasibility:
         least = np.full(len(alive), request.min_percent, dtype=np.int64)
         if all(tenant.max_slowdown is None for tenant in request.known.tenants):
             return least
-        nearest: SLOViolation | None = None
+        nearest: Refusal | None = None
         suits = False
         tops = ceiling(facts, request)
         for model in np.unique(facts.model[alive]).tolist():
@@ -278,9 +247,9 @@ class Feasibility:
 
     def _least_share(
         self, case: AdmissionQuery, least: int, top: int
-    ) -> tuple[int, SLOViolation | None]:
+    ) -> tuple[int, Refusal | None]:
         """The least share that keeps the newcomer's objective; 0 = none, and what comes nearest."""
-        nearest: SLOViolation | None = None
+        nearest: Refusal | None = None
         for percent in range(least, top + 1):
             violation = self.candidate_index.rule.alone(case, percent)
             if violation is None:

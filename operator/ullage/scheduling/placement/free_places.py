@@ -33,8 +33,8 @@ def places_on_nodes(candidate_index: CandidateIndex, request: ResourceRequest) -
         return on_nodes
     facts = columns_for(occupancy, request, joined_lanes(occupancy, request))
     alive = candidate_index.reachable(request)
-    for _, check in LIMITS:
-        alive = alive & (check(facts, request) <= 0)
+    for limit in LIMITS:
+        alive = alive & (limit.short(facts, request) <= 0)
     if request.exclusive:
         free = np.bincount(inventory.node_of[alive], minlength=len(on_nodes))
         on_nodes += free // request.count

@@ -8,13 +8,15 @@ is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import SLOT_RESOURCE, GPUMode, Reason
+from ullage.api.contract import SLOT_RESOURCE, GPUMode
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
-from ullage.engines.admission.limits import MIXED, WHOLE_PERCENT, ceiling, memory_needed
+from ullage.engines.admission.limits import LIMIT_OF, MIXED, WHOLE_PERCENT, Shortfall, ceiling
+from ullage.engines.admission.records import Refusal
 from ullage.scheduling.feasibility.device_facts import figures_for
 from ullage.scheduling.feasibility.lanes import joined_lane, top_share
 from ullage.scheduling.feasibility.occupancy import Occupancy
@@ -23,73 +25,9 @@ from ullage.scheduling.inventory.node_fit import shortages, why_not
 from ullage.scheduling.inventory.trust_domains import why_apart
 from ullage.scheduling.placement.candidates import CandidateIndex
 from ullage.scheduling.placement.survey import Stage, Tally
-from ullage.scheduling.prediction.verdicts import SLOViolation
 
 MOST_LINES: Final = 8
 _GIB: Final = 2**30
-
-HELP: Final[Mapping[Reason, str]] = {
-    Reason.NO_CAPACITY: "wait for a device, ask for less, or add nodes",
-    Reason.NO_NODE_MATCHES: "change the template's node rules or accelerators, or label a node",
-    Reason.NODE_AFFINITY_CONFLICT: "take matchFields and empty terms out of the node affinity",
-    Reason.HOST_PORT_TAKEN: "wait until the port is free, or leave hostPort out",
-    Reason.VOLUME_NOT_READY: "look at the claim: kubectl describe pvc",
-    Reason.VOLUME_ELSEWHERE: "wait for a device on a node that reaches the volume",
-    Reason.SPREAD_UNEVEN: "wait for room in the other domains, or raise maxSkew",
-    Reason.POD_AFFINITY: "start the pods that it wants near it, or make the term preferred",
-    Reason.POD_ANTI_AFFINITY: "wait until the other pod ends, or make the term preferred",
-    Reason.POD_RULES_TOO_LARGE: "use fewer terms, ports or claims",
-    Reason.NODE_UNHEALTHY: "check the node and its agent",
-    Reason.NODE_LEAVES: "wait for another node, or end the drain",
-    Reason.DEVICE_UNHEALTHY: "check the device, or allow other accelerators",
-    Reason.MODE_UNSUPPORTED: "use gpu.mode Exclusive, or allow other accelerators",
-    Reason.CHECKPOINT_UNAVAILABLE: "leave gpu.lane.switching out, or allow other accelerators",
-    Reason.TRUST_DOMAIN: (
-        "wait for an empty device or one of your namespace, allow other accelerators, or run in "
-        "the namespace whose devices you share; your administrator can let namespaces share by "
-        "spec.trustDomain"
-    ),
-    Reason.TRUST_DOMAIN_NOT_GRANTED: (
-        "leave trustDomain out to share within your namespace, or ask your administrator to list "
-        "it in spec.trustDomains of the SchedulingPolicy"
-    ),
-    Reason.TENANT_NOT_ALLOWED: (
-        "name another tenant, or ask your administrator to list the namespace under it in "
-        "spec.tenants of the SchedulingPolicy"
-    ),
-    Reason.QUOTA_EXCEEDED: (
-        "wait until work of the tenant or its cohort ends, ask for less, or ask your administrator "
-        "to raise spec.tenants[].quota of the SchedulingPolicy"
-    ),
-    Reason.CONTEXT_LIMIT: "wait for a neighbour to end, or add nodes",
-    Reason.MEMORY_WOULD_OVERFLOW: "lower gpu.memory.limit or gpu.share.minPercent, or wait",
-    Reason.PERCENT_LIMIT: "lower gpu.share.minPercent, or wait for a neighbour to end",
-    Reason.PREDICTED_SLO_BREACH: (
-        "raise slo.maxSlowdown, ask for another share, declare a WorkloadProfile, or wait"
-    ),
-    Reason.NEED_PROFILE: (
-        "wait until it is tried or measured, declare or import a WorkloadProfile, or use gpu.mode "
-        "Exclusive"
-    ),
-    Reason.NOT_WORTH_SHARING: "wait for another device, or ask for another share",
-    Reason.SLO_INFEASIBLE: "raise the objective above the solo time, or allow other accelerators",
-    Reason.LOAD_INFEASIBLE: "add replicas, lower spec.load, or raise the objective",
-    Reason.MPS_NOT_READY: "wait: the agent starts the server again, or look at its log",
-    Reason.ENFORCEMENT_MISSING: "wait until its limits are verified or it has gone",
-    Reason.PROBATION_ROLLED_BACK: (
-        "wait, the device is tried again after five minutes; or ask for another share, raise the "
-        "objective, or declare a WorkloadProfile"
-    ),
-    Reason.RESERVATION_REFUSED: "wait: the device is tried again later",
-    Reason.HELD_FOR_ANOTHER: "wait until the older one runs",
-    Reason.UNKNOWN_ACCELERATOR: "use a key of `kubectl get deviceprofiles.ullage.dev`",
-    Reason.OVER_COST: "raise spec.cost.maxCost, or allow other accelerators",
-    Reason.OVER_TIME: "raise spec.cost.maxTime, or allow other accelerators",
-    Reason.PRICE_MISSING: "set pricePerHour of the DeviceProfile, or create a CapacityPool",
-    Reason.MEMORY_TOO_LARGE: "make the batch smaller, or allow types with more memory",
-    Reason.WAITING_FOR_DECISION: "wait: the types are compared in the next decision",
-    Reason.GANG_TOO_LARGE: "lower spec.replicas or gpu.count, or add nodes",
-}
 
 
 def wanted(workload: WorkloadRecord) -> str:
@@ -142,8 +80,13 @@ def headline(workload: WorkloadRecord, placed: int, lines: Sequence[RefusalLine]
     nearest = f"nearest is {first.nearest}: " if first.nearest else ""
     return (
         f"needs {wanted(workload)}{members}; {nearest}{first.message}; "
-        f"to help: {HELP.get(first.reason, 'see kubectl ullage why')}"
+        f"to help: {first.reason.in_short}"
     )
+
+
+def for_good(workload: WorkloadRecord, refusal: Refusal) -> str:
+    """The sentence for a workload that can never run here."""
+    return f"needs {wanted(workload)}; {refusal.text}; to help: {refusal.reason.in_short}"
 
 
 def _why(candidate_index: CandidateIndex, request: ResourceRequest, tally: Tally) -> str:
@@ -181,65 +124,58 @@ def _why(candidate_index: CandidateIndex, request: ResourceRequest, tally: Tally
         case Stage.PREDICTION:
             return _breach(candidate_index, request, site)
         case Stage.CHECK:
-            return _check(occupancy, request, tally.reason, site)
+            facts = figures_for(occupancy, request, site, joined_lane(occupancy, request, site))
+            words = _Words(occupancy, request, site)
+            return LIMIT_OF[tally.reason].text(Shortfall(facts, request, words))
 
 
-def _check(occupancy: Occupancy, request: ResourceRequest, reason: Reason, site: int) -> str:
-    inventory = occupancy.inventory
-    facts = figures_for(occupancy, request, site, joined_lane(occupancy, request, site))
-    match reason:
-        case Reason.NODE_UNHEALTHY | Reason.NODE_LEAVES:
-            trouble = inventory.node_troubles[inventory.sites[site].node]
-            return trouble.text if trouble is not None else "its node is not heard"
-        case Reason.DEVICE_UNHEALTHY:
-            return "the device is unhealthy"
-        case Reason.MODE_UNSUPPORTED:
-            return f"it does not offer {request.mode}"
-        case Reason.CHECKPOINT_UNAVAILABLE:
-            return "its node cannot suspend programs on it"
-        case Reason.NO_CAPACITY:
-            return f"taken by {_tenants(occupancy, site)}"
-        case Reason.MPS_NOT_READY:
-            mps = inventory.sites[site].device.mps
-            return f"its MPS server is {mps.state if mps is not None else 'away'}"
-        case Reason.ENFORCEMENT_MISSING:
-            loose = ", ".join(
-                occupant.tenant.name for occupant in occupancy.occupants[site] if occupant.loose
-            )
-            return f"{loose} runs there without verified limits and may take the whole device"
-        case Reason.NEED_PROFILE:
-            return _unmeasured(occupancy, request, site)
-        case Reason.TRUST_DOMAIN:
-            there = {occupant.domain for occupant in occupancy.occupants[site]}
-            if MIXED in there:
-                return "the slice of a pod that is just gone is still on it, for a moment"
-            domains = occupancy.domains
-            other = min(there - {request.domain})
-            return why_apart(domains.name(request.domain), domains.name(other))
-        case Reason.CONTEXT_LIMIT:
-            return f"{facts.sharers} of {facts.contexts} places on it are taken"
-        case Reason.MEMORY_WOULD_OVERFLOW:
-            asked = memory_needed(facts, request, request.min_percent)
-            least = max(asked, facts.overhead + 1)
-            free = facts.memory - facts.memory_used
-            return (
-                f"needs {least} MiB with its context, {free} of {facts.memory} MiB are free"
-                f"{_beside(occupancy, site)}"
-            )
-        case _:
-            free = request.percent_limit - facts.percent_used
-            return f"needs {request.min_percent} %, {free} % are free{_beside(occupancy, site)}"
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What the limits say of a device beside its figures."""
 
+    occupancy: Occupancy
+    request: ResourceRequest
+    site: int
 
-def _unmeasured(occupancy: Occupancy, request: ResourceRequest, site: int) -> str:
-    """Who is being measured alone there, or that the newcomer must be."""
-    occupant = next(
-        (occupant for occupant in occupancy.occupants[site] if occupant.unmeasured), None
-    )
-    if occupant is not None:
-        return f"{occupant.tenant.name} is being measured alone: {occupant.unmeasured}"
-    what = request.unmeasured[occupancy.inventory.model.item(site)]
-    return f"taken by {_tenants(occupancy, site)}, and it starts alone: {what}"
+    @property
+    def trouble(self) -> str:
+        inventory = self.occupancy.inventory
+        trouble = inventory.node_troubles[inventory.sites[self.site].node]
+        return trouble.text if trouble is not None else "its node is not heard"
+
+    @property
+    def tenants(self) -> str:
+        return _tenants(self.occupancy, self.site)
+
+    @property
+    def beside(self) -> str:
+        return _beside(self.occupancy, self.site)
+
+    @property
+    def apart(self) -> str:
+        there = {occupant.domain for occupant in self.occupancy.occupants[self.site]}
+        if MIXED in there:
+            return "the slice of a pod that is just gone is still on it, for a moment"
+        own, domains = self.request.domain, self.occupancy.domains
+        return why_apart(domains.name(own), domains.name(min(there - {own})))
+
+    @property
+    def unmeasured(self) -> str:
+        for occupant in self.occupancy.occupants[self.site]:
+            if occupant.unmeasured:
+                return f"{occupant.tenant.name} is being measured alone: {occupant.unmeasured}"
+        what = self.request.unmeasured[self.occupancy.inventory.model.item(self.site)]
+        return f"taken by {self.tenants}, and it starts alone: {what}"
+
+    @property
+    def mps(self) -> str:
+        mps = self.occupancy.inventory.sites[self.site].device.mps
+        return mps.state if mps is not None else "away"
+
+    @property
+    def loose(self) -> str:
+        occupants = self.occupancy.occupants[self.site]
+        return ", ".join(occupant.tenant.name for occupant in occupants if occupant.loose)
 
 
 def _breach(candidate_index: CandidateIndex, request: ResourceRequest, site: int) -> str:
@@ -249,7 +185,7 @@ def _breach(candidate_index: CandidateIndex, request: ResourceRequest, site: int
     top = WHOLE_PERCENT if request.exclusive else top_share(lane, ceiling(facts, request))
     # what is remembered of like situations may name other tenants
     found = candidate_index.rule.explain(candidate_index.case(request, site, top, lane))
-    text = found.text if isinstance(found, SLOViolation) else "an objective would break"
+    text = found.text if isinstance(found, Refusal) else "an objective would break"
     return f"{text}{_beside(occupancy, site)}"
 
 

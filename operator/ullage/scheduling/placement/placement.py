@@ -14,6 +14,7 @@ from ullage.api.contract import DesiredSlice, Reason, SliceKey
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
 from ullage.engines.admission.limits import first_broken, memory_of_share_mib
+from ullage.engines.admission.records import Refusal
 from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.feasibility.device_facts import figures
 from ullage.scheduling.feasibility.held_quota import HeldQuota
@@ -33,7 +34,7 @@ from ullage.scheduling.placement.free_places import places
 from ullage.scheduling.placement.messages import refusal_lines
 from ullage.scheduling.placement.survey import survey
 from ullage.scheduling.prediction.effort import FEW
-from ullage.scheduling.prediction.verdicts import AdmissionRule, SLOViolation
+from ullage.scheduling.prediction.verdicts import AdmissionRule
 
 _MOST_SHARERS: Final = 16
 """Smallest part of a device that a gang is held to when its members crowd one another out."""
@@ -400,7 +401,7 @@ class Placer:
         if not occupancy.has_room(node, request.needs):
             return self._no_place(site, Reason.NO_CAPACITY, "its node has no room for the pod")
         grant = self.candidate_index.predicted(request, site, request.max_percent)
-        if isinstance(grant, SLOViolation):
+        if isinstance(grant, Refusal):
             return self._no_place(site, grant.reason, grant.text)
         if grant.trial:
             return self._no_place(site, Reason.NEED_PROFILE, "it would be on trial there")

@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ullage.api.contract import Reason
+from ullage.api.reasons import Standing
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.inventory.resource_usage import charged
-from ullage.scheduling.model.lifecycle_step import PREEMPTIONS
 from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.headroom import lender
 from ullage.scheduling.placement.placement import NoRoom, Placement, Placer
@@ -214,7 +214,8 @@ def wave_is_leaving(view: View) -> bool:
 def _gave_way(status: WorkloadStatus) -> bool:
     if status.size is not None and status.size.reason is Reason.SHRUNK:
         return True
-    return status.decision is not None and status.decision.reason in PREEMPTIONS
+    decision = status.decision
+    return decision is not None and Standing.PREEMPTION in decision.reason.standing
 
 
 def in_words(victims: Sequence[Victim]) -> str:

@@ -19,6 +19,7 @@ from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
 from ullage.engines.admission.limits import HEALTHY, LIMITS
+from ullage.engines.admission.records import Refusal
 from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.feasibility.device_facts import columns, emptied
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
@@ -35,7 +36,7 @@ from ullage.scheduling.placement.downsizing import (
     DownsizeCandidate,
     make_room_beside,
 )
-from ullage.scheduling.placement.feasible import Feasibility, Infeasible
+from ullage.scheduling.placement.feasible import Feasibility
 from ullage.scheduling.placement.later_devices import LaterDevices
 from ullage.scheduling.placement.nearest import emptiest
 from ullage.scheduling.placement.placement import (
@@ -427,7 +428,7 @@ class SchedulingQueue:
             return hopeless.outcome
         return None
 
-    def _infeasible(self, workload: WorkloadRecord, unit: Sequence[Placement]) -> Infeasible | None:
+    def _infeasible(self, workload: WorkloadRecord, unit: Sequence[Placement]) -> Refusal | None:
         """Why the members can never all run here; in tiers the first are judged by themselves."""
         first, freest, terms = unit[0].request, _freest(unit), terms_of(workload)
         if terms is None or freest is first:
@@ -436,7 +437,7 @@ class SchedulingQueue:
         if tied is None:
             return self.feasibility.judge(workload, freest)
         text = "members of elasticity.reliableReplicas run on machines that are not taken away"
-        return Infeasible(tied.reason, f"{text}: {tied.binds}")
+        return Refusal(tied.reason, f"{text}: {tied.text}")
 
     def _make_way(
         self, attempt: SchedulingAttempt, unit: Sequence[Placement], no_room: NoRoom
@@ -544,8 +545,8 @@ class SchedulingQueue:
         if request.ruled is not None and occupancy.rules is not None:
             allowed = occupancy.rules.allowed(request.ruled, request.shape)
             mask &= allowed[occupancy.inventory.node_of]
-        for _, check in LIMITS:
-            mask &= check(facts, request) <= 0
+        for limit in LIMITS:
+            mask &= limit.short(facts, request) <= 0
         held = emptiest(occupancy, request, mask.nonzero()[0].tolist(), len(unit))
         occupancy.block(held, self._holder, held=True)
         self.later.hold(held, self._holder)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ullage.api.contract import Reason
 from ullage.engines.admission.limits import LIMITS, ceiling
+from ullage.engines.admission.records import Refusal
 from ullage.scheduling.feasibility.device_facts import allowed_model, columns_for
 from ullage.scheduling.feasibility.lanes import joined_lanes, top_share
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
@@ -23,7 +24,6 @@ from ullage.scheduling.inventory.inventory import Flags, Ints
 from ullage.scheduling.inventory.node_fit import Fit
 from ullage.scheduling.placement.candidates import CandidateIndex
 from ullage.scheduling.prediction.effort import SEARCH
-from ullage.scheduling.prediction.verdicts import SLOViolation
 
 Shortfalls = npt.NDArray[np.float64] | Ints | Flags
 """By how much each device falls short, or only that it does."""
@@ -104,8 +104,8 @@ def survey(candidate_index: CandidateIndex, request: ResourceRequest) -> tuple[T
     count.stop(Reason.HELD_FOR_ANOTHER, Stage.BLOCKED, occupancy.held)
     count.stop(Reason.NO_CAPACITY, Stage.BLOCKED, occupancy.blocked)
     count.stop(Reason.NO_CAPACITY, Stage.ROOM, _short_of_room(candidate_index, request))
-    for reason, check in LIMITS:
-        count.stop(reason, Stage.CHECK, check(facts, request))
+    for limit in LIMITS:
+        count.stop(limit.reason, Stage.CHECK, limit.short(facts, request))
     if request.avoid:
         avoided = np.zeros(len(inventory.sites), dtype=np.int64)
         avoided[sorted(request.avoid)] = 1
@@ -154,7 +154,7 @@ def _excesses(
     asked = [top_share(joins.get(site), tops.item(site)) for site in sites.tolist()]
     numbers, answers = candidate_index.asked(request, sites, asked)
     for number, said in enumerate(answers):
-        if isinstance(said, SLOViolation):
+        if isinstance(said, Refusal):
             excess = found.setdefault(said.reason, np.zeros(len(alive), dtype=np.float64))
             excess[sites[numbers == number]] = said.excess
     return {reason: found[reason] for reason in sorted(found)}

@@ -16,7 +16,6 @@ from ullage.api.contract import Reason
 from ullage.cluster.records.profile import ProfileRecord, SoloEntry
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.engines.admission.queue_map import (
-    Infeasible,
     Load,
     Objective,
     Service,
@@ -24,20 +23,13 @@ from ullage.engines.admission.queue_map import (
     replica_load,
     without_wait,
 )
+from ullage.engines.admission.records import Refusal
 from ullage.scheduling.prediction.planned_load import planned_load
 
 _CLOSE: Final = 1e-9
 """Quantiles closer than this are the same."""
 _SAME_LOAD: Final = 1.1
 """A load up to this many times the measured one is still the same (as windows are cut)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Barred:
-    """Why a workload's objective cannot be kept, or not be judged, on an accelerator."""
-
-    reason: Reason
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +61,7 @@ def latency_limit(
     *,
     starts_at: float = 0.0,
     recent: bool = False,
-) -> float | Barred | Unmeasured | None:
+) -> float | Refusal | Unmeasured | None:
     """Slowdown at which the queue of one replica still keeps the latency; ``None`` = no objective.
 
     Args:
@@ -103,24 +95,24 @@ def latency_limit(
             found = _of_one_of_many(found, starts_at, alone.service, objective)
     except ValueError as error:
         text = f"{error}; correct the WorkloadProfile or spec.load (on {model})"
-        return Barred(reason=Reason.NEED_PROFILE, text=text)
+        return Refusal(reason=Reason.NEED_PROFILE, text=text)
     if alone.kept and load.requests_per_s <= _SAME_LOAD * alone.kept_load_per_s:
         # what was seen comes before what a formula makes of it
-        return alone.kept if isinstance(found, Infeasible) else max(found, alone.kept)
-    if isinstance(found, Infeasible):
-        return Barred(reason=found.reason, text=f"{found.text} (on {model})")
+        return alone.kept if isinstance(found, Refusal) else max(found, alone.kept)
+    if isinstance(found, Refusal):
+        return Refusal(reason=found.reason, text=f"{found.text} (on {model})")
     return found
 
 
 def _of_one_of_many(
-    found: float | Infeasible, starts_at: float, service: Service, objective: Objective
-) -> float | Infeasible:
+    found: float | Refusal, starts_at: float, service: Service, objective: Objective
+) -> float | Refusal:
     """The limit of a replica whose load is forecast or measured; more replicas divide it.
 
     One that runs is slowed by no one where the load is too much for it. One that starts is allowed
     what its own share brings, as far as a request that does not wait keeps the objective.
     """
-    if isinstance(found, Infeasible):
+    if isinstance(found, Refusal):
         if found.reason is not Reason.LOAD_INFEASIBLE:
             return found
         found = 1.0

@@ -19,20 +19,14 @@ from ullage.api.contract import Reason
 from ullage.cluster.records.spec_fields import RiskSettings as RiskTerms
 from ullage.cluster.values.bounded import MIB, Memo
 from ullage.engines.admission.decision import predict
-from ullage.engines.admission.filters import shares_between
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.margin import margin
 from ullage.engines.admission.model import LearnedModel
-from ullage.engines.admission.probation import NoTrial, may_probe, needs_trial
-from ullage.engines.admission.records import ClassProfile, Forecast, Proposal, Tenant
+from ullage.engines.admission.probation import may_probe, needs_trial
+from ullage.engines.admission.query import AdmissionQuery
+from ullage.engines.admission.records import TOLERANCE, ClassProfile, Forecast, Refusal, Tenant
 from ullage.engines.admission.verdict import Basis, RiskSettings, Verdict
-from ullage.scheduling.prediction.verdicts import (
-    MICROS,
-    TOLERANCE,
-    Admission,
-    AdmissionQuery,
-    SLOViolation,
-)
+from ullage.scheduling.prediction.verdicts import MICROS, Admission
 
 _FORECASTS_BYTES: Final = 64 * MIB
 """Of the forecasts of one model: about 100,000."""
@@ -109,9 +103,6 @@ class Recall:
         return found
 
 
-_PLACE: Final = "the device"
-
-
 def settings_of(terms: RiskTerms) -> RiskSettings:
     """The policy's risk budget in the engine's words."""
     return RiskSettings(
@@ -132,23 +123,23 @@ class Usual:
 
     weights: tuple[tuple[tuple[str, int], int], ...] = ()
 
-    def lost(self, case: AdmissionQuery, percent: int) -> float:
+    def lost(self, query: AdmissionQuery, percent: int) -> float:
         """Share of them that find room on the device before a placement and none after it, 0..1.
 
         By shares and trust alone: to ask the risk of each as well would cost more than all
         decisions together (derived).
         """
-        used = sum(tenant.percent for tenant in case.tenants)
+        used = sum(tenant.percent for tenant in query.residents)
         total = lost = 0
         for (domain, least), weight in self.weights:
             total += weight
-            mine = domain == case.domain and least < WHOLE_PERCENT
-            if (mine or not case.tenants) and used + least <= case.percent_limit:
-                lost += weight * (not mine or used + percent + least > case.percent_limit)
+            mine = domain == query.domain and least < WHOLE_PERCENT
+            if (mine or not query.residents) and used + least <= query.percent_limit:
+                lost += weight * (not mine or used + percent + least > query.percent_limit)
         return lost / total if total else 0.0
 
 
-Answers = Memo[tuple[object, ...], Admission | SLOViolation]
+Answers = Memo[tuple[object, ...], Admission | Refusal]
 """By everything of a case that matters."""
 _ANSWERS_BYTES: Final = 64 * MIB
 """Of one accelerator: about 20,000."""
@@ -199,59 +190,59 @@ class RiskRule:
     def __post_init__(self) -> None:
         self._numbers = Numbers(self.cache.numbers)
 
-    def judge(self, case: AdmissionQuery) -> Admission | SLOViolation:
+    def judge(self, query: AdmissionQuery) -> Admission | Refusal:
         """The share of largest net value within the risk, a trial, or what stands in the way.
 
         The names in the answer may be those of other tenants, alike in all that matters.
         """
-        if case.least >= WHOLE_PERCENT and not case.tenants:
+        if query.least >= WHOLE_PERCENT and not query.residents:
             return _whole()
-        answers = self._at(case.accelerator)[0].answers
+        answers = self._at(query.accelerator)[0].answers
         key = (
-            *map(self._likeness, (case.newcomer, *case.tenants)),
-            case.least,
-            case.most,
-            case.percent_limit,
-            case.account,
-            case.domain,
+            *map(self._likeness, (query.newcomer, *query.residents)),
+            query.least,
+            query.most,
+            query.percent_limit,
+            query.account,
+            query.domain,
         )
         found = answers.get(key)
         if found is None:
-            found = self.explain(case)
+            found = self.explain(query)
             answers.put(key, found)
         return found
 
-    def explain(self, case: AdmissionQuery) -> Admission | SLOViolation:
+    def explain(self, query: AdmissionQuery) -> Admission | Refusal:
         """The same, always judged again, with the names of just these tenants."""
-        usual = self.usual.get(case.accelerator, Usual())
-        recall = self._at(case.accelerator)[1]
-        most = self._best_alone(case, usual)
-        settings = replace(self.settings, min_combined_percent=self._floor_percent(case))
+        usual = self.usual.get(query.accelerator, Usual())
+        recall = self._at(query.accelerator)[1]
+        most = self._best_alone(query, usual)
+        settings = replace(self.settings, min_combined_percent=self._floor_percent(query))
         basis = Basis(
             forecaster=recall,
             thresholds=recall.model.thresholds,
             settings=settings,
         )
-        verdict = predict(_proposal(case, most), basis)
-        if not verdict.admitted and most < case.most:
-            verdict = predict(_proposal(case, case.most), basis)
-        on_trial = case.tenants and case.account is not None and case.account.faults
+        verdict = predict(replace(query, most=most), basis)
+        if not verdict.admitted and most < query.most:
+            verdict = predict(query, basis)
+        on_trial = query.residents and query.account is not None and query.account.faults
         if verdict.chosen is not None and not on_trial:
-            price = self.settings.fragmentation_weight * usual.lost(case, verdict.percent)
+            price = self.settings.fragmentation_weight * usual.lost(query, verdict.percent)
             net = verdict.chosen.net - price
             return Admission(
                 verdict.percent, verdict.tenants[-1].predicted, _micros(net), verdict=verdict
             )
-        if not case.tenants:
-            return self._alone_at_most(case, most, usual) or _breach(verdict)
-        return self._trial(case, verdict) or _breach(verdict)
+        if not query.residents:
+            return self._alone_at_most(query, most, usual) or _breach(verdict)
+        return self._trial(query, verdict) or _breach(verdict)
 
-    def _alone_at_most(self, case: AdmissionQuery, percent: int, usual: Usual) -> Admission | None:
+    def _alone_at_most(self, query: AdmissionQuery, percent: int, usual: Usual) -> Admission | None:
         """A place alone that needs no margin: a whole device, or a share judged at its worst."""
-        for share in dict.fromkeys((percent, case.most)):
-            if self.alone(case, share) is None:
-                speed = self._speed(case.accelerator, case.newcomer.at(share))
-                price = self.settings.fragmentation_weight * usual.lost(case, share)
+        for share in dict.fromkeys((percent, query.most)):
+            if self.alone(query, share) is None:
+                speed = self._speed(query.accelerator, query.newcomer.at(share))
+                price = self.settings.fragmentation_weight * usual.lost(query, share)
                 return Admission(share, 1 / speed, _micros(speed - price))
         return None
 
@@ -286,64 +277,70 @@ class RiskRule:
             self._numbers.of(tenant.profile),
         )
 
-    def _best_alone(self, case: AdmissionQuery, usual: Usual) -> int:
+    def _best_alone(self, query: AdmissionQuery, usual: Usual) -> int:
         """The most to ask for: beyond it, the room that others lose is worth more than speed.
 
         By the newcomer's speed alone, which its speed beside others follows.
         """
         weight = self.settings.fragmentation_weight
-        shares = sorted({case.least, case.most, *range(10, WHOLE_PERCENT, 10)})
-        inside: list[int] = [share for share in shares if case.least <= share <= case.most]
-        lost = [weight * usual.lost(case, one) for one in inside]
+        shares = sorted({query.least, query.most, *range(10, WHOLE_PERCENT, 10)})
+        inside: list[int] = [share for share in shares if query.least <= share <= query.most]
+        lost = [weight * usual.lost(query, one) for one in inside]
         if lost[0] == lost[-1]:
-            return case.most
+            return query.most
         worth = [
-            _micros(self._speed(case.accelerator, case.newcomer.at(one)) - price)
+            _micros(self._speed(query.accelerator, query.newcomer.at(one)) - price)
             for one, price in zip(inside, lost, strict=True)
         ]
         return inside[worth.index(max(worth))]
 
-    def alone(self, case: AdmissionQuery, percent: int) -> SLOViolation | None:
+    def alone(self, query: AdmissionQuery, percent: int) -> Refusal | None:
         """Whether the newcomer keeps its own objective alone on a device at this share."""
-        if percent >= WHOLE_PERCENT and _keeps_alone(case):
+        if percent >= WHOLE_PERCENT and _keeps_alone(query):
             return None
-        tenants = (case.newcomer.at(percent),)
-        forecast = self._forecast(case.accelerator, tenants)
+        tenants = (query.newcomer.at(percent),)
+        forecast = self._forecast(query.accelerator, tenants)
         found = margin(tenants, forecast, {})
-        if found.passes or (found.z >= -TOLERANCE and _at_its_worst(case.newcomer)):
+        if found.passes or (found.z >= -TOLERANCE and _at_its_worst(query.newcomer)):
             return None
         predicted = math.exp(found.reach(found.required))
-        return SLOViolation(percent, case.newcomer.name, predicted, found.allowed)
+        return Refusal(
+            Reason.PREDICTED_SLO_BREACH,
+            binding=query.newcomer.name,
+            percent=percent,
+            predicted=predicted,
+            allowed=found.allowed,
+        )
 
     def slowdowns(self, accelerator: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
         """Predicted slowdown (median) of everyone on a device, each at its own share."""
         found = self._forecast(accelerator, tenants)
         return tuple(math.exp(mean) for mean in found.mean)
 
-    def _trial(self, case: AdmissionQuery, verdict: Verdict) -> Admission | SLOViolation | None:
+    def _trial(self, query: AdmissionQuery, verdict: Verdict) -> Admission | Refusal | None:
         """A place on probation: too little was seen, or what was seen is in doubt after a fault."""
-        if case.account is None or not needs_trial(verdict, case.account):
+        if query.account is None or not needs_trial(verdict, query.account):
             return None
-        if case.newcomer.latency:
+        if query.newcomer.latency:
             text = "and no one is tried out who has a latency objective"
             return _breach(verdict, Reason.NEED_PROFILE, f"{verdict.text}; {text}")
-        found = may_probe(verdict, _proposal(case, case.most), case.account, self.settings)
-        if isinstance(found, NoTrial):
+        found = may_probe(verdict, query, query.account, self.settings)
+        if isinstance(found, Refusal):
             return _breach(verdict, found.reason, f"{verdict.text}; {found.text}")
         own = verdict.tenants[-1]
         worth = 1 / own.predicted - verdict.risk
         return Admission(found.percent, own.predicted, _micros(worth), trial=True, verdict=verdict)
 
-    def _floor_percent(self, case: AdmissionQuery) -> float:
+    def _floor_percent(self, query: AdmissionQuery) -> float:
         """Least sum of speeds: what the tenants would reach one after the other, as they are.
 
         Of whole devices that is one device's worth; tenants that may never have more than a part of
         one are measured by the largest part that any of them has (derived).
         """
-        if not case.tenants:
+        if not query.residents:
             return self.settings.min_combined_percent
-        newcomer = case.newcomer.at(case.most)
-        best = max(self._speed(case.accelerator, tenant) for tenant in (*case.tenants, newcomer))
+        everyone = query.mixture(query.most)
+        best = max(self._speed(query.accelerator, tenant) for tenant in everyone)
         return self.settings.min_combined_percent * best
 
     def _speed(self, accelerator: str, tenant: Tenant) -> float:
@@ -351,9 +348,9 @@ class RiskRule:
         return math.exp(-self._forecast(accelerator, (tenant,)).mean[0])
 
 
-def _keeps_alone(case: AdmissionQuery) -> bool:
+def _keeps_alone(query: AdmissionQuery) -> bool:
     """Whether an undivided device is enough: there the slowdown is 1, by what the word means."""
-    return case.newcomer.max_slowdown is None or case.newcomer.max_slowdown >= 1
+    return query.newcomer.max_slowdown is None or query.newcomer.max_slowdown >= 1
 
 
 def _at_its_worst(tenant: Tenant) -> bool:
@@ -366,22 +363,11 @@ def _whole() -> Admission:
     return Admission(WHOLE_PERCENT, 1.0, MICROS)
 
 
-def _proposal(case: AdmissionQuery, most: int) -> Proposal:
-    """What the engine predicts: of the hard limits it hears the shares that they leave."""
-    return Proposal(
-        place=_PLACE,
-        accelerator=case.accelerator,
-        residents=tuple(case.tenants),
-        newcomer=case.newcomer,
-        shares=shares_between(case.least, most),
-    )
-
-
 def _micros(worth: float) -> int:
     return round(worth * MICROS)
 
 
-def _breach(verdict: Verdict, reason: Reason | None = None, text: str = "") -> SLOViolation:
+def _breach(verdict: Verdict, reason: Reason | None = None, text: str = "") -> Refusal:
     """A refusal in the words of the caller."""
     bound: Sequence[float] = [
         tenant.predicted for tenant in verdict.tenants if tenant.name == verdict.binding
@@ -390,11 +376,11 @@ def _breach(verdict: Verdict, reason: Reason | None = None, text: str = "") -> S
         (outlook.allowed for outlook in verdict.tenants if outlook.name == verdict.binding), None
     )
     percent = verdict.tenants[-1].percent if verdict.tenants else 0
-    return SLOViolation(
-        percent,
+    return Refusal(
+        reason or verdict.reason or Reason.PREDICTED_SLO_BREACH,
+        text or verdict.text,
         verdict.binding,
+        percent,
         bound[0] if bound else 0.0,
         allowed or 0.0,
-        reason=reason or verdict.reason or Reason.PREDICTED_SLO_BREACH,
-        text=text or verdict.text,
     )

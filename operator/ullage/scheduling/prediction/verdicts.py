@@ -9,39 +9,17 @@ SchedulingPolicy says which. A rule is pure and knows neither nodes nor pods.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ullage.api.contract import Reason
 from ullage.engines.admission.prediction import Predictor
-from ullage.engines.admission.probation import Account
-from ullage.engines.admission.records import Tenant
+from ullage.engines.admission.query import AdmissionQuery
+from ullage.engines.admission.records import TOLERANCE, Refusal, Tenant
 from ullage.engines.admission.verdict import Verdict
 
-TOLERANCE: Final = 1e-6
-"""Slowdowns closer than this to an objective meet it."""
 MICROS: Final = 1_000_000
 """Worth is compared in millionths of one tenant's normalised throughput, as whole numbers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionQuery:
-    """Who wants to join whom, and between which shares."""
-
-    accelerator: str
-    newcomer: Tenant
-    """Its own percent does not count."""
-    tenants: Sequence[Tenant]
-    least: int
-    most: int
-    percent_limit: int = 100
-    account: Account | None = None
-    """What trials of the newcomer's class have cost; ``None`` = it may not be tried out."""
-    domain: str = ""
-
-    def beside(self, tenants: Sequence[Tenant]) -> AdmissionQuery:
-        """The same question on a device with these tenants."""
-        return replace(self, tenants=tenants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +36,6 @@ class Admission:
     verdict: Verdict | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SLOViolation:
-    """No share in the bounds is granted; what stands here is of the one that misses by least."""
-
-    percent: int
-    tenant: str
-    predicted: float
-    allowed: float
-    reason: Reason = Reason.PREDICTED_SLO_BREACH
-    text: str = ""
-
-    @property
-    def excess(self) -> float:
-        """How far beyond the objective, as a factor; what is only not certified is the nearest."""
-        return max(self.predicted / self.allowed, TOLERANCE) if self.allowed else TOLERANCE
-
-
 class AdmissionRule(Protocol):
     """Judges devices that pass the hard limits."""
 
@@ -83,15 +44,15 @@ class AdmissionRule(Protocol):
         """Whether devices stand in order of worth, not of the share that they give."""
         ...
 
-    def judge(self, case: AdmissionQuery) -> Admission | SLOViolation:
+    def judge(self, query: AdmissionQuery) -> Admission | Refusal:
         """The share that the newcomer gets, or why it gets none."""
         ...
 
-    def explain(self, case: AdmissionQuery) -> Admission | SLOViolation:
+    def explain(self, query: AdmissionQuery) -> Admission | Refusal:
         """The same answer, with the names of just these tenants."""
         ...
 
-    def alone(self, case: AdmissionQuery, percent: int) -> SLOViolation | None:
+    def alone(self, query: AdmissionQuery, percent: int) -> Refusal | None:
         """Whether the newcomer keeps its own objective alone on a device at this share."""
         ...
 
@@ -107,20 +68,19 @@ class SumRule:
     predictor: Predictor
     by_worth: bool = False
 
-    def judge(self, case: AdmissionQuery) -> Admission | SLOViolation:
+    def judge(self, query: AdmissionQuery) -> Admission | Refusal:
         """The largest whole percent in the bounds that breaks no one's objective."""
-        if case.newcomer.max_slowdown is None and all(
-            one.max_slowdown is None for one in case.tenants
-        ):
-            return Admission(case.most, 0.0)
-        return largest_share(case.newcomer, case.tenants, (case.least, case.most), self.predictor)
+        if all(tenant.max_slowdown is None for tenant in (*query.residents, query.newcomer)):
+            return Admission(query.most, 0.0)
+        bounds = query.least, query.most
+        return largest_share(query.newcomer, query.residents, bounds, self.predictor)
 
     explain = judge
 
-    def alone(self, case: AdmissionQuery, percent: int) -> SLOViolation | None:
+    def alone(self, query: AdmissionQuery, percent: int) -> Refusal | None:
         """Whether the newcomer keeps its own objective alone on a device at this share."""
-        found = largest_share(case.newcomer, (), (percent, percent), self.predictor)
-        return found if isinstance(found, SLOViolation) else None
+        found = largest_share(query.newcomer, (), (percent, percent), self.predictor)
+        return found if isinstance(found, Refusal) else None
 
     def slowdowns(self, accelerator: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
         """Predicted slowdown of everyone on a device, each at its own share."""
@@ -129,10 +89,10 @@ class SumRule:
 
 def largest_share(
     newcomer: Tenant, tenants: Sequence[Tenant], bounds: tuple[int, int], predictor: Predictor
-) -> Admission | SLOViolation:
+) -> Admission | Refusal:
     """The largest whole percent in the bounds that breaks no one's objective, by prediction."""
     least, most = bounds
-    nearest: SLOViolation | None = None
+    nearest: Refusal | None = None
     for percent in range(most, least - 1, -1):
         slowdowns = predictor.predict(tenants, newcomer, percent)
         violation = _worst_breach((*tenants, newcomer), slowdowns, percent)
@@ -147,8 +107,8 @@ def largest_share(
 
 def _worst_breach(
     everyone: Sequence[Tenant], slowdowns: Sequence[float], percent: int
-) -> SLOViolation | None:
-    worst: SLOViolation | None = None
+) -> Refusal | None:
+    worst: Refusal | None = None
     for tenant, predicted in zip(everyone, slowdowns, strict=True):
         allowed = tenant.max_slowdown
         if allowed is None or predicted <= allowed + TOLERANCE:
@@ -157,7 +117,9 @@ def _worst_breach(
             f"at {percent} % {tenant.name} would run {predicted:.2f} times slower than alone, its"
             f" objective allows {allowed:g} (predicted)"
         )
-        violation = SLOViolation(percent, tenant.name, predicted, allowed, text=text)
+        violation = Refusal(
+            Reason.PREDICTED_SLO_BREACH, text, tenant.name, percent, predicted, allowed
+        )
         if worst is None or violation.excess > worst.excess:
             worst = violation
     return worst

@@ -21,13 +21,13 @@ from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.spec_fields import Knowledge
 from ullage.engines.admission.filters import check_profile
 from ullage.engines.admission.limits import WHOLE_PERCENT
-from ullage.engines.admission.probation import Account
-from ullage.engines.admission.records import ClassProfile, Fingerprint, Tenant
+from ullage.engines.admission.query import Account
+from ullage.engines.admission.records import ClassProfile, Fingerprint, Refusal, Tenant
 from ullage.scheduling.inventory.held_shares import scaled_share
 from ullage.scheduling.inventory.inventory import Inventory, utilisation
 from ullage.scheduling.model.view import Class, Isolation
 from ullage.scheduling.prediction.knowledge import named
-from ullage.scheduling.prediction.latency import Barred, Unmeasured, latency_limit
+from ullage.scheduling.prediction.latency import Unmeasured, latency_limit
 from ullage.scheduling.prediction.planned_load import planned_load
 from ullage.scheduling.prediction.rows import class_profile, class_profiles
 
@@ -55,7 +55,7 @@ class Known:
 
     tenants: tuple[Tenant, ...]
     """Name and percent are placeholders."""
-    barred: Mapping[int, Barred]
+    barred: Mapping[int, Refusal]
     unmeasured: Mapping[int, str]
     """By model: what must be measured alone before anyone else may be there, in words."""
     solo_micros: tuple[int, ...]
@@ -217,7 +217,7 @@ class Classes:
     def _make(self, workload: WorkloadRecord, replicas: int, asks: _Asks) -> Known:
         tenants: list[Tenant] = []
         solo: list[int] = []
-        barred: dict[int, Barred] = {}
+        barred: dict[int, Refusal] = {}
         unmeasured: dict[int, str] = {}
         own = self._own(workload)
         profile = own
@@ -237,7 +237,7 @@ class Classes:
                 recent=asks is _Asks.JOINED,
             )
             allowed = _broken(known) or _allowed(workload, latency, alone_s, model)
-            if isinstance(allowed, Barred):
+            if isinstance(allowed, Refusal):
                 barred[at], allowed = allowed, 1.0
                 known = (
                     ClassProfile(workload_class=known.workload_class) if known is not None else None
@@ -356,41 +356,41 @@ def _alone_s(named: ProfileRecord | None, own: ProfileRecord | None, model: str)
 
 def _allowed(
     workload: WorkloadRecord,
-    latency: float | Barred | Unmeasured | None,
+    latency: float | Refusal | Unmeasured | None,
     alone_s: float,
     model: str,
-) -> float | Barred | None:
+) -> float | Refusal | None:
     """Largest slowdown that keeps every objective of the workload on an accelerator.
 
     One that cannot be judged yet limits nothing here: its work is alone until it can.
     """
     limits = [workload.max_slowdown] if workload.max_slowdown is not None else []
     for found in (_throughput(workload, alone_s, model), latency):
-        if isinstance(found, Barred):
+        if isinstance(found, Refusal):
             return found
         if found is not None and not isinstance(found, Unmeasured):
             limits.append(found)
     return min(limits, default=None)
 
 
-def _broken(profile: ClassProfile | None) -> Barred | None:
+def _broken(profile: ClassProfile | None) -> Refusal | None:
     """A profile with figures that no measurement gives; beside others it could hide anything."""
     if profile is None:
         return None
     try:
         check_profile(profile)
     except ValueError as error:
-        return Barred(reason=Reason.NEED_PROFILE, text=str(error))
+        return Refusal(reason=Reason.NEED_PROFILE, text=str(error))
     return None
 
 
-def _throughput(workload: WorkloadRecord, alone_s: float, model: str) -> float | Barred | None:
+def _throughput(workload: WorkloadRecord, alone_s: float, model: str) -> float | Refusal | None:
     """Slowdown that leaves the least steps per second."""
     least = workload.min_throughput
     if least is None or least <= 0:
         return None
     if not alone_s:
-        return Barred(
+        return Refusal(
             reason=Reason.NEED_PROFILE,
             text=(
                 f"slo.minThroughput needs the speed alone on a whole {model}: declare"
@@ -398,7 +398,7 @@ def _throughput(workload: WorkloadRecord, alone_s: float, model: str) -> float |
             ),
         )
     if alone_s * least > 1:
-        return Barred(
+        return Refusal(
             reason=Reason.SLO_INFEASIBLE,
             text=(
                 f"cannot be met even alone on a whole {model}: solo {1 / alone_s:.4g} steps/s <"

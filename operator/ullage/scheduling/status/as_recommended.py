@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Standing
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.learning.device_choice import by_type
@@ -55,7 +55,7 @@ def as_recommended(
         held_row = rows.get(kind)
         if held_row is None:
             return Said(_OURS, False, Reason.NOT_AVAILABLE, f"{has}, which was not compared")
-        if held_row.reason not in (Reason.RECOMMENDED, Reason.FEASIBLE):
+        if Standing.RANKED not in held_row.reason.standing:
             return Said(_OURS, False, held_row.reason, f"{has}: {held_row.message}")
     if first.reason is not Reason.RECOMMENDED:
         return Said(_OURS, False, first.reason, f"{has}; {wanted}: {first.message}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ullage.api.contract import DesiredSlice, Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Standing
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import (
@@ -29,7 +29,7 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.exclusions import active_exclusions, with_failure
 from ullage.scheduling.lifecycle.adopted import ended_well
 from ullage.scheduling.lifecycle.routing import said as router_said
-from ullage.scheduling.model.lifecycle_step import PREEMPTIONS, LifecycleStep
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.model.view import Member
@@ -40,19 +40,6 @@ from ullage.scheduling.status.as_recommended import as_recommended, says_verdict
 from ullage.scheduling.status.decisions import Ruling
 from ullage.scheduling.status.workload_status import Told, tell
 from ullage.scheduling.timeslicing.rounds import books_of
-
-_QUIET = frozenset({Reason.WAITING_FOR_DECISION, Reason.HELD_FOR_ANOTHER, Reason.WAITS_FOR_ROUND})
-"""Reasons that are no news: they come and go for a whole line of workloads at once."""
-_GOOD = frozenset(
-    {
-        Reason.PLACED,
-        Reason.COMPLETED,
-        Reason.SUSPENDED,
-        Reason.ROUND_SCHEDULED,
-        Reason.WAITING_FOR_GATE,
-        Reason.BETTER_CHOICE,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +228,9 @@ class Reporter:
         self, workload: WorkloadRecord, life: LifecycleStep, refused: Refused | None
     ) -> Ruling | None:
         """What keeps a workload from its place; ``None`` where this cycle ruled nothing."""
-        if life.phase is Phase.RESTARTING and life.reason in PREEMPTIONS:
-            return Ruling(reason=life.reason, text=lambda: life.message)
+        reason = life.reason if life.phase is Phase.RESTARTING else None
+        if reason is not None and Standing.PREEMPTION in reason.standing:
+            return Ruling(reason=reason, text=lambda: life.message)
         if refused is not None:
             lines = _joined((*refused.lines, *self._lines(workload, life)))
             return Ruling(reason=refused.reason, text=lambda: refused.text(workload), lines=lines)
@@ -281,7 +269,7 @@ class Reporter:
             for exclusion in active_exclusions(self.context.view, workload)
         )
         passed = life.passed_over
-        if passed is None or passed.reason in (Reason.NODE_UNHEALTHY, Reason.NODE_LEAVES):
+        if passed is None or Standing.OF_THE_NODE in passed.reason.standing:
             return _joined(lines)
         nearest = str(passed.device) if passed.device is not None else ""
         line = RefusalLine(reason=passed.reason, devices=1, nearest=nearest, message=passed.message)
@@ -382,7 +370,8 @@ def event(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit 
         reason = Reason(now.reason)
         if reason is Reason.PLACED and status.allocation is not None:
             reason = Reason.ROUND_SCHEDULED
-        return None if reason in _QUIET else _emit(workload, reason, now.message, epoch)
+        quiet = Standing.QUIET in reason.standing
+        return None if quiet else _emit(workload, reason, now.message, epoch)
     return None
 
 
@@ -410,7 +399,11 @@ def _better(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emi
 
 def _emit(workload: WorkloadRecord, reason: Reason, text: str, epoch: int) -> Emit:
     return Emit(
-        target=workload.ref, warning=reason not in _GOOD, epoch=epoch, reason=reason, text=text
+        target=workload.ref,
+        warning=Standing.GOOD not in reason.standing,
+        epoch=epoch,
+        reason=reason,
+        text=text,
     )
 
 

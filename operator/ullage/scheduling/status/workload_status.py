@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ullage.api.contract import Reason, SlicePhase
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Standing, standing_of
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.metrics import EpochValue
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
@@ -43,8 +43,6 @@ from ullage.scheduling.placement.predicted_figures import Part, Predictions
 
 ENFORCED: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
 _ON_THE_WAY: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
-_MOVES: Final = (Reason.WAITING_FOR_DECISION, Reason.RESERVING, Reason.STARTING)
-"""Reasons of what does not hold yet and will shortly, by itself."""
 _BAD: Final = (ConditionType.DEGRADED, ConditionType.INVALID, ConditionType.SLO_MET)
 """Conditions that are news whatever they say."""
 
@@ -106,7 +104,7 @@ def is_passing(before: WorkloadStatus, after: WorkloadStatus) -> bool:
         and before.phase in ("", *_ON_THE_WAY)
         and _remembered(before) == _remembered(after)
         and bool(unmet)
-        and all(condition.reason in _MOVES for condition in unmet)
+        and all(Standing.MOVING in standing_of(condition.reason) for condition in unmet)
         and not any(condition.type in _BAD for condition in after.conditions)
         and not any(condition.type in _BAD for condition in before.conditions)
     )

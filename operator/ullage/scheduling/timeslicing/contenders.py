@@ -13,9 +13,11 @@ from math import gcd
 from typing import Final, NamedTuple
 
 from ullage.api.contract import GPUMode
+from ullage.api.reasons import Standing, standing_of
 from ullage.cluster.records.profile import Source
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.engines.admission.limits import HEALTHY
+from ullage.engines.admission.records import Refusal
 from ullage.engines.allocation.policies import POLICIES, Objective
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
@@ -24,11 +26,11 @@ from ullage.scheduling.inventory.tenant_bindings import default_tenant, is_bound
 from ullage.scheduling.learning.device_prices import prices_of
 from ullage.scheduling.learning.throughput import Throughput, Throughputs
 from ullage.scheduling.model.gang_speed import DEFAULT_RESTART_S
-from ullage.scheduling.model.lifecycle_step import OTHERS_ACT, LifecycleStep
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import Held, Member, View
-from ullage.scheduling.placement.feasible import Feasibility, Infeasible
+from ullage.scheduling.placement.feasible import Feasibility
 from ullage.scheduling.placement.preemption import priority_of, unsaved_s
 from ullage.scheduling.timeslicing.pair_records import Pairing
 
@@ -102,7 +104,7 @@ class Typed:
     requests: ResourceRequests
     feasibility: Feasibility
     _known: dict[tuple[int, frozenset[int], int], ResourceRequest] = field(default_factory=dict)
-    _fits: dict[tuple[int, int], Infeasible | None] = field(default_factory=dict)
+    _fits: dict[tuple[int, int], Refusal | None] = field(default_factory=dict)
 
     def of(
         self, request: ResourceRequest, models: frozenset[int], percent: int = 0
@@ -330,7 +332,7 @@ def _takes_part(view: View, life: LifecycleStep) -> bool:
     """Whether a job that holds nothing waits for devices, or soon will."""
     if life.waiting or life.missing:
         return True
-    return life.retry_at <= view.now and life.reason not in OTHERS_ACT
+    return life.retry_at <= view.now and Standing.FOREIGN not in standing_of(life.reason)
 
 
 def _speeds(

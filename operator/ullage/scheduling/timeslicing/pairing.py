@@ -19,11 +19,12 @@ from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import PartedRecord
 from ullage.engines.admission.limits import HEALTHY, MODE_BIT, WHOLE_PERCENT, with_contexts_mib
+from ullage.engines.admission.query import AdmissionQuery
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.trust_domains import effective_domain, is_granted
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Held, View
-from ullage.scheduling.prediction.verdicts import Admission, AdmissionQuery, AdmissionRule
+from ullage.scheduling.prediction.verdicts import Admission, AdmissionRule
 from ullage.scheduling.prediction.workload_classes import Known
 from ullage.scheduling.timeslicing.contenders import Arena, Runner, Tools
 from ullage.scheduling.timeslicing.division_cache import DivisionCache, KeptPairs
@@ -356,7 +357,7 @@ class _Judge:
             AdmissionQuery(
                 accelerator=name,
                 newcomer=second,
-                tenants=(first,),
+                residents=(first,),
                 least=second.percent,
                 most=second.percent,
                 domain=right.domain,

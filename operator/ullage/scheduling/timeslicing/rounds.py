@@ -23,13 +23,13 @@ from ullage.cluster.records.status import (
     PartedRecord,
     SolveRecord,
 )
+from ullage.engines.admission.records import Refusal
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import SetConditions
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.attempt import Refused
-from ullage.scheduling.placement.feasible import Infeasible
 from ullage.scheduling.placement.placement import Placement
 from ullage.scheduling.prediction.verdicts import AdmissionRule
 from ullage.scheduling.timeslicing.contenders import (
@@ -64,12 +64,12 @@ class Rounds:
         """Types by their number in the inventory."""
         return frozenset(self.tools.inventory.models[kind] for kind in kinds)
 
-    def infeasible(self, uid: str) -> Infeasible | None:
+    def infeasible(self, uid: str) -> Refusal | None:
         """Why a job never gets a turn; ``None`` where it does."""
         if uid not in self.arena.nowhere:
             return None
         replicas = self.tools.view.snapshot.workloads[uid].replicas
-        return Infeasible(
+        return Refusal(
             Reason.NO_FEASIBLE_ACCELERATOR,
             f"no single accelerator type has room for {replicas} members, even empty, and turns"
             " never mix types",

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Standing
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.tuning import GroupRecord
 from ullage.scheduling.model.conditions import Said
@@ -23,19 +23,6 @@ STALLED_AFTER_S: Final = 600.0
 pool takes to come."""
 _MOST_NAMED: Final = 4
 _MOST_OF_A_TEXT: Final = 512
-_NO_DEVICE: Final = frozenset(
-    {
-        Reason.NO_NODE_MATCHES,
-        Reason.NODE_AFFINITY_CONFLICT,
-        Reason.UNKNOWN_ACCELERATOR,
-        Reason.GANG_TOO_LARGE,
-        Reason.MODE_UNSUPPORTED,
-        Reason.CHECKPOINT_UNAVAILABLE,
-        Reason.MEMORY_WOULD_OVERFLOW,
-        Reason.PERCENT_LIMIT,
-    }
-)
-"""Reasons for which even an empty cluster has no place; a decision for good lists no refusals."""
 
 
 def said_of(
@@ -119,7 +106,7 @@ def _never_fits(run: WorkloadRecord) -> bool:
         run.status.phase in ("", Phase.PENDING)
         and decision is not None
         and not decision.refusals
-        and decision.reason in _NO_DEVICE
+        and Standing.NEVER_FITS in decision.reason.standing
     )
 
 

@@ -24,8 +24,8 @@ from ullage.engines.admission.filters import (
     Device,
     Newcomer,
     Resident,
-    candidate_shares,
     figures_of,
+    query_for,
     request_for,
     usable_contexts,
 )
@@ -167,7 +167,7 @@ def test_shares_to_try_are_tenths_bounds_and_what_the_hardware_tells_apart(
     least: int, most: int, steps: tuple[int, ...], expected: tuple[int, ...]
 ) -> None:
     who = newcomer(tenant("new"), least, most)
-    assert candidate_shares(who, replace(device(), steps=steps)) == expected
+    assert query_for(who, replace(device(), steps=steps)).shares == expected
 
 
 def test_a_refusal_names_who_binds_and_the_missing_slack() -> None:

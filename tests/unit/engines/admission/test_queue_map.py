@@ -10,7 +10,6 @@ import pytest
 
 from ullage.api.contract import Reason
 from ullage.engines.admission.queue_map import (
-    Infeasible,
     Load,
     Objective,
     Service,
@@ -19,6 +18,7 @@ from ullage.engines.admission.queue_map import (
     replica_load,
     without_wait,
 )
+from ullage.engines.admission.records import Refusal
 
 MM1 = Service(mean_s=1.0, quantile_s=1.0)
 
@@ -70,7 +70,7 @@ def test_an_objective_below_the_solo_time_is_refused_in_figures() -> None:
     found = largest_slowdown(
         Service(mean_s=0.03, quantile_s=0.052), Load(requests_per_s=1), Objective(latency_s=0.04)
     )
-    assert found == Infeasible(
+    assert found == Refusal(
         reason=Reason.SLO_INFEASIBLE, text="cannot be met even alone: solo 52 ms > 40 ms"
     )
 
@@ -78,7 +78,7 @@ def test_an_objective_below_the_solo_time_is_refused_in_figures() -> None:
 def test_a_load_above_capacity_blames_the_load() -> None:
     service = Service(mean_s=0.03, quantile_s=0.03)
     found = largest_slowdown(service, Load(requests_per_s=50), Objective(latency_s=0.04))
-    assert isinstance(found, Infeasible)
+    assert isinstance(found, Refusal)
     assert found.reason is Reason.LOAD_INFEASIBLE
     assert "150% busy" in found.text
     assert "2 times the replicas" in found.text
@@ -87,7 +87,7 @@ def test_a_load_above_capacity_blames_the_load() -> None:
 def test_a_queue_that_breaks_the_objective_alone_blames_the_load() -> None:
     service = Service(mean_s=0.03, quantile_s=0.03)
     found = largest_slowdown(service, Load(requests_per_s=30), Objective(latency_s=0.04))
-    assert isinstance(found, Infeasible)
+    assert isinstance(found, Refusal)
     assert found.reason is Reason.LOAD_INFEASIBLE
     assert "add replicas" in found.text
 

@@ -19,22 +19,21 @@ from fakes.admission import (
 )
 from ullage.api.contract import Reason
 from ullage.engines.admission.decision import admit
-from ullage.engines.admission.filters import Device, Newcomer, proposal_for
+from ullage.engines.admission.filters import Device, Newcomer, query_for
 from ullage.engines.admission.probation import (
-    Account,
-    NoTrial,
     Outcome,
     Trial,
     end_of_trial,
     may_probe,
 )
-from ullage.engines.admission.records import ClassProfile, Fingerprint
+from ullage.engines.admission.query import Account
+from ullage.engines.admission.records import ClassProfile, Fingerprint, Refusal
 from ullage.engines.admission.verdict import Basis, RiskSettings
 
 UNSURE = Basis(forecaster=CrowdForecaster(), thresholds=uncertified())
 BUSY = device(resident(tenant("old", 40)))
 STRANGER = newcomer(replace(tenant("new"), profile=ClassProfile(workload_class="c", rows=3)))
-PROPOSAL = proposal_for(STRANGER, BUSY)
+QUERY = query_for(STRANGER, BUSY)
 ACCOUNT = Account(workload_class="c", rows=3)
 SETTINGS = RiskSettings()
 TRIAL = Trial(percent=20, seconds=60)
@@ -42,12 +41,12 @@ TRIAL = Trial(percent=20, seconds=60)
 
 def asked(
     where: Device = BUSY, who: Newcomer = STRANGER, account: Account = ACCOUNT
-) -> Trial | NoTrial:
-    return may_probe(admit(where, who, UNSURE), proposal_for(who, where), account, SETTINGS)
+) -> Trial | Refusal:
+    return may_probe(admit(where, who, UNSURE), query_for(who, where), account, SETTINGS)
 
 
-def said(answer: Trial | NoTrial) -> str:
-    assert isinstance(answer, NoTrial)
+def said(answer: Trial | Refusal) -> str:
+    assert isinstance(answer, Refusal)
     return answer.text
 
 
@@ -101,29 +100,29 @@ def test_the_strangers_own_share_must_leave_it_a_tenth_too() -> None:
 def test_a_class_that_faulted_is_tried_out_though_it_was_admitted() -> None:
     verdict = admit(BUSY, STRANGER, replace(UNSURE, thresholds=certified()))
     assert verdict.admitted
-    trial = may_probe(verdict, PROPOSAL, replace(ACCOUNT, faults=1), SETTINGS)
+    trial = may_probe(verdict, QUERY, replace(ACCOUNT, faults=1), SETTINGS)
     assert isinstance(trial, Trial)
     assert trial.percent == verdict.percent
 
 
 def test_a_forecast_breach_is_no_case_for_a_trial() -> None:
     crowd = replace(UNSURE, forecaster=CrowdForecaster(toll=3.0))
-    answer = may_probe(admit(BUSY, STRANGER, crowd), PROPOSAL, ACCOUNT, SETTINGS)
-    assert isinstance(answer, NoTrial)
+    answer = may_probe(admit(BUSY, STRANGER, crowd), QUERY, ACCOUNT, SETTINGS)
+    assert isinstance(answer, Refusal)
     assert answer.reason is Reason.PREDICTED_SLO_BREACH
 
 
 def test_who_was_admitted_needs_no_trial() -> None:
     sure = replace(UNSURE, thresholds=certified())
     verdict = admit(BUSY, STRANGER, sure)
-    answer = may_probe(verdict, PROPOSAL, ACCOUNT, SETTINGS)
-    assert isinstance(answer, NoTrial)
+    answer = may_probe(verdict, QUERY, ACCOUNT, SETTINGS)
+    assert isinstance(answer, Refusal)
 
 
 def test_a_verdict_of_another_device_is_refused() -> None:
     verdict = replace(admit(BUSY, STRANGER, UNSURE), device="GPU-2")
     with pytest.raises(ValueError, match="about new on GPU-2"):
-        may_probe(verdict, PROPOSAL, ACCOUNT, SETTINGS)
+        may_probe(verdict, QUERY, ACCOUNT, SETTINGS)
 
 
 def known(rows: int) -> Newcomer:

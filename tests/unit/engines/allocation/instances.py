@@ -25,10 +25,10 @@ from ullage.engines.allocation.model import (
     ThroughputTable,
     TypeView,
 )
-from ullage.simulate.trace import TraceJob
+from ullage_simulate.trace import TraceJob
 
 DATA: Final = Path(__file__).resolve().parents[3] / "data"
-GAVEL: Final = DATA.parents[1] / "operator" / "ullage" / "simulate" / "data"
+GAVEL: Final = DATA.parents[1] / "operator" / "ullage_simulate" / "data"
 
 
 @cache

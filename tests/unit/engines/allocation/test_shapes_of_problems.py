@@ -29,7 +29,7 @@ from ullage.engines.allocation.model import (
 )
 from ullage.engines.allocation.policies import Objective, allocate, waterfill
 from ullage.engines.allocation.shape import ProblemShape, shape_of
-from ullage.simulate.policies import all_alike
+from ullage_simulate.policies import all_alike
 from unit.engines.allocation.instances import alone, pair_rows, random_problem, violation
 
 RATES = np.array([[4.0, 1.0], [2.0, 2.0], [1.0, 3.0]])

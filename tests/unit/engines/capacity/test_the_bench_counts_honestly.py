@@ -19,8 +19,8 @@ from bench.capacity_zones import JOB, World, rules
 from bench.devicechoice_tables import TableError
 from bench.report import Figure, missed
 from ullage.engines.capacity.deadline import ProgressLine, uniform_progress
-from ullage.simulate.spot import play as spot_play
-from ullage.simulate.spot.market import Series, market
+from ullage_simulate.spot import play as spot_play
+from ullage_simulate.spot.market import Series, market
 
 HEAD = "file,nodes_requested,batch,zone,instance_tag,mean_fraction_available\n"
 

@@ -18,7 +18,7 @@ from ullage.engines.scaling.following import (
 from ullage.engines.scaling.pooled_queue import LatencyTarget
 from ullage.engines.scaling.service_times import ServiceTime
 from ullage.engines.scaling.simulator import ScalerView
-from ullage.simulate.serving import objective_scaler
+from ullage_simulate.serving import objective_scaler
 
 ONE = Configuration(
     accelerator="l4", share_percent=50, service=ServiceTime(mean_s=0.4, sigma=0.6), cost=1.0

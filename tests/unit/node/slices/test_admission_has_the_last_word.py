@@ -11,7 +11,8 @@ import pytest
 
 from fakes import node_slices
 from ullage.api.contract import LatencyObjective, Reason, SlicePhase
-from ullage_node.model.slices import LASTING, Device, HeldSlice
+from ullage.api.reasons import Standing
+from ullage_node.model.slices import Device, HeldSlice
 from ullage_node.slices.invariants import violations
 from ullage_node.slices.node_admission import last_word
 from ullage_node.slices.table import SliceTable, binding_of
@@ -161,5 +162,5 @@ def test_what_runs_stays_though_a_new_agent_would_not_have_let_it_in() -> None:
 
 
 def test_waiting_lifts_no_foreign_trust_domain() -> None:
-    assert Reason.TRUST_DOMAIN in LASTING
-    assert Reason.UNENFORCED not in LASTING, "it may join once the other is gone"
+    assert Standing.LASTING in Reason.TRUST_DOMAIN.standing
+    assert Standing.LASTING not in Reason.UNENFORCED.standing, "it may join once the other is gone"

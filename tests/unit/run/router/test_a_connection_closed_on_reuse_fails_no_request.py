@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from fakes.batch_server import doubled
 from fakes.generative_server import COMPLETIONS
 from fakes.routed import Routed, routed
-from ullage_run.router.settings import Backend, Generative
+from ullage_router.settings import Backend, Generative
 
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 

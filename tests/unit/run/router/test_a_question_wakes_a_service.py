@@ -13,11 +13,11 @@ import pytest
 
 from fakes.batch_server import batch_server
 from fakes.routed import LOOPBACK, Routed, routed, until
-from ullage_run.router import dispatcher
-from ullage_run.router.following import Unknown
-from ullage_run.router.grpc_replicas import SERVICE
-from ullage_run.router.proto import open_inference_pb2 as messages
-from ullage_run.router.settings import Backend
+from ullage_router import dispatcher
+from ullage_router.following import Unknown
+from ullage_router.grpc_replicas import SERVICE
+from ullage_router.proto import open_inference_pb2 as messages
+from ullage_router.settings import Backend
 
 NAME = Backend(url="http://serve-replicas:8080")
 PROBES = ("/v2/health/ready", "/v2/models/double/ready", "/v2/models/double/versions/1/ready")

@@ -8,7 +8,7 @@ import pytest
 
 from ullage.engines.batching.histogram import TimeHistogram
 from ullage.engines.batching.output_tokens import OutputTokens, TokenCount
-from ullage_run.router.generation_times import _ends
+from ullage_router.generation_times import _ends
 
 FIRST = TimeHistogram.of([0.5] * 9)
 

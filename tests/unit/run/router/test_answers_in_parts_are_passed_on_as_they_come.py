@@ -15,8 +15,8 @@ import pytest
 from aiohttp import web
 
 from fakes.routed import Routed, routed, until
-from ullage_run.router.replicas import PARTS
-from ullage_run.router.settings import Backend, Limits
+from ullage_router.replicas import PARTS
+from ullage_router.settings import Backend, Limits
 
 COMPLETIONS = "/v1/chat/completions"
 

@@ -14,11 +14,11 @@ import pytest
 from fakes.routed import until
 from ullage.engines.batching.batch_time import BatchCosts
 from ullage.engines.batching.chooser import BatchRules
-from ullage_run.router import http_replicas
-from ullage_run.router.http_replicas import HttpConnections
-from ullage_run.router.replicas import Broken, NotDelivered, Replica, TooLate
-from ullage_run.router.run_times import RunTimes
-from ullage_run.router.settings import Backend
+from ullage_router import http_replicas
+from ullage_router.http_replicas import HttpConnections
+from ullage_router.replicas import Broken, NotDelivered, Replica, TooLate
+from ullage_router.run_times import RunTimes
+from ullage_router.settings import Backend
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 

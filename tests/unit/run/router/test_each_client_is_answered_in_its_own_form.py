@@ -17,7 +17,7 @@ import pytest
 
 from fakes.routed import Routed, routed, until
 from fakes.triton_server import LENGTH, TritonServer, raw_of, triton_server, values_of
-from ullage_run.router.settings import Limits
+from ullage_router.settings import Limits
 
 INFER = "/v2/models/same/infer"
 ROW = [1.0, 2.0, 3.0, 4.0]

@@ -22,7 +22,7 @@ from fakes.batch_server import (
     talk_nonsense,
 )
 from fakes.routed import routed, tensor, until
-from ullage_run.router.settings import Backend, Limits
+from ullage_router.settings import Backend, Limits
 
 
 def slow(_: int) -> float:

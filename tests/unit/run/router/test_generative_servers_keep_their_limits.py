@@ -13,9 +13,9 @@ import pytest
 
 from fakes.generative_server import COMPLETIONS, GenerativeServer, generative_server
 from fakes.routed import Routed, routed, until
-from ullage_run.router.generation import Generate, GenerationKey
-from ullage_run.router.generation_times import GenerationTimes
-from ullage_run.router.settings import Generative
+from ullage_router.generation import Generate, GenerationKey
+from ullage_router.generation_times import GenerationTimes
+from ullage_router.settings import Generative
 
 GENERATIVE = Generative(cache_limit=0.9)
 

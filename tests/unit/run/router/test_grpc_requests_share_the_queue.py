@@ -19,8 +19,8 @@ from fakes.grpc_batch_server import doubled as message_doubled
 from fakes.grpc_batch_server import grpc_batch_server
 from fakes.grpc_client import grpc_client, raw, retry_after_s, typed, values
 from fakes.routed import routed, tensor, until
-from ullage_run.router.proto import open_inference_pb2 as messages
-from ullage_run.router.settings import Backend, Limits
+from ullage_router.proto import open_inference_pb2 as messages
+from ullage_router.settings import Backend, Limits
 
 SERVERS = pytest.mark.parametrize("server_of", [batch_server, grpc_batch_server])
 FORMS = pytest.mark.parametrize("form", [raw, typed])

@@ -13,8 +13,8 @@ import pytest
 
 from fakes.batch_server import batch_server, hang
 from fakes.routed import Routed, routed, tensor, until
-from ullage_run.router.request_queue import CALL_BYTES
-from ullage_run.router.settings import Limits
+from ullage_router.request_queue import CALL_BYTES
+from ullage_router.settings import Limits
 
 INFER = "/v2/models/double/infer"
 

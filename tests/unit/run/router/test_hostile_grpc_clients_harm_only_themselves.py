@@ -18,8 +18,8 @@ from fakes.batch_server import batch_server, talk_nonsense
 from fakes.grpc_batch_server import SERVICE, Misdeed, doubled, grpc_batch_server
 from fakes.grpc_client import grpc_client, raw, retry_after_s, typed, values
 from fakes.routed import routed, until
-from ullage_run.router.proto import open_inference_pb2 as messages
-from ullage_run.router.settings import Limits
+from ullage_router.proto import open_inference_pb2 as messages
+from ullage_router.settings import Limits
 from ullage_run.tensors import TENSORS
 
 SERVERS = pytest.mark.parametrize("server_of", [batch_server, grpc_batch_server])

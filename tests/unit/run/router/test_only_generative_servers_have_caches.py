@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client import generate_latest
 
-from ullage_run.router.dispatcher import Dispatcher
-from ullage_run.router.settings import Backend, Generative, Settings
+from ullage_router.dispatcher import Dispatcher
+from ullage_router.settings import Backend, Generative, Settings
 
 
 @pytest.mark.parametrize("generative", [None, Generative()])

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from ullage.engines.batching.chooser import BatchPolicy, BatchRules
-from ullage_run.router.settings import (
+from ullage_router.settings import (
     MIB,
     Addresses,
     Backend,

@@ -12,8 +12,8 @@ import pytest
 from fakes.batch_server import BatchServer, batch_server, hang
 from fakes.generative_server import COMPLETIONS, generative_server
 from fakes.routed import Routed, routed, tensor, until
-from ullage_run.router.paths import OPENAI
-from ullage_run.router.settings import Backend, Generative, Limits
+from ullage_router.paths import OPENAI
+from ullage_router.settings import Backend, Generative, Limits
 
 CHAT = "/v1/chat/completions"
 INFER = "/v2/models/double/infer"

@@ -15,9 +15,9 @@ import pytest
 from fakes.batch_server import batch_server, die
 from fakes.grpc_batch_server import grpc_batch_server
 from fakes.routed import routed, until
-from ullage_run.router import dispatcher, following
-from ullage_run.router.following import MOST, Unknown, addresses_of_name
-from ullage_run.router.settings import Backend, parser, settings_of
+from ullage_router import dispatcher, following
+from ullage_router.following import MOST, Unknown, addresses_of_name
+from ullage_router.settings import Backend, parser, settings_of
 
 NAME = Backend(url="http://serve-replicas:8080", device="H100", share_percent=50.0)
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from fakes.batch_server import batch_server, doubled
 from fakes.routed import routed, tensor, until
 from ullage.engines.batching.chooser import BatchPolicy, BatchRules
-from ullage_run.router.settings import Backend
+from ullage_router.settings import Backend
 
 
 def slow(_: int) -> float:

@@ -10,7 +10,7 @@ import pytest
 
 from fakes.batch_server import batch_server
 from fakes.routed import LOOPBACK, Routed, routed, tensor, until
-from ullage_run.router.settings import Limits
+from ullage_router.settings import Limits
 
 
 async def _ready(router: Routed) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from ullage.engines.batching.chooser import BatchRules
 from ullage.engines.batching.histogram import TimeHistogram
-from ullage_run.router.run_times import RunTimes, expected_longest_s, first_costs, key_of
+from ullage_router.run_times import RunTimes, expected_longest_s, first_costs, key_of
 
 SIZES = (1, 2, 4, 8)
 

@@ -18,9 +18,9 @@ import pytest
 from fakes.batch_server import BatchServer, batch_server, hang
 from fakes.grpc_client import grpc_client, typed, values
 from fakes.routed import tensor, until
-from ullage_run.router.__main__ import main
+from ullage_router.__main__ import main
 
-COMMAND = (sys.executable, "-m", "ullage_run.router")
+COMMAND = (sys.executable, "-m", "ullage_router")
 LOCAL = ("--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--connections", "200")
 
 

@@ -13,10 +13,10 @@ import pytest
 from ullage.engines.batching.chooser import BatchChooser, BatchRules
 from ullage.engines.batching.histogram import TimeHistogram
 from ullage.engines.batching.waiting import BatchRequest
-from ullage_run.router.calls import Call
-from ullage_run.router.open_inference import read
-from ullage_run.router.request_queue import CALL_BYTES, RequestQueue
-from ullage_run.router.run_times import first_costs
+from ullage_router.calls import Call
+from ullage_router.open_inference import read
+from ullage_router.request_queue import CALL_BYTES, RequestQueue
+from ullage_router.run_times import first_costs
 
 COUNT = 10_000
 BODY = b'{"inputs":[{"name":"x","datatype":"FP64","shape":[1,50],"data":[%b]}]}' % b",".join(

@@ -12,7 +12,7 @@ import pytest
 
 from fakes.batch_server import batch_server
 from fakes.routed import LOOPBACK, Routed, routed, until
-from ullage_run.router.arrivals import MOST_WAITERS, WINDOW_S, Arrivals
+from ullage_router.arrivals import MOST_WAITERS, WINDOW_S, Arrivals
 
 
 async def _load(router: Routed, query: str = "") -> tuple[int, dict[str, Any]]:

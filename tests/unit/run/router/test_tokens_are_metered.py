@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.engines.batching.output_tokens import MOST_TOKENS
-from ullage_run.router.cache_use import PAGE_BYTES, PageTooLong, cache_use
-from ullage_run.router.generation import Generate, GenerationKey, TokenMeter, read
-from ullage_run.router.generation_times import TokenPace
+from ullage_router.cache_use import PAGE_BYTES, PageTooLong, cache_use
+from ullage_router.generation import Generate, GenerationKey, TokenMeter, read
+from ullage_router.generation_times import TokenPace
 
 
 def an_answer(texts: list[str], usage: int | None = None) -> bytes:

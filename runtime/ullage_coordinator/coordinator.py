@@ -1,0 +1,447 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Coordinates a job in tiers: assigns owners and blocks, and begins each step.
+
+It runs beside the state store, on a machine that stays, and decides by ``engines.tiers``. A step
+counts when all have finished it. It must never begin a step under maps that someone has not
+carried out, and never roll back further than the state store's last complete copy.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Final
+
+from ullage.engines.tiers.decide import decide
+from ullage.engines.tiers.records import Maps, Situation, StateSource, TierDecision
+from ullage.engines.tiers.stages import TierStage
+from ullage_coordinator.maps import Terms, assignment_of, member_of
+from ullage_coordinator.roster import Roster, Said, left
+from ullage_coordinator.state_store import Store
+from ullage_coordinator.status import CoordinatorState
+from ullage_run.frames import Ending, Frame, Kind
+from ullage_run.orders import encode_parts, milliseconds
+
+PATIENCE_S: Final = 60.0
+"""For what members were told to do; who is gone or silent is noticed long before."""
+LEAVE_S: Final = 5.0
+"""For members to hear that they may end."""
+MOST_GATHERINGS: Final = 64
+"""Of one step that wait for members; a member waits for one before it begins the next."""
+
+Report = Callable[[str, Mapping[str, object]], None]
+"""Takes the name of an event and its figures."""
+
+
+class Lost(Exception):
+    """Members that have a part in the maps are gone."""
+
+
+class NeverJoined(RuntimeError):
+    """The job cannot begin; the text says who is missing."""
+
+
+class Coordinator:
+    """The loop of one job.
+
+    Args:
+        roster: Its members.
+        store: The state store's copies.
+        terms: What it is led by.
+        report: Is told what happens.
+    """
+
+    def __init__(self, roster: Roster, store: Store, terms: Terms, report: Report) -> None:
+        self._roster = roster
+        self._store = store
+        self._terms = terms
+        self._report = report
+        self._maps: Maps | None = None
+        self._epoch = 0
+        self._changed_at = time.monotonic()
+        self._leaves_at: dict[str, float] = {}
+        self._ended: set[str] = set()
+        self._assigned: set[str] = set()
+        self._step_s = 0.0
+        self._last = 0
+
+    def progress(self) -> CoordinatorState | None:
+        """Progress of the job, from any thread; ``None`` before its first maps."""
+        maps = self._maps
+        if maps is None:
+            return None
+        here = [
+            one.identity for name, one in self._roster.peers().items() if name in self._assigned
+        ]
+        return CoordinatorState(
+            stage=int(maps.stage),
+            epoch=maps.epoch,
+            step=self._last,
+            committed=self._store.held().committed,
+            copied=maps.stage is not TierStage.RELIABLE,
+            reliable=sum(identity.reliable for identity in here),
+            transient=sum(not identity.reliable for identity in here),
+        )
+
+    def run(self) -> Ending:
+        """Lead until the last step is finished.
+
+        Raises:
+            NeverJoined: too few members came.
+        """
+        last = self._await_members()
+        try:
+            while True:
+                self._last = last
+                try:
+                    if self._maps is None:
+                        last = self._move(last)
+                    last, finished = self._advance(last)
+                except Lost as lost:
+                    never_began = self._maps is None
+                    last = self._await_members() if never_began else self._recover(last, str(lost))
+                    continue
+                if finished:
+                    return self._dismiss_all(Ending.FINISHED)
+        except _StateLost as lost:
+            self._report("StateLost", {"reason": str(lost)})
+            return self._dismiss_all(Ending.STATE_LOST)
+        except _StateTooLarge as found:
+            self._report("StateTooLarge", {"reason": str(found)})
+            return self._dismiss_all(Ending.TOO_LARGE, str(found))
+
+    def _advance(self, last: int) -> tuple[int, bool]:
+        """Does what is due between two steps, and begins the next step."""
+        while self._watch(0.0) is not None:
+            continue
+        if self._present() != self._assigned and self._present():
+            self._move(last)
+        elif not self._present() and self._leaves_at:
+            self._let_all_go(last)
+        began = time.monotonic()
+        step = last + 1
+        finished = self._do(step)
+        took_s = time.monotonic() - began
+        self._step_s = took_s if not self._step_s else 0.9 * self._step_s + 0.1 * took_s
+        return step, finished
+
+    def _do(self, step: int) -> bool:
+        """One step of all; whether it was the last.
+
+        Who owns nothing may go in the middle of it: without it the step is finished if it gave all
+        that it had to, and begun again if others wait for it. Those have changed nothing then.
+        """
+        active, owners = set(self._active()), self._owners()
+        self._tell_in_step(active, Frame(kind=Kind.GO, epoch=self._epoch, step=step))
+        parts: dict[int, dict[str, bytes]] = {}
+        done: dict[str, bool] = {}
+        gone: set[str] = set()
+        while len(done) < len(active - gone):
+            said = self._watch(PATIENCE_S, bear=active - owners)
+            if said is None:
+                continue
+            if said.frame is None:
+                gone |= {said.name} & active
+                done.pop(said.name, None)
+            elif said.name not in active or not self._is_of(said.frame, step):
+                continue
+            elif said.frame.kind is Kind.DONE:
+                done[said.name] = bool(said.frame.flags)
+            elif said.frame.kind is Kind.PART:
+                number = said.frame.shard
+                if number not in parts and len(parts) == MOST_GATHERINGS:
+                    self._roster.dismiss(said.name)  # no member has so many unanswered
+                    continue
+                given = parts.setdefault(number, {})
+                given[said.name] = said.data
+                if given.keys() >= active:
+                    self._answer(active - gone, number, step, parts.pop(number))
+            if any(gone - given.keys() for given in parts.values()):
+                raise Lost(", ".join(sorted(gone)))
+        return bool(done) and all(done.values())
+
+    def _is_of(self, frame: Frame, step: int) -> bool:
+        return (frame.epoch, frame.step) == (self._epoch, step)
+
+    def _answer(self, active: set[str], number: int, step: int, given: dict[str, bytes]) -> None:
+        frame = Frame(kind=Kind.PARTS, shard=number, epoch=self._epoch, step=step)
+        self._tell_in_step(active, frame, encode_parts(given))
+
+    def _tell_in_step(self, active: set[str], frame: Frame, data: bytes = b"") -> None:
+        """Who owns nothing may have gone: that is heard, and does not end the step by itself."""
+        for name in sorted(active):
+            if not self._roster.tell(name, frame, data) and name in self._owners():
+                raise Lost(name)
+
+    def _make_copy_whole(self, last: int) -> None:
+        """Shards that are about to move go through the copy: what is pending is pushed first.
+
+        Raises:
+            Lost: who has to push is gone.
+            _StateLost: no copy is kept.
+        """
+        old = self._maps
+        seen = self._situation(last, committed=self._store.held().committed, heard=0)
+        before = decide(seen, self._terms.settings)
+        if old is None or before.maps.owners == old.owners or before.source is not StateSource.NONE:
+            return
+        if not self._terms.copy:
+            raise _StateLost("shards have to move and no copy is kept")
+        self._flush(last)
+
+    def _flush(self, last: int) -> None:
+        """The copy is of the last step afterwards."""
+        names = sorted(self._owners())
+        for name in names:
+            self._tell(name, Frame(kind=Kind.FLUSH, flags=1, epoch=self._epoch, step=last))
+        self._gather(names, Kind.FLUSHED, last)
+
+    def _let_all_go(self, last: int) -> None:
+        """No one stays to hand over to: the copy is made whole, and all end after one step.
+
+        Raises:
+            Lost: always; who comes later continues from the copy.
+        """
+        if self._terms.copy:
+            self._flush(last)
+        for name in sorted(self._roster.peers().keys() - self._ended):
+            self._roster.tell(name, Frame(kind=Kind.LEAVE, flags=Ending.MOVED))
+            self._ended.add(name)
+        raise Lost("all members")
+
+    def _recover(self, last: int, who: str) -> int:
+        """Recovers after a loss; returns the last step that holds, where the loop resumes."""
+        began = time.monotonic()
+        while True:
+            try:
+                back = self._move(last)
+            except Lost:
+                continue  # more of the same event: decide again
+            self._report(
+                "Recovered",
+                {
+                    "members": who,
+                    "step": back,
+                    "lostSteps": max(0, last - back),
+                    "seconds": round(time.monotonic() - began, 3),
+                },
+            )
+            return back
+
+    def _move(self, last: int) -> int:
+        """Ask the engine for maps and carry them out; the step that holds afterwards.
+
+        A transition that a loss interrupts has changed nothing: it is decided again from the maps
+        that all members had, under an epoch that no one has heard of. The state store is fenced
+        first: otherwise a push could complete a later step after the cut was read.
+        """
+        self._await_someone()
+        self._make_copy_whole(last)
+        self._epoch += 1
+        shards = self._terms.settings.shards
+        held = self._store.begin(self._epoch, shards)
+        # owners push before they say so: a copy of the step means that all of them finished it
+        last = max(last, held.committed or 0)
+        decision = decide(
+            self._situation(last, committed=held.committed, heard=self._epoch),
+            self._terms.settings,
+        )
+        if decision.source is StateSource.CHECKPOINT or (
+            decision.source is StateSource.STATE_STORE and held.committed is None
+        ):
+            raise _StateLost(decision.text)
+        back = held.committed if decision.source is StateSource.STATE_STORE else last
+        assert back is not None
+        self._epoch = decision.maps.epoch
+        self._store.begin(self._epoch, shards)
+        self._carry_out(decision, back)
+        return back
+
+    def _carry_out(self, found: TierDecision, back: int) -> None:
+        """Give every member its part and wait until all have it."""
+        old, maps = self._maps, found.maps
+        leaving = (self._roster.peers().keys() & self._known()) - self._ended
+        names = sorted(self._present() | leaving)
+        gone = _parts_of(maps) - set(names)
+        if gone:
+            raise Lost(", ".join(sorted(gone)))
+        committed, push = self._store.held().committed, self._terms.copy
+        order = Frame(kind=Kind.ASSIGN, epoch=maps.epoch, step=back)
+        for name in names:
+            part = assignment_of(found, old, name, names)
+            self._tell(name, order, replace(part, push=push, committed=committed).encode())
+        self._gather(names, Kind.READY, back)
+        if old is None or maps.stage is not old.stage:
+            self._changed_at = time.monotonic()
+        self._maps, self._assigned = maps, self._present() & set(names)
+        for name in sorted(set(names) - self._assigned):
+            self._roster.tell(name, Frame(kind=Kind.LEAVE, flags=Ending.MOVED))
+            self._ended.add(name)
+        self._report(
+            found.reason.value,
+            {
+                "epoch": maps.epoch,
+                "stage": int(maps.stage),
+                "step": back,
+                "owners": sorted(set(maps.owners)),
+                "text": found.text,
+            },
+        )
+
+    def _situation(self, last: int, *, committed: int | None, heard: int) -> Situation:
+        """The job as it is now.
+
+        Raises:
+            Lost: no member is left; connections end at any moment, not only while we listen.
+        """
+        now = time.monotonic()
+        peers = self._roster.peers()
+        names = sorted(peers.keys() - self._ended)
+        if not names:
+            raise Lost("all members")
+        return Situation(
+            members=tuple(
+                member_of(peers[name].identity, self._leaves_at.get(name), now) for name in names
+            ),
+            link=self._terms.link,
+            notice_s=self._terms.notice_s,
+            maps=self._maps,
+            since_s=now - self._changed_at,
+            step=last,
+            step_s=self._step_s,
+            committed=committed,
+            heard=heard,
+        )
+
+    def _await_members(self) -> int:
+        """Wait for the first members; the step after which their own state holds.
+
+        Raises:
+            NeverJoined: too few came, or they begin at different steps.
+        """
+        began = time.monotonic()
+        until = began + self._terms.join_s
+        while not self._terms.enough(len(peers := self._roster.peers()), time.monotonic() - began):
+            if not left(until):
+                there = ", ".join(sorted(peers)) or "no one"
+                raise NeverJoined(
+                    f"{there} joined in {self._terms.join_s:g} s; the job begins with "
+                    f"{self._terms.members} members"
+                )
+            self._watch(min(1.0, left(until)))
+        begins = {peer.at_step for peer in peers.values()}
+        if len(begins) > 1:
+            raise NeverJoined(f"members begin at different steps: {sorted(begins)}")
+        return begins.pop()
+
+    def _await_someone(self) -> None:
+        """No one is left: wait for the first that comes, as long as the copy is there.
+
+        Raises:
+            _StateLost: no one came in time.
+        """
+        until = time.monotonic() + self._terms.join_s
+        while not self._present():
+            if not left(until):
+                raise _StateLost(f"no member came back within {self._terms.join_s:g} s")
+            self._watch(min(1.0, left(until)))
+
+    def _gather(self, names: list[str], answer: Kind, step: int) -> None:
+        """Wait for all to answer this order; late answers of old maps are dropped.
+
+        Raises:
+            Lost: one of them is gone, or does not answer.
+        """
+        missing, epoch = set(names), self._epoch
+        until = time.monotonic() + PATIENCE_S + 2 * self._push_s()
+        while missing:
+            said = self._watch(left(until), among=missing)
+            if said is None:
+                stuck = sorted(missing)
+                self._roster.dismiss(stuck[0])
+                raise Lost(f"{', '.join(stuck)} did not say {answer.name}")
+            if said.frame is None or said.frame.kind is not answer:
+                continue
+            if (said.frame.epoch, said.frame.step) == (epoch, step):
+                missing.discard(said.name)
+
+    def _push_s(self) -> float:
+        """Seconds that the whole state takes on its way to the state store."""
+        link = self._terms.link
+        return link.state_bytes / min(link.host_bytes_per_s, link.state_store_bytes_per_s)
+
+    def _tell(self, name: str, frame: Frame, data: bytes = b"") -> None:
+        if not self._roster.tell(name, frame, data):
+            raise Lost(name)
+
+    def _watch(
+        self, wait_s: float, *, among: Collection[str] = (), bear: Collection[str] = ()
+    ) -> Said | None:
+        """Take note of one word, if there is one within a time.
+
+        Args:
+            wait_s: Seconds.
+            among: Who must not go, beside those who have a part in the maps.
+            bear: Who of them may.
+
+        Raises:
+            Lost: someone went who must not.
+            _StateTooLarge: the copy can follow no more; who pushed has ended, or soon will.
+        """
+        said = self._roster.hear(wait_s)
+        if self._store.too_large is not None:
+            raise _StateTooLarge(self._store.too_large)
+        if said is None:
+            return None
+        if said.frame is None:
+            self._report("MemberGone", {"member": said.name})
+            left_alone = said.name in self._ended
+            self._leaves_at.pop(said.name, None)
+            self._ended.discard(said.name)
+            needed = said.name in among or said.name in self._known()
+            if needed and not left_alone and said.name not in bear:
+                raise Lost(said.name)
+        elif said.frame.kind is Kind.LEAVING:
+            left_s = milliseconds(said.data) / 1000
+            self._leaves_at.setdefault(said.name, time.monotonic() + left_s)
+            self._report("EvictionNotice", {"member": said.name, "seconds": left_s})
+        elif said.frame.kind is Kind.JOIN:
+            self._report("MemberJoined", {"member": said.name})
+        return said
+
+    def _present(self) -> set[str]:
+        """Members that run and stay."""
+        return self._roster.peers().keys() - self._leaves_at.keys() - self._ended
+
+    def _known(self) -> set[str]:
+        """Members with a part in the maps."""
+        return set() if self._maps is None else _parts_of(self._maps)
+
+    def _owners(self) -> set[str]:
+        return set() if self._maps is None else set(self._maps.owners)
+
+    def _active(self) -> list[str]:
+        return sorted(self._known())
+
+    def _dismiss_all(self, ending: Ending, why: str = "") -> Ending:
+        for name in self._roster.peers():
+            self._roster.tell(name, Frame(kind=Kind.LEAVE, flags=ending), why.encode())
+        until = time.monotonic() + LEAVE_S
+        while self._roster.peers() and left(until):
+            self._roster.hear(min(0.2, left(until)))
+        return ending
+
+
+def _parts_of(maps: Maps) -> set[str]:
+    """Members with a part in some maps."""
+    return {*maps.owners, *maps.backups, *maps.workers}
+
+
+class _StateLost(Exception):
+    """Shards are gone and no complete copy is left."""
+
+
+class _StateTooLarge(Exception):
+    """The state does not fit into its copy."""
