@@ -30,7 +30,7 @@ from demo.install import CHARTS, NAMESPACE, RELEASE
 from demo.progress import CommandFailed, run
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import find_credentials
-from ullage.kube.transport import Limits
+from ullage.kube.transport import TransportLimits
 from ullage.ports import POD, ClusterPort, Selector
 
 Floats = NDArray[np.float64]
@@ -105,7 +105,7 @@ async def measure(pods: int, pairs: int) -> Paired:
     size = pods // pairs
     with kwok_cluster(NODES) as kubeconfig, Progress() as progress:
         policies = Policies(kubeconfig)
-        limits = Limits(write_s=30.0)
+        limits = TransportLimits(write_s=30.0)
         credentials = await find_credentials(str(kubeconfig))
         async with K8sCluster(credentials, limits=limits, user_agent="bench") as cluster:
             task = progress.task("create pods", 2 * pods)

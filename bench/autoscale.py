@@ -27,15 +27,15 @@ from bench.autoscale_traces import Trace, traces
 from bench.progress import Progress
 from ullage.engines.scaling.autoscaler import ScalingTerms
 from ullage.engines.scaling.configurations import Configuration
-from ullage.engines.scaling.pooled_queue import OfferedLoad, replicas_needed
+from ullage.engines.scaling.pooled_queue import PooledLoad, replicas_needed
 from ullage.engines.scaling.simulator import (
     PlayedRequests,
-    Requests,
+    RequestLoad,
     Scaler,
-    Seen,
+    ScalerView,
     play_requests,
 )
-from ullage.engines.scaling.stabilisation import Need, desired_replicas
+from ullage.engines.scaling.stabilisation import ReplicaNeed, desired_replicas
 from ullage.scheduling.lifecycle.scaling import SEASON_S
 from ullage_simulate.serving import objective_scaler
 
@@ -69,12 +69,12 @@ class Result:
     tuned: str = ""
 
 
-def requests_of(trace: Trace, seed: int) -> Requests:
+def requests_of(trace: Trace, seed: int) -> RequestLoad:
     """Arrivals of the trace, with service times drawn from the seed."""
     drawn = np.random.default_rng(seed).lognormal(
         math.log(MEAN_S) - SERVICE.sigma**2 / 2, SERVICE.sigma, trace.arrival_s.size
     )
-    return Requests(arrival_s=trace.arrival_s, service_s=drawn)
+    return RequestLoad(arrival_s=trace.arrival_s, service_s=drawn)
 
 
 def ours() -> Scaler:
@@ -88,15 +88,15 @@ def ours() -> Scaler:
 
 def hpa(target: float, window_s: float) -> Scaler:
     """HorizontalPodAutoscaler on utilisation: its ratio, tolerance, policies and window."""
-    needs: list[Need] = []
+    needs: list[ReplicaNeed] = []
 
-    def scaler(seen: Seen) -> int:
+    def scaler(seen: ScalerView) -> int:
         ratio = seen.busy / max(1, seen.ready) / target
         wanted = seen.current
         if abs(ratio - 1) > TOLERANCE:
             wanted = min(MOST, max(1, int(np.ceil(seen.ready * ratio - 1e-9))))
         wanted = min(wanted, max(2 * seen.current, seen.current + 4))
-        needs.append(Need(at_s=seen.now_s, replicas=wanted))
+        needs.append(ReplicaNeed(at_s=seen.now_s, replicas=wanted))
         return desired_replicas(needs, seen.now_s, window_s, seen.current)
 
     return scaler
@@ -106,7 +106,7 @@ def needs_of(trace: Trace, margin: float) -> list[int]:
     """Replicas that the true load of each bin needs."""
     rates = trace.rates(BIN_S) * margin
     return [
-        replicas_needed(SERVICE, OfferedLoad(requests_per_s=float(rate)), TARGET, MOST) or MOST
+        replicas_needed(SERVICE, PooledLoad(requests_per_s=float(rate)), TARGET, MOST) or MOST
         for rate in rates
     ]
 
@@ -115,7 +115,7 @@ def clairvoyant(trace: Trace, margin: float) -> Scaler:
     """Knows the load of each bin; what it asks for serves in time."""
     needs = needs_of(trace, margin)
 
-    def scaler(seen: Seen) -> int:
+    def scaler(seen: ScalerView) -> int:
         at = round(seen.now_s / BIN_S)
         return max(needs[at : at + AHEAD], default=1)
 

@@ -28,7 +28,7 @@ from bench.autoscale_traces import Trace, traces
 from bench.progress import Progress
 from bench.twin_data import Tables, load
 from ullage.engines.scaling.forecast import Floats
-from ullage.engines.scaling.pooled_queue import OfferedLoad, replicas_needed
+from ullage.engines.scaling.pooled_queue import PooledLoad, replicas_needed
 
 ACTS_AS: Final = "ResNet-50 (batch size 16)"
 """As `resnet50` serves in the twin."""
@@ -116,7 +116,7 @@ def compare(
 def first_replicas(served: Served, arrival_s: Floats) -> int:
     """Replicas that the load of the beginning needs, each with a queue of its own."""
     rate = float(np.count_nonzero(arrival_s < FIRST_S)) / FIRST_S
-    load = OfferedLoad(requests_per_s=rate, pooled=False)
+    load = PooledLoad(requests_per_s=rate, pooled=False)
     return replicas_needed(served.time, load, served.target, MOST) or MOST
 
 

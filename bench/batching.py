@@ -23,15 +23,14 @@ from typing import Final
 import numpy as np
 
 from bench import report
+from bench.batching_play import Arrivals, WorkerPool, play
 from bench.progress import Progress
 from bench.router_gap import Gap, gaps
 from ullage.engines.batching.batch_time import BatchCosts
-from ullage.engines.batching.chooser import SIZES, Chooser, Policy, Rules, SizeRule
-from ullage.engines.batching.histogram import Floats, Histogram
+from ullage.engines.batching.chooser import SIZES, BatchChooser, BatchPolicy, BatchRules, SizeRule
+from ullage.engines.batching.histogram import Floats, TimeHistogram
 from ullage.engines.batching.score import ScoreRow
-from ullage.engines.batching.simulator import Arrivals, play
-from ullage.engines.batching.waiting import Request
-from ullage.engines.batching.worker_pool import WorkerPool
+from ullage.engines.batching.waiting import BatchRequest
 
 COSTS: Final = BatchCosts(fixed_s=0.004, factors={1: 1.0, 2: 1.1, 4: 1.3, 8: 1.7, 16: 2.5})
 TOKEN_S: Final = 0.001
@@ -51,14 +50,16 @@ PACE_S: Final = 0.05
 """Seconds between two decisions."""
 DRAWN: Final = 200_000
 BURSTY: Final = "bursty"
-POLICIES: Final[Mapping[str, Rules]] = {
-    "Orloj": Rules(),
-    "EDF mean": Rules(policy=Policy.EDF),
-    "EDF p99": Rules(policy=Policy.EDF, quantile=0.99),
-    "EDF mean, head": Rules(policy=Policy.EDF, size_rule=SizeRule.LARGEST_FEASIBLE),
-    "EDF p99, head": Rules(policy=Policy.EDF, quantile=0.99, size_rule=SizeRule.LARGEST_FEASIBLE),
-    "FIFO": Rules(policy=Policy.FIFO),
-    **{f"static {size}": Rules(policy=Policy.FIFO, sizes=(size,)) for size in SIZES},
+POLICIES: Final[Mapping[str, BatchRules]] = {
+    "Orloj": BatchRules(),
+    "EDF mean": BatchRules(policy=BatchPolicy.EDF),
+    "EDF p99": BatchRules(policy=BatchPolicy.EDF, quantile=0.99),
+    "EDF mean, head": BatchRules(policy=BatchPolicy.EDF, size_rule=SizeRule.LARGEST_FEASIBLE),
+    "EDF p99, head": BatchRules(
+        policy=BatchPolicy.EDF, quantile=0.99, size_rule=SizeRule.LARGEST_FEASIBLE
+    ),
+    "FIFO": BatchRules(policy=BatchPolicy.FIFO),
+    **{f"static {size}": BatchRules(policy=BatchPolicy.FIFO, sizes=(size,)) for size in SIZES},
 }
 ESTIMATES: Final = tuple(name for name in POLICIES if name.startswith("EDF"))
 BARS: Final[report.Bars] = {
@@ -117,7 +118,7 @@ def static(seed: int = 3) -> Workload:
     return Workload(arrival_s=np.cumsum(rng.exponential(1, times.size)), single_s=times)
 
 
-def at_load(asked: Workload, load: float, known: Histogram, slo: float) -> Arrivals:
+def at_load(asked: Workload, load: float, known: TimeHistogram, slo: float) -> Arrivals:
     """The workload at a part of the capacity at its best batch size, with deadlines."""
     capacity = max(size / COSTS.batch(size, known).mean_s for size in SIZES)
     span = float(asked.arrival_s[-1] - asked.arrival_s[0])
@@ -129,11 +130,11 @@ def at_load(asked: Workload, load: float, known: Histogram, slo: float) -> Arriv
 
 def cell(asked: Workload, load: float, slo: float) -> dict[str, float]:
     """Finish rates by policy, learned on the first third and tried on the second."""
-    known = Histogram.of(asked.part(0).single_s)
+    known = TimeHistogram.of(asked.part(0).single_s)
     arrivals = at_load(asked.part(1), load, known, slo)
     rates = {}
     for name, rules in POLICIES.items():
-        chooser = Chooser(rules=rules, costs=COSTS, histograms={"default": known})
+        chooser = BatchChooser(rules=rules, costs=COSTS, histograms={"default": known})
         rates[name] = play(arrivals, chooser, COSTS).finish_rate
     return rates
 
@@ -141,7 +142,7 @@ def cell(asked: Workload, load: float, slo: float) -> dict[str, float]:
 def score_error() -> float:
     """Worst relative error of the score against drawn batches, sizes 1 to 16."""
     rng = np.random.default_rng(7)
-    single = Histogram.of(rng.lognormal(-3, 0.7, DRAWN))
+    single = TimeHistogram.of(rng.lognormal(-3, 0.7, DRAWN))
     worst = 0.0
     for size in SIZES:
         row = ScoreRow.of(size, COSTS.batch(size, single))
@@ -161,15 +162,15 @@ def decide_p99_ms() -> float:
     What was run or refused is replaced between decisions, as in a router under overload.
     """
     rng = np.random.default_rng(9)
-    known = Histogram.of(bimodal().single_s)
-    chooser = Chooser(rules=Rules(), costs=COSTS, histograms={"default": known})
+    known = TimeHistogram.of(bimodal().single_s)
+    chooser = BatchChooser(rules=BatchRules(), costs=COSTS, histograms={"default": known})
     pool = WorkerPool(chooser=chooser, workers=(0,))
     took = []
     for at in range(DECISIONS):
         now_s = at * PACE_S
         while len(pool.waiting) < WAITING:
             due = now_s + float(rng.uniform(0, 2))
-            pool.offer(Request(number=at, arrival_s=now_s, deadline_s=due))
+            pool.offer(BatchRequest(number=at, arrival_s=now_s, deadline_s=due))
         started = time.perf_counter()
         pool.dispatch(now_s)
         took.append(time.perf_counter() - started)
@@ -218,7 +219,7 @@ def routed_cells(count: int) -> tuple[Floats, dict[str, Arrivals]]:
     asked = bimodal()
     earlier, later = asked.part(0).single_s[:LEARNED], asked.part(1)
     first = Workload(arrival_s=later.arrival_s[:count], single_s=later.single_s[:count])
-    known = Histogram.of(earlier)
+    known = TimeHistogram.of(earlier)
     return earlier, {
         f"load{round(100 * load)}_slo{slo}": at_load(first, load, known, slo)
         for load in LOADS

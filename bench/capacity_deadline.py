@@ -16,18 +16,18 @@ import numpy as np
 
 from bench.capacity_traces import DEADLINE_BATCH, Trace, of_batch
 from bench.report import Figure, Row
+from ullage.api.words import SpendMode
 from ullage.engines.capacity.deadline import (
-    Line,
-    Progress,
-    Verdict,
+    DeadlineProgress,
+    DeadlineVerdict,
+    ProgressLine,
     greedy,
-    public_rules,
     uniform_progress,
 )
-from ullage.engines.capacity.records import CapacityType
+from ullage.engines.capacity.records import CapacityType, CapacityWhy
 from ullage_simulate.spot import play as spot_play
-from ullage_simulate.spot.market import Market
-from ullage_simulate.spot.play import Job, restarts
+from ullage_simulate.spot.market import SpotMarket
+from ullage_simulate.spot.play import SpotJob, restarts
 from ullage_simulate.spot.rules import by_deadline
 
 STARTS: Final = 600
@@ -41,10 +41,48 @@ LIMIT: Final = 0.90
 ON_DEMAND: Final = 3.06
 SPOT: Final = 0.97
 
-Rule = Callable[[Line, Progress], Verdict]
+Rule = Callable[[ProgressLine, DeadlineProgress], DeadlineVerdict]
 
 
-def _ours(line: Line, at: Progress) -> Verdict:
+def _lead(line: ProgressLine, at: DeadlineProgress, *, ahead_s: int) -> int:
+    """Lead of the work over the line some seconds ahead, in whole numbers; below 0 = behind."""
+    return at.done_s * line.deadline_s - (at.elapsed_s + ahead_s) * line.work_s
+
+
+def public_rules(line: ProgressLine, at: DeadlineProgress) -> DeadlineVerdict:
+    """The decisions of the published rule set, rounding of its safety net to ticks included.
+
+    For comparison alone: nothing is committed, and the net lets spot run on at a bare changeover.
+
+    Args:
+        line: Work and deadline.
+        at: Where the job stands, changeover left included.
+    """
+    if at.done_s >= line.work_s:
+        return DeadlineVerdict(mode=SpendMode.IDLE, reason=CapacityWhy.FINISHED)
+    spot = DeadlineVerdict(mode=SpendMode.SPOT, reason=CapacityWhy.ON_SPOT)
+    net = DeadlineVerdict(mode=SpendMode.ON_DEMAND, reason=CapacityWhy.SAFETY_NET)
+    tick_s, left_s = line.tick_s, line.work_s - at.done_s
+    ticks_left = (line.deadline_s - at.elapsed_s) // tick_s
+    if -(-(left_s + line.changeover_s) // tick_s) >= ticks_left:
+        runs = at.running is SpendMode.SPOT and not at.changeover_left_s
+        return spot if runs else net
+    if at.running is not SpendMode.SPOT and (
+        -(-(left_s + 2 * line.changeover_s) // tick_s) >= ticks_left
+    ):
+        return net
+    if at.running is SpendMode.ON_DEMAND and (
+        not at.spot_available or _lead(line, at, ahead_s=2 * line.changeover_s) <= 0
+    ):
+        return DeadlineVerdict(mode=SpendMode.ON_DEMAND, reason=CapacityWhy.ON_DEMAND_HELD)
+    if at.spot_available:
+        return spot
+    if _lead(line, at, ahead_s=0) < 0:
+        return DeadlineVerdict(mode=SpendMode.ON_DEMAND, reason=CapacityWhy.BEHIND)
+    return DeadlineVerdict(mode=SpendMode.IDLE, reason=CapacityWhy.AHEAD)
+
+
+def _ours(line: ProgressLine, at: DeadlineProgress) -> DeadlineVerdict:
     return uniform_progress(line, at)
 
 
@@ -73,7 +111,7 @@ class Window:
         return (self.on_demand_s * ON_DEMAND + self.spot_s * SPOT) / 3600
 
 
-def play(rule: Rule, line: Line, up: Sequence[bool]) -> Window:
+def play(rule: Rule, line: ProgressLine, up: Sequence[bool]) -> Window:
     """One job over a window of a trace; time beyond it has no spot.
 
     Args:
@@ -83,7 +121,9 @@ def play(rule: Rule, line: Line, up: Sequence[bool]) -> Window:
     """
     run = spot_play.play(
         _market(up, line.tick_s),
-        Job(work=float(line.work_s), speed=lambda _: 1.0, toll=restarts(float(line.changeover_s))),
+        SpotJob(
+            work=float(line.work_s), speed=lambda _: 1.0, toll=restarts(float(line.changeover_s))
+        ),
         by_deadline(rule, line, gang=1),
     )
     spot_s, on_demand_s = (int(seconds) for seconds in run.paid_s)
@@ -95,10 +135,10 @@ def play(rule: Rule, line: Line, up: Sequence[bool]) -> Window:
     )
 
 
-def _market(up: Sequence[bool], tick_s: int) -> Market:
+def _market(up: Sequence[bool], tick_s: int) -> SpotMarket:
     """One pool of spot and one of on-demand; the rules look at no hazard."""
     there = np.array([[*up, False], [True] * (len(up) + 1)])
-    return Market(
+    return SpotMarket(
         names=("spot", "on-demand"),
         kinds=(CapacityType.SPOT, CapacityType.ON_DEMAND),
         up=there,
@@ -127,7 +167,7 @@ def measure(
     slow: dict[str, list[Window]] = {name: [] for name in ("ours", "greedy")}
     rows = []
     for pool in pools:
-        line = Line(
+        line = ProgressLine(
             work_s=WORK_S, deadline_s=DEADLINE_S, changeover_s=CHANGEOVER_S, tick_s=pool.gap_s
         )
         drawn = windows(pool, starts)

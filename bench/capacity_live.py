@@ -29,8 +29,8 @@ from ullage.scheduling.capacity.market import Stall, Stalls
 from ullage.scheduling.capacity.record import kept
 from ullage.scheduling.capacity.remaining_work import Work
 from ullage.scheduling.inventory.instances import Sighting
-from ullage_simulate.spot.market import Market
-from ullage_simulate.spot.play import Counts, Job, Rule, Run, play
+from ullage_simulate.spot.market import SpotMarket
+from ullage_simulate.spot.play import Counts, Rule, SpotJob, SpotRun, play
 
 EPOCH_S = 1_700_000_000.0
 """Of tick 0: a status needs a time that is not 0."""
@@ -73,13 +73,13 @@ class _Operator:
     whole_s: float
     terms: SpotTerms
     job: WorkloadRecord
-    run: Run | None = None
+    run: SpotRun | None = None
     pools: dict[str, PoolStatus] = field(default_factory=dict)
     seen: dict[str, _Seen] = field(default_factory=dict)
     history: dict[int, Mapping[str, PoolStatus]] = field(default_factory=dict)
     """What is known of the pools at each tick."""
 
-    def rule(self, market: Market, run: Run, tick: int) -> Counts:
+    def rule(self, market: SpotMarket, run: SpotRun, tick: int) -> Counts:
         """What the operator wants to hold and the provider gives."""
         now = EPOCH_S + tick * market.tick_s
         if run is not self.run:
@@ -91,7 +91,7 @@ class _Operator:
         wanted = self._choose(market, tick, held, now)
         return self._launch(market, tick, held, wanted, now)
 
-    def _begin(self, market: Market, run: Run) -> None:
+    def _begin(self, market: SpotMarket, run: SpotRun) -> None:
         unknown = {name: PoolStatus() for name in market.names}
         self.run = run
         self.job = replace(self.job, status=WorkloadStatus())
@@ -102,21 +102,21 @@ class _Operator:
         }
         self.seen = {name: _Seen() for name in market.names}
 
-    def _live_through(self, market: Market) -> None:
+    def _live_through(self, market: SpotMarket) -> None:
         """Run a job without an end from the first tick to the last."""
 
-        def rule(here: Market, run: Run, tick: int) -> Counts:
+        def rule(here: SpotMarket, run: SpotRun, tick: int) -> Counts:
             counts = before.rule(here, run, tick)
             self.history[tick] = dict(before.pools)
             return counts
 
         before = _Operator(self.members, self.work, self.whole_s, self.terms, self.job)
         before.history[-1] = {}  # it knows nothing
-        endless = Job(work=math.inf, speed=lambda _: 0.0, toll=lambda run, lost, changed: 0.0)
+        endless = SpotJob(work=math.inf, speed=lambda _: 0.0, toll=lambda run, lost, changed: 0.0)
         with suppress(ValueError):  # the traces end before the job does
             play(market, endless, rule)
 
-    def _look(self, market: Market, tick: int, held: Mapping[str, int], now: float) -> None:
+    def _look(self, market: SpotMarket, tick: int, held: Mapping[str, int], now: float) -> None:
         prices = dict(zip(market.names, market.prices(tick), strict=True))
         for name, status in self.pools.items():
             seen, count = self.seen[name], held[name]
@@ -135,7 +135,7 @@ class _Operator:
             self.seen[name] = _Seen(before=count, held_since_s=seen.held_since_s)
 
     def _choose(
-        self, market: Market, tick: int, held: Mapping[str, int], now: float
+        self, market: SpotMarket, tick: int, held: Mapping[str, int], now: float
     ) -> dict[str, int]:
         """Members by pool, as the decision in force says it."""
         assert self.run is not None
@@ -162,7 +162,7 @@ class _Operator:
         chosen = spend.decision.chosen.pools if spend.decision is not None else ()
         return {pool.pool: pool.replicas for pool in chosen}
 
-    def _stalls(self, market: Market, held: Mapping[str, int]) -> Stalls:
+    def _stalls(self, market: SpotMarket, held: Mapping[str, int]) -> Stalls:
         stalls = {}
         for name, status in self.pools.items():
             record = _record(name, market, status)
@@ -179,7 +179,7 @@ class _Operator:
 
     def _launch(
         self,
-        market: Market,
+        market: SpotMarket,
         tick: int,
         held: Mapping[str, int],
         wanted: Mapping[str, int],
@@ -200,7 +200,7 @@ class _Operator:
         return tuple(counts)
 
 
-def _record(name: str, market: Market, status: PoolStatus) -> PoolRecord:
+def _record(name: str, market: SpotMarket, status: PoolStatus) -> PoolRecord:
     kind = CapacityType(market.kinds[market.names.index(name)].value)
     return PoolRecord(
         name=name,

@@ -19,7 +19,7 @@ from bench.capacity_optimum import IDLE, Market, cheapest
 from bench.capacity_prices import MODELS, Prices, Series
 from bench.report import Figure, Row
 from bench.study_pricing import StudyOffer, study_cost
-from ullage.engines.capacity.pricing import Offer, Switching, choose_offer
+from ullage.engines.capacity.pricing import PricedOffer, SwitchingTerms, choose_offer
 
 PUBLISHED: Final = {
     "A3C": 3.53,
@@ -126,7 +126,7 @@ def _follow(
     while done < work * (1 - 1e-12):
         row = market.row(period)
         offers = [
-            Offer(name=f"{index:03d}", price_per_hour=float(row[index]), speed=float(speed))
+            PricedOffer(name=f"{index:03d}", price_per_hour=float(row[index]), speed=float(speed))
             for index, speed in enumerate(market.speeds)
             if not np.isnan(row[index])
         ]
@@ -135,7 +135,7 @@ def _follow(
             None if held == IDLE else f"{held:03d}",
             work - done,
             hours_left=None if within_h is None else within_h - hours,
-            settings=Switching(restart_h=restart_h),
+            settings=SwitchingTerms(restart_h=restart_h),
         )
         if found.chosen is None:
             raise ValueError("nothing is offered")

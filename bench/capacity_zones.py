@@ -20,10 +20,10 @@ from bench.capacity_traces import ZONES, ZONES_BATCH, Trace, of_batch
 from bench.devicechoice_tables import TableError
 from bench.report import Figure, Row
 from ullage.cluster.records.spec_fields import SpotTerms
-from ullage.engines.capacity.cost import Scaling, Terms
+from ullage.engines.capacity.cost import CostTerms, ScalingCurve
 from ullage.engines.capacity.records import Ask
-from ullage_simulate.spot.market import Market, Series, market
-from ullage_simulate.spot.play import Counts, Job, Rule, Run, play
+from ullage_simulate.spot.market import Series, SpotMarket, market
+from ullage_simulate.spot.play import Counts, Rule, SpotJob, SpotRun, play
 from ullage_simulate.spot.rules import by_engine
 
 STARTS: Final = 40
@@ -33,8 +33,8 @@ LAST_DAY: Final = 38.0
 MACHINES: Final = 16
 WORK_H: Final = 288.0
 ON_DEMAND: Final = 3.06
-TERMS: Final = Terms(
-    scaling=Scaling(per_doubling=0.97),
+TERMS: Final = CostTerms(
+    scaling=ScalingCurve(per_doubling=0.97),
     eviction_h=5 / 60,
     change_h=3 / 60,
     reliable_per_hour=ON_DEMAND,
@@ -55,7 +55,7 @@ class World:
         lives: Ticks that each zone stays up from each tick on; the oracle's alone.
     """
 
-    market: Market
+    market: SpotMarket
     lives: Lives
 
 
@@ -92,10 +92,10 @@ def world(traces: Sequence[Trace], prices: Mapping[str, float]) -> World:
     return World(market=here, lives=lives)
 
 
-def refill(order: Callable[[Market, int], Sequence[int]]) -> Rule:
+def refill(order: Callable[[SpotMarket, int], Sequence[int]]) -> Rule:
     """Fill what is missing from the first zone of an order that is up."""
 
-    def rule(here: Market, run: Run, tick: int) -> Counts:
+    def rule(here: SpotMarket, run: SpotRun, tick: int) -> Counts:
         missing = MACHINES - sum(run.held)
         gives = here.gives(tick)
         first = next((zone for zone in order(here, tick) if gives[zone]), None)
@@ -106,20 +106,20 @@ def refill(order: Callable[[Market, int], Sequence[int]]) -> Rule:
     return rule
 
 
-def _cheapest(here: Market, tick: int) -> Sequence[int]:
+def _cheapest(here: SpotMarket, tick: int) -> Sequence[int]:
     prices = here.prices(tick)
     return sorted(range(len(prices)), key=lambda zone: prices[zone])
 
 
-def _random(here: Market, tick: int) -> Sequence[int]:
+def _random(here: SpotMarket, tick: int) -> Sequence[int]:
     order: list[int] = np.random.default_rng([2, tick]).permutation(len(here.names)).tolist()
     return order
 
 
-def _longest(lives: Lives) -> Callable[[Market, int], Sequence[int]]:
+def _longest(lives: Lives) -> Callable[[SpotMarket, int], Sequence[int]]:
     last = lives.shape[1] - 1
 
-    def order(here: Market, tick: int) -> Sequence[int]:
+    def order(here: SpotMarket, tick: int) -> Sequence[int]:
         return sorted(range(len(here.names)), key=lambda zone: -lives[zone, min(tick, last)])
 
     return order
@@ -138,13 +138,13 @@ def rules(here: World) -> Mapping[str, Rule]:
     }
 
 
-def _toll(run: Run, lost: int, changed: bool) -> float:
+def _toll(run: SpotRun, lost: int, changed: bool) -> float:
     """Losses and changes cost their own minutes each; the first start is no one's loss."""
     change_h = TERMS.change_h if changed and run.done else 0.0
     return run.stall_s + 3600 * (TERMS.eviction_h * (lost > 0) + change_h)
 
 
-JOB: Final = Job(
+JOB: Final = SpotJob(
     work=3600 * WORK_H,
     speed=lambda count: count * TERMS.scaling.at(count),
     toll=_toll,
@@ -180,7 +180,7 @@ def measure(
     alone = ON_DEMAND * MACHINES * WORK_H / (MACHINES * TERMS.scaling.at(MACHINES))
     mean: dict[str, tuple[float, float, float, float]] = {}
     ways = rules(here)
-    plays = {name: list[Run]() for name in ways}
+    plays = {name: list[SpotRun]() for name in ways}
     for start in first:
         try:
             once = {name: play(here.market, JOB, rule, int(start)) for name, rule in ways.items()}

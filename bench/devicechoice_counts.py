@@ -18,7 +18,7 @@ import numpy as np
 
 from bench.devicechoice_tables import PARAMETERS, Steps
 from bench.report import Row
-from ullage.engines.devicechoice.comm import FITTED, Scaling, ring
+from ullage.engines.devicechoice.comm import FITTED, StepScaling, ring
 from ullage.engines.devicechoice.features import Floats
 from ullage.engines.devicechoice.intervals import LEVEL, around
 from ullage.engines.devicechoice.offers import Source, StepForecast
@@ -67,7 +67,7 @@ def rows_of(gavel: Steps, sia: SiaSteps) -> list[CountRow]:
     ]
 
 
-def fit_scaling(rows: Sequence[CountRow]) -> Scaling:
+def fit_scaling(rows: Sequence[CountRow]) -> StepScaling:
     """The coefficients of highest likelihood, and bounds for ``LEVEL`` of the rows.
 
     Errors count as Laplace's: some jobs are far off. Every family has the same weight; rows of
@@ -99,15 +99,15 @@ def fit_scaling(rows: Sequence[CountRow]) -> Scaling:
     up_to = np.cumsum(weight[order]) / weight.sum()
     tail = (1 - LEVEL) / 2
     low, high = (float(off[order][np.searchsorted(up_to, part)]) for part in (tail, 1 - tail))
-    return Scaling(loss=best[0], still=best[1], wide=best[2], low=low, high=high)
+    return StepScaling(loss=best[0], still=best[1], wide=best[2], low=low, high=high)
 
 
-def held(rows: Sequence[CountRow], scaling: Scaling) -> list[bool]:
+def held(rows: Sequence[CountRow], scaling: StepScaling) -> list[bool]:
     """Whether each measured step lies within the bounds that the operator gives it."""
     return [_holds(row, scaling) for row in rows]
 
 
-def _holds(row: CountRow, scaling: Scaling) -> bool:
+def _holds(row: CountRow, scaling: StepScaling) -> bool:
     known = StepForecast(step=around(row.few_s, 1.0), source=Source.MEASURED)
     said = forecast_at(known, row.few, row.many, scaling=scaling).step
     assert said is not None  # a known step stays known
@@ -180,7 +180,7 @@ def _part(judged: Judged) -> float:
     return float(np.mean([inside for _, inside in judged]))
 
 
-def _told(scaling: Scaling) -> str:
+def _told(scaling: StepScaling) -> str:
     return (
         f"loss {scaling.loss:.2f}, still {scaling.still:.2f}, wide {scaling.wide:.2f},"
         f" from {scaling.low:.3f} to {scaling.high:.3f} widths"

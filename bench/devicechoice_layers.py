@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from ullage.engines.devicechoice.features import Op, TimedOp
+from ullage.engines.devicechoice.features import LayerOp, TimedOp
 from ullage.engines.profiles.convolutions import kernel_class
 
 FLOPS_PER_MULTIPLY_ADD: Final = 2
@@ -115,7 +115,7 @@ def _values(text: str, number: int) -> dict[str, float]:
     return values
 
 
-def _op(layer: str, input_bytes: float, values: Mapping[str, float]) -> Op:
+def _op(layer: str, input_bytes: float, values: Mapping[str, float]) -> LayerOp:
     kind, _, arguments = layer.partition("(")
     written = values["activation_size"]
     area = _area(arguments)
@@ -131,7 +131,7 @@ def _op(layer: str, input_bytes: float, values: Mapping[str, float]) -> Op:
         flops = linear_flops(written, in_features=_number(arguments, "in_features", 0))
     elif "Pool" in kind:
         flops = pool_flops(written, area=area)
-    return Op(
+    return LayerOp(
         kind=kind,
         kernel=kernel,
         input_bytes=input_bytes,

@@ -18,7 +18,7 @@ from scipy.optimize import nnls
 
 from bench.devicechoice_layers import read_layers
 from bench.report import ROOT, Row
-from ullage.engines.devicechoice.features import DESIGNS, Design, Op, Size, Split
+from ullage.engines.devicechoice.features import DESIGNS, Design, FitSplit, LayerOp, SizeMeasure
 from ullage.engines.devicechoice.fit import (
     Network,
     Networks,
@@ -104,7 +104,7 @@ def measure(networks: Networks, tick: Callable[[str], None]) -> tuple[dict[str, 
         Row(what=f"  fixed: {design.name()}", ours=_both(left_out_errors(networks, design)))
         for design in DESIGNS
     ]
-    fixed = Design(size=Size.LARGER, split=Split.KERNEL)
+    fixed = Design(size=SizeMeasure.LARGER, split=FitSplit.KERNEL)
     rows += [
         Row(
             what=f"  the last, kinds covering {part:.0%} fitted, rest medians",
@@ -163,8 +163,8 @@ def _part(result: Nested) -> float:
 
 
 def _baselines(networks: Networks) -> list[Row]:
-    full = Design(size=Size.INPUT, split=Split.TYPE)
-    simple: dict[str, tuple[Callable[[Op], tuple[float, ...]], bool]] = {
+    full = Design(size=SizeMeasure.INPUT, split=FitSplit.TYPE)
+    simple: dict[str, tuple[Callable[[LayerOp], tuple[float, ...]], bool]] = {
         "input size, linear": (lambda op: (1.0, op.input_bytes), False),
         "input size + quadratic": (lambda op: (1.0, op.input_bytes, op.input_bytes**2), False),
         "input size + FLOPs + parameter bytes, weights 1 / y": (full.row, True),
@@ -193,7 +193,7 @@ def _by_median(networks: Networks) -> dict[str, float]:
 def _plain(
     rest: Sequence[Network],
     left: Network,
-    columns: Callable[[Op], tuple[float, ...]],
+    columns: Callable[[LayerOp], tuple[float, ...]],
     relative: bool,
 ) -> float:
     """One fit per op type of forward + backward; a type that the rest lacks counts as 0."""

@@ -19,16 +19,24 @@ from bench.report import Row
 from ullage.api.words import CostObjective
 from ullage.engines.devicechoice.choose import MARGIN, choose
 from ullage.engines.devicechoice.intervals import LEVEL, around
-from ullage.engines.devicechoice.memory import Evidence, MemoryVerdict, Verdict
-from ullage.engines.devicechoice.offers import Candidate, Goal, Offer, Source, StepForecast
-from ullage.engines.devicechoice.predict import Work
+from ullage.engines.devicechoice.memory import MemoryEvidence, MemoryFit, MemoryVerdict
+from ullage.engines.devicechoice.offers import (
+    AcceleratorOffer,
+    ChoiceGoal,
+    OfferCandidate,
+    Source,
+    StepForecast,
+)
+from ullage.engines.devicechoice.predict import TrainingWork
 from ullage.engines.devicechoice.transfer import Config, Transfer, learn_transfer
 
 Group = Callable[[Job], object]
-GOAL = Goal(objective=CostObjective.COST_PER_WORK)
-FITS = MemoryVerdict(verdict=Verdict.FITS, evidence=Evidence.PEAK, need_bytes=1.0, device_bytes=1.0)
+GOAL = ChoiceGoal(objective=CostObjective.COST_PER_WORK)
+FITS = MemoryVerdict(
+    verdict=MemoryFit.FITS, evidence=MemoryEvidence.PEAK, need_bytes=1.0, device_bytes=1.0
+)
 FAILED = MemoryVerdict(
-    verdict=Verdict.TOO_LARGE, evidence=Evidence.FAILED, need_bytes=None, device_bytes=1.0
+    verdict=MemoryFit.TOO_LARGE, evidence=MemoryEvidence.FAILED, need_bytes=None, device_bytes=1.0
 )
 
 
@@ -129,15 +137,15 @@ def one_measured(
             source = Source.MEASURED if kind == known else Source.ESTIMATED
             failed = told and steps[job, kind] <= 0
             candidates.append(
-                Candidate(
-                    offer=Offer(
+                OfferCandidate(
+                    offer=AcceleratorOffer(
                         accelerator=kind, gpus=job.gpus, price_per_hour=PRICES[kind] * job.gpus
                     ),
                     forecast=StepForecast(step=step, source=source),
                     memory=FAILED if failed else FITS,
                 )
             )
-        work = Work(samples=1_000_000, epochs=1, batch_per_gpu=job.batch)
+        work = TrainingWork(samples=1_000_000, epochs=1, batch_per_gpu=job.batch)
         chosen = choose(candidates, GOAL, work, margin=margin).chosen
         if chosen is not None:
             picks[job] = chosen.offer.accelerator

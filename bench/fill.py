@@ -29,7 +29,7 @@ from ullage.api.contract import objects, section, text
 from ullage.cluster.values.streams import PODS
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import find_credentials
-from ullage.kube.transport import Limits
+from ullage.kube.transport import TransportLimits
 from ullage.ports import (
     GPU_NODE,
     TRAINING_JOB,
@@ -224,7 +224,9 @@ async def measure(nodes: int, count: int) -> tuple[dict[str, float], list[Row]]:
 
     with kwok_cluster(nodes) as kubeconfig, Progress() as progress:
         credentials = await find_credentials(str(kubeconfig))
-        patient = Limits(write_s=30.0)  # on a busy machine a late answer is part of the figure
+        patient = TransportLimits(
+            write_s=30.0
+        )  # on a busy machine a late answer is part of the figure
         async with K8sCluster(credentials, limits=patient, user_agent="bench") as cluster:
             await limit_bare(cluster, nodes, WARM_UP, progress, "warm")  # connections, caches
             bare = await limit_bare(cluster, nodes, count, progress)

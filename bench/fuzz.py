@@ -42,7 +42,7 @@ from ullage.kube.coordinators import Coordinators
 from ullage.kube.decoding import decoded
 from ullage.kube.errors import Refused
 from ullage.kube.reflector import Packed
-from ullage.kube.requests import Request, Requests, key_of, verb_of
+from ullage.kube.requests import ApiRequest, RequestBuilder, key_of, verb_of
 from ullage.ports import ApiError
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
@@ -75,7 +75,7 @@ class Tally:
         self.escapes += other.escapes
 
 
-Judge = Callable[[Request], Sequence[str]]
+Judge = Callable[[ApiRequest], Sequence[str]]
 """Says what is wrong with a request that was built."""
 
 
@@ -146,7 +146,7 @@ def _decide(state: ClusterState, tally: Tally, place: str, judge: Judge | None =
     except Exception:  # an escape, as above
         tally.escapes.append(f"{place} decision:\n{traceback.format_exc()}")
         return
-    requests = Requests(
+    requests = RequestBuilder(
         state,
         pre_stop_sleep_s=5,
         order_image="order",
@@ -166,7 +166,9 @@ def _decide(state: ClusterState, tally: Tally, place: str, judge: Judge | None =
             )
 
 
-def _build(requests: Requests, action: Action, tally: Tally, judge: Judge | None) -> Sequence[str]:
+def _build(
+    requests: RequestBuilder, action: Action, tally: Tally, judge: Judge | None
+) -> Sequence[str]:
     """Build a request; what is wrong with it."""
     tally.actions += 1
     verb_of(action)

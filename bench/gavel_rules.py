@@ -24,7 +24,7 @@ from bench.gavel_rounds import (
     compat_round,
     fractions_of,
 )
-from ullage.engines.allocation.model import Allocation, JobView, Problem, Throughputs, TypeView
+from ullage.engines.allocation.model import Allocation, JobView, Problem, ThroughputTable, TypeView
 from ullage.engines.allocation.policies import finish_time, makespan, max_min, waterfill
 from ullage_simulate.policies import all_alike
 from ullage_simulate.trace import TraceJob
@@ -64,7 +64,7 @@ def like_type(problem: Problem, type_name: str) -> Problem:
     column = [kind.name for kind in problem.types].index(type_name)
     common = np.where(rates[:, column] > 0, rates[:, column], rates.max(axis=1))
     alike = np.where(rates > 0, common[:, None], 0.0)
-    return replace(problem, throughputs=Throughputs(rates=alike))
+    return replace(problem, throughputs=ThroughputTable(rates=alike))
 
 
 _SOLVE: Final[Mapping[GavelPolicy, Callable[[Problem], Allocation]]] = {
@@ -209,7 +209,7 @@ class _Run:
         return Problem(
             jobs=tuple(jobs),
             types=tuple(TypeView(name=kind, devices=self.devices[kind]) for kind in kinds),
-            throughputs=Throughputs(
+            throughputs=ThroughputTable(
                 rates=np.array(
                     [[one.job.speeds[kind] for kind in kinds] for one in self.active.values()]
                 )

@@ -22,7 +22,7 @@ from bench.report import ROOT
 from ullage.api.contract import API_VERSION
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import find_credentials
-from ullage.kube.transport import Limits
+from ullage.kube.transport import TransportLimits
 from ullage.ports import INFERENCE_DEPLOYMENT, TUNING_JOB, JsonObject, Kind
 
 SERVICES: Final = 100
@@ -86,7 +86,7 @@ async def fill(source: Path, nodes: int, jobs: int, progress: Progress) -> Run:
     with kwok_cluster(nodes) as kubeconfig:
         credentials = await find_credentials(str(kubeconfig))
         async with K8sCluster(
-            credentials, limits=Limits(write_s=30.0), user_agent="bench"
+            credentials, limits=TransportLimits(write_s=30.0), user_agent="bench"
         ) as cluster:
             filled = await fill_ours(
                 cluster, kubeconfig, nodes, jobs, progress, Beside(source=source, later=beside())

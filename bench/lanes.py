@@ -22,9 +22,7 @@ from numpy.typing import NDArray
 
 from bench import report
 from bench.lanes_events import RandomEvents
-from bench.progress import Progress
-from ullage.engines.lanes.records import JobDemand
-from ullage.engines.lanes.residents import (
+from bench.lanes_residents import (
     Device,
     LaneDevice,
     Occupied,
@@ -33,8 +31,11 @@ from ullage.engines.lanes.residents import (
     packing,
     single_lane,
 )
+from bench.lanes_switch import jain
+from bench.progress import Progress
+from ullage.engines.lanes.records import JobDemand
 from ullage.engines.lanes.settings import EXACT, IterationPolicy, LaneAim, LaneSettings
-from ullage.engines.lanes.simulator import LaneJob, LaneSimulator, PlayedLanes, jain, play_lanes
+from ullage.engines.lanes.simulator import LaneJob, LaneSimulator, PlayedLanes, play_lanes
 from ullage_simulate.table import opened, rows
 
 EVENTS: Final = 1_000_000

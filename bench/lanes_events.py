@@ -18,11 +18,11 @@ from ullage.engines.lanes.records import (
     Enlarged,
     Granted,
     JobDemand,
+    JobRefused,
     Joined,
-    Lease,
+    LaneLease,
     Opened,
     Queued,
-    Refused,
     Resume,
     Suspend,
     Turn,
@@ -43,7 +43,7 @@ class Account:
     capacity_mib: int
     persistent_mib: dict[str, int] = field(default_factory=dict)
     steps_mib: dict[str, int] = field(default_factory=dict)
-    leases: dict[str, Lease] = field(default_factory=dict)
+    leases: dict[str, LaneLease] = field(default_factory=dict)
     orders: dict[str, Suspend | Resume] = field(default_factory=dict)
     away_mib: dict[str, int] = field(default_factory=dict)
     suspended: int = 0
@@ -200,9 +200,9 @@ class RandomEvents:
         self.declared[demand.name] = demand
         answer, changes = self.table.arrive(demand, self._now_s)
         self._see((answer, *changes))
-        if isinstance(answer, Refused):
+        if isinstance(answer, JobRefused):
             del self.declared[demand.name]
-        assert isinstance(answer, Opened | Joined | Enlarged | Queued | Refused)
+        assert isinstance(answer, Opened | Joined | Enlarged | Queued | JobRefused)
 
     def _leave(self, job: str) -> None:
         self.account.forget(job)
@@ -247,6 +247,6 @@ class RandomEvents:
                     continue
                 answer, changes = self.table.acquire(job, self._now_s)
                 self._see((answer, *changes))
-                if isinstance(answer, Refused):
+                if isinstance(answer, JobRefused):
                     self._leave(job)  # it outgrew its lane, or it is stuck
         self.unserved = len(self.declared)

@@ -147,8 +147,13 @@ async def alone(folder: Path) -> tuple[float, float]:
 
 
 def jain(shares: Sequence[float]) -> float:
-    """Jain's fairness index (Jain, Chiu, Hawe 1984)."""
-    return sum(shares) ** 2 / (len(shares) * sum(one * one for one in shares))
+    """Jain's index of fairness, 1 where all are equal (Jain, Chiu and Hawe, DEC-TR-301, 1984).
+
+    Args:
+        shares: What each received, in one unit.
+    """
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
 
 
 def measure() -> Figures:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from bench import report
 from bench.progress import Progress
-from ullage.engines.allocation.model import JobView, Problem, Throughputs, TypeView
+from ullage.engines.allocation.model import JobView, Problem, ThroughputTable, TypeView
 from ullage.engines.allocation.policies import Objective, allocate
 from ullage_simulate.policies import ISOLATED, Solve
 from ullage_simulate.speeds import built_in
@@ -85,7 +85,7 @@ def crowd(chance: np.random.Generator) -> Problem:
             TypeView(name=one, devices=count, dollars_per_hour=DOLLARS[one])
             for one, count in DEVICES.items()
         ),
-        throughputs=Throughputs(rates=rates),
+        throughputs=ThroughputTable(rates=rates),
         min_service=FLOOR,
     )
 
@@ -104,7 +104,7 @@ def gain(problem: Problem, solve: Solve, liar: int, lie: Callable[[Speeds], Spee
     rates = problem.throughputs.rates.copy()
     rates[liar] = lie(own)
     told = float(
-        solve(replace(problem, throughputs=Throughputs(rates=rates))).fractions[liar] @ own
+        solve(replace(problem, throughputs=ThroughputTable(rates=rates))).fractions[liar] @ own
     )
     if honest <= 0:
         return 0.0 if told <= 0 else float("inf")

@@ -28,17 +28,17 @@ from ullage.engines.allocation.model import (
     Inner,
     JobView,
     Problem,
-    Result,
+    SolveResult,
     TenantView,
-    Throughputs,
+    ThroughputTable,
     TypeView,
 )
 from ullage.engines.allocation.policies import Objective, allocate
-from ullage_simulate.events import Settings, run
+from ullage_simulate.events import TraceSettings, run
 from ullage_simulate.policies import POLICIES
 from ullage_simulate.readers import published
 from ullage_simulate.speeds import built_in
-from ullage_simulate.trace import Fleet, Trace, fitted
+from ullage_simulate.trace import Fleet, JobTrace, fitted
 from ullage_simulate.work import Costs
 
 
@@ -85,7 +85,7 @@ def distinct(count: int, part: float) -> Problem:
     return Problem(
         jobs=tuple(JobView(name=f"{i:05d}", gang=gang) for i, gang in enumerate(gangs)),
         types=tuple(TypeView(name=f"t{j}", devices=int(part * count)) for j in range(3)),
-        throughputs=Throughputs(rates=rates),
+        throughputs=ThroughputTable(rates=rates),
     )
 
 
@@ -121,7 +121,7 @@ def typed(count: int) -> Problem:
             for i, (gang, weight) in enumerate(zip(gangs, weights, strict=True))
         ),
         types=tuple(TypeView(name=f"t{j}", devices=count // 10) for j in range(6)),
-        throughputs=Throughputs(rates=table[kinds]),
+        throughputs=ThroughputTable(rates=table[kinds]),
     )
 
 
@@ -136,7 +136,7 @@ def packed(count: int) -> Problem:
             JobView(name=f"{i:05d}", kind=company.kinds[kind]) for i, kind in enumerate(kinds)
         ),
         types=tuple(TypeView(name=name, devices=count // 8) for name in gavel_tables.TYPES),
-        throughputs=Throughputs(rates=np.array(rates), pairs=company.rows),
+        throughputs=ThroughputTable(rates=np.array(rates), pairs=company.rows),
     )
 
 
@@ -154,7 +154,7 @@ def timed(problem: Problem) -> tuple[float, float, Allocation]:
         found = allocate(Objective.MAX_MIN_FAIRNESS, problem)
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
-        if found.result is not Result.OPTIMAL:
+        if found.result is not SolveResult.OPTIMAL:
             raise RuntimeError(f"no optimum: {found.result}")
     return min(walls), min(cpus), found
 
@@ -212,7 +212,7 @@ def pairs_gain(
     arriving = fitted(published(), FLEET)
     at_once = replace(arriving, jobs=tuple(replace(job, arrival_s=0.0) for job in arriving.jobs))
     pairs = built_in().pairs(tuple(FLEET.devices))
-    cases: tuple[tuple[str, str, Trace, float], ...] = (
+    cases: tuple[tuple[str, str, JobTrace, float], ...] = (
         ("packed_gain", "las", at_once, 0.0),
         ("packed_gain_restarts", "las", at_once, RESTART_S),
         ("packed_gain_makespan", "makespan", at_once, 0.0),
@@ -220,7 +220,7 @@ def pairs_gain(
     )
     for name, policy, trace, restart_s in cases:
         progress.say(name)
-        settings = Settings(costs=Costs(restart_s=restart_s))
+        settings = TraceSettings(costs=Costs(restart_s=restart_s))
         alone = run(trace, FLEET, POLICIES[policy], settings)
         paired = run(trace, FLEET, POLICIES[policy], replace(settings, pairs=pairs))
         by = "makespan_s" if policy == "makespan" else "mean_jct_s"

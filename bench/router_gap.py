@@ -17,13 +17,13 @@ from typing import Final
 
 import numpy as np
 
+from bench.batching_play import Arrivals, play
 from bench.progress import Progress
 from bench.router_load import OK, Sent, closed_loop_of, open_loop, payload
 from bench.router_processes import Process, model_server, router
 from ullage.engines.batching.batch_time import BatchCosts
-from ullage.engines.batching.chooser import Chooser, Rules
-from ullage.engines.batching.histogram import Floats, Histogram
-from ullage.engines.batching.simulator import Arrivals, play
+from ullage.engines.batching.chooser import BatchChooser, BatchRules
+from ullage.engines.batching.histogram import Floats, TimeHistogram
 
 PLAYS: Final = 10
 LATE_S: Final = 0.001
@@ -59,7 +59,7 @@ def gaps(
     Raises:
         RuntimeError: the router failed a request.
     """
-    known = Histogram.of(earlier_s)
+    known = TimeHistogram.of(earlier_s)
     found = {}
     with model_server(costs) as model:
         words = ["--objective-ms", "60000", "--fixed-ms", str(1e3 * costs.fixed_s)]
@@ -75,7 +75,7 @@ def gaps(
     return found
 
 
-def _simulated(arrivals: Arrivals, known: Histogram, costs: BatchCosts) -> float:
+def _simulated(arrivals: Arrivals, known: TimeHistogram, costs: BatchCosts) -> float:
     """Mean finish rate of plays whose arrivals are late by a little, as on a wire."""
     rng = np.random.default_rng(1)
     rates = []
@@ -87,7 +87,7 @@ def _simulated(arrivals: Arrivals, known: Histogram, costs: BatchCosts) -> float
             single_s=arrivals.single_s[order],
             deadline_s=(arrivals.deadline_s + late)[order],
         )
-        chooser = Chooser(rules=Rules(), costs=costs, histograms={"default": known})
+        chooser = BatchChooser(rules=BatchRules(), costs=costs, histograms={"default": known})
         rates.append(play(moved, chooser, costs).finish_rate)
     return float(np.mean(rates))
 

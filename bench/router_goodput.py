@@ -19,12 +19,12 @@ from typing import Final
 
 import orjson
 
+from bench.batching_play import Arrivals
 from bench.progress import Progress
 from bench.router_load import Sent, closed_loop_of, http, open_loop, payload
 from bench.router_processes import Filling, Process, bentoml, model_server, rayserve, router
 from ullage.engines.batching.batch_time import BatchCosts
 from ullage.engines.batching.histogram import Floats
-from ullage.engines.batching.simulator import Arrivals
 
 OURS: Final = "router"
 BENTOML: Final = "BentoML"

@@ -22,15 +22,15 @@ from bench.gavel_rules import AWARE, GavelPolicy, run_trace
 from bench.progress import Progress
 from bench.simulate_data import public_traces
 from ullage.engines.allocation.round_records import RoundSettings
-from ullage_simulate.choosers import Rounds
+from ullage_simulate.choosers import RoundsChooser
 from ullage_simulate.decided import run_decided
-from ullage_simulate.events import Settings, run
+from ullage_simulate.events import TraceSettings, run
 from ullage_simulate.fleets import STUDY_PRICES
 from ullage_simulate.policies import BASELINES, POLICIES
 from ullage_simulate.readers import published
 from ullage_simulate.speeds import built_in
 from ullage_simulate.synthetic import gap_for, generate
-from ullage_simulate.trace import Fleet, Trace, fitted
+from ullage_simulate.trace import Fleet, JobTrace, fitted
 from ullage_simulate.work import Costs, begun
 
 HOUR: Final = 3600.0
@@ -114,7 +114,7 @@ def published_figures(sheet: Sheet) -> None:
 def own_rounds(
     sheet: Sheet,
     name: str,
-    trace: Trace,
+    trace: JobTrace,
     fleet: Fleet,
     policies: Sequence[str],
     restarts_s: Sequence[float] = RESTARTS_S,
@@ -125,7 +125,7 @@ def own_rounds(
     plain = 0.0
     for policy in (*BASELINES, *(POLICIES[one] for one in policies)):
         for restart_s in restarts_s:
-            settings = Settings(costs=Costs(restart_s=restart_s))
+            settings = TraceSettings(costs=Costs(restart_s=restart_s))
             found = run(ready, fleet, policy, settings)
             if policy is BASELINES[0] and restart_s == restarts_s[0]:
                 plain = found.mean_jct_s
@@ -145,10 +145,10 @@ def own_rounds(
             )
 
 
-def the_operator(sheet: Sheet, traces: Mapping[str, tuple[Trace, Fleet]]) -> None:
+def the_operator(sheet: Sheet, traces: Mapping[str, tuple[JobTrace, Fleet]]) -> None:
     """Traces under the operator's own decisions, beside the bare rounds; how far they differ."""
     worst = 0.0
-    settings = Settings(costs=Costs(restart_s=RESTARTS_S[1]))
+    settings = TraceSettings(costs=Costs(restart_s=RESTARTS_S[1]))
     for name, (trace, unpriced) in traces.items():
         fleet = replace(unpriced, prices=STUDY_PRICES)
         ready = fitted(trace, fleet)
@@ -180,7 +180,7 @@ def mechanism(sheet: Sheet) -> None:
     jobs = fitted(published(), FLEET).jobs[:STEADY_JOBS]
     for restart_s in (0.0, RESTARTS_S[-1]):
         costs, rounds = Costs(restart_s=restart_s), RoundSettings()
-        chooser = Rounds(policy=POLICIES["las"], fleet=FLEET, costs=costs, settings=rounds)
+        chooser = RoundsChooser(policy=POLICIES["las"], fleet=FLEET, costs=costs, settings=rounds)
         active = {job.name: begun(job, order, FLEET) for order, job in enumerate(jobs)}
         for work in active.values():
             chooser.arrive(work)

@@ -13,9 +13,9 @@ from typing import Final
 
 from ullage_simulate.readers import Format, read_trace
 from ullage_simulate.readers_sia import read_step_times
-from ullage_simulate.reading import Reading
+from ullage_simulate.reading import ReadingOptions
 from ullage_simulate.speeds import built_in
-from ullage_simulate.trace import Fleet, Trace
+from ullage_simulate.trace import Fleet, JobTrace
 
 GAVEL_FLEET: Final = Fleet(devices={"v100": 8, "p100": 8, "k80": 8})
 SIA_FLEET: Final = Fleet(devices={"t4": 24, "rtx2080ti": 24, "a100": 16})
@@ -27,21 +27,23 @@ MSR_JOBS: Final = 300
 PHILLY_JOBS: Final = 120
 
 
-def msr(data: Path, jobs: int = MSR_JOBS) -> Trace:
+def msr(data: Path, jobs: int = MSR_JOBS) -> JobTrace:
     """Philly's arrivals and gangs with types of the table: one virtual cluster, one draw."""
     select = {"vc": "103959", "seed": "0"}
     file = data / "gavel" / "jobs_msr_synthetic.csv.gz"
-    return read_trace(file, Format.GAVEL, Reading(select=select)).first(jobs)
+    return read_trace(file, Format.GAVEL, ReadingOptions(select=select)).first(jobs)
 
 
-def public_traces(data: Path) -> Iterator[tuple[str, Trace, Fleet]]:
+def public_traces(data: Path) -> Iterator[tuple[str, JobTrace, Fleet]]:
     """Name, trace and cluster of each that is there."""
     gavel, clusters = data / "gavel", data / "cluster_traces"
     if _there(gavel / "jobs_msr_synthetic.csv.gz"):
         yield "msr", msr(data), GAVEL_FLEET
     if _there(clusters / "philly_jobs.csv.gz"):
         select = {"vc": "7f04ca"}
-        philly = read_trace(clusters / "philly_jobs.csv.gz", Format.PHILLY, Reading(select=select))
+        philly = read_trace(
+            clusters / "philly_jobs.csv.gz", Format.PHILLY, ReadingOptions(select=select)
+        )
         yield (
             "philly",
             philly.first(PHILLY_JOBS),
@@ -51,11 +53,13 @@ def public_traces(data: Path) -> Iterator[tuple[str, Trace, Fleet]]:
     for source in ("saturn", "philly"):
         file = clusters / f"sia_workload_{source}.csv"
         if _there(file) and _there(steps):
-            reading = Reading(table=read_step_times(steps), select={"workload_id": "1"})
+            reading = ReadingOptions(table=read_step_times(steps), select={"workload_id": "1"})
             yield f"sia_{source}", read_trace(file, Format.SIA, reading), SIA_FLEET
     if _there(clusters / "alibaba_2025_dlrm_instances.csv.gz"):
         select = {"app_name": SERVICE}
-        reading = Reading(table=built_in(), select=select, types=tuple(SERVING_FLEET.devices))
+        reading = ReadingOptions(
+            table=built_in(), select=select, types=tuple(SERVING_FLEET.devices)
+        )
         file = clusters / "alibaba_2025_dlrm_instances.csv.gz"
         yield "alibaba_serving", read_trace(file, Format.ALIBABA, reading), SERVING_FLEET
 

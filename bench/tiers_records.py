@@ -13,7 +13,7 @@ from typing import Final, Literal
 from bench.spot_trace import Kind, Pace
 from bench.tiers_member import SHARDS, STATE_BYTES
 from ullage.engines.tiers.flush import Link
-from ullage.engines.tiers.records import Settings
+from ullage.engines.tiers.records import TierSettings
 
 WAY: Final = 200e6 / 8
 """Bytes per second into and out of the reliable machine."""
@@ -23,7 +23,7 @@ LINK: Final = Link(
     host_bytes_per_s=WAY,
     state_store_bytes_per_s=WAY,
 )
-SETTINGS: Final = Settings(owner_part=0.6, shards=SHARDS, blocks=SHARDS)
+SETTINGS: Final = TierSettings(owner_part=0.6, shards=SHARDS, blocks=SHARDS)
 """Two of two and two of three members own: about half."""
 NOTICE_S: Final = 30.0
 PATIENCE_S: Final = 60.0

@@ -19,10 +19,10 @@ from bench import report
 from bench.progress import Progress
 from bench.simulate_data import GAVEL_FLEET, msr
 from ullage_simulate.decided import run_decided
-from ullage_simulate.events import Settings, run
-from ullage_simulate.outcome import Outcome
+from ullage_simulate.events import TraceSettings, run
+from ullage_simulate.outcome import PolicyOutcome
 from ullage_simulate.policies import BASELINES, POLICIES
-from ullage_simulate.trace import Fleet, Trace, TraceError, fitted
+from ullage_simulate.trace import Fleet, JobTrace, JobTraceError, fitted
 from ullage_simulate.work import Costs
 
 HOUR: Final = 3600.0
@@ -36,13 +36,13 @@ OPERATOR_FLEET: Final = Fleet(devices={"v100": 4, "p100": 4, "k80": 4})
 
 
 def against_a_queue(
-    trace: Trace, figures: dict[str, report.Figure], rows: list[report.Row]
+    trace: JobTrace, figures: dict[str, report.Figure], rows: list[report.Row]
 ) -> None:
     """Mean and 99th percentile of completion times, with and without a cost of restarts."""
     plain = run(trace, GAVEL_FLEET, POLICIES["fifo"])
     for policy in (*BASELINES, POLICIES["fifo-strict"], POLICIES["las"]):
         for restart_s in RESTARTS_S if policy.solve else RESTARTS_S[:1]:
-            found = run(trace, GAVEL_FLEET, policy, Settings(costs=Costs(restart_s=restart_s)))
+            found = run(trace, GAVEL_FLEET, policy, TraceSettings(costs=Costs(restart_s=restart_s)))
             key = f"{policy.name.replace('-', '_')}_restart_{restart_s:.0f}s"
             figures |= {
                 f"{key}_mean_jct_h": found.mean_jct_s / HOUR,
@@ -62,22 +62,24 @@ def against_a_queue(
                 figures["p99_ratio"] = found.jct_percentile_s(99) / plain.jct_percentile_s(99)
 
 
-def _p99(found: Outcome) -> float:
+def _p99(found: PolicyOutcome) -> float:
     return found.jct_percentile_s(99) / HOUR
 
 
 def lost_to_victims(
-    trace: Trace, figures: dict[str, report.Figure], rows: list[report.Row]
+    trace: JobTrace, figures: dict[str, report.Figure], rows: list[report.Row]
 ) -> None:
     """Work that is lost to preemption, by recency and by checkpoint age, over several draws."""
     costs = Costs(restart_s=30.0, every_s=SAVES_EVERY_S, saves_on_stop=False)
-    lost: dict[str, list[Outcome]] = {"recency": [], "checkpoint-age": []}
+    lost: dict[str, list[PolicyOutcome]] = {"recency": [], "checkpoint-age": []}
     for seed in range(SEEDS):
         chance = random.Random(seed)
         jobs = tuple(replace(job, priority=int(chance.random() < URGENT)) for job in trace.jobs)
         for rule, found in lost.items():
             policy = POLICIES[f"priority-{rule}"]
-            found.append(run(replace(trace, jobs=jobs), GAVEL_FLEET, policy, Settings(costs=costs)))
+            found.append(
+                run(replace(trace, jobs=jobs), GAVEL_FLEET, policy, TraceSettings(costs=costs))
+            )
     for rule, found in lost.items():
         hours = sum(one.lost_device_s for one in found) / HOUR
         stops = sum(one.stops for one in found)
@@ -95,7 +97,7 @@ def lost_to_victims(
 
 
 def lost_by_the_operator(
-    trace: Trace, figures: dict[str, report.Figure], rows: list[report.Row]
+    trace: JobTrace, figures: dict[str, report.Figure], rows: list[report.Row]
 ) -> None:
     """The same with the operator's own preemption, told or not told how old checkpoints are."""
     costs = Costs(restart_s=30.0, every_s=SAVES_EVERY_S, saves_on_stop=False)
@@ -110,7 +112,7 @@ def lost_by_the_operator(
             replace(trace, jobs=jobs),
             OPERATOR_FLEET,
             POLICIES["fifo"],
-            Settings(costs=costs),
+            TraceSettings(costs=costs),
             ages=ages,
         )
         hours[ages] = found.lost_device_s / HOUR
@@ -135,7 +137,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         trace = fitted(msr(options.data, options.jobs), GAVEL_FLEET)
-    except TraceError as error:
+    except JobTraceError as error:
         print(f"bench traces: left out, the public trace is not there: {error}")
         return 0
     figures: dict[str, report.Figure] = {

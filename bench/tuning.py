@@ -23,14 +23,20 @@ import numpy as np
 
 from bench import report
 from bench.progress import Progress
+from bench.tuning_exact import shortest_s
 from bench.tuning_replay import replays
 from ullage.engines.tuning.baselines import first_come, longest_first
 from ullage.engines.tuning.bounds import fluid_bound_s, lower_bound_s
-from ullage.engines.tuning.exact import shortest_s
 from ullage.engines.tuning.planner import plan
-from ullage.engines.tuning.records import Rules
+from ullage.engines.tuning.records import PlanRules
 from ullage.engines.tuning.rungs import SyncHalving
-from ullage.engines.tuning.simulator import Change, ChangeKind, Played, TrialFacts, play
+from ullage.engines.tuning.simulator import (
+    ChangeKind,
+    PlayedTrials,
+    SimulatedChange,
+    TrialFacts,
+    play,
+)
 from ullage.engines.tuning.speed_curves import SpeedCurve, Widths
 from ullage_simulate.tuning import (
     TuningQuestion,
@@ -41,8 +47,8 @@ from ullage_simulate.tuning import (
 )
 
 WIDTHS: Final = Widths(per_device=4, devices=4)
-RULES: Final = Rules(widths=WIDTHS)
-EAGER: Final = Rules(widths=WIDTHS, gain_factor=0.0, rest_s=0.0)
+RULES: Final = PlanRules(widths=WIDTHS)
+EAGER: Final = PlanRules(widths=WIDTHS, gain_factor=0.0, rest_s=0.0)
 DEVICES: Final = 8
 SIZES: Final = (9, 27, 81)
 COST: Final = 0.01
@@ -82,7 +88,7 @@ def draw(count: int, seed: int) -> Draw:
     asked = TuningQuestion(name="", facts=facts, names=(), devices=DEVICES, rules=RULES)
     bound = lower_bound_s(asked.waiting, DEVICES, WIDTHS)
     costly = [replace(one, resize_cost_s=COST * bound) for one in facts]
-    found: dict[str, Played] = {
+    found: dict[str, PlayedTrials] = {
         name: play(facts, planner, RULES, pool(DEVICES))
         for name, planner in planners(asked).items()
     }
@@ -169,7 +175,7 @@ def exact_figures(seeds: int) -> dict[str, report.Figure]:
         widths = Widths(per_device=2, devices=3)
         facts = drawn(count, seed, widths, 0.0)
         asked = TuningQuestion(
-            name="", facts=facts, names=(), devices=devices, rules=Rules(widths=widths)
+            name="", facts=facts, names=(), devices=devices, rules=PlanRules(widths=widths)
         )
         best = shortest_s(asked.waiting, devices, widths)
         ratios.append(play(facts, plan, asked.rules, pool(devices)).makespan_s / best)
@@ -188,7 +194,7 @@ def promotions_equal(seed: int) -> bool:
     def metric(trial: int, epoch: int) -> float:
         return math.nan if trial % 20 == 7 else ends[trial] * (1 - math.exp(-rates[trial] * epoch))
 
-    def promoted(devices: int, changes: tuple[Change, ...], **how: object) -> object:
+    def promoted(devices: int, changes: tuple[SimulatedChange, ...], **how: object) -> object:
         rungs = SyncHalving(members=tuple(range(81)), epochs=EPOCHS)
         planner = plan if how["resized"] else first_come
         played = play(
@@ -198,8 +204,8 @@ def promotions_equal(seed: int) -> bool:
 
     lost_s = float(chance.uniform(10, 600))
     changes = (
-        Change(at_s=lost_s, kind=ChangeKind.LOST, number=0),
-        Change(at_s=lost_s + 200, kind=ChangeKind.GAINED, number=0),
+        SimulatedChange(at_s=lost_s, kind=ChangeKind.LOST, number=0),
+        SimulatedChange(at_s=lost_s + 200, kind=ChangeKind.GAINED, number=0),
     )
     return promoted(DEVICES, changes, resized=True) == promoted(1, (), resized=False)
 

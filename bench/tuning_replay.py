@@ -23,9 +23,9 @@ from bench.progress import Progress
 from ullage.engines.tuning.baselines import first_come, longest_first
 from ullage.engines.tuning.bounds import lower_bound_s
 from ullage.engines.tuning.planner import plan
-from ullage.engines.tuning.records import Planner, Rules, Trial
+from ullage.engines.tuning.records import PlannedTrial, Planner, PlanRules
 from ullage.engines.tuning.rungs import SyncHalving
-from ullage.engines.tuning.simulator import Played, TrialFacts, play
+from ullage.engines.tuning.simulator import PlayedTrials, TrialFacts, play
 from ullage.engines.tuning.speed_curves import SpeedCurve
 from ullage_simulate.tuning import pool
 
@@ -47,7 +47,7 @@ class Replay:
     row: report.Row
 
 
-def replays(data: Path, rules: Rules, curve: SpeedCurve, progress: Progress) -> list[Replay]:
+def replays(data: Path, rules: PlanRules, curve: SpeedCurve, progress: Progress) -> list[Replay]:
     """What of the tables is there."""
     found = []
     times = data / "hpo" / "oboe_runtime_s.csv.gz"
@@ -61,7 +61,7 @@ def replays(data: Path, rules: Rules, curve: SpeedCurve, progress: Progress) -> 
     return found
 
 
-def oboe(path: Path, rules: Rules, curve: SpeedCurve) -> Replay:
+def oboe(path: Path, rules: PlanRules, curve: SpeedCurve) -> Replay:
     """81 configurations on each of some data sets, with a cost of 30 s for each resize."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         table = [[float(cell) for cell in row[1:]] for row in list(csv.reader(lines))[1:]]
@@ -71,7 +71,9 @@ def oboe(path: Path, rules: Rules, curve: SpeedCurve) -> Replay:
         times = chance.choice(np.maximum(table[at], 1e-6), TRIALS, replace=False)
         works = (times * MEAN_S / times.mean()).tolist()
         facts = [_facts(number, work, curve) for number, work in enumerate(works)]
-        waiting = [Trial(number=one.number, work_s=one.epoch_s, curve=curve) for one in facts]
+        waiting = [
+            PlannedTrial(number=one.number, work_s=one.epoch_s, curve=curve) for one in facts
+        ]
         bound = lower_bound_s(waiting, DEVICES, rules.widths)
         for name, planner in _PLANNERS.items():
             played = play(facts, planner, rules, pool(DEVICES))
@@ -82,7 +84,7 @@ def oboe(path: Path, rules: Rules, curve: SpeedCurve) -> Replay:
     )
 
 
-def mlperf(path: Path, rules: Rules, curve: SpeedCurve) -> Replay:
+def mlperf(path: Path, rules: PlanRules, curve: SpeedCurve) -> Replay:
     """Successive halving over runs of one network that differ in seed, batch and system."""
     runs = _runs(path)
     facts = [
@@ -93,7 +95,7 @@ def mlperf(path: Path, rules: Rules, curve: SpeedCurve) -> Replay:
     def metric(trial: int, epoch: int) -> float:
         return runs[trial][1][epoch - 1]
 
-    def halved(planner: Planner, devices: int) -> tuple[Played, object]:
+    def halved(planner: Planner, devices: int) -> tuple[PlayedTrials, object]:
         rungs = SyncHalving(members=tuple(range(len(runs))), epochs=EPOCHS)
         played = play(facts, planner, rules, pool(devices), algorithm=rungs, metric=metric)
         return played, rungs.promotions

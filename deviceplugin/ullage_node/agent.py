@@ -20,7 +20,7 @@ import structlog
 from ullage.api.contract import SliceKey
 from ullage.process.build_metrics import register_build
 from ullage.process.metric_families import FiguresCollector
-from ullage.process.supervised import Supervisor, end
+from ullage.process.supervised import TaskSupervisor, end
 from ullage_node.api_client import CORE, GPU_NODES, ApiClient
 from ullage_node.assemble import watchers_of
 from ullage_node.containers import Containers
@@ -117,7 +117,7 @@ class Agent:
         self.detacher = Detacher(
             self.table, self.pods, backend.driver, lambda: self.containers.attachments
         )
-        self.tasks = Supervisor()
+        self.tasks = TaskSupervisor()
         self._reconcile_now, self._life_changed = asyncio.Event(), asyncio.Event()
         registry = DeviceRegistry(settings.name, lambda: self.watch.observed)
         register_build(registry, "node")

@@ -16,7 +16,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from ullage.process.connections import sent
-from ullage.process.listener import Listener
+from ullage.process.listener import HttpListener
 from ullage.process.metric_families import counter, gauge
 from ullage.process.secure_metrics import SecureMetrics
 from ullage.process.token_access import Review, TokenAccess
@@ -89,7 +89,7 @@ class WebServer:
         self._settings = settings
         self._registry = registry
         self._checks = {"/healthz": healthy, "/readyz": ready}
-        self._listener: Listener | None = None
+        self._listener: HttpListener | None = None
         self._secure = (
             SecureMetrics(
                 lambda: generate_latest(registry), TokenAccess(review), settings.certificate_dir
@@ -111,7 +111,7 @@ class WebServer:
             application.router.add_get(path, self._probe)
         if self._secure is None:
             application.router.add_get("/metrics", self._metrics)
-        self._listener = Listener(application, name="probes and metrics")
+        self._listener = HttpListener(application, name="probes and metrics")
         await self._listener.start(self._settings.port, self._settings.host)
         self.port = self._listener.port
         if self._secure is not None:

@@ -13,7 +13,7 @@ from ullage.api.contract import MpsState, Reason, SlicePhase
 from ullage.cluster.records.pool import CapacityType
 from ullage.cluster.records.tuning import PHASES
 from ullage.cluster.values.streams import STREAMS
-from ullage.metrics.inventory import DeviceState, NodeState
+from ullage.metrics.inventory import DeviceUse, NodeState
 from ullage.metrics.tenants import MOST_OF_A_NAMESPACE
 from ullage.metrics.tuning import TrialStage
 from ullage.scheduling.model.phases import Phase
@@ -53,7 +53,7 @@ LABELS: Final = {
     "section": "part of the metrics",
     "source": "where a speed or a notice comes from",
     "stage": "stage of a job in tiers, a number",
-    "state": "of nodes " + _of(NodeState) + "; of devices " + _of(DeviceState) + "; of slots "
+    "state": "of nodes " + _of(NodeState) + "; of devices " + _of(DeviceUse) + "; of slots "
     "`free`, `used`, `unhealthy`; of MPS servers " + _of(MpsState) + "; of trials "
     + _of(TrialStage),
     "task": "name of a background task",

@@ -27,8 +27,8 @@ from ullage.process.environment import LogLevel
 from ullage.process.logs import configure_logs
 from ullage_katib.bridge import (
     REFUSALS_BEFORE_FORGETTING,
-    Bridge,
     BridgeOptions,
+    KatibBridge,
     NoMoreTries,
     SearchGone,
     Unusable,
@@ -50,7 +50,7 @@ _ADDRESS: Final = re.compile(r"[A-Za-z0-9.\-]{1,253}:[0-9]{1,5}|\[[0-9a-fA-F:]{2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """What the command line says."""
+    """The command line, parsed."""
 
     options: BridgeOptions
     service: str
@@ -126,7 +126,7 @@ async def _suggest(invocation: Invocation) -> None:
         K8sCluster(credentials, user_agent="ullage-katib") as cluster,
         KatibService(invocation.service, invocation.deadline_s) as service,
     ):
-        await Bridge(cluster, service, invocation.options).run()
+        await KatibBridge(cluster, service, invocation.options).run()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -169,30 +169,30 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _address(said: str) -> str:
-    if not _ADDRESS.fullmatch(said):
-        raise argparse.ArgumentTypeError(f"{said!r} is no HOST:PORT")
-    return said
+def _address(text: str) -> str:
+    if not _ADDRESS.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no HOST:PORT")
+    return text
 
 
-def _setting(said: str) -> tuple[str, str]:
-    name, equals, value = said.partition("=")
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
     if not (name and equals):
-        raise argparse.ArgumentTypeError(f"{said!r} is no NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=VALUE")
     return name, value
 
 
-def _seconds(said: str) -> float:
-    seconds = float(said)
+def _seconds(text: str) -> float:
+    seconds = float(text)
     if not 0 < seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{said} is not within 1 hour")
+        raise argparse.ArgumentTypeError(f"{text} is not within 1 hour")
     return seconds
 
 
-def _count(said: str) -> int:
-    count = int(said)
+def _count(text: str) -> int:
+    count = int(text)
     if not FEWEST_TRIES <= count <= MOST_TRIES:
-        raise argparse.ArgumentTypeError(f"{said} is not from {FEWEST_TRIES} to {MOST_TRIES}")
+        raise argparse.ArgumentTypeError(f"{text} is not from {FEWEST_TRIES} to {MOST_TRIES}")
     return count
 
 

@@ -41,12 +41,12 @@ from ullage_katib.messages import (
 from ullage_katib.points import Assignments, SortedPoints, sort_points
 from ullage_katib.search import (
     KatibSearch,
-    ToldTrial,
+    ReportedTrial,
     end_patch,
     read_search,
     suggestions_patch,
 )
-from ullage_katib.service import ServiceError, SettingsRefused, SuggestionService
+from ullage_katib.service import ServiceError, SettingsRefused, SuggestionCalls
 
 log = structlog.get_logger("ullage_katib")
 
@@ -77,7 +77,7 @@ class Fruitless(Exception):
 
 
 class Step(Enum):
-    """What comes after a look at the search."""
+    """Next step after a look at the search."""
 
     DONE = "done"
     AGAIN = "look again at once"
@@ -86,7 +86,7 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeOptions:
-    """What is asked for, and how long.
+    """Request of the user, and its limits of time.
 
     Attributes:
         allow_repeats: Run points once more that were suggested before.
@@ -102,7 +102,7 @@ class BridgeOptions:
     look_s: float = 2.0
 
 
-class Bridge:
+class KatibBridge:
     """Between one TuningJob and one suggestion service.
 
     Args:
@@ -115,7 +115,7 @@ class Bridge:
     def __init__(
         self,
         cluster: ClusterPort,
-        service: SuggestionService,
+        service: SuggestionCalls,
         options: BridgeOptions,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -157,9 +157,9 @@ class Bridge:
                 if failures >= self._options.tries:
                     raise NoMoreTries(
                         f"TuningJob {self._where}: {failures} failures in a row, the last one: "
-                        f"{_told(error)}"
+                        f"{_text(error)}"
                     ) from error
-                log.warning("failed", failures=failures, error=_told(error))
+                log.warning("failed", failures=failures, error=_text(error))
                 await self._pause(_pause_s(failures, error))
                 continue
             if step is Step.DONE:
@@ -187,20 +187,20 @@ class Bridge:
         if search.wanted == 0 or awaits_result:
             return Step.WAIT
         self._asked_at = None
-        found = await self._ask(search)
-        if found.new:
-            await self._write(search, found.new)
-            return Step.WAIT if len(found.new) == search.wanted else Step.AGAIN
-        if found.refused:
-            raise UnusableAnswer(found.refused[0])
-        if found.repeated and self._old_points > 0:
-            self._old_points -= found.repeated
+        points = await self._ask(search)
+        if points.new:
+            await self._write(search, points.new)
+            return Step.WAIT if len(points.new) == search.wanted else Step.AGAIN
+        if points.refused:
+            raise UnusableAnswer(points.refused[0])
+        if points.repeated and self._old_points > 0:
+            self._old_points -= points.repeated
             return Step.WAIT
         if search.running:
             self._asked_at = search.results
             return Step.WAIT
         raise Fruitless(
-            f"no point is new ({found.repeated} suggested before); --allow-repeats runs points "
+            f"no point is new ({points.repeated} suggested before); --allow-repeats runs points "
             "once more, spec.suggestionsEnded ends the search"
         )
 
@@ -217,24 +217,24 @@ class Bridge:
 
     async def _ask(self, search: KatibSearch) -> SortedPoints:
         """Points that are none of the space are shown and left out."""
-        told = [one for one in search.told if one.trial not in self._left_out]
-        ways = [told]
+        trials = [trial for trial in search.trials if trial.trial not in self._left_out]
+        ways = [trials]
         if self._refusals >= REFUSALS_BEFORE_FORGETTING:
-            ways += _shorter(told, self._own)
-        found = sort_points(
+            ways += _shorter(trials, self._own)
+        points = sort_points(
             await self._first_answer(search, ways),
             search.record.terms.space,
             search.points,
             allow_repeats=self._options.allow_repeats,
         )
-        self._own.update(found.new)
-        if found.refused:
-            shown = found.refused[:MOST_SHOWN]
-            log.warning("points are left out", count=len(found.refused), why=shown)
-        return found
+        self._own.update(points.new)
+        if points.refused:
+            shown = points.refused[:MOST_SHOWN]
+            log.warning("points are left out", count=len(points.refused), why=shown)
+        return points
 
     async def _first_answer(
-        self, search: KatibSearch, ways: Sequence[Sequence[ToldTrial]]
+        self, search: KatibSearch, ways: Sequence[Sequence[ReportedTrial]]
     ) -> tuple[Assignments, ...]:
         """Points from the first of these histories that the service does not refuse.
 
@@ -242,25 +242,25 @@ class Bridge:
         restart, or where another client has suggested some.
         """
         *longer, last = ways
-        for told in longer:
+        for trials in longer:
             try:
-                return await self._answer(search, told)
+                return await self._answer(search, trials)
             except ServiceError as error:
                 if not error.refused:
                     raise
         return await self._answer(search, last)
 
     async def _answer(
-        self, search: KatibSearch, told: Sequence[ToldTrial]
+        self, search: KatibSearch, trials: Sequence[ReportedTrial]
     ) -> tuple[Assignments, ...]:
         algorithm = self._options.algorithm
         try:
-            reply = await self._service.suggest(request_of(search, algorithm, told))
+            reply = await self._service.suggest(request_of(search, algorithm, trials))
         except ServiceError as error:
             self._refusals += error.refused
             raise
         self._refusals = 0
-        left_out = {one.trial for one in search.told} - {one.trial for one in told}
+        left_out = {trial.trial for trial in search.trials} - {trial.trial for trial in trials}
         if left_out - self._left_out:
             log.warning("the service does not know earlier trials", left_out=len(left_out))
             self._old_points = len(search.points)
@@ -306,13 +306,13 @@ class Bridge:
         )
 
 
-def _shorter(told: Sequence[ToldTrial], own: set[Texts]) -> list[list[ToldTrial]]:
+def _shorter(trials: Sequence[ReportedTrial], own: set[Texts]) -> list[list[ReportedTrial]]:
     """Histories that a service is more likely to know: what it suggested to this process, none."""
-    known = [one for one in told if one.texts in own]
-    return [way for way in (known, []) if len(way) < len(told)]
+    known = [trial for trial in trials if trial.texts in own]
+    return [way for way in (known, []) if len(way) < len(trials)]
 
 
-def _told(error: Exception) -> str:
+def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from ullage.api.words import Goal
 from ullage.cluster.values.names import trial_name
 from ullage.engines.tuning.search_space import (
-    Choice,
+    ChoiceParameter,
     IntRange,
     Parameter,
     as_text,
@@ -25,7 +25,7 @@ from ullage.engines.tuning.search_space import (
 from ullage.engines.tuning.suggestions import TrialOutcome
 from ullage_katib.points import Assignments
 from ullage_katib.proto import suggestion_pb2 as messages
-from ullage_katib.search import KatibSearch, ToldTrial
+from ullage_katib.search import KatibSearch, ReportedTrial
 
 GOALS: Final = {Goal.MINIMIZE: messages.MINIMIZE, Goal.MAXIMIZE: messages.MAXIMIZE}
 CONDITIONS: Final = {
@@ -67,24 +67,24 @@ def experiment_of(search: KatibSearch, algorithm: KatibAlgorithm) -> messages.Ex
         max_trial_count=terms.trials,
     )
     spec.parameter_specs.parameters.extend(
-        _parameter(name, one) for name, one in terms.space.parameters.items()
+        _parameter(name, parameter) for name, parameter in terms.space.parameters.items()
     )
     return messages.Experiment(name=search.record.ref.name, spec=spec)
 
 
 def request_of(
-    search: KatibSearch, algorithm: KatibAlgorithm, told: Sequence[ToldTrial]
+    search: KatibSearch, algorithm: KatibAlgorithm, trials: Sequence[ReportedTrial]
 ) -> messages.GetSuggestionsRequest:
-    """What asks for as many points as the search wants.
+    """The request for as many points as the search wants.
 
     Args:
         search: Whose trials are suggested.
         algorithm: That suggests them.
-        told: Earlier trials that the service is told of.
+        trials: Earlier ones that the service is told of.
     """
     return messages.GetSuggestionsRequest(
         experiment=experiment_of(search, algorithm),
-        trials=[_trial(search, one) for one in told],
+        trials=[_trial(search, trial) for trial in trials],
         current_request_number=search.wanted,
         total_request_number=len(search.record.terms.stated) + search.wanted,
     )
@@ -104,21 +104,23 @@ def points_of(
         UnsupportedAlgorithm: points have names or labels of their own, or settings have changed.
         UnusableAnswer: there are more points than were asked for.
     """
-    found = reply.parameter_assignments
-    if len(found) > asked:
-        raise UnusableAnswer(f"it suggests {len(found)} points where {asked} were asked for")
-    if any(one.labels or one.trial_name for one in found):
+    suggestions = reply.parameter_assignments
+    if len(suggestions) > asked:
+        raise UnusableAnswer(f"it suggests {len(suggestions)} points where {asked} were asked for")
+    if any(suggestion.labels or suggestion.trial_name for suggestion in suggestions):
         raise UnsupportedAlgorithm(
             f"algorithm {algorithm.name} names or labels its trials, which a TuningJob does not "
             "keep"
         )
-    changed = tuple((one.name, one.value) for one in reply.algorithm.algorithm_settings)
+    changed = tuple((setting.name, setting.value) for setting in reply.algorithm.algorithm_settings)
     if changed and sorted(changed) != sorted(algorithm.settings):
         raise UnsupportedAlgorithm(
             f"algorithm {algorithm.name} keeps its state in its settings, which a TuningJob does "
             "not keep"
         )
-    return tuple(tuple((a.name, a.value) for a in one.assignments) for one in found)
+    return tuple(
+        tuple((a.name, a.value) for a in suggestion.assignments) for suggestion in suggestions
+    )
 
 
 def _objective(search: KatibSearch) -> messages.ObjectiveSpec:
@@ -127,17 +129,17 @@ def _objective(search: KatibSearch) -> messages.ObjectiveSpec:
     )
 
 
-def _trial(search: KatibSearch, told: ToldTrial) -> messages.Trial:
+def _trial(search: KatibSearch, reported: ReportedTrial) -> messages.Trial:
     trial = messages.Trial(
-        name=trial_name(search.record.ref.name, told.trial),
+        name=trial_name(search.record.ref.name, reported.trial),
         spec=messages.TrialSpec(objective=_objective(search)),
-        status=messages.TrialStatus(condition=CONDITIONS[told.outcome]),
+        status=messages.TrialStatus(condition=CONDITIONS[reported.outcome]),
     )
     trial.spec.parameter_assignments.assignments.extend(
-        messages.ParameterAssignment(name=name, value=text) for name, text in told.texts
+        messages.ParameterAssignment(name=name, value=text) for name, text in reported.texts
     )
-    if told.value is not None:
-        trial.status.observation.metrics.add(name=search.record.metric, value=repr(told.value))
+    if reported.value is not None:
+        trial.status.observation.metrics.add(name=search.record.metric, value=repr(reported.value))
     return trial
 
 
@@ -148,7 +150,7 @@ def _parameter(name: str, parameter: Parameter) -> messages.ParameterSpec:
 
 def _feasible(parameter: Parameter) -> tuple[messages.ParameterType, messages.FeasibleSpace]:
     """Type and values of a parameter."""
-    if isinstance(parameter, Choice):
+    if isinstance(parameter, ChoiceParameter):
         return _options(parameter)
     kind = messages.INT if isinstance(parameter, IntRange) else messages.DOUBLE
     return kind, messages.FeasibleSpace(
@@ -158,21 +160,21 @@ def _feasible(parameter: Parameter) -> tuple[messages.ParameterType, messages.Fe
     )
 
 
-def _options(choice: Choice) -> tuple[messages.ParameterType, messages.FeasibleSpace]:
+def _options(choice: ChoiceParameter) -> tuple[messages.ParameterType, messages.FeasibleSpace]:
     """Options as a list, or as a range with steps where services agree on what that means.
 
     Some count steps from the least value, others from 0, so a range that does not begin at a
     multiple of its step is a list.
     """
-    numbers = [Decimal(as_text(one)) for one in choice.options if _is_number(one)]
+    numbers = [Decimal(as_text(option)) for option in choice.options if _is_number(option)]
     if len(numbers) < len(choice.options):
-        listed = [as_text(one) for one in choice.options]
+        listed = [as_text(option) for option in choice.options]
         return messages.CATEGORICAL, messages.FeasibleSpace(list=listed)
     step = numbers[1] - numbers[0] if len(numbers) > 1 else Decimal(0)
     if not step or numbers[0] % step:
-        listed = [as_text(one) for one in choice.options]
+        listed = [as_text(option) for option in choice.options]
         return messages.DISCRETE, messages.FeasibleSpace(list=listed)
-    whole = all(isinstance(one, int) for one in choice.options)
+    whole = all(isinstance(option, int) for option in choice.options)
     return messages.INT if whole else messages.DOUBLE, messages.FeasibleSpace(
         min=as_text(choice.options[0]),
         max=as_text(choice.options[-1]),

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which points of a service's answer become trials.
+"""Choice of the points of a service's answer that become trials.
 
 A point that is wrong is left out with its reason; it takes no other with it.
 """
@@ -55,29 +55,29 @@ def sort_points(
     new: list[Texts] = []
     refused: list[str] = []
     repeated = 0
-    for said in answer:
-        problem = _problem(said, space)
+    for assignments in answer:
+        problem = _problem(assignments, space)
         if problem:
             refused.append(problem)
             continue
-        key = _key(point_said(said, space))
+        key = _key(point_of(assignments, space))
         if key in seen and not allow_repeats:
             repeated += 1
             continue
         seen.add(key)
-        new.append(_texts(said, space))
+        new.append(_texts(assignments, space))
     return SortedPoints(new=tuple(new), repeated=repeated, refused=tuple(refused))
 
 
-def point_said(said: Assignments, space: SearchSpace) -> Point:
+def point_of(assignments: Assignments, space: SearchSpace) -> Point:
     """The values of a point, as far as the space has them."""
-    found = {name: value_of(space.parameters[name], text) for name, text in said}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {name: value_of(space.parameters[name], text) for name, text in assignments}
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def _problem(said: Assignments, space: SearchSpace) -> str:
-    """Why a point is none of the space; "" = it is one."""
-    names = [name for name, _ in said]
+def _problem(assignments: Assignments, space: SearchSpace) -> str:
+    """Reason why a point is none of the space; "" = it is one."""
+    names = [name for name, _ in assignments]
     unknown = sorted(set(names) - space.parameters.keys())
     missing = sorted(space.parameters.keys() - set(names))
     if unknown:
@@ -86,18 +86,18 @@ def _problem(said: Assignments, space: SearchSpace) -> str:
         return f"a point lacks parameter {quoted(missing[0])}"
     if len(names) > len(space.parameters):
         return "a point has a parameter twice"
-    for name, text in said:
+    for name, text in assignments:
         if value_of(space.parameters[name], text) is None:
             return f"{name}: {quoted(text)} is not in the search space"
     return ""
 
 
-def _texts(said: Assignments, space: SearchSpace) -> Texts:
+def _texts(assignments: Assignments, space: SearchSpace) -> Texts:
     """A point to the letter, but for numbers that are written at greater length than fits."""
-    values = point_said(said, space)
+    values = point_of(assignments, space)
     return tuple(
         (name, text if len(text) <= LONGEST_TEXT else as_text(values[name]))
-        for name, text in sorted(said)
+        for name, text in sorted(assignments)
     )
 
 

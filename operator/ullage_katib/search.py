@@ -23,7 +23,7 @@ from ullage.scheduling.tuning.search import Search, Texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToldTrial:
+class ReportedTrial:
     """A suggested trial as the service is told of it.
 
     Attributes:
@@ -42,45 +42,45 @@ class KatibSearch:
     """A TuningJob with the algorithm External, and its trials by number.
 
     Attributes:
-        told: Trials that the service may hear of.
+        trials: Those that the service may hear of.
         running: How many trials have not ended.
         has_list: Whether ``spec.suggestions`` is there, empty or not.
     """
 
     record: TuningRecord
-    told: tuple[ToldTrial, ...]
+    trials: tuple[ReportedTrial, ...]
     running: int
     has_list: bool
 
     @property
     def over(self) -> bool:
-        """Whether it takes no more trials."""
+        """True if it takes no more trials."""
         ended = self.record.status.phase in OVER or self.record.deleting
         return ended or not self.record.terms.more_to_come
 
     @property
     def room(self) -> int:
-        """How many more trials it may have in all."""
+        """Number of further trials that it may have in all."""
         return max(0, self.record.terms.trials - len(self.record.terms.stated))
 
     @property
     def wanted(self) -> int:
-        """How many more trials may run now."""
+        """Number of further trials that may run now."""
         return max(0, min(self.room, self.record.parallelism - self.running))
 
     @property
     def results(self) -> int:
-        """How many results there are."""
+        """Number of results."""
         return len(self.record.status.results)
 
     @property
     def points(self) -> tuple[Point, ...]:
         """Points that were suggested; those that the operator refuses are none."""
-        return tuple(one.point for one in self.record.terms.stated if not one.refused)
+        return tuple(trial.point for trial in self.record.terms.stated if not trial.refused)
 
     @property
     def used_up(self) -> bool:
-        """Whether every point of the space was suggested."""
+        """True if every point of the space was suggested."""
         there_are = size(self.record.terms.space)
         known = {tuple(sorted(point.items())) for point in self.points}
         return there_are is not None and len(known) >= there_are
@@ -100,34 +100,33 @@ def read_search(raw: JsonObject) -> KatibSearch:
         )
     search = Search(terms=record.terms).take_all(record.status.results)
     spec = section(raw, "spec")
-    stated = {int(str(one["trial"])): section(one, "parameters") for one in _stated(spec)}
+    stated = {
+        int(str(entry["trial"])): section(entry, "parameters")
+        for entry in objects(spec, "suggestions")
+    }
     return KatibSearch(
         record=record,
-        told=tuple(_told(record, stated, search)),
+        trials=tuple(_reported(record, stated, search)),
         running=len(search.due),
         has_list=spec.get("suggestions") is not None,
     )
 
 
-def _stated(spec: JsonObject) -> Sequence[JsonObject]:
-    return objects(spec, "suggestions")
-
-
-def _told(
+def _reported(
     record: TuningRecord, stated: Mapping[int, JsonObject], search: Search
-) -> Iterable[ToldTrial]:
-    last = {one.trial: one for one in search.results}
-    for one in record.terms.stated:
-        outcome, value = _outcome(last.get(one.trial), is_due=one.trial in search.due)
-        if not one.refused and outcome is not None:
-            texts = tuple(sorted((name, str(said)) for name, said in stated[one.trial].items()))
-            yield ToldTrial(trial=one.trial, texts=texts, outcome=outcome, value=value)
+) -> Iterable[ReportedTrial]:
+    last = {result.trial: result for result in search.results}
+    for trial in record.terms.stated:
+        outcome, value = _outcome(last.get(trial.trial), is_due=trial.trial in search.due)
+        if not trial.refused and outcome is not None:
+            texts = tuple(sorted((name, str(text)) for name, text in stated[trial.trial].items()))
+            yield ReportedTrial(trial=trial.trial, texts=texts, outcome=outcome, value=value)
 
 
 def _outcome(
     result: TrialResult | None, *, is_due: bool
 ) -> tuple[TrialOutcome | None, float | None]:
-    """What became of a trial, and its value; ``None`` = nothing that a service can use."""
+    """End of a trial, and its value; ``None`` = nothing that a service can use."""
     if is_due or result is None:
         return TrialOutcome.RUNNING, None
     if result.value is not None:
@@ -176,7 +175,7 @@ def _free_numbers(search: KatibSearch, count: int) -> tuple[int, ...]:
 
     Where numbers run out, those of removed trials are taken.
     """
-    used = {one.trial for one in search.record.terms.stated}
+    used = {trial.trial for trial in search.record.terms.stated}
     first = max(used, default=-1) + 1
     above = list(range(first, MOST_TRIALS))
     below = [trial for trial in range(min(first, MOST_TRIALS)) if trial not in used]

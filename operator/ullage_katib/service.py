@@ -53,7 +53,7 @@ class SettingsRefused(Exception):
     """The service does not know the algorithm or a setting; the text is its own."""
 
 
-class SuggestionService(Protocol):
+class SuggestionCalls(Protocol):
     """The calls of a suggestion service."""
 
     async def validate(self, experiment: messages.Experiment) -> None:
@@ -102,7 +102,7 @@ class KatibService:
         await self._channel.close()
 
     async def validate(self, experiment: messages.Experiment) -> None:
-        """See :class:`SuggestionService`; one that has no such method takes everything."""
+        """See :class:`SuggestionCalls`; one that has no such method takes everything."""
         request = messages.ValidateAlgorithmSettingsRequest(experiment=experiment)
         try:
             await self._call("ValidateAlgorithmSettings", request.SerializeToString())
@@ -116,7 +116,7 @@ class KatibService:
     async def suggest(
         self, request: messages.GetSuggestionsRequest
     ) -> messages.GetSuggestionsReply:
-        """See :class:`SuggestionService`."""
+        """See :class:`SuggestionCalls`."""
         try:
             answer = await self._call("GetSuggestions", request.SerializeToString())
         except grpc.aio.AioRpcError as error:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every job is promised and owed on every type, as arrays, and the head of their queue.
+"""Promised and owed time of every job on every type, as arrays, and the head of their queue.
 
 A round gives devices to few of the jobs that wait. Time is booked for all of them at once, and
 ``fill_round`` looks at those alone whose claims are the most urgent: the others change nothing
@@ -37,7 +37,7 @@ class Books:
         gang: Devices of each, as policies count them.
         weight: Of its fair share.
         rates: Steps/s of each on each type; 0 = it cannot run there.
-        told: Fractions of time as jobs are told them.
+        written: Fractions of time as jobs read them, rounded.
         promised: The same where they count for anything.
         owed_s: Promised minus received time.
         at_s: Until when time is booked.
@@ -49,7 +49,7 @@ class Books:
     gang: Floats = field(default_factory=lambda: np.zeros(0))
     weight: Floats = field(default_factory=lambda: np.zeros(0))
     rates: Floats = field(init=False)
-    told: Floats = field(init=False)
+    written: Floats = field(init=False)
     promised: Floats = field(init=False)
     owed_s: Floats = field(init=False)
     at_s: float = 0.0
@@ -64,7 +64,7 @@ class Books:
 
     def __post_init__(self) -> None:
         empty = np.zeros((0, len(self.kinds)))
-        self.rates = self.told = self.promised = self.owed_s = empty
+        self.rates = self.written = self.promised = self.owed_s = empty
 
     def arrive(self, view: JobView, rates: tuple[float, ...]) -> None:
         """A job is there; nothing is promised to it yet."""
@@ -91,7 +91,7 @@ class Books:
         self.gang = np.concatenate([self.gang[stays], gangs])
         self.weight = np.concatenate([self.weight[stays], weights])
         self.rates = np.concatenate([self.rates[stays], np.reshape(rates, fresh.shape)])
-        self.told = np.concatenate([self.told[stays], fresh])
+        self.written = np.concatenate([self.written[stays], fresh])
         self.promised = np.concatenate([self.promised[stays], fresh])
         self.owed_s = np.concatenate([self.owed_s[stays], fresh])
         numbers = np.array([self._number[name] for name in self._came], np.intp)
@@ -112,13 +112,13 @@ class Books:
         Args:
             fresh: Of each job on each type.
         """
-        known = (self.told > 0).any(axis=1)
-        same = known & (np.abs(self.told - fresh) <= SAME).all(axis=1)
+        known = (self.written > 0).any(axis=1)
+        same = known & (np.abs(self.written - fresh) <= SAME).all(axis=1)
         values, which = np.unique(fresh, return_inverse=True)
         written = [float(dict(as_text({"": value})).get("", "0")) for value in values.tolist()]
-        said = np.array(written, float)[which.reshape(-1)].reshape(fresh.shape)
-        self.told = np.where(np.expand_dims(same, 1), self.told, said)
-        return self.told
+        fractions = np.array(written, float)[which.reshape(-1)].reshape(fresh.shape)
+        self.written = np.where(np.expand_dims(same, 1), self.written, fractions)
+        return self.written
 
     def book(self, now: float, running: Mapping[Members, str]) -> None:
         """Book the time since the last round, then take the fractions that jobs were told."""
@@ -127,7 +127,7 @@ class Books:
         columns = [self.kinds.index(kind) for kind in running.values()]
         owed[self._rows(name for (name,) in running), columns] -= elapsed
         most = most_owed_s(self.settings)
-        self.promised = np.where((self.told > NOTHING) & (self.rates > 0), self.told, 0.0)
+        self.promised = np.where((self.written > NOTHING) & (self.rates > 0), self.written, 0.0)
         owed = np.minimum(most, np.maximum(-most, owed))
         self.owed_s = np.where(self.promised > 0, owed, 0.0)
         self.at_s = max(now, self.at_s)

@@ -23,7 +23,7 @@ from ullage.engines.allocation.model import (
     PairRow,
     Problem,
     TenantView,
-    Throughputs,
+    ThroughputTable,
     TypeView,
 )
 from ullage.engines.allocation.round_records import (
@@ -46,9 +46,9 @@ from ullage.engines.allocation.rounds import (
 )
 from ullage.scheduling.timeslicing.problem import on_grid
 from ullage_simulate.books import Books
-from ullage_simulate.policies import Policy
+from ullage_simulate.policies import SimulatedPolicy
 from ullage_simulate.trace import Fleet, TraceJob
-from ullage_simulate.work import Costs, Work
+from ullage_simulate.work import Costs, JobWork
 
 _OLDEST: Final = 1e9
 """Seconds; age of a job that came first, where only the order of ages counts."""
@@ -61,7 +61,7 @@ _MORE: Final = 4
 Runs = Mapping[Members, str]
 
 
-class Chooser(Protocol):
+class PolicyChooser(Protocol):
     """Interface that the loop calls."""
 
     @property
@@ -69,9 +69,9 @@ class Chooser(Protocol):
         """Programs solved so far."""
 
     def due_s(self, now: float) -> float:
-        """When it wants to be asked again though nothing happens, after a choice at ``now``."""
+        """Next time to be asked though nothing happens, after a choice at ``now``."""
 
-    def arrive(self, work: Work) -> None:
+    def arrive(self, work: JobWork) -> None:
         """A job is there."""
 
     def leave(self, name: str) -> None:
@@ -80,7 +80,7 @@ class Chooser(Protocol):
     def fall(self, members: Members) -> None:
         """A device failed under these jobs; they wait again."""
 
-    def choose(self, active: Mapping[str, Work], up: Mapping[str, int], now: float) -> Runs:
+    def choose(self, active: Mapping[str, JobWork], up: Mapping[str, int], now: float) -> Runs:
         """Everyone who shall run from now on, and where."""
 
 
@@ -98,7 +98,7 @@ class Queue:
 
     strict: bool = False
     patience_s: float | None = None
-    active: dict[str, Work] = field(default_factory=dict)
+    active: dict[str, JobWork] = field(default_factory=dict)
     runs: dict[Members, str] = field(default_factory=dict)
     waiting: dict[tuple[int, tuple[str, ...]], list[tuple[int, str]]] = field(default_factory=dict)
     solves: int = 0
@@ -107,7 +107,7 @@ class Queue:
         """Never."""
         return float("inf")
 
-    def arrive(self, work: Work) -> None:
+    def arrive(self, work: JobWork) -> None:
         """It queues up."""
         self.active[work.job.name] = work
         self._queue(work)
@@ -123,7 +123,7 @@ class Queue:
         for name in members:
             self._queue(self.active[name])
 
-    def choose(self, active: Mapping[str, Work], up: Mapping[str, int], now: float) -> Runs:
+    def choose(self, active: Mapping[str, JobWork], up: Mapping[str, int], now: float) -> Runs:
         """Those that run, and from the queue as many as fit."""
         free = dict(up)
         for (name,), kind in self.runs.items():
@@ -152,7 +152,7 @@ class Queue:
                 _keep_for(job, up, free)
         return self.runs
 
-    def _queue(self, work: Work) -> None:
+    def _queue(self, work: JobWork) -> None:
         job = work.job
         alike = job.gang, tuple(kind for kind, speed in job.speeds.items() if speed > 0)
         heapq.heappush(self.waiting.setdefault(alike, []), (work.order, job.name))
@@ -182,10 +182,10 @@ def _keep_for(job: TraceJob, up: Mapping[str, int], free: dict[str, int]) -> Non
 
 
 @dataclass(slots=True)
-class Rounds:
+class RoundsChooser:
     """A policy's fractions, realised by the operator's rounds."""
 
-    policy: Policy
+    policy: SimulatedPolicy
     fleet: Fleet
     costs: Costs
     settings: RoundSettings
@@ -224,10 +224,10 @@ class Rounds:
         )
 
     def due_s(self, now: float) -> float:
-        """When the next turn may end, as the operator looks again."""
+        """Moment of the next end of a turn, as the operator looks again."""
         return next_end(self.began.values(), now, self.settings) if self.waits else float("inf")
 
-    def arrive(self, work: Work) -> None:
+    def arrive(self, work: JobWork) -> None:
         """New fractions are due; a newcomer has a part in them at once."""
         job = work.job
         speeds = {kind: on_grid(job.speeds[kind]) for kind in self._kinds}
@@ -267,7 +267,7 @@ class Rounds:
         for name in members:
             self.began.pop(name, None)
 
-    def choose(self, active: Mapping[str, Work], up: Mapping[str, int], now: float) -> Runs:
+    def choose(self, active: Mapping[str, JobWork], up: Mapping[str, int], now: float) -> Runs:
         """The next round."""
         number = math.floor((now + TICK_S) / self.settings.round_s)
         self._books.gather()
@@ -342,7 +342,7 @@ class Rounds:
         overdue: Set[str],
         fills: Set[str],
     ) -> bool:
-        """Whether a round filled by the head of the queue is that of the whole queue.
+        """True if a round filled by the head of the queue is that of the whole queue.
 
         It is if those that come first in any case took all devices: the others come too late.
 
@@ -371,7 +371,7 @@ class Rounds:
                 return False
         return not any(idle.values()) and not any(promised.values())
 
-    def _divided(self, active: Mapping[str, Work], now: float) -> Allocation:
+    def _divided(self, active: Mapping[str, JobWork], now: float) -> Allocation:
         """The policy's fractions: by arrays alone where that is possible."""
         books, policy = self._books, self.policy
         if policy.divide is not None and not self.tenants and not self.pairs:
@@ -411,7 +411,7 @@ class Rounds:
         }
 
     def _turns(
-        self, active: Mapping[str, Work], late: Mapping[str, int], now: float
+        self, active: Mapping[str, JobWork], late: Mapping[str, int], now: float
     ) -> dict[str, RoundJob]:
         """Those that run; one whose turn is not over is not stopped."""
         turns: dict[str, RoundJob] = {}
@@ -425,7 +425,7 @@ class Rounds:
             turns[name] = asking
         return turns
 
-    def _problem(self, active: Mapping[str, Work], now: float) -> Problem:
+    def _problem(self, active: Mapping[str, JobWork], now: float) -> Problem:
         queues = any(tenant.inner is Inner.FIFO for tenant in self.tenants)
         if self.policy.follows_progress or queues:
             views = tuple(_as_it_stands(self._views[n], work, now) for n, work in active.items())
@@ -442,7 +442,7 @@ class Rounds:
         return Problem(
             jobs=views,
             types=types,
-            throughputs=Throughputs(
+            throughputs=ThroughputTable(
                 rates=np.array([self._rates[name] for name in active], float), pairs=self.pairs
             ),
             previous=self.allocation,
@@ -451,7 +451,7 @@ class Rounds:
         )
 
 
-def _as_it_stands(view: JobView, work: Work, now: float) -> JobView:
+def _as_it_stands(view: JobView, work: JobWork, now: float) -> JobView:
     job = work.job
     passed = now - job.arrival_s
     return replace(

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator knows that has measured the pairs of a table: a model for each type.
+"""Models of an operator that has measured the pairs of a table: one for each type.
 
 The very numbers of the table, nothing fitted: a pair that is missing is not known, one that the
 table calls infeasible together is known to stand still.
@@ -44,12 +44,12 @@ def models_of(
         name: ClassProfile(workload_class=name, fingerprint=Fingerprint(sm=1.0)) for name in names
     }
     plain = _plain()
-    found: dict[str, LearnedModel] = {}
+    models: dict[str, LearnedModel] = {}
     for on in types:
         residual = np.full((len(names), STEPS, len(names), STEPS), np.nan, np.float32)
-        for row, one in enumerate(names):
+        for row, name in enumerate(names):
             for column, other in enumerate(names):
-                slowdown = _measured(table, kinds[one], kinds[other], on)
+                slowdown = _measured(table, kinds[name], kinds[other], on)
                 if slowdown is not None:
                     residual[row, :, column, :] = math.log(slowdown) - plain
         cells = Cells(
@@ -58,8 +58,8 @@ def models_of(
             sd=np.full_like(residual, _SURE_SD),
         )
         rungs = dict.fromkeys(Group, Rung.GP)
-        found[on] = LearnedModel(accelerator=on, classes=full, cells=cells, rungs=rungs)
-    return found
+        models[on] = LearnedModel(accelerator=on, classes=full, cells=cells, rungs=rungs)
+    return models
 
 
 def _plain() -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
@@ -68,11 +68,11 @@ def _plain() -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
         side_of(ClassProfile(workload_class="", fingerprint=Fingerprint(sm=1.0)), 100 * at // STEPS)
         for at in range(1, STEPS + 1)
     ]
-    return np.array([[base((one, other))[0][0] for other in sides] for one in sides])
+    return np.array([[base((side, other))[0][0] for other in sides] for side in sides])
 
 
 def _measured(table: SpeedTable, kind: str, other: str, on: str) -> float | None:
-    """How many times longer a step of a kind takes beside another; ``None`` = not in the table."""
+    """Slowdown of a step of a kind beside another; ``None`` = not in the table."""
     if on not in table.beside.get((min(kind, other), max(kind, other)), {}):
         return None
     return min(table.slowdown(kind, other, on), STALLED)

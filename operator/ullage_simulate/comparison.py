@@ -18,17 +18,17 @@ from ullage.engines.allocation.round_records import RoundSettings
 from ullage.scheduling.timeslicing.problem import tenant_views
 from ullage_simulate import from_cluster, readers, readers_sia, synthetic
 from ullage_simulate.decided import resume, run_decided
-from ullage_simulate.events import Settings, run
+from ullage_simulate.events import TraceSettings, run
 from ullage_simulate.failures import FailureLaw
 from ullage_simulate.fleets import parsed_fleet, parsed_prices
 from ullage_simulate.founding import objective_of
-from ullage_simulate.outcome import JobOutcome, Outcome
-from ullage_simulate.policies import AGNOSTIC_LAS, Policy, chosen
+from ullage_simulate.outcome import PolicyOutcome
+from ullage_simulate.policies import AGNOSTIC_LAS, SimulatedPolicy, chosen
 from ullage_simulate.progress import Follow, Tell
-from ullage_simulate.reading import Reading
+from ullage_simulate.reading import ReadingOptions
 from ullage_simulate.side_by_side import run_side_by_side
 from ullage_simulate.speeds import SpeedTable, built_in, read_speeds
-from ullage_simulate.trace import WHOLE, Fleet, Trace, TraceError, fitted, in_parts
+from ullage_simulate.trace import WHOLE, Fleet, JobTrace, JobTraceError, fitted, in_parts
 from ullage_simulate.work import Costs
 
 PUBLISHED: Final = "gavel"
@@ -41,7 +41,7 @@ _SYNTHETIC_JOBS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ComparisonRequest:
     """Options of a comparison.
 
     Attributes:
@@ -83,26 +83,26 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Comparison:
+class PolicyComparison:
     """A comparison and its outcomes."""
 
-    trace: Trace
+    trace: JobTrace
     fleet: Fleet
-    settings: Settings
+    settings: TraceSettings
     mode: str
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[PolicyOutcome] = field(default_factory=list)
 
 
-def compare(asked: Asked, follow: Follow) -> Comparison:
+def compare(asked: ComparisonRequest, follow: Follow) -> PolicyComparison:
     """Run every policy, baselines first.
 
     Raises:
         ValueError: what was asked for makes no sense; the text says what to mend.
     """
     if asked.mode not in (FAST, DECIDE):
-        raise TraceError(f"--mode {asked.mode}: there are {FAST} and {DECIDE}")
+        raise JobTraceError(f"--mode {asked.mode}: there are {FAST} and {DECIDE}")
     if asked.mode == DECIDE and asked.packing and asked.snapshot is not None:
-        raise TraceError("--packing: jobs of a cluster say so themselves (sharing.allowPacking)")
+        raise JobTraceError("--packing: jobs of a cluster say so themselves (sharing.allowPacking)")
     read = follow("reading", 1)
     table = _table(asked)
     rules = _rules(asked)
@@ -113,7 +113,7 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
     _refuse_quota(asked, rules)
     if asked.packing:
         settings = replace(settings, pairs=table.pairs(tuple(fleet.devices)))
-    comparison = Comparison(trace=trace, fleet=fleet, settings=settings, mode=asked.mode)
+    comparison = PolicyComparison(trace=trace, fleet=fleet, settings=settings, mode=asked.mode)
     wanted = asked.policies or ((rules.objective,) if asked.rules else ("las",))
     policies = [policy for policy in chosen(wanted, asked.against) if _runs(policy, asked)]
     if asked.mode == FAST and len(trace.jobs) >= MANY_JOBS and len(policies) > 1:
@@ -127,8 +127,8 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
     return comparison
 
 
-def _refuse_parts(asked: Asked, trace: Trace) -> None:
-    """What the fast mode cannot do where jobs hold parts of devices.
+def _refuse_parts(asked: ComparisonRequest, trace: JobTrace) -> None:
+    """Refuse what the fast mode cannot do where jobs hold parts of devices.
 
     Raises:
         TraceError: that was asked for.
@@ -136,13 +136,13 @@ def _refuse_parts(asked: Asked, trace: Trace) -> None:
     if asked.mode == FAST and any(job.milli < WHOLE for job in trace.jobs):
         for option, wanted in (("--packing", asked.packing), ("--failures", asked.failures_h > 0)):
             if wanted:
-                raise TraceError(
+                raise JobTraceError(
                     f"{option}: jobs of {trace.name} hold parts of devices, which the fast mode "
                     "counts and does not place: leave it out, or use --mode decide"
                 )
 
 
-def _refuse_quota(asked: Asked, rules: PolicyRecord) -> None:
+def _refuse_quota(asked: ComparisonRequest, rules: PolicyRecord) -> None:
     """The fast mode divides time and knows no quota.
 
     Raises:
@@ -150,48 +150,48 @@ def _refuse_quota(asked: Asked, rules: PolicyRecord) -> None:
     """
     named = [tenant.name for tenant in rules.tenants if tenant.quota]
     if asked.mode == FAST and named:
-        raise TraceError(
+        raise JobTraceError(
             f"spec.tenants: {named[0]} has a quota, which the fast mode does not count: use --mode"
             " decide, or --policy-file with a policy without it"
         )
 
 
-def to_json(found: Comparison, *, jobs: bool) -> str:
+def to_json(comparison: PolicyComparison, *, jobs: bool) -> str:
     """Everything for scripts: trace, cluster, figures of every policy, and jobs if wanted."""
     body = {
-        "trace": found.trace.name,
-        "jobs": len(found.trace.jobs),
-        "notes": list(found.trace.notes),
-        "cluster": dict(found.fleet.devices),
-        "prices": dict(found.fleet.prices),
-        "mode": found.mode,
-        "seed": found.settings.seed,
-        "restart_s": found.settings.costs.restart_s,
+        "trace": comparison.trace.name,
+        "jobs": len(comparison.trace.jobs),
+        "notes": list(comparison.trace.notes),
+        "cluster": dict(comparison.fleet.devices),
+        "prices": dict(comparison.fleet.prices),
+        "mode": comparison.mode,
+        "seed": comparison.settings.seed,
+        "restart_s": comparison.settings.costs.restart_s,
         "policies": {
             outcome.policy: {
                 **outcome.figures(),
-                **({"each": [_job(job) for job in outcome.jobs]} if jobs else {}),
+                **(
+                    {"each": [{**asdict(job), "jct_s": job.jct_s} for job in outcome.jobs]}
+                    if jobs
+                    else {}
+                ),
             }
-            for outcome in found.outcomes
+            for outcome in comparison.outcomes
         },
     }
     return json.dumps(body, indent=2, allow_nan=False) + "\n"
 
 
-def _job(job: JobOutcome) -> dict[str, object]:
-    return {**asdict(job), "jct_s": job.jct_s}
-
-
-def _rules(asked: Asked) -> PolicyRecord:
+def _rules(asked: ComparisonRequest) -> PolicyRecord:
     """A file's rules, else those of the live cluster, else the operator's defaults."""
     if asked.rules is not None:
         return asked.rules
     return PolicyRecord() if asked.snapshot is None else asked.snapshot.policy
 
 
-def _settings(asked: Asked, rules: PolicyRecord) -> Settings:
+def _settings(asked: ComparisonRequest, rules: PolicyRecord) -> TraceSettings:
     round_s = float(rules.round_seconds) if asked.round_s is None else asked.round_s
-    return Settings(
+    return TraceSettings(
         seed=asked.seed,
         rounds=RoundSettings(round_s=round_s, gang_skip_limit=max(1, rules.gang_skip_limit)),
         tenants=tenant_views(rules),
@@ -201,7 +201,7 @@ def _settings(asked: Asked, rules: PolicyRecord) -> Settings:
     )
 
 
-def _table(asked: Asked) -> SpeedTable:
+def _table(asked: ComparisonRequest) -> SpeedTable:
     if not asked.speeds:
         return built_in()
     path = Path(asked.speeds)
@@ -210,7 +210,7 @@ def _table(asked: Asked) -> SpeedTable:
     return read_speeds(path)
 
 
-def _subject(asked: Asked, table: SpeedTable, round_s: float) -> tuple[Trace, Fleet]:
+def _subject(asked: ComparisonRequest, table: SpeedTable, round_s: float) -> tuple[JobTrace, Fleet]:
     """The jobs and the cluster: of a snapshot, of a built-in trace, of a file."""
     prices = parsed_prices(asked.prices)
     if asked.snapshot is not None:
@@ -222,7 +222,7 @@ def _subject(asked: Asked, table: SpeedTable, round_s: float) -> tuple[Trace, Fl
     return fitted(trace.first(asked.jobs), fleet), fleet
 
 
-def _trace(asked: Asked, fleet: Fleet, table: SpeedTable) -> Trace:
+def _trace(asked: ComparisonRequest, fleet: Fleet, table: SpeedTable) -> JobTrace:
     if asked.trace == PUBLISHED:
         return readers.published()
     if asked.trace == SYNTHETIC:
@@ -232,22 +232,24 @@ def _trace(asked: Asked, fleet: Fleet, table: SpeedTable) -> Trace:
     try:
         form = readers.Format(asked.form)
     except ValueError as error:
-        raise TraceError(f"--format: there are {', '.join(readers.Format)}") from error
+        raise JobTraceError(f"--format: there are {', '.join(readers.Format)}") from error
     strange = [text for text in asked.select if "=" not in text]
     if strange:
-        raise TraceError(f"--select {strange[0]!r}: write COLUMN=VALUE")
+        raise JobTraceError(f"--select {strange[0]!r}: write COLUMN=VALUE")
     select = dict(text.split("=", 1) for text in asked.select)
-    reading = Reading(table=table, seed=asked.seed, select=select, types=tuple(fleet.devices))
+    reading = ReadingOptions(
+        table=table, seed=asked.seed, select=select, types=tuple(fleet.devices)
+    )
     return readers.read_trace(Path(asked.trace), form, reading)
 
 
-def _runs(policy: Policy, asked: Asked) -> bool:
+def _runs(policy: SimulatedPolicy, asked: ComparisonRequest) -> bool:
     """Under ``decide`` a baseline that no SchedulingPolicy can express is left out."""
     if asked.mode == FAST:
         return True
     try:
         objective_of(policy)
-    except TraceError:
+    except JobTraceError:
         if not policy.baseline or asked.against:
             raise
         return False
@@ -255,9 +257,13 @@ def _runs(policy: Policy, asked: Asked) -> bool:
 
 
 def _run(
-    asked: Asked, found: Comparison, policy: Policy, rules: PolicyRecord, tell: Tell
-) -> Outcome:
-    trace, fleet, settings = found.trace, found.fleet, found.settings
+    asked: ComparisonRequest,
+    comparison: PolicyComparison,
+    policy: SimulatedPolicy,
+    rules: PolicyRecord,
+    tell: Tell,
+) -> PolicyOutcome:
+    trace, fleet, settings = comparison.trace, comparison.fleet, comparison.settings
     if asked.mode == FAST:
         return run(*in_parts(trace, fleet), policy, settings, tell)
     if asked.snapshot is not None:

@@ -34,5 +34,5 @@ def carried_out(
 
 
 def is_at_rest(actions: Iterable[Action]) -> bool:
-    """Whether actions leave nothing to decide at this moment."""
+    """True if actions leave nothing to decide at this moment."""
     return all(isinstance(action, SetStatus) and action.passing for action in actions)

@@ -21,7 +21,7 @@ from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import DecideSettings
 from ullage_simulate.company import STALLED, models_of
 from ullage_simulate.cycle import carried_out, is_at_rest
-from ullage_simulate.events import Settings
+from ullage_simulate.events import TraceSettings
 from ullage_simulate.failures import Failures
 from ullage_simulate.founding import (
     NAMESPACE,
@@ -32,12 +32,12 @@ from ullage_simulate.founding import (
     priced,
     profile_record,
 )
-from ullage_simulate.outcome import JobOutcome, Moment, Outcome
-from ullage_simulate.policies import Policy
+from ullage_simulate.outcome import JobOutcome, PolicyOutcome, UsageSample
+from ullage_simulate.policies import SimulatedPolicy
 from ullage_simulate.progress import Tell
 from ullage_simulate.speeds import SpeedTable, built_in
-from ullage_simulate.trace import Fleet, Trace, TraceError
-from ullage_simulate.work import Work, begun
+from ullage_simulate.trace import Fleet, JobTrace, JobTraceError
+from ullage_simulate.work import JobWork, begun
 from ullage_simulate.world import World
 
 _MOST_CYCLES: Final = 200
@@ -49,16 +49,16 @@ _SOON_S: Final = 0.05
 
 
 def run_decided(
-    trace: Trace,
+    trace: JobTrace,
     fleet: Fleet,
-    policy: Policy,
-    settings: Settings | None = None,
+    policy: SimulatedPolicy,
+    settings: TraceSettings | None = None,
     tell: Tell | None = None,
     *,
     table: SpeedTable | None = None,
     ages: bool = True,
     rules: PolicyRecord | None = None,
-) -> Outcome:
+) -> PolicyOutcome:
     """Run a trace to its end under the operator's decisions.
 
     Args:
@@ -76,7 +76,7 @@ def run_decided(
     Raises:
         TraceError: SchedulingPolicy has no such objective, or nothing runs any more.
     """
-    how = settings or Settings()
+    how = settings or TraceSettings()
     play = begun_play(trace, fleet, policy, how, table or built_in(), rules)
     play.ages, play.tell = ages, tell
     play.to_the_end()
@@ -84,13 +84,13 @@ def run_decided(
 
 
 def begun_play(
-    trace: Trace,
+    trace: JobTrace,
     fleet: Fleet,
-    policy: Policy,
-    settings: Settings,
+    policy: SimulatedPolicy,
+    settings: TraceSettings,
     table: SpeedTable,
     rules: PolicyRecord | None = None,
-) -> Play:
+) -> ClusterPlay:
     """A trace before its first event, on an empty cluster; arguments as of :func:`run_decided`."""
     rounds = settings.rounds
     rules = replace(
@@ -102,7 +102,7 @@ def begun_play(
     if settings.pairs:
         scope = rules.knowledge.scope(NAMESPACE)
         base = replace(base, models=models_of(table, trace.jobs, fleet.devices, scope))
-    return Play(
+    return ClusterPlay(
         world=World(base=base, now=START, start_s=settings.costs.restart_s),
         trace=trace,
         fleet=fleet,
@@ -115,12 +115,12 @@ def begun_play(
 
 def resume(
     snapshot: Snapshot,
-    trace: Trace,
+    trace: JobTrace,
     fleet: Fleet,
-    policy: Policy,
-    settings: Settings | None = None,
+    policy: SimulatedPolicy,
+    settings: TraceSettings | None = None,
     tell: Tell | None = None,
-) -> Outcome:
+) -> PolicyOutcome:
     """Continue from a live snapshot under another objective; running jobs keep running.
 
     Args:
@@ -134,13 +134,13 @@ def resume(
     Raises:
         TraceError: SchedulingPolicy has no such objective, or nothing runs any more.
     """
-    how = settings or Settings()
+    how = settings or TraceSettings()
     base = replace(snapshot, policy=replace(snapshot.policy, objective=objective_of(policy)))
     if policy.priced:
         # prices of the command line take the place of pools as well
         prices = priced(snapshot.device_profiles, fleet.prices)
         base = replace(base, device_profiles=prices, pools={})
-    play = Play(
+    play = ClusterPlay(
         world=World(base=base, now=snapshot.taken_at, start_s=how.costs.restart_s),
         trace=trace,
         fleet=fleet,
@@ -152,7 +152,10 @@ def resume(
         arrived=len(trace.jobs),
         tell=tell,
     )
-    uids = {f"{one.ref.namespace}/{one.ref.name}": uid for uid, one in snapshot.workloads.items()}
+    uids = {
+        f"{workload.ref.namespace}/{workload.ref.name}": uid
+        for uid, workload in snapshot.workloads.items()
+    }
     for order, job in enumerate(trace.jobs):
         play.active[uids[job.name]] = begun(job, order, fleet)
     play.go_on()
@@ -161,13 +164,13 @@ def resume(
 
 
 @dataclass(slots=True)
-class Play:
+class ClusterPlay:
     """A world and its clock."""
 
     world: World
-    trace: Trace
+    trace: JobTrace
     fleet: Fleet
-    settings: Settings
+    settings: TraceSettings
     failures: Failures
     table: SpeedTable
     start: float = START
@@ -176,10 +179,10 @@ class Play:
     ages: bool = True
     tell: Tell | None = None
     cache: CycleCache = field(default_factory=CycleCache)
-    active: dict[str, Work] = field(default_factory=dict)
+    active: dict[str, JobWork] = field(default_factory=dict)
     held_s: dict[str, float] = field(default_factory=dict)
     done: list[JobOutcome] = field(default_factory=list)
-    moments: list[Moment] = field(default_factory=list)
+    moments: list[UsageSample] = field(default_factory=list)
     arrived: int = 0
     decisions: int = 0
     solves: int = 0
@@ -202,10 +205,10 @@ class Play:
         """Seconds since the trace began."""
         return self.world.now - self.start
 
-    def outcome(self, policy: str) -> Outcome:
+    def outcome(self, policy: str) -> PolicyOutcome:
         """Outcome of the run."""
         hours = {kind: seconds / 3600 for kind, seconds in self.held_s.items()}
-        return Outcome(
+        return PolicyOutcome(
             policy=policy,
             devices=self.fleet.devices,
             jobs=tuple(self.done),
@@ -248,7 +251,7 @@ class Play:
         self.idle = 0 if any(work.kind for work in self.active.values()) else self.idle + 1
         if self.idle > _IDLE_WAKES:
             names = ", ".join(list(self.active)[:3])
-            raise TraceError(f"{self.trace.name}: nothing runs any more; {names} wait for ever")
+            raise JobTraceError(f"{self.trace.name}: nothing runs any more; {names} wait for ever")
 
     def settle(self) -> None:
         """Decide and carry out until nothing is left to do at this moment."""
@@ -262,21 +265,23 @@ class Play:
             plan, actions = carried_out(self.world, settings, self.cache)
             if plan.faults:
                 fault = plan.faults[0]
-                raise TraceError(f"{self.trace.name}: no decision about {fault.key}: {fault.text}")
+                raise JobTraceError(
+                    f"{self.trace.name}: no decision about {fault.key}: {fault.text}"
+                )
             self.decisions += 1
             self._follow()
             if is_at_rest(actions):
                 break
         else:
             kinds = ", ".join(sorted({type(action).__name__ for action in actions}))
-            raise TraceError(
+            raise JobTraceError(
                 f"{self.trace.name}: decisions at {self.now:.0f} s never rest: {kinds}"
             )
         self.wake_at = plan.wake_at
         self._sweep()
         self._note()
 
-    def _saved_s(self, work: Work) -> int:
+    def _saved_s(self, work: JobWork) -> int:
         """Age of its last checkpoint, where it saves now and then and agents tell it."""
         costs = self.settings.costs
         if not self.ages or costs.every_s <= 0:
@@ -307,12 +312,12 @@ class Play:
 
     def _occupied(self) -> dict[str, list[str]]:
         """Jobs at work on each device that has any."""
-        found: dict[str, list[str]] = {}
+        tenants: dict[str, list[str]] = {}
         for uid, work in self.active.items():
             if work.kind:
                 for _, seen in self.world.slices(uid):
-                    found.setdefault(seen.gpu, []).append(uid)
-        return found
+                    tenants.setdefault(seen.gpu, []).append(uid)
+        return tenants
 
     def _crowd(self) -> None:
         """Neighbours slow each other down, by the table; a gang is as slow as its slowest."""
@@ -374,9 +379,9 @@ class Play:
             self._broken.append((at + self.settings.failures.repair_s, node, gpu))
             self._strike(node, gpu)
         self.failures.repair(now)
-        for one in [one for one in self._broken if one[0] <= now]:
-            self._broken.remove(one)
-            self.world.set_health(one[1], one[2], Health.HEALTHY)
+        for failure in [failure for failure in self._broken if failure[0] <= now]:
+            self._broken.remove(failure)
+            self.world.set_health(failure[1], failure[2], Health.HEALTHY)
 
     def _strike(self, node: str, gpu: str) -> None:
         for seen in self.world.gpu_nodes[node].observed:
@@ -398,14 +403,14 @@ class Play:
             if uid not in self.active and job.status.phase == Phase.SUCCEEDED:
                 self.world.forget(uid)
             elif uid in self.active and job.status.phase == Phase.FAILED:
-                raise TraceError(f"{self.trace.name}: the operator gave {job.ref.name} up")
+                raise JobTraceError(f"{self.trace.name}: the operator gave {job.ref.name} up")
 
     def _note(self) -> None:
         busy = dict.fromkeys(self.fleet.devices, 0)
         for gpu in self._occupied():
             busy[self._kind_of[gpu]] += 1
         waiting = sum(not work.kind for work in self.active.values())
-        self.moments.append(Moment(at_s=self.now, busy=tuple(busy.values()), waiting=waiting))
+        self.moments.append(UsageSample(at_s=self.now, busy=tuple(busy.values()), waiting=waiting))
         record = self.world.base.policy.last_solve
         if record is not None and record.inputs_hash != self._solved:
             self._solved = record.inputs_hash

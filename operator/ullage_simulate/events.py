@@ -17,14 +17,14 @@ from typing import Final
 
 from ullage.engines.allocation.model import PairRow, TenantView
 from ullage.engines.allocation.round_records import Members, RoundSettings
-from ullage_simulate.choosers import Chooser, Queue, Rounds
+from ullage_simulate.choosers import PolicyChooser, Queue, RoundsChooser
 from ullage_simulate.failures import FailureLaw, Failures
-from ullage_simulate.outcome import JobOutcome, Moment, Outcome, in_devices
-from ullage_simulate.policies import Policy
+from ullage_simulate.outcome import JobOutcome, PolicyOutcome, UsageSample, in_devices
+from ullage_simulate.policies import SimulatedPolicy
 from ullage_simulate.priorities import PriorityQueue
 from ullage_simulate.progress import Tell
-from ullage_simulate.trace import Fleet, Trace, TraceError
-from ullage_simulate.work import Costs, Work, begun
+from ullage_simulate.trace import Fleet, JobTrace, JobTraceError
+from ullage_simulate.work import Costs, JobWork, begun
 
 _MANY: Final = 2000
 """Jobs from which decisions are gathered by default."""
@@ -33,8 +33,8 @@ _IDLE_ROUNDS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How a trace is run.
+class TraceSettings:
+    """Settings of a run of a trace.
 
     Attributes:
         seed: Of failures.
@@ -65,12 +65,12 @@ class Settings:
 
 
 def run(
-    trace: Trace,
+    trace: JobTrace,
     fleet: Fleet,
-    policy: Policy,
-    settings: Settings | None = None,
+    policy: SimulatedPolicy,
+    settings: TraceSettings | None = None,
     tell: Tell | None = None,
-) -> Outcome:
+) -> PolicyOutcome:
     """Run a trace to its end; the same arguments give the same outcome.
 
     Args:
@@ -84,8 +84,8 @@ def run(
         TraceError: nothing can run any more.
         ProblemError: the policy cannot be used here (a price is missing).
     """
-    how = settings or Settings()
-    chooser: Chooser
+    how = settings or TraceSettings()
+    chooser: PolicyChooser
     if policy.victims is not None:
         chooser = PriorityQueue(costs=how.costs, victims=policy.victims)
     elif policy.solve is None:
@@ -93,7 +93,7 @@ def run(
         patience_s = rounds.gang_skip_limit * rounds.round_s if policy.aware else None
         chooser = Queue(strict=policy.strict, patience_s=patience_s)
     else:
-        chooser = Rounds(
+        chooser = RoundsChooser(
             policy=policy,
             fleet=fleet,
             costs=how.costs,
@@ -115,7 +115,7 @@ def run(
     while cluster.arrived < len(trace.jobs) or cluster.active:
         cluster.step()
     hours = {kind: seconds / 3600 for kind, seconds in cluster.held_s.items()}
-    outcome = Outcome(
+    outcome = PolicyOutcome(
         policy=policy.name,
         devices=fleet.devices,
         jobs=tuple(cluster.done),
@@ -133,22 +133,22 @@ Beside = Mapping[tuple[str, str, str], float]
 
 
 def _speeds_beside(fleet: Fleet, pairs: tuple[PairRow, ...]) -> Beside:
-    found: dict[tuple[str, str, str], float] = {}
+    speeds: dict[tuple[str, str, str], float] = {}
     for row in pairs:
         for at, kind in enumerate(fleet.devices):
-            found[row.left, row.right, kind] = row.left_rates[at]
-            found[row.right, row.left, kind] = row.right_rates[at]
-    return found
+            speeds[row.left, row.right, kind] = row.left_rates[at]
+            speeds[row.right, row.left, kind] = row.right_rates[at]
+    return speeds
 
 
 @dataclass(slots=True)
 class _Cluster:
     """The state between two events."""
 
-    trace: Trace
+    trace: JobTrace
     fleet: Fleet
-    settings: Settings
-    chooser: Chooser
+    settings: TraceSettings
+    chooser: PolicyChooser
     failures: Failures
     beside: Beside
     gap_s: float
@@ -160,13 +160,13 @@ class _Cluster:
     arrived: int = 0
     idle_rounds: int = 0
     decisions: int = 0
-    active: dict[str, Work] = field(default_factory=dict)
+    active: dict[str, JobWork] = field(default_factory=dict)
     runs: dict[Members, str] = field(default_factory=dict)
     busy: dict[str, int] = field(default_factory=dict)
     held_s: dict[str, float] = field(default_factory=dict)
     ends: list[tuple[float, int, str, int]] = field(default_factory=list)
     done: list[JobOutcome] = field(default_factory=list)
-    moments: list[Moment] = field(default_factory=list)
+    moments: list[UsageSample] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.busy = dict.fromkeys(self.fleet.devices, 0)
@@ -200,7 +200,7 @@ class _Cluster:
         return max(self.now, min(moments))
 
     def _due_s(self) -> float:
-        """When the next decision is made if nothing happens before."""
+        """Moment of the next decision if nothing happens before."""
         if self.pending:
             return max(self.now, self.decided_s + self.gap_s)
         return max(self.again_s, self.decided_s + self.gap_s)
@@ -218,7 +218,7 @@ class _Cluster:
             work = self.active[name]
             work.book(self.now, len(self.active))
             self.done.append(work.outcome(self.now))
-            members = next(one for one in self._runs_of(name))
+            members = next(run for run in self._runs_of(name))
             self._alone(members, name)
             del self.active[name]
             self.chooser.leave(name)
@@ -228,7 +228,7 @@ class _Cluster:
 
     def _runs_of(self, name: str) -> list[Members]:
         single = (name,)
-        return [single] if single in self.runs else [one for one in self.runs if name in one]
+        return [single] if single in self.runs else [run for run in self.runs if name in run]
 
     def _alone(self, members: Members, leaver: str) -> None:
         """A job has left its devices; the job that shared them goes on alone."""
@@ -245,7 +245,7 @@ class _Cluster:
             work.turn += 1
             self._expect(work)
 
-    def _expect(self, work: Work) -> None:
+    def _expect(self, work: JobWork) -> None:
         heapq.heappush(self.ends, (work.end_s, work.order, work.job.name, work.turn))
 
     def _fail(self) -> None:
@@ -295,11 +295,13 @@ class _Cluster:
         self.again_s = self.chooser.due_s(self.now)
         self.decisions += 1
         waiting = crowd - sum(len(members) for members in self.runs)
-        self.moments.append(Moment(at_s=self.now, busy=tuple(self.busy.values()), waiting=waiting))
+        self.moments.append(
+            UsageSample(at_s=self.now, busy=tuple(self.busy.values()), waiting=waiting)
+        )
         self.idle_rounds = 0 if self.runs else self.idle_rounds + 1
         if self.idle_rounds > _IDLE_ROUNDS:
             names = ", ".join(list(self.active)[:3])
-            raise TraceError(f"{self.trace.name}: nothing runs any more; {names} wait for ever")
+            raise JobTraceError(f"{self.trace.name}: nothing runs any more; {names} wait for ever")
 
     def _stop(self, members: Members, kind: str) -> None:
         costs = self.settings.costs

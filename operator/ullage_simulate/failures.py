@@ -12,12 +12,12 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ullage_simulate.trace import TraceError
+from ullage_simulate.trace import JobTraceError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureLaw:
-    """How often devices fail.
+    """Rates of failures and repairs of devices.
 
     Attributes:
         mtbf_h: Mean hours between two failures of one device; 0 = they never fail.
@@ -29,7 +29,7 @@ class FailureLaw:
 
     def __post_init__(self) -> None:
         if self.mtbf_h < 0 or self.repair_s < 0:
-            raise TraceError("times between failures and of repairs are 0 or more")
+            raise JobTraceError("times between failures and of repairs are 0 or more")
 
 
 @dataclass(slots=True)
@@ -53,17 +53,17 @@ class Failures:
 
     @property
     def next_repair_s(self) -> float:
-        """When the next device is back; infinity where none is down."""
+        """Moment at which the next device is back; infinity where none is down."""
         return self._repairs[0][0] if self._repairs else float("inf")
 
     def repair(self, now: float) -> bool:
         """Bring back what is due; whether anything was."""
-        found = False
+        repaired = False
         while self._repairs and self._repairs[0][0] <= now:
             _, kind = heapq.heappop(self._repairs)
             self.down[kind] -= 1
-            found = True
-        return found
+            repaired = True
+        return repaired
 
     def strike(self) -> tuple[str, int] | None:
         """Take the next failure: type and number of the device among those that work.

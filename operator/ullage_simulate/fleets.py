@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ullage_simulate.table import header_of, opened, rows
-from ullage_simulate.trace import Fleet, TraceError
+from ullage_simulate.trace import Fleet, JobTraceError
 
 STUDY_PRICES: Final[Mapping[str, float]] = MappingProxyType(
     {"k80": 0.45, "p100": 1.46, "v100": 2.48}
@@ -39,7 +39,7 @@ def parsed_fleet(text: str, prices: Mapping[str, float], per_node: int) -> Fleet
     for part in text.split(","):
         kind, _, count = part.partition("=")
         if not kind.strip() or not _is_count(count.strip()):
-            raise TraceError(f"--cluster {part!r}: write a type and a number, as v100=8")
+            raise JobTraceError(f"--cluster {part!r}: write a type and a number, as v100=8")
         devices[kind.strip()] = devices.get(kind.strip(), 0) + int(count)
     return Fleet(devices=devices, prices=_known(devices, prices), per_node=per_node)
 
@@ -56,9 +56,11 @@ def parsed_prices(texts: Sequence[str]) -> dict[str, float]:
         try:
             prices[kind] = float(price)
         except ValueError as error:
-            raise TraceError(f"--price {text!r}: write a type and dollars, as v100=2.48") from error
+            raise JobTraceError(
+                f"--price {text!r}: write a type and dollars, as v100=2.48"
+            ) from error
         if not 0 <= prices[kind] < math.inf:
-            raise TraceError(f"--price {text!r}: a price is a finite number, 0 or more")
+            raise JobTraceError(f"--price {text!r}: a price is a finite number, 0 or more")
     return prices
 
 
@@ -72,7 +74,7 @@ def _from_table(path: Path, prices: Mapping[str, float], per_node: int) -> Fleet
     columns = next((pair for pair in _COLUMNS if set(pair) <= set(header_of(text))), None)
     if columns is None:
         known = "; ".join(" and ".join(pair) for pair in _COLUMNS)
-        raise TraceError(f"{path.name}: line 1: a table of nodes needs the columns {known}")
+        raise JobTraceError(f"{path.name}: line 1: a table of nodes needs the columns {known}")
     type_column, count_column = columns
     for row in rows(path.name, text):
         count = row.whole(count_column, "a number of devices, as 8", least=0)

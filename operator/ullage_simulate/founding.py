@@ -37,8 +37,8 @@ from ullage.cluster.records.snapshot import (
 from ullage.cluster.records.spec_fields import GPURequest, Share, SharingRules
 from ullage.cluster.values.names import HOSTNAME
 from ullage.engines.allocation.policies import Objective
-from ullage_simulate.policies import Policy
-from ullage_simulate.trace import WHOLE, Fleet, TraceError, TraceJob
+from ullage_simulate.policies import SimulatedPolicy
+from ullage_simulate.trace import WHOLE, Fleet, JobTraceError, TraceJob
 
 START: Final = 999_993_600.0
 """Seconds since the epoch when a trace begins: a midnight, so that rounds begin with it."""
@@ -51,7 +51,7 @@ _SURE: Final = _WINDOWS / (_WINDOWS + 1)
 _GIB: Final = 2**30
 
 
-def founded(fleet: Fleet, policy: Policy, rules: PolicyRecord) -> Snapshot:
+def founded(fleet: Fleet, policy: SimulatedPolicy, rules: PolicyRecord) -> Snapshot:
     """A cluster without jobs, under a SchedulingPolicy with the objective of a policy.
 
     Raises:
@@ -87,7 +87,7 @@ def founded(fleet: Fleet, policy: Policy, rules: PolicyRecord) -> Snapshot:
             generation=1,
             objective=objective_of(policy),
             # jobs of a trace have no namespaces: they belong to the tenants that it names
-            tenants=tuple(replace(one, namespaces=frozenset()) for one in rules.tenants),
+            tenants=tuple(replace(tenant, namespaces=frozenset()) for tenant in rules.tenants),
         ),
     )
 
@@ -103,7 +103,7 @@ def priced(
     return {**known, **stated}
 
 
-def objective_of(policy: Policy) -> str:
+def objective_of(policy: SimulatedPolicy) -> str:
     """SchedulingPolicy's name of a policy.
 
     Raises:
@@ -114,7 +114,9 @@ def objective_of(policy: Policy) -> str:
     if policy.name == "agnostic-las":
         return Objective.MAX_MIN_FAIRNESS.value
     if policy.objective is None or policy.objective is Objective.FIFO:
-        raise TraceError(f"{policy.name}: SchedulingPolicy has no such objective: use --mode fast")
+        raise JobTraceError(
+            f"{policy.name}: SchedulingPolicy has no such objective: use --mode fast"
+        )
     return policy.objective.value
 
 
@@ -202,8 +204,8 @@ def profile_record(job: TraceJob, *, aware: bool) -> ProfileRecord:
 
 def class_of(job: TraceJob) -> str:
     """Key of a class of work: kind, gang and speeds."""
-    said = f"{job.kind} {job.gang} {sorted(job.speeds.items())}"
-    return f"class-{hashlib.sha256(said.encode()).hexdigest()[:12]}"
+    description = f"{job.kind} {job.gang} {sorted(job.speeds.items())}"
+    return f"class-{hashlib.sha256(description.encode()).hexdigest()[:12]}"
 
 
 def _node(name: str, devices: int) -> NodeRecord:

@@ -18,7 +18,7 @@ from ullage.scheduling.inventory.tenant_bindings import tenant_of
 from ullage.scheduling.learning.device_prices import prices_of
 from ullage.scheduling.learning.throughput import Throughputs
 from ullage.scheduling.model.phases import Phase
-from ullage_simulate.trace import Fleet, Trace, TraceError, TraceJob, in_order
+from ullage_simulate.trace import Fleet, JobTrace, JobTraceError, TraceJob, in_order
 
 _MOST_SERVED: Final = 50
 """Percent of a device that services may hold before training is not counted on it (unmeasured)."""
@@ -46,7 +46,7 @@ def fleet_of(snapshot: Snapshot, prices: Mapping[str, float]) -> Fleet:
         devices.update(device.model for device in free)
         per_node = max(per_node, len(record.devices))
     if not devices:
-        raise TraceError(
+        raise JobTraceError(
             "the cluster has no healthy device that training may use"
             + (f"; services hold {len(serving)} of them" if serving else "")
         )
@@ -65,7 +65,7 @@ def _serving(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(gpu for gpu, percent in held.items() if percent > _MOST_SERVED)
 
 
-def trace_of(snapshot: Snapshot, fleet: Fleet, round_s: float) -> Trace:
+def trace_of(snapshot: Snapshot, fleet: Fleet, round_s: float) -> JobTrace:
     """Every TrainingJob that is not over, with the steps it has left; all are there at the start.
 
     Without ``spec.work`` a job is taken to need as many steps as it has done, one round's at least.
@@ -74,7 +74,7 @@ def trace_of(snapshot: Snapshot, fleet: Fleet, round_s: float) -> Trace:
         TraceError: there is no such job.
     """
     speeds = Throughputs(snapshot)
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     jobs = []
     for job in sorted(
         snapshot.workloads.values(), key=lambda workload: (workload.created, workload.ref.uid)
@@ -82,16 +82,16 @@ def trace_of(snapshot: Snapshot, fleet: Fleet, round_s: float) -> Trace:
         if _over(job):
             continue
         if job.invalid and not job.status.placement:
-            told["cannot be read and are left out"] += 1
+            counts["cannot be read and are left out"] += 1
             continue
-        rates = _rates(speeds, job, fleet, told)
+        rates = _rates(speeds, job, fleet, counts)
         done = job.status.progress.steps if job.status.progress is not None else 0
         left = job.work_steps - done
         if not job.work_steps:
             left = max(done, round(round_s * max(rates.values())))
-            told["do not say their steps: they are taken to need as many as they have done"] += 1
+            counts["do not say their steps: they are taken to need as many as they have done"] += 1
         if job.gpu.mode is GPUMode.FRACTIONAL:
-            told["ask for a part of a device and are counted with a whole one"] += 1
+            counts["ask for a part of a device and are counted with a whole one"] += 1
         jobs.append(
             TraceJob(
                 name=f"{job.ref.namespace}/{job.ref.name}",
@@ -106,7 +106,7 @@ def trace_of(snapshot: Snapshot, fleet: Fleet, round_s: float) -> Trace:
                 priority=job.priority,
             )
         )
-    notes = [f"{count} jobs {what}." for what, count in sorted(told.items())]
+    notes = [f"{count} jobs {what}." for what, count in sorted(counts.items())]
     serving = len(_serving(snapshot))
     if serving:
         notes.append(f"{serving} devices serve and are left to their services.")
@@ -131,18 +131,18 @@ def _over(job: WorkloadRecord) -> bool:
 
 
 def _rates(
-    speeds: Throughputs, job: WorkloadRecord, fleet: Fleet, told: Counter[str]
+    speeds: Throughputs, job: WorkloadRecord, fleet: Fleet, counts: Counter[str]
 ) -> dict[str, float]:
     """Steps/s on every type that it accepts; what is not known counts as the mean of what is."""
     able = [kind for kind in fleet.devices if not job.accelerators or kind in job.accelerators]
     known = {
-        kind: one.steps_per_second
-        for kind, one in speeds.of(job).items()
-        if kind in able and one.steps_per_second > 0
+        kind: speed.steps_per_second
+        for kind, speed in speeds.of(job).items()
+        if kind in able and speed.steps_per_second > 0
     }
     if not known and able:
-        told["have no known speed at all: one step a second counts on every type"] += 1
+        counts["have no known speed at all: one step a second counts on every type"] += 1
     elif len(known) < len(able):
-        told["have types without a known speed: the mean of the known ones counts there"] += 1
+        counts["have types without a known speed: the mean of the known ones counts there"] += 1
     mean = sum(known.values()) / len(known) if known else 1.0
     return {kind: known.get(kind, mean) if kind in able else 0.0 for kind in fleet.devices}

@@ -9,8 +9,8 @@ from typing import Final
 
 from ullage.engines.lanes.records import JobDemand
 from ullage.engines.lanes.simulator import LaneJob
-from ullage_simulate.table import Row, header_of, opened, rows
-from ullage_simulate.trace import TraceError
+from ullage_simulate.table import TableRow, header_of, opened, rows
+from ullage_simulate.trace import JobTraceError
 
 MOST_JOBS: Final = 10_000
 MOST_STEPS: Final = 50_000
@@ -36,34 +36,34 @@ def lane_jobs(path: Path, most: int = 0) -> tuple[tuple[LaneJob, ...], tuple[str
     """
     text = opened(path)
     measured = set(header_of(text)) >= _MEASURED
-    found: list[LaneJob] = []
+    jobs: list[LaneJob] = []
     names: set[str] = set()
     for row in rows(str(path), text):
-        if most and len(found) == most:
+        if most and len(jobs) == most:
             break
-        if len(found) == MOST_JOBS:
-            raise TraceError(f"{path}: more than {MOST_JOBS:,} jobs: take a part with --jobs")
-        job = _measured(row, len(found)) if measured else _own(row, len(found))
+        if len(jobs) == MOST_JOBS:
+            raise JobTraceError(f"{path}: more than {MOST_JOBS:,} jobs: take a part with --jobs")
+        job = _measured(row, len(jobs)) if measured else _own(row, len(jobs))
         if job.name in names:
             raise row.wrong("name", "is the name of two jobs: rename one")
         names.add(job.name)
-        found.append(job)
-    if not found:
-        raise TraceError(f"{path}: no jobs")
+        jobs.append(job)
+    if not jobs:
+        raise JobTraceError(f"{path}: no jobs")
     notes = []
     if measured:
         notes.append(
             f"the table has peaks alone: {PERSISTENT_PART:.0%} of each is taken as persistent, "
             "and all jobs come at once"
         )
-    joined = -(-sum(one.steps for one in found) // MOST_STEPS)
+    joined = -(-sum(job.steps for job in jobs) // MOST_STEPS)
     if joined > 1:
-        found = [_coarse(one, joined) for one in found]
+        jobs = [_coarse(job, joined) for job in jobs]
         notes.append(f"{joined} steps are played as one")
-    return tuple(found), tuple(notes)
+    return tuple(jobs), tuple(notes)
 
 
-def _own(row: Row, at: int) -> LaneJob:
+def _own(row: TableRow, at: int) -> LaneJob:
     lasts_s = row.number("duration_s", _SECONDS, least=1e-3)
     step_s = row.number("step_s", _SECONDS, least=1e-6, default=min(STEP_S, lasts_s))
     duty = row.number("duty", "a part of time, as 0.3", least=1e-3, default=1.0)
@@ -82,7 +82,7 @@ def _own(row: Row, at: int) -> LaneJob:
     return LaneJob(demand=demand, arrival_s=arrival_s, steps=steps, step_s=lasts_s / steps)
 
 
-def _measured(row: Row, at: int) -> LaneJob:
+def _measured(row: TableRow, at: int) -> LaneJob:
     peak_mib = row.number("memory_mb", "MB, as 3709.6", least=1.0)
     lasts_s = row.number("solo_duration_s", _SECONDS, least=1e-3)
     steps = row.whole("iterations", "a number of steps, as 565")

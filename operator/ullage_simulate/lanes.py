@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of jobs that share one device: packing by peaks beside lanes, in virtual time."""
+"""Jobs that share one device: packing by peaks beside lanes, in virtual time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LaneQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LaneOutcome:
-    """How the jobs fared under one policy."""
+    """Outcome of the jobs under one policy."""
 
     policy: str
     played: PlayedLanes
@@ -41,7 +41,7 @@ class LaneOutcome:
     @property
     def completions_s(self) -> tuple[float, ...]:
         """From arrival to end, in order of the ends."""
-        return tuple(one.completion_s for one in self.played.jobs)
+        return tuple(job.completion_s for job in self.played.jobs)
 
     @property
     def p99_s(self) -> float:
@@ -51,12 +51,12 @@ class LaneOutcome:
     @property
     def end_s(self) -> float:
         """The last end."""
-        return max((one.end_s for one in self.played.jobs), default=0.0)
+        return max((job.end_s for job in self.played.jobs), default=0.0)
 
     @property
     def waits(self) -> float:
         """The part of their time on the device in which jobs wait for their lane, the mean."""
-        parts = [one.wait_fraction for one in self.played.jobs]
+        parts = [job.wait_fraction for job in self.played.jobs]
         return sum(parts) / max(1, len(parts))
 
 
@@ -70,7 +70,7 @@ class LaneAnswer:
     @property
     def best(self) -> LaneOutcome:
         """Of all ways; the first of equal ones."""
-        return min(self.outcomes, key=lambda one: one.played.mean_completion_s)
+        return min(self.outcomes, key=lambda outcome: outcome.played.mean_completion_s)
 
 
 def answer(question: LaneQuestion, follow: Follow) -> LaneAnswer:
@@ -84,10 +84,10 @@ def answer(question: LaneQuestion, follow: Follow) -> LaneAnswer:
         ValueError: no job ever fits the device.
     """
     usable = question.memory_mib
-    if all(one.demand.persistent_mib + one.demand.ephemeral_mib > usable for one in question.jobs):
+    if all(job.demand.persistent_mib + job.demand.ephemeral_mib > usable for job in question.jobs):
         raise ValueError(f"--memory: no job fits a device of {usable} MiB")
-    told = follow(question.name, 1 + len(IterationPolicy))
-    alone = [replace(one, demand=replace(one.demand, own_lane=True)) for one in question.jobs]
+    progress = follow(question.name, 1 + len(IterationPolicy))
+    alone = [replace(job, demand=replace(job.demand, own_lane=True)) for job in question.jobs]
     ways: list[tuple[str, Sequence[LaneJob], IterationPolicy]] = [
         (PACKING, alone, IterationPolicy.FIFO)
     ]
@@ -103,29 +103,29 @@ def answer(question: LaneQuestion, follow: Follow) -> LaneAnswer:
         )
         played = play_lanes(jobs, settings, question.slowdown)
         outcomes.append(LaneOutcome(policy=name, played=played))
-        told(len(outcomes))
+        progress(len(outcomes))
     return LaneAnswer(question=question, outcomes=tuple(outcomes))
 
 
-def to_json(found: LaneAnswer) -> str:
+def to_json(result: LaneAnswer) -> str:
     """Figures of every way."""
     outcomes = [
         {
-            "policy": one.policy,
-            "meanCompletionS": round(one.played.mean_completion_s, 3),
-            "p99CompletionS": round(one.p99_s, 3),
-            "endS": round(one.end_s, 3),
-            "meanResidents": round(one.played.residents, 3),
-            "meanLanes": round(one.played.lanes, 3),
-            "meanRunning": round(one.played.busy, 3),
-            "waitFraction": round(one.waits, 4),
-            "switches": one.played.switches,
-            "refused": list(one.played.refused),
-            "best": one is found.best,
+            "policy": outcome.policy,
+            "meanCompletionS": round(outcome.played.mean_completion_s, 3),
+            "p99CompletionS": round(outcome.p99_s, 3),
+            "endS": round(outcome.end_s, 3),
+            "meanResidents": round(outcome.played.residents, 3),
+            "meanLanes": round(outcome.played.lanes, 3),
+            "meanRunning": round(outcome.played.busy, 3),
+            "waitFraction": round(outcome.waits, 4),
+            "switches": outcome.played.switches,
+            "refused": list(outcome.played.refused),
+            "best": outcome is result.best,
         }
-        for one in found.outcomes
+        for outcome in result.outcomes
     ]
-    asked = found.question
+    asked = result.question
     head = {
         "trace": asked.name,
         "jobs": len(asked.jobs),

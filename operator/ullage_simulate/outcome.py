@@ -47,7 +47,7 @@ class JobOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class UsageSample:
     """The cluster at one moment: devices held of each type, and jobs that wait."""
 
     at_s: float
@@ -56,7 +56,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PolicyOutcome:
     """Outcome of a policy on a trace.
 
     Attributes:
@@ -73,7 +73,7 @@ class Outcome:
     policy: str
     devices: Mapping[str, int]
     jobs: tuple[JobOutcome, ...]
-    moments: tuple[Moment, ...] = ()
+    moments: tuple[UsageSample, ...] = ()
     held_s: Mapping[str, float] = field(default_factory=dict)
     dollars: float = 0.0
     decisions: int = 0
@@ -81,7 +81,7 @@ class Outcome:
 
     @property
     def makespan_s(self) -> float:
-        """When the last job ended."""
+        """End of the last job."""
         return max((job.end_s for job in self.jobs), default=0.0)
 
     @property
@@ -140,7 +140,7 @@ class Outcome:
         }
 
 
-def in_devices(outcome: Outcome, parts: int) -> Outcome:
+def in_devices(outcome: PolicyOutcome, parts: int) -> PolicyOutcome:
     """An outcome that was counted in parts of devices, counted in devices.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from ullage_simulate.outcome import Outcome
+from ullage_simulate.outcome import PolicyOutcome
 from ullage_simulate.plotter import Axes, drawn
 
 HOUR: Final = 3600.0
@@ -21,7 +21,7 @@ POINTS: Final = 400
 """Of a curve over time."""
 
 
-def draw(outcomes: Sequence[Outcome], where: Path, title: str) -> tuple[Path, ...]:
+def draw(outcomes: Sequence[PolicyOutcome], where: Path, title: str) -> tuple[Path, ...]:
     """Write one PNG for each panel, and one with all of them.
 
     Args:
@@ -38,7 +38,7 @@ def draw(outcomes: Sequence[Outcome], where: Path, title: str) -> tuple[Path, ..
     return drawn(PANELS, outcomes, where, title, "overview")
 
 
-def _utilisation(axes: Axes, outcomes: Sequence[Outcome]) -> None:
+def _utilisation(axes: Axes, outcomes: Sequence[PolicyOutcome]) -> None:
     for outcome in outcomes:
         hours, parts = busy_parts(outcome)
         axes.plot(hours, parts, label=outcome.policy, linewidth=1.2, drawstyle="steps-post")
@@ -47,7 +47,7 @@ def _utilisation(axes: Axes, outcomes: Sequence[Outcome]) -> None:
     axes.legend(fontsize=7)
 
 
-def _completion(axes: Axes, outcomes: Sequence[Outcome]) -> None:
+def _completion(axes: Axes, outcomes: Sequence[PolicyOutcome]) -> None:
     for outcome in outcomes:
         values = sorted(job.jct_s / HOUR for job in outcome.jobs)
         axes.plot(*_cumulated(values), label=outcome.policy, linewidth=1.2)
@@ -56,7 +56,7 @@ def _completion(axes: Axes, outcomes: Sequence[Outcome]) -> None:
     axes.legend(fontsize=7)
 
 
-def _fairness(axes: Axes, outcomes: Sequence[Outcome]) -> None:
+def _fairness(axes: Axes, outcomes: Sequence[PolicyOutcome]) -> None:
     for outcome in outcomes:
         values = sorted(job.jct_s / job.isolated_s for job in outcome.jobs if job.isolated_s > 0)
         axes.plot(*_cumulated(values), label=outcome.policy, linewidth=1.2)
@@ -67,7 +67,7 @@ def _fairness(axes: Axes, outcomes: Sequence[Outcome]) -> None:
     axes.legend(fontsize=7)
 
 
-def _cost(axes: Axes, outcomes: Sequence[Outcome]) -> None:
+def _cost(axes: Axes, outcomes: Sequence[PolicyOutcome]) -> None:
     priced = any(outcome.dollars > 0 for outcome in outcomes)
     names = [outcome.policy for outcome in reversed(outcomes)]
     if priced:
@@ -80,7 +80,7 @@ def _cost(axes: Axes, outcomes: Sequence[Outcome]) -> None:
     axes.set_title("cost of the time held", fontsize=9)
 
 
-Panel = Callable[[Axes, Sequence[Outcome]], None]
+Panel = Callable[[Axes, Sequence[PolicyOutcome]], None]
 PANELS: Final[Mapping[str, Panel]] = MappingProxyType(
     {
         "utilisation": _utilisation,
@@ -91,7 +91,7 @@ PANELS: Final[Mapping[str, Panel]] = MappingProxyType(
 )
 
 
-def busy_parts(outcome: Outcome) -> tuple[list[float], list[float]]:
+def busy_parts(outcome: PolicyOutcome) -> tuple[list[float], list[float]]:
     """Part of the devices that is held over time, in hours; means of at most 400 intervals."""
     total = sum(outcome.devices.values())
     end = outcome.makespan_s

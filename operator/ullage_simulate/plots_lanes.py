@@ -18,47 +18,47 @@ MINUTE: Final = 60.0
 PERCENT: Final = 100
 
 
-def draw(found: LaneAnswer, where: Path) -> tuple[Path, ...]:
+def draw(result: LaneAnswer, where: Path) -> tuple[Path, ...]:
     """Write one PNG for each panel, and one with all of them.
 
     Raises:
         NoPlotter: matplotlib is missing.
     """
-    return drawn(PANELS, found, where, found.question.name, "lanes")
+    return drawn(PANELS, result, where, result.question.name, "lanes")
 
 
-def _residents(axes: Axes, found: LaneAnswer) -> None:
-    for one in found.outcomes:
-        times = [at / MINUTE for at, _ in one.played.counts]
-        counts = [float(count) for _, count in one.played.counts]
-        axes.plot(times, counts, label=one.policy, linewidth=1.2, drawstyle="steps-post")
+def _residents(axes: Axes, result: LaneAnswer) -> None:
+    for outcome in result.outcomes:
+        times = [at / MINUTE for at, _ in outcome.played.counts]
+        counts = [float(count) for _, count in outcome.played.counts]
+        axes.plot(times, counts, label=outcome.policy, linewidth=1.2, drawstyle="steps-post")
     axes.set(xlabel="minutes", ylabel="jobs on the device")
     axes.set_title("residents", fontsize=9)
     axes.legend(fontsize=7)
 
 
-def _completions(axes: Axes, found: LaneAnswer) -> None:
-    for one in found.outcomes:
-        times = np.sort(np.asarray(one.completions_s)) / MINUTE
+def _completions(axes: Axes, result: LaneAnswer) -> None:
+    for outcome in result.outcomes:
+        times = np.sort(np.asarray(outcome.completions_s)) / MINUTE
         parts = np.arange(1, times.size + 1) / max(1, times.size)
-        axes.plot(times.tolist(), parts.tolist(), label=one.policy, linewidth=1.2)
+        axes.plot(times.tolist(), parts.tolist(), label=outcome.policy, linewidth=1.2)
     axes.set(xlabel="minutes from arrival to end", ylabel="part of the jobs", xscale="log")
     axes.set_title("completion times", fontsize=9)
     axes.legend(fontsize=7)
 
 
-def _means(axes: Axes, found: LaneAnswer) -> None:
-    ways = list(reversed(found.outcomes))
-    widths = [one.played.mean_completion_s / MINUTE for one in ways]
-    bars = axes.barh([one.policy for one in ways], widths)
+def _means(axes: Axes, result: LaneAnswer) -> None:
+    ways = list(reversed(result.outcomes))
+    widths = [way.played.mean_completion_s / MINUTE for way in ways]
+    bars = axes.barh([way.policy for way in ways], widths)
     axes.bar_label(bars, fmt="%.1f", fontsize=7)
     axes.set(xlabel="minutes")
     axes.set_title("mean completion time", fontsize=9)
 
 
-def _waits(axes: Axes, found: LaneAnswer) -> None:
-    ways = list(reversed(found.outcomes))
-    bars = axes.barh([one.policy for one in ways], [PERCENT * one.waits for one in ways])
+def _waits(axes: Axes, result: LaneAnswer) -> None:
+    ways = list(reversed(result.outcomes))
+    bars = axes.barh([way.policy for way in ways], [PERCENT * way.waits for way in ways])
     axes.bar_label(bars, fmt="%.0f", fontsize=7)
     axes.set(xlabel="% of the time on the device")
     axes.set_title("waiting for the lane", fontsize=9)

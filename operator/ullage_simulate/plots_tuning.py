@@ -15,25 +15,25 @@ from ullage_simulate.tuning import HOUR, OURS, TuningAnswer, in_use, labels
 COLOURS: Final = ("#c6dbef", "#9ecae1", "#4292c6", "#08519c", "#fdae6b", "#e6550d", "#a63603")
 
 
-def draw(found: TuningAnswer, where: Path) -> tuple[Path, ...]:
+def draw(result: TuningAnswer, where: Path) -> tuple[Path, ...]:
     """Write one PNG for each panel, and one with all of them.
 
     Raises:
         NoPlotter: matplotlib is missing.
     """
-    return drawn(PANELS, found, where, found.question.name, "tuning")
+    return drawn(PANELS, result, where, result.question.name, "tuning")
 
 
-def _widths(axes: Axes, found: TuningAnswer) -> None:
+def _widths(axes: Axes, result: TuningAnswer) -> None:
     """A line a trial, in the order of their first start; the colour is the width."""
-    widths = found.question.rules.widths
-    played = next(one.played for one in found.outcomes if one.planner == OURS)
+    widths = result.question.rules.widths
+    played = next(outcome.played for outcome in result.outcomes if outcome.planner == OURS)
     line: dict[int, int] = {}
-    for one in sorted(played.segments, key=lambda one: one.start_s):
-        place = widths.sizes.index(one.size)
+    for segment in sorted(played.segments, key=lambda segment: segment.start_s):
+        place = widths.sizes.index(segment.size)
         axes.broken_barh(
-            [(one.start_s / HOUR, (one.end_s - one.start_s) / HOUR)],
-            (line.setdefault(one.trial, len(line)), 0.9),
+            [(segment.start_s / HOUR, (segment.end_s - segment.start_s) / HOUR)],
+            (line.setdefault(segment.trial, len(line)), 0.9),
             facecolors=_colour(place, len(widths.sizes)),
         )
     for place, label in enumerate(labels(widths)):
@@ -47,28 +47,30 @@ def _colour(place: int, count: int) -> str:
     return COLOURS[place * (len(COLOURS) - 1) // max(1, count - 1)]
 
 
-def _in_use(axes: Axes, found: TuningAnswer) -> None:
-    for one in found.outcomes:
-        hours, held = in_use(one.played, found.question.rules.widths.parts)
-        axes.plot(hours, held, label=one.planner, linewidth=1.2, drawstyle="steps-post")
+def _in_use(axes: Axes, result: TuningAnswer) -> None:
+    for outcome in result.outcomes:
+        hours, held = in_use(outcome.played, result.question.rules.widths.parts)
+        axes.plot(hours, held, label=outcome.planner, linewidth=1.2, drawstyle="steps-post")
     axes.set(xlabel="hours", ylabel="devices")
     axes.set_title("devices in use", fontsize=9)
     axes.legend(fontsize=7)
 
 
-def _ends(axes: Axes, found: TuningAnswer) -> None:
-    for one in found.outcomes:
-        ends = sorted(one.played.ends_s.values())
+def _ends(axes: Axes, result: TuningAnswer) -> None:
+    for outcome in result.outcomes:
+        ends = sorted(outcome.played.ends_s.values())
         hours = [0.0, *(end / HOUR for end in ends)]
-        axes.plot(hours, list(range(len(hours))), label=one.planner, drawstyle="steps-post")
+        axes.plot(hours, list(range(len(hours))), label=outcome.planner, drawstyle="steps-post")
     axes.set(xlabel="hours", ylabel="trials that ended")
     axes.set_title("ends", fontsize=9)
     axes.legend(fontsize=7)
 
 
-def _makespans(axes: Axes, found: TuningAnswer) -> None:
-    names = [one.planner for one in reversed(found.outcomes)]
-    bars = axes.barh(names, [one.played.makespan_s / HOUR for one in reversed(found.outcomes)])
+def _makespans(axes: Axes, result: TuningAnswer) -> None:
+    names = [outcome.planner for outcome in reversed(result.outcomes)]
+    bars = axes.barh(
+        names, [outcome.played.makespan_s / HOUR for outcome in reversed(result.outcomes)]
+    )
     axes.bar_label(bars, fmt="%.2f", fontsize=7)
     axes.set(xlabel="hours")
     axes.set_title("last end", fontsize=9)

@@ -78,13 +78,13 @@ def plotter() -> ModuleType:
 
 
 def drawn(
-    panels: Mapping[str, Callable[[Axes, T], None]], found: T, where: Path, title: str, whole: str
+    panels: Mapping[str, Callable[[Axes, T], None]], result: T, where: Path, title: str, whole: str
 ) -> tuple[Path, ...]:
     """Write one PNG for each of four panels, and one with all of them; or this one alone.
 
     Args:
         panels: Draw on axes, by the name of their file.
-        found: What they draw.
+        result: What they draw.
         where: A file that ends in ``.png`` for the one with all, or a folder for each of them;
             made where it is missing.
         title: Above the one with all.
@@ -101,11 +101,11 @@ def drawn(
     files = []
     for name, panel in panels.items() if whole_file != where else ():
         figure, axes = plots.subplots(1, 1, figsize=(6.4, 4.0))
-        panel(axes, found)
+        panel(axes, result)
         files.append(saved(plots, figure, place(where, name)))
     figure, grid = plots.subplots(2, 2, figsize=(11.0, 7.2))
-    for axes, panel in zip((one for row in grid for one in row), panels.values(), strict=True):
-        panel(axes, found)
+    for axes, panel in zip((place for row in grid for place in row), panels.values(), strict=True):
+        panel(axes, result)
     figure.suptitle(title, fontsize=11)
     files.append(saved(plots, figure, whole_file))
     return tuple(files)

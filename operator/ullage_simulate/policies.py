@@ -20,19 +20,19 @@ from ullage.engines.allocation.model import (
     Allocation,
     Floats,
     Problem,
-    Throughputs,
+    ThroughputTable,
 )
 from ullage.engines.allocation.policies import POLICIES as OBJECTIVES
 from ullage.engines.allocation.policies import Objective, allocate, max_min, waterfill
 from ullage_simulate.priorities import Victims
-from ullage_simulate.trace import TraceError
+from ullage_simulate.trace import JobTraceError
 
 Solve = Callable[[Problem], Allocation]
 Divide = Callable[[Floats, Floats, Floats, Floats], Floats | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class SimulatedPolicy:
     """One way of dividing the cluster.
 
     Attributes:
@@ -64,7 +64,7 @@ class Policy:
 def all_alike(problem: Problem) -> Problem:
     """Every allowed type runs a job at speed 1: for max-min objectives."""
     rates = np.where(problem.throughputs.rates > 0, 1.0, 0.0)
-    return replace(problem, throughputs=Throughputs(rates=rates))
+    return replace(problem, throughputs=ThroughputTable(rates=rates))
 
 
 def equal_parts(problem: Problem) -> Allocation:
@@ -94,9 +94,9 @@ _NAMES: Final = {Objective.FIFO: "fifo-aware", Objective.MAX_MIN_FAIRNESS: "las"
 """Of objectives whose name is not their word in lower case."""
 
 
-def _aware(objective: Objective) -> Policy:
+def _aware(objective: Objective) -> SimulatedPolicy:
     entry = OBJECTIVES[objective]
-    return Policy(
+    return SimulatedPolicy(
         name=_NAMES.get(objective) or re.sub("(?<=[a-z])(?=[A-Z])", "-", objective).lower(),
         solve=partial(allocate, objective),
         divide=max_min.by_weight if objective is Objective.MAX_MIN_FAIRNESS else None,
@@ -106,13 +106,13 @@ def _aware(objective: Objective) -> Policy:
     )
 
 
-FIFO: Final = Policy(name="fifo", solve=None, aware=False, baseline=True)
-FIFO_FASTEST: Final = Policy(name="fifo-fastest", solve=None)
+FIFO: Final = SimulatedPolicy(name="fifo", solve=None, aware=False, baseline=True)
+FIFO_FASTEST: Final = SimulatedPolicy(name="fifo-fastest", solve=None)
 """The operator's own FIFO."""
-ISOLATED: Final = Policy(
+ISOLATED: Final = SimulatedPolicy(
     name="isolated", solve=equal_parts, divide=_equal, aware=False, baseline=True
 )
-AGNOSTIC_LAS: Final = Policy(
+AGNOSTIC_LAS: Final = SimulatedPolicy(
     name="agnostic-las",
     solve=_agnostic_las,
     divide=max_min.by_weight,
@@ -123,18 +123,18 @@ BASELINES: Final = (FIFO, ISOLATED, AGNOSTIC_LAS)
 NONE: Final = "none"
 """Compared with nothing."""
 
-POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
+POLICIES: Final[Mapping[str, SimulatedPolicy]] = MappingProxyType(
     {
         policy.name: policy
         for policy in (
             *BASELINES,
-            Policy(name="fifo-strict", solve=None, aware=False, strict=True),
+            SimulatedPolicy(name="fifo-strict", solve=None, aware=False, strict=True),
             FIFO_FASTEST,
             *(
-                Policy(name=f"priority-{rule}", solve=None, aware=False, victims=rule)
+                SimulatedPolicy(name=f"priority-{rule}", solve=None, aware=False, victims=rule)
                 for rule in Victims
             ),
-            Policy(name="water-filling", solve=waterfill.solve),
+            SimulatedPolicy(name="water-filling", solve=waterfill.solve),
             *(_aware(objective) for objective in OBJECTIVES),
         )
     }
@@ -146,7 +146,7 @@ _ALIKE: Final = {
 }
 
 
-def chosen(names: Sequence[str], against: Sequence[str] = ()) -> tuple[Policy, ...]:
+def chosen(names: Sequence[str], against: Sequence[str] = ()) -> tuple[SimulatedPolicy, ...]:
     """The policies of these names after those that they are compared with, each once.
 
     Args:
@@ -158,16 +158,16 @@ def chosen(names: Sequence[str], against: Sequence[str] = ()) -> tuple[Policy, .
         TraceError: a name is not known; the text lists those that are.
     """
     compared = [] if [_plain(name) for name in against] == [NONE] else list(against)
-    found = [_named(name) for name in compared] if against else list(BASELINES)
-    found += [_named(name) for name in names]
-    return tuple(dict.fromkeys(found))
+    policies = [_named(name) for name in compared] if against else list(BASELINES)
+    policies += [_named(name) for name in names]
+    return tuple(dict.fromkeys(policies))
 
 
-def _named(name: str) -> Policy:
-    known = {_plain(one): one for one in POLICIES} | _ALIKE
+def _named(name: str) -> SimulatedPolicy:
+    known = {_plain(policy): policy for policy in POLICIES} | _ALIKE
     policy = POLICIES.get(known.get(_plain(name), ""))
     if policy is None:
-        raise TraceError(f"no policy {name!r}; there are {', '.join(POLICIES)}")
+        raise JobTraceError(f"no policy {name!r}; there are {', '.join(POLICIES)}")
     return policy
 
 

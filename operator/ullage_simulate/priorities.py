@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ullage.engines.allocation.round_records import Members
-from ullage_simulate.work import Costs, Work
+from ullage_simulate.work import Costs, JobWork
 
 Runs = Mapping[Members, str]
 
@@ -31,16 +31,16 @@ class PriorityQueue:
 
     costs: Costs
     victims: Victims
-    active: dict[str, Work] = field(default_factory=dict)
+    active: dict[str, JobWork] = field(default_factory=dict)
     runs: dict[Members, str] = field(default_factory=dict)
-    waiting: dict[str, Work] = field(default_factory=dict)
+    waiting: dict[str, JobWork] = field(default_factory=dict)
     solves: int = 0
 
     def due_s(self, now: float) -> float:
         """Never."""
         return float("inf")
 
-    def arrive(self, work: Work) -> None:
+    def arrive(self, work: JobWork) -> None:
         """It queues up."""
         self.active[work.job.name] = self.waiting[work.job.name] = work
 
@@ -54,7 +54,7 @@ class PriorityQueue:
         del self.runs[members]
         self.waiting |= {name: self.active[name] for name in members}
 
-    def choose(self, active: Mapping[str, Work], up: Mapping[str, int], now: float) -> Runs:
+    def choose(self, active: Mapping[str, JobWork], up: Mapping[str, int], now: float) -> Runs:
         """Those that run, those that fit, and those for whom others have to go."""
         free = dict(up)
         for (name,), kind in self.runs.items():
@@ -81,37 +81,37 @@ class PriorityQueue:
     def _by_age(self) -> bool:
         return self.victims is Victims.CHECKPOINT_AGE
 
-    def _take(self, work: Work, kind: str, free: dict[str, int]) -> None:
+    def _take(self, work: JobWork, kind: str, free: dict[str, int]) -> None:
         free[kind] -= work.job.gang
         self.runs[(work.job.name,)] = kind
         del self.waiting[work.job.name]
 
     def _room(
-        self, work: Work, kind: str, free: int, now: float
+        self, work: JobWork, kind: str, free: int, now: float
     ) -> tuple[float, int, str, tuple[str, ...]] | None:
         """The fewest victims on a type in their order, what they lose, and how many they are."""
         here = [
-            one
+            other
             for (name,), on in self.runs.items()
             if on == kind
-            and (one := self.active[name]).job.priority < work.job.priority
-            and one.job.checkpointable
+            and (other := self.active[name]).job.priority < work.job.priority
+            and other.job.checkpointable
         ]
-        taken: list[Work] = []
-        for one in sorted(here, key=lambda one: self._rank(one, now)):
+        taken: list[JobWork] = []
+        for other in sorted(here, key=lambda other: self._rank(other, now)):
             if free >= work.job.gang:
                 break
-            taken.append(one)
-            free += one.job.gang
+            taken.append(other)
+            free += other.job.gang
         if free < work.job.gang:
             return None
-        for one in list(taken):
-            if free - one.job.gang >= work.job.gang:
-                taken.remove(one)
-                free -= one.job.gang
-        lost = sum(one.unsaved_s(now, self.costs) * one.job.gang for one in taken)
-        return lost, len(taken), kind, tuple(one.job.name for one in taken)
+        for other in list(taken):
+            if free - other.job.gang >= work.job.gang:
+                taken.remove(other)
+                free -= other.job.gang
+        lost = sum(other.unsaved_s(now, self.costs) * other.job.gang for other in taken)
+        return lost, len(taken), kind, tuple(other.job.name for other in taken)
 
-    def _rank(self, work: Work, now: float) -> tuple[float, float, int]:
+    def _rank(self, work: JobWork, now: float) -> tuple[float, float, int]:
         first = work.unsaved_s(now, self.costs) if self._by_age else -work.ready_s
         return (work.job.priority, first, -work.order)

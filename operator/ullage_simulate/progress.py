@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How a simulation tells its progress."""
+"""Progress of a simulation."""
 
 from __future__ import annotations
 

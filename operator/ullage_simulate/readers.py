@@ -18,11 +18,11 @@ from typing import Final
 
 from ullage_simulate.readers_alibaba import instances, pods
 from ullage_simulate.readers_sia import sia_jobs
-from ullage_simulate.reading import Reading
+from ullage_simulate.reading import ReadingOptions
 from ullage_simulate.speeds import BUILT_IN, SpeedTable, built_in
 from ullage_simulate.synthetic import reference_type
-from ullage_simulate.table import Row, header_of, opened, rows
-from ullage_simulate.trace import Trace, TraceError, TraceJob, in_order
+from ullage_simulate.table import TableRow, header_of, opened, rows
+from ullage_simulate.trace import JobTrace, JobTraceError, TraceJob, in_order
 
 _SECONDS: Final = "seconds, as 12.5"
 _DEVICES: Final = "a number of devices, as 4"
@@ -46,23 +46,25 @@ class Format(StrEnum):
     """A user's own: name, arrival_s, gang, job_type, and steps or duration_s."""
 
 
-def read_trace(path: Path, form: Format = Format.AUTO, reading: Reading | None = None) -> Trace:
+def read_trace(
+    path: Path, form: Format = Format.AUTO, reading: ReadingOptions | None = None
+) -> JobTrace:
     """Read a file of jobs.
 
     Raises:
         TraceError: the format is not known, or a line makes no sense; the text says which.
     """
-    how, text = reading or Reading(), opened(path)
+    how, text = reading or ReadingOptions(), opened(path)
     if form is Format.AUTO:
         form = recognised(path, text)
     return _READERS[form](path.name, _rows(path, form, text, how.select), how)
 
 
-def published() -> Trace:
+def published() -> JobTrace:
     """The published trace of 96 jobs that the package carries."""
     name, text = "jobs_max_min_fairness.csv", BUILT_IN / "jobs_max_min_fairness.csv"
     lines = rows(name, text.read_text(encoding="utf-8"))
-    return gavel_jobs("gavel (96 jobs)", tuple(lines), Reading(table=built_in()))
+    return gavel_jobs("gavel (96 jobs)", tuple(lines), ReadingOptions(table=built_in()))
 
 
 def recognised(path: Path, text: str) -> Format:
@@ -78,7 +80,7 @@ def recognised(path: Path, text: str) -> Format:
     for form, needed in COLUMNS.items():
         if needed <= columns:
             return form
-    raise TraceError(
+    raise JobTraceError(
         f"{path}: line 1: the columns {head[:80]!r} are of no format that is known: give --format, "
         f"one of {', '.join(form for form in Format if form is not Format.AUTO)}"
     )
@@ -100,24 +102,24 @@ COLUMNS: Final[Mapping[Format, frozenset[str]]] = {
 """Columns by which a format is recognised, and without which it is not read."""
 
 
-def _rows(path: Path, form: Format, text: str, select: Mapping[str, str]) -> tuple[Row, ...]:
+def _rows(path: Path, form: Format, text: str, select: Mapping[str, str]) -> tuple[TableRow, ...]:
     if form is Format.GAVEL and "\t" in text.partition("\n")[0]:
-        found = tuple(rows(path.name, text, columns=_TAB, delimiter="\t"))
+        read = tuple(rows(path.name, text, columns=_TAB, delimiter="\t"))
         columns = set(_TAB)
     else:
-        found, columns = tuple(rows(path.name, text)), set(header_of(text))
+        read, columns = tuple(rows(path.name, text)), set(header_of(text))
         if not COLUMNS[form] <= columns:
             missing = ", ".join(sorted(COLUMNS[form] - columns))
-            raise TraceError(f"{path.name}: line 1: {form} needs the columns {missing}")
+            raise JobTraceError(f"{path.name}: line 1: {form} needs the columns {missing}")
     for column in select:
         if column not in columns:
-            raise TraceError(f"{path.name}: line 1: there is no column {column} to select by")
+            raise JobTraceError(f"{path.name}: line 1: there is no column {column} to select by")
     return tuple(
-        row for row in found if all(row.cells[one] == value for one, value in select.items())
+        row for row in read if all(row.cells[column] == value for column, value in select.items())
     )
 
 
-def gavel_jobs(name: str, lines: Sequence[Row], how: Reading) -> Trace:
+def gavel_jobs(name: str, lines: Sequence[TableRow], how: ReadingOptions) -> JobTrace:
     """Jobs with a type of the table and a number of steps."""
     capped: Counter[int] = Counter()
     unknown: Counter[str] = Counter()
@@ -146,7 +148,7 @@ def gavel_jobs(name: str, lines: Sequence[Row], how: Reading) -> Trace:
     return in_order(name, jobs, (_capped(capped), _left_out(unknown)))
 
 
-def philly_jobs(name: str, lines: Sequence[Row], how: Reading) -> Trace:
+def philly_jobs(name: str, lines: Sequence[TableRow], how: ReadingOptions) -> JobTrace:
     """Arrivals, gangs and durations of Philly; kinds of work drawn from the table by the seed."""
     chance, reference = random.Random(how.seed), reference_type(how.table)
     kinds = _kinds(how.table)
@@ -173,13 +175,13 @@ def philly_jobs(name: str, lines: Sequence[Row], how: Reading) -> Trace:
     return in_order(name, jobs, (drawn, _capped(capped)))
 
 
-def own_jobs(name: str, lines: Sequence[Row], how: Reading) -> Trace:
+def own_jobs(name: str, lines: Sequence[TableRow], how: ReadingOptions) -> JobTrace:
     """A user's own list; a duration is taken as that on the reference type."""
     reference = reference_type(how.table)
     return in_order(name, [_own(row, number, how, reference) for number, row in enumerate(lines)])
 
 
-def _own(row: Row, number: int, how: Reading, reference: str) -> TraceJob:
+def _own(row: TableRow, number: int, how: ReadingOptions, reference: str) -> TraceJob:
     kind, gang = row.text("job_type"), row.whole("gang", _DEVICES)
     speeds = how.table.alone.get((kind, gang))
     if speeds is None and not kind:
@@ -209,7 +211,7 @@ def _own(row: Row, number: int, how: Reading, reference: str) -> TraceJob:
     )
 
 
-_READERS: Final[Mapping[Format, Callable[[str, Sequence[Row], Reading], Trace]]] = {
+_READERS: Final[Mapping[Format, Callable[[str, Sequence[TableRow], ReadingOptions], JobTrace]]] = {
     Format.GAVEL: gavel_jobs,
     Format.PHILLY: philly_jobs,
     Format.SIA: sia_jobs,
@@ -227,11 +229,11 @@ def _kinds(table: SpeedTable) -> dict[int, tuple[str, ...]]:
     """
     kinds = {gang: table.kinds(gang) for gang in sorted({gang for _, gang in table.alone})}
     if not kinds.get(1):
-        raise TraceError(f"{table.name}: no kind of work runs on every type with a gang of 1")
+        raise JobTraceError(f"{table.name}: no kind of work runs on every type with a gang of 1")
     return {gang: names for gang, names in kinds.items() if names}
 
 
-def _moment(row: Row) -> float:
+def _moment(row: TableRow) -> float:
     """Seconds since the epoch of a timestamp; one without a zone is taken as UTC.
 
     A local zone would move jobs by an hour where clocks change.
@@ -240,19 +242,19 @@ def _moment(row: Row) -> float:
         moment = datetime.fromisoformat(row.text("timestamp"))
         seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as error:
-        said = "is no time: write it as 2017-09-04 10:30:41"
-        raise row.wrong("timestamp", said) from error
+        hint = "is no time: write it as 2017-09-04 10:30:41"
+        raise row.wrong("timestamp", hint) from error
     return seconds
 
 
-def _weight(row: Row, column: str) -> float:
+def _weight(row: TableRow, column: str) -> float:
     weight = row.number(column, "a weight, as 2", default=1.0)
     if weight == 0:
         raise row.wrong(column, "gives no share at all: write a weight above 0")
     return weight
 
 
-def _flag(row: Row, column: str) -> bool:
+def _flag(row: TableRow, column: str) -> bool:
     text = row.text(column).lower() or "true"
     if text not in ("true", "false"):
         raise row.wrong(column, "is neither true nor false")

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ullage_simulate.reading import Reading
-from ullage_simulate.table import Row
-from ullage_simulate.trace import WHOLE, Trace, TraceJob, in_order
+from ullage_simulate.reading import ReadingOptions
+from ullage_simulate.table import TableRow
+from ullage_simulate.trace import WHOLE, JobTrace, TraceJob, in_order
 
 _SECONDS: Final = "seconds, as 12.5, or nothing"
 _LIFE: Final = (
@@ -21,7 +21,7 @@ _LIFE: Final = (
 )
 
 
-def instances(name: str, lines: Sequence[Row], how: Reading) -> Trace:
+def instances(name: str, lines: Sequence[TableRow], how: ReadingOptions) -> JobTrace:
     """Inference instances: each holds its GPUs from creation to deletion and is never preempted."""
     last_s, jobs, bare = _last_s(lines), [], 0
     for row in lines:
@@ -45,7 +45,7 @@ def instances(name: str, lines: Sequence[Row], how: Reading) -> Trace:
     return in_order(name, jobs, (_left_out(bare), _LIFE))
 
 
-def pods(name: str, lines: Sequence[Row], how: Reading) -> Trace:
+def pods(name: str, lines: Sequence[TableRow], how: ReadingOptions) -> JobTrace:
     """Pods of ``openb_pod_list_*.csv``: whole GPUs, or thousandths of one.
 
     ``gpu_spec`` lists the models that a pod may run on, where it lists any. A pod that the traced
@@ -91,14 +91,15 @@ def pods(name: str, lines: Sequence[Row], how: Reading) -> Trace:
     return in_order(name, jobs, notes)
 
 
-def _last_s(lines: Sequence[Row]) -> float:
+def _last_s(lines: Sequence[TableRow]) -> float:
     columns = ("creation_time", "deletion_time")
     return max(
-        (row.number(one, _SECONDS, default=0.0) for row in lines for one in columns), default=0.0
+        (row.number(column, _SECONDS, default=0.0) for row in lines for column in columns),
+        default=0.0,
     )
 
 
-def _life(row: Row, last_s: float) -> tuple[float, int] | None:
+def _life(row: TableRow, last_s: float) -> tuple[float, int] | None:
     """Creation and seconds until deletion; ``None`` = it ends when it begins."""
     start_s = row.number("creation_time", _SECONDS, default=0.0)
     end_s = row.number("deletion_time", _SECONDS, default=last_s)

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from ullage_simulate.reading import Reading
+from ullage_simulate.reading import ReadingOptions
 from ullage_simulate.speeds import SpeedTable
-from ullage_simulate.table import Row, header_of, opened, rows
-from ullage_simulate.trace import Trace, TraceError, TraceJob, in_order
+from ullage_simulate.table import TableRow, header_of, opened, rows
+from ullage_simulate.trace import JobTrace, JobTraceError, TraceJob, in_order
 
 TYPE_OF: Final = {"aws": "t4", "rtx": "rtx2080ti", "dgx": "a100", "quad": "quadro"}
 """Clusters of the step times, by the device that the study names; others are not used."""
@@ -36,7 +36,7 @@ _STEP_TIMES: Final = frozenset({"application", "placement", "local_batch", "step
 
 
 def holds_step_times(path: Path) -> bool:
-    """Whether a file has the columns of Sia's step times by placement."""
+    """True if a file has the columns of Sia's step times by placement."""
     return set(header_of(opened(path))) >= _STEP_TIMES
 
 
@@ -62,18 +62,18 @@ def read_step_times(path: Path) -> SpeedTable:
             speeds = points.setdefault(key, {})
             speeds[kind] = max(speeds.get(kind, 0.0), 1 / step_s)
     if not points:
-        raise TraceError(f"{path}: no step times of a type that is known")
+        raise JobTraceError(f"{path}: no step times of a type that is known")
     return SpeedTable(name=path.name, alone=points)
 
 
-def sia_jobs(name: str, lines: Sequence[Row], how: Reading) -> Trace:
+def sia_jobs(name: str, lines: Sequence[TableRow], how: ReadingOptions) -> JobTrace:
     """Jobs of a workload; applications without step times are left out and reported.
 
     Raises:
         TraceError: the table holds no step times of Sia.
     """
     if not any("@" in kind for kind, _ in how.table.alone):
-        raise TraceError(f"{name}: give --speeds with sia_placement_step_times.csv(.gz)")
+        raise JobTraceError(f"{name}: give --speeds with sia_placement_step_times.csv(.gz)")
     known, types = _by_application(how.table), how.table.types
     chance = random.Random(how.seed)
     jobs, missing = [], 0
@@ -81,7 +81,7 @@ def sia_jobs(name: str, lines: Sequence[Row], how: Reading) -> Trace:
         application, batch = row.text("application"), row.whole("batch_size", "samples, as 128")
         wanted, draw = row.whole("num_replicas", "a number of devices, as 4"), chance.random()
         hours = GPU_HOURS.get(application)
-        gang = max((n for one, n in known if one == application and n <= wanted), default=0)
+        gang = max((n for name, n in known if name == application and n <= wanted), default=0)
         if hours is None or gang == 0:
             missing += 1
             continue
@@ -122,13 +122,13 @@ def _speed(rows: Mapping[int, Mapping[str, float]], local: float, on: str) -> fl
     Between two measured batches the step time is interpolated, below the smallest it is that of
     the smallest. 0 where this gang was not measured on the type.
     """
-    found = {batch: row[on] for batch, row in rows.items() if row.get(on, 0.0) > 0}
-    if not found:
+    rates = {batch: row[on] for batch, row in rows.items() if row.get(on, 0.0) > 0}
+    if not rates:
         return 0.0
-    batches = sorted(found)
+    batches = sorted(rates)
     parts = max(1, math.ceil(local / batches[-1]))
     each = max(local / parts, batches[0])
     above = next(size for size in batches if size >= each)
     below = max(size for size in batches if size <= each)
     part = 0.0 if above == below else (each - below) / (above - below)
-    return 1 / (parts * ((1 - part) / found[below] + part / found[above]))
+    return 1 / (parts * ((1 - part) / rates[below] + part / rates[above]))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a reader of traces is told besides the file."""
+"""Options of a reader of traces besides the file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ullage_simulate.speeds import SpeedTable, built_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """How a file is read.
+class ReadingOptions:
+    """Options of reading a file.
 
     Attributes:
         table: Speeds of kinds of work.

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 from ullage.engines.scaling.forecast import Floats
-from ullage_simulate.table import Row, opened, rows
-from ullage_simulate.trace import TraceError
+from ullage_simulate.table import TableRow, opened, rows
+from ullage_simulate.trace import JobTraceError
 
 MOST_REQUESTS: Final = 5_000_000
 FEWEST_REQUESTS: Final = 2
@@ -27,18 +27,18 @@ def arrivals(path: Path) -> Floats:
     Raises:
         TraceError: it cannot be read, or has another form; the text names line and column.
     """
-    found = []
+    moments = []
     for row in rows(str(path), opened(path)):
-        found.append(_moment(row))
-        if len(found) > MOST_REQUESTS:
-            raise TraceError(f"{path}: more than {MOST_REQUESTS:,} requests: take a part of it")
-    if len(found) < FEWEST_REQUESTS:
-        raise TraceError(f"{path}: at least {FEWEST_REQUESTS} requests are needed")
-    times = np.sort(np.asarray(found))
+        moments.append(_moment(row))
+        if len(moments) > MOST_REQUESTS:
+            raise JobTraceError(f"{path}: more than {MOST_REQUESTS:,} requests: take a part of it")
+    if len(moments) < FEWEST_REQUESTS:
+        raise JobTraceError(f"{path}: at least {FEWEST_REQUESTS} requests are needed")
+    times = np.sort(np.asarray(moments))
     return np.asarray(times - times[0])
 
 
-def _moment(row: Row) -> float:
+def _moment(row: TableRow) -> float:
     if "timestamp" not in row.cells:
         return row.number("arrival_s", "seconds, as 12.5")
     try:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which share and how many replicas a service needs for a load: requests played in virtual time.
+"""Share and number of replicas that a service needs for a load: requests in virtual time.
 
 Each configuration is played twice: with the fewest replicas that keep the objective all the time,
 and with the autoscaler. The autoscaler is tuned on nothing.
@@ -23,9 +23,9 @@ from ullage.engines.scaling.forecast import Floats
 from ullage.engines.scaling.pooled_queue import LatencyTarget
 from ullage.engines.scaling.simulator import (
     PlayedRequests,
-    Requests,
+    RequestLoad,
     Scaler,
-    Seen,
+    ScalerView,
     play_requests,
 )
 from ullage_simulate.progress import Follow
@@ -52,7 +52,7 @@ class ServingQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ServingOutcome:
-    """How one configuration served the load.
+    """Outcome of the load under one configuration.
 
     ``device_s`` counts devices, a share as its part; ``played`` is the run itself.
     """
@@ -68,9 +68,9 @@ class ServingOutcome:
     @property
     def name(self) -> str:
         """Configuration and way, for tables and legends."""
-        one = self.configuration
+        configuration = self.configuration
         way = "autoscaled" if self.scaled else "fixed"
-        return f"{one.accelerator} {one.share_percent} % {way}"
+        return f"{configuration.accelerator} {configuration.share_percent} % {way}"
 
     @property
     def dollars(self) -> float:
@@ -91,7 +91,7 @@ def objective_scaler(configuration: Configuration, terms: ScalingTerms) -> Scale
     """The operator's autoscaler as a scaler of the simulator."""
     memory = ScalingMemory()
 
-    def scaler(seen: Seen) -> int:
+    def scaler(seen: ScalerView) -> int:
         nonlocal memory
         heard = Heard(
             now_s=seen.now_s,
@@ -101,8 +101,8 @@ def objective_scaler(configuration: Configuration, terms: ScalingTerms) -> Scale
             waiting=seen.waiting,
             current=seen.current,
         )
-        found, memory = follow(memory, heard, configuration, terms)
-        return found.replicas
+        decision, memory = follow(memory, heard, configuration, terms)
+        return decision.replicas
 
     return scaler
 
@@ -114,31 +114,38 @@ def answer(question: ServingQuestion, follow: Follow) -> ServingAnswer:
         question: What is asked.
         follow: Takes name and length of a piece of work; gives what reports its progress.
     """
-    told = follow(question.name, 2 * len(question.replicas))
-    found: list[ServingOutcome] = []
-    for one in question.replicas:
+    progress = follow(question.name, 2 * len(question.replicas))
+    outcomes: list[ServingOutcome] = []
+    for configuration in question.replicas:
         for play in (_fixed, _scaled):
-            found.append(play(question, one))
-            told(len(found))
-    keeps = [one for one in found if one.attainment >= question.target.quantile]
-    priced = all(one.configuration.cost > 0 for one in found)
-    best = min(keeps, key=lambda one: one.dollars if priced else one.device_s, default=None)
-    return ServingAnswer(question=question, outcomes=tuple(found), best=best)
+            outcomes.append(play(question, configuration))
+            progress(len(outcomes))
+    keeps = [outcome for outcome in outcomes if outcome.attainment >= question.target.quantile]
+    priced = all(outcome.configuration.cost > 0 for outcome in outcomes)
+    best = min(
+        keeps, key=lambda outcome: outcome.dollars if priced else outcome.device_s, default=None
+    )
+    return ServingAnswer(question=question, outcomes=tuple(outcomes), best=best)
 
 
-def _requests(question: ServingQuestion, one: Configuration) -> Requests:
-    mean_s, sigma = one.service.mean_s, one.service.sigma
+def _requests(question: ServingQuestion, configuration: Configuration) -> RequestLoad:
+    mean_s, sigma = configuration.service.mean_s, configuration.service.sigma
     drawn = np.random.default_rng(question.seed).lognormal(
         math.log(mean_s) - sigma**2 / 2, sigma, question.arrival_s.size
     )
-    return Requests(arrival_s=question.arrival_s, service_s=drawn)
+    return RequestLoad(arrival_s=question.arrival_s, service_s=drawn)
 
 
 def _outcome(
-    question: ServingQuestion, one: Configuration, scaler: Scaler, first: int, *, scaled: bool
+    question: ServingQuestion,
+    configuration: Configuration,
+    scaler: Scaler,
+    first: int,
+    *,
+    scaled: bool,
 ) -> ServingOutcome:
     played = play_requests(
-        _requests(question, one),
+        _requests(question, configuration),
         scaler,
         limit_s=question.target.limit_s,
         bin_s=BIN_S,
@@ -147,39 +154,43 @@ def _outcome(
     )
     span_s = max(float(question.arrival_s[-1]), BIN_S)
     return ServingOutcome(
-        configuration=one,
+        configuration=configuration,
         scaled=scaled,
         attainment=played.attained(question.target.limit_s),
         most=max(count for _, count in played.changes),
         mean=played.replica_s / span_s,
-        device_s=played.replica_s * one.share_percent / WHOLE,
+        device_s=played.replica_s * configuration.share_percent / WHOLE,
         played=played,
     )
 
 
-def _fixed(question: ServingQuestion, one: Configuration) -> ServingOutcome:
+def _fixed(question: ServingQuestion, configuration: Configuration) -> ServingOutcome:
     """The fewest replicas that keep the objective all the time, by bisection; else the most."""
 
     def played(count: int) -> ServingOutcome:
-        return _outcome(question, one, lambda _: count, count, scaled=False)
+        return _outcome(question, configuration, lambda _: count, count, scaled=False)
 
-    offered = question.arrival_s.size * one.service.mean_s / max(float(question.arrival_s[-1]), 1.0)
+    offered = (
+        question.arrival_s.size
+        * configuration.service.mean_s
+        / max(float(question.arrival_s[-1]), 1.0)
+    )
     low, high = 0, min(question.most, max(1, math.ceil(offered)))
-    found = played(high)
-    while found.attainment < question.target.quantile and high < question.most:
+    outcome = played(high)
+    while outcome.attainment < question.target.quantile and high < question.most:
         low, high = high, min(question.most, 2 * high)
-        found = played(high)
-    while high - low > 1 and found.attainment >= question.target.quantile:
+        outcome = played(high)
+    while high - low > 1 and outcome.attainment >= question.target.quantile:
         middle = (low + high) // 2
         tried = played(middle)
         if tried.attainment >= question.target.quantile:
-            high, found = middle, tried
+            high, outcome = middle, tried
         else:
             low = middle
-    return found
+    return outcome
 
 
-def _scaled(question: ServingQuestion, one: Configuration) -> ServingOutcome:
+def _scaled(question: ServingQuestion, configuration: Configuration) -> ServingOutcome:
     terms = ScalingTerms(
         target=question.target,
         least=1,
@@ -189,30 +200,32 @@ def _scaled(question: ServingQuestion, one: Configuration) -> ServingOutcome:
         season_s=question.season_s,
     )
     early = np.searchsorted(question.arrival_s, 4 * BIN_S) / (4 * BIN_S)
-    first = min(question.most, math.ceil(early * one.service.mean_s) + 1)
-    return _outcome(question, one, objective_scaler(one, terms), first, scaled=True)
+    first = min(question.most, math.ceil(early * configuration.service.mean_s) + 1)
+    return _outcome(
+        question, configuration, objective_scaler(configuration, terms), first, scaled=True
+    )
 
 
-def to_json(found: ServingAnswer) -> str:
+def to_json(result: ServingAnswer) -> str:
     """Figures of every configuration."""
     rows_ = [
         {
-            "accelerator": one.configuration.accelerator,
-            "share": one.configuration.share_percent,
-            "scaled": one.scaled,
-            "attainment": round(one.attainment, 6),
-            "mostReplicas": one.most,
-            "meanReplicas": round(one.mean, 3),
-            "deviceHours": round(one.device_s / HOUR, 3),
-            "dollars": round(one.dollars, 2) if one.configuration.cost > 0 else None,
-            "best": one is found.best,
+            "accelerator": outcome.configuration.accelerator,
+            "share": outcome.configuration.share_percent,
+            "scaled": outcome.scaled,
+            "attainment": round(outcome.attainment, 6),
+            "mostReplicas": outcome.most,
+            "meanReplicas": round(outcome.mean, 3),
+            "deviceHours": round(outcome.device_s / HOUR, 3),
+            "dollars": round(outcome.dollars, 2) if outcome.configuration.cost > 0 else None,
+            "best": outcome is result.best,
         }
-        for one in found.outcomes
+        for outcome in result.outcomes
     ]
-    target = found.question.target
+    target = result.question.target
     head = {
-        "trace": found.question.name,
-        "requests": int(found.question.arrival_s.size),
+        "trace": result.question.name,
+        "requests": int(result.question.arrival_s.size),
         "percentile": target.quantile * WHOLE,
         "limitMs": target.limit_s * 1e3,
     }

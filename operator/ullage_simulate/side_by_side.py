@@ -12,11 +12,11 @@ from concurrent.futures import Future, ProcessPoolExecutor, wait
 from multiprocessing.queues import SimpleQueue
 from typing import Final
 
-from ullage_simulate.events import Settings, run
-from ullage_simulate.outcome import Outcome
+from ullage_simulate.events import TraceSettings, run
+from ullage_simulate.outcome import PolicyOutcome
 from ullage_simulate.policies import POLICIES
 from ullage_simulate.progress import Tell
-from ullage_simulate.trace import Fleet, Trace, in_parts
+from ullage_simulate.trace import Fleet, JobTrace, in_parts
 
 TELL_EVERY_S: Final = 0.5
 LOOK_EVERY_S: Final = 0.2
@@ -28,11 +28,11 @@ _news: News | None = None
 
 def run_side_by_side(
     names: Sequence[str],
-    trace: Trace,
+    trace: JobTrace,
     fleet: Fleet,
-    settings: Settings,
+    settings: TraceSettings,
     tell: Mapping[str, Tell],
-) -> list[Outcome]:
+) -> list[PolicyOutcome]:
     """Outcomes of policies in the order of their names, as :func:`~ullage_simulate.events.run`.
 
     Args:
@@ -58,7 +58,7 @@ def run_side_by_side(
         pool.shutdown(cancel_futures=True)
 
 
-def _follow(futures: Sequence[Future[Outcome]], news: News, tell: Mapping[str, Tell]) -> None:
+def _follow(futures: Sequence[Future[PolicyOutcome]], news: News, tell: Mapping[str, Tell]) -> None:
     """Pass progress on until all are done or one has failed."""
     while True:
         ended = wait(futures, timeout=LOOK_EVERY_S)
@@ -74,7 +74,7 @@ def _hear(news: News) -> None:
     _news = news
 
 
-def _run(name: str, trace: Trace, fleet: Fleet, settings: Settings) -> Outcome:
+def _run(name: str, trace: JobTrace, fleet: Fleet, settings: TraceSettings) -> PolicyOutcome:
     """In a worker."""
     due = 0.0
 

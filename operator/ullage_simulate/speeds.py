@@ -19,7 +19,7 @@ from typing import Final
 
 from ullage.engines.allocation.model import PairRow
 from ullage_simulate.table import header_of, opened, rows
-from ullage_simulate.trace import TraceError
+from ullage_simulate.trace import JobTraceError
 
 BUILT_IN: Final = files("ullage_simulate") / "data"
 
@@ -52,7 +52,7 @@ class SpeedTable:
             sorted(
                 kind
                 for (kind, size), row in self.alone.items()
-                if size == gang and all(row.get(one, 0.0) > 0 for one in self.types)
+                if size == gang and all(row.get(accelerator, 0.0) > 0 for accelerator in self.types)
             )
         )
 
@@ -61,7 +61,7 @@ class SpeedTable:
         return max((size for name, size in self.alone if name == kind and size <= gang), default=0)
 
     def slowdown(self, kind: str, other: str, on: str) -> float:
-        """How many times longer a step takes beside another kind; 1 where nothing is known."""
+        """Slowdown of a step beside another kind; 1 where nothing is known."""
         base = self.alone.get((kind, 1), {}).get(on, 0.0)
         first, second = sorted((kind, other))
         both = self.beside.get((first, second), {}).get(on)
@@ -95,9 +95,9 @@ def built_in() -> SpeedTable:
     body = json.loads((BUILT_IN / "pairs.json").read_text(encoding="utf-8"))
     kinds = [str(kind) for kind in body["kinds"]]
     beside: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
-    for on, left, right, one, two in body["pairs"]:
+    for on, left, right, left_rate, right_rate in body["pairs"]:
         pair = (kinds[left], kinds[right])
-        both = (float(one), float(two))
+        both = (float(left_rate), float(right_rate))
         if pair[0] > pair[1]:
             pair, both = (pair[1], pair[0]), (both[1], both[0])
         beside.setdefault(pair, {})[str(on)] = both
@@ -135,7 +135,7 @@ def _from_json(name: str, text: str) -> SpeedTable:
                         both = (float(value[0]), float(value[1]))
                         beside.setdefault((str(kind), str(pair[0])), {})[on] = both
     except (ValueError, SyntaxError, AttributeError, TypeError, IndexError) as error:
-        raise TraceError(f"{name}: not a table of speeds in Gavel's format: {error}") from error
+        raise JobTraceError(f"{name}: not a table of speeds in Gavel's format: {error}") from error
     return SpeedTable(name=name, alone=alone, beside=beside)
 
 
@@ -153,5 +153,5 @@ def _from_csv(name: str, text: str) -> SpeedTable:
         speed = row.number("steps_per_s", "steps a second, as 3.5, or 0")
         alone.setdefault((row.text("job_type"), gang), {}).setdefault(row.text(type_column), speed)
     if not alone:
-        raise TraceError(f"{name}: no speeds in it")
+        raise JobTraceError(f"{name}: no speeds in it")
     return SpeedTable(name=name, alone=alone)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the operator would decide about a job that is not submitted yet.
+"""The operator's decision about a job that is not submitted yet.
 
 Plays the operator's own decisions on a snapshot: first without the job, until they come to rest,
 then with it. Nodes answer at once and no running job ends meanwhile. Nothing is sent to a cluster.
@@ -16,7 +16,7 @@ from ullage.cluster.records.snapshot import ObjectRef, Snapshot, WorkloadRecord
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.model.plan import DecideSettings, DeletePod, EvictPod
 from ullage_simulate.cycle import carried_out, is_at_rest
-from ullage_simulate.trace import TraceError
+from ullage_simulate.trace import JobTraceError
 from ullage_simulate.world import World
 
 WITHIN_S: Final = 120.0
@@ -26,8 +26,8 @@ _SOON_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """What would come of a job.
+class SubmissionOutcome:
+    """Outcome of a job that is not submitted yet.
 
     Attributes:
         job: The job with the status that it would have.
@@ -42,8 +42,8 @@ class Submission:
 
 def submitted(
     snapshot: Snapshot, job: WorkloadRecord, now: float, settings: DecideSettings
-) -> Submission:
-    """What the operator would do if a job were created now.
+) -> SubmissionOutcome:
+    """The operator's decision if a job were created now.
 
     Args:
         snapshot: The cluster.
@@ -56,15 +56,15 @@ def submitted(
     """
     for known in snapshot.workloads.values():
         if (known.kind, *_name(known.ref)) == (job.kind, *_name(job.ref)):
-            raise TraceError(f"{job.ref.namespace}/{job.ref.name} exists: give it another name")
-    trial = Trial(World(base=snapshot, now=now), settings)
+            raise JobTraceError(f"{job.ref.namespace}/{job.ref.name} exists: give it another name")
+    trial = SubmissionTrial(World(base=snapshot, now=now), settings)
     trial.run("")
     trial.disturbed.clear()  # what would have happened without it
     began, uid = trial.world.now, job.ref.uid
     trial.world.workloads[uid] = replace(job, created=began)
     trial.run(uid)
     bound = trial.world.bound(uid)
-    return Submission(
+    return SubmissionOutcome(
         job=trial.world.workloads[uid],
         starts_in_s=trial.world.now - began if bound else None,
         disturbed=trial.disturbed,
@@ -72,7 +72,7 @@ def submitted(
 
 
 @dataclass(slots=True)
-class Trial:
+class SubmissionTrial:
     """Decisions on a world, one after the other."""
 
     world: World
@@ -90,7 +90,7 @@ class Trial:
             if not wake_at or wake_at > until or (uid and self.world.bound(uid)):
                 return
             self.world.now = max(wake_at, self.world.now + _SOON_S)
-        raise TraceError("the operator's decisions on this cluster never come to rest")
+        raise JobTraceError("the operator's decisions on this cluster never come to rest")
 
     def _cycle(self, uid: str) -> float | None:
         """One decision, carried out; when the next is due, ``None`` = at once."""

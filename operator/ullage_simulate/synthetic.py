@@ -12,7 +12,7 @@ import random
 from typing import Final
 
 from ullage_simulate.speeds import SpeedTable
-from ullage_simulate.trace import Fleet, Trace, TraceError, TraceJob, in_order
+from ullage_simulate.trace import Fleet, JobTrace, JobTraceError, TraceJob, in_order
 
 _GANGS: Final = (1, 2, 4, 8)
 _GANG_WEIGHTS: Final = (70, 10, 15, 5)
@@ -22,7 +22,7 @@ MEAN_DEVICE_S: Final = 114_700.0
 
 def generate(
     count: int, gap_s: float, table: SpeedTable, *, seed: int = 0, scale: float = 1.0
-) -> Trace:
+) -> JobTrace:
     """Draw a trace.
 
     Args:
@@ -36,12 +36,12 @@ def generate(
         TraceError: the table has no kind for a gang of the law.
     """
     if count < 1 or gap_s < 0 or scale <= 0:
-        raise TraceError("a synthetic trace has jobs, a gap of 0 s or more and a scale above 0")
+        raise JobTraceError("a synthetic trace has jobs, a gap of 0 s or more and a scale above 0")
     chance = random.Random(seed)
     kinds = {gang: table.kinds(gang) for gang in _GANGS}
     gangs = [gang for gang in _GANGS if kinds[gang]]
     if not gangs:
-        raise TraceError(f"{table.name}: no kind of work runs on every type")
+        raise JobTraceError(f"{table.name}: no kind of work runs on every type")
     weights = [_GANG_WEIGHTS[_GANGS.index(gang)] for gang in gangs]
     reference = reference_type(table)
     jobs, now = [], 0.0
@@ -71,16 +71,18 @@ def gap_for(load: float, fleet: Fleet, table: SpeedTable, *, scale: float = 1.0)
     A device counts by the mean of its speeds relative to the reference type.
     """
     if not load > 0:
-        raise TraceError(f"a load is above 0, not {load:g}")
+        raise JobTraceError(f"a load is above 0, not {load:g}")
     reference, ones = reference_type(table), table.kinds(1)
     worth = 0.0
     for kind, size in fleet.devices.items():
         parts = [
-            table.alone[one, 1].get(kind, 0.0) / table.alone[one, 1][reference] for one in ones
+            table.alone[name, 1].get(kind, 0.0) / table.alone[name, 1][reference] for name in ones
         ]
         worth += size * sum(parts) / max(len(parts), 1)
     if worth <= 0:
-        raise TraceError(f"{table.name}: nothing is known of speeds on {', '.join(fleet.devices)}")
+        raise JobTraceError(
+            f"{table.name}: nothing is known of speeds on {', '.join(fleet.devices)}"
+        )
     return MEAN_DEVICE_S * scale / (load * worth)
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ullage_simulate.trace import TraceError
+from ullage_simulate.trace import JobTraceError
 
 MOST_BYTES: Final = 512 * 2**20
 """Of a file, unpacked: some millions of jobs."""
@@ -29,7 +29,7 @@ _SHOWN: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One line of a table."""
 
     file: str
@@ -76,7 +76,7 @@ class Row:
             raise self.wrong(column, f"is no whole number: write {unit}")
         return int(value)
 
-    def wrong(self, column: str, problem: str) -> TraceError:
+    def wrong(self, column: str, problem: str) -> JobTraceError:
         """An error that names this cell.
 
         Args:
@@ -85,7 +85,7 @@ class Row:
         """
         text = self.cells.get(column, "")
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-        return TraceError(f"{self.file}: line {self.line}, column {column}: {shown!r} {problem}")
+        return JobTraceError(f"{self.file}: line {self.line}, column {column}: {shown!r} {problem}")
 
 
 def opened(path: Path) -> str:
@@ -100,13 +100,15 @@ def opened(path: Path) -> str:
             source = gzip.GzipFile(fileobj=stream) if packed else stream
             raw = source.read(MOST_BYTES + 1)
         if len(raw) > MOST_BYTES:
-            raise TraceError(f"{path}: larger than {MOST_BYTES >> 20} MiB: take a part of it")
+            raise JobTraceError(f"{path}: larger than {MOST_BYTES >> 20} MiB: take a part of it")
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         where = raw.count(b"\n", 0, error.start) + 1
-        raise TraceError(f"{path}: line {where}: no UTF-8 text: save the file as UTF-8") from error
+        raise JobTraceError(
+            f"{path}: line {where}: no UTF-8 text: save the file as UTF-8"
+        ) from error
     except (OSError, EOFError, zlib.error) as error:
-        raise TraceError(f"{path}: {error}") from error
+        raise JobTraceError(f"{path}: {error}") from error
 
 
 def header_of(text: str) -> tuple[str, ...]:
@@ -121,7 +123,7 @@ def header_of(text: str) -> tuple[str, ...]:
 
 def rows(
     file: str, text: str, *, columns: Sequence[str] = (), delimiter: str = ","
-) -> Iterator[Row]:
+) -> Iterator[TableRow]:
     """The lines of a table; empty ones are passed by.
 
     Args:
@@ -147,18 +149,18 @@ def rows(
                 names = _named(file, cells)
                 continue
             if len(cells) != len(names):
-                raise TraceError(
+                raise JobTraceError(
                     f"{file}: line {reader.line_num}: {len(cells)} cells instead of {len(names)}: "
                     "quote cells that hold a comma, and fill short lines"
                 )
-            yield Row(file, reader.line_num, dict(zip(names, cells, strict=True)))
+            yield TableRow(file, reader.line_num, dict(zip(names, cells, strict=True)))
     except csv.Error as error:
-        raise TraceError(f"{file}: line {reader.line_num}: no CSV ({error})") from error
+        raise JobTraceError(f"{file}: line {reader.line_num}: no CSV ({error})") from error
 
 
 def _named(file: str, cells: Sequence[str]) -> tuple[str, ...]:
     names = tuple(cell.strip() for cell in cells)
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
-        raise TraceError(f"{file}: line 1: two columns are called {twice[0]}: rename one")
+        raise JobTraceError(f"{file}: line 1: two columns are called {twice[0]}: rename one")
     return names

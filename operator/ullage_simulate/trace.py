@@ -16,7 +16,7 @@ WHOLE: Final = 1000
 """Thousandths of a device in a whole one."""
 
 
-class TraceError(ValueError):
+class JobTraceError(ValueError):
     """A trace, a table or a cluster that cannot be simulated; the text says what to mend."""
 
 
@@ -54,7 +54,7 @@ class TraceJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class JobTrace:
     """Jobs in order of arrival.
 
     Attributes:
@@ -67,7 +67,7 @@ class Trace:
     jobs: tuple[TraceJob, ...]
     notes: tuple[str, ...] = ()
 
-    def first(self, count: int) -> Trace:
+    def first(self, count: int) -> JobTrace:
         """The first jobs only; 0 = all of them."""
         if not 0 < count < len(self.jobs):
             return self
@@ -92,9 +92,9 @@ class Fleet:
 
     def __post_init__(self) -> None:
         if not self.devices or not all(count > 0 for count in self.devices.values()):
-            raise TraceError("a cluster has at least one device of each type it names")
+            raise JobTraceError("a cluster has at least one device of each type it names")
         if self.per_node < 1:
-            raise TraceError(f"a node has at least one device, not {self.per_node}")
+            raise JobTraceError(f"a node has at least one device, not {self.per_node}")
 
     @property
     def total(self) -> int:
@@ -102,30 +102,30 @@ class Fleet:
         return sum(self.devices.values())
 
 
-def in_order(name: str, jobs: Sequence[TraceJob], notes: Sequence[str] = ()) -> Trace:
+def in_order(name: str, jobs: Sequence[TraceJob], notes: Sequence[str] = ()) -> JobTrace:
     """A trace from jobs in any order; time starts with the first arrival.
 
     Raises:
         TraceError: there is no job, two have one name, or a figure makes no sense.
     """
     if not jobs:
-        raise TraceError(f"{name}: no job is left to run; {' '.join(notes)}".rstrip("; "))
+        raise JobTraceError(f"{name}: no job is left to run; {' '.join(notes)}".rstrip("; "))
     twice = [job for job, count in Counter(job.name for job in jobs).items() if count > 1]
     if twice:
-        raise TraceError(f"{name}: two jobs are called {twice[0]}")
+        raise JobTraceError(f"{name}: two jobs are called {twice[0]}")
     wrong = [job for job in jobs if job.steps <= 0 or job.gang < 1 or job.weight <= 0]
     if wrong:
-        raise TraceError(f"{name}: {wrong[0].name}: steps, gang and weight are above 0")
+        raise JobTraceError(f"{name}: {wrong[0].name}: steps, gang and weight are above 0")
     start = min(job.arrival_s for job in jobs)
     ordered = sorted(jobs, key=lambda job: job.arrival_s)
-    return Trace(
+    return JobTrace(
         name=name,
         jobs=tuple(replace(job, arrival_s=job.arrival_s - start) for job in ordered),
         notes=tuple(note for note in notes if note),
     )
 
 
-def fitted(trace: Trace, fleet: Fleet) -> Trace:
+def fitted(trace: JobTrace, fleet: Fleet) -> JobTrace:
     """The jobs that some type of the cluster can run, with the speeds of its types only.
 
     Raises:
@@ -134,7 +134,7 @@ def fitted(trace: Trace, fleet: Fleet) -> Trace:
     known = {kind for job in trace.jobs for kind in job.speeds}
     strange = [kind for kind in fleet.devices if kind not in known]
     if strange:
-        raise TraceError(
+        raise JobTraceError(
             f"{trace.name}: nothing is known of speeds on {', '.join(strange)}; "
             f"it has {', '.join(sorted(known))}: change --cluster or give --speeds"
         )
@@ -152,7 +152,7 @@ def fitted(trace: Trace, fleet: Fleet) -> Trace:
     return in_order(trace.name, jobs, (*trace.notes, note))
 
 
-def in_parts(trace: Trace, fleet: Fleet) -> tuple[Trace, Fleet]:
+def in_parts(trace: JobTrace, fleet: Fleet) -> tuple[JobTrace, Fleet]:
     """Jobs and devices counted in thousandths of a device, where a job holds a part of one.
 
     Parts fill a type without regard to where a device ends: two parts of .6 take 1.2 devices.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How soon a group of trials ends, by how wide they run: planners side by side in virtual time."""
+"""End of a group of trials, by how wide they run: planners side by side in virtual time."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import numpy as np
 from ullage.engines.tuning.baselines import first_come, longest_first, static, static_sizes
 from ullage.engines.tuning.bounds import fluid_bound_s, lower_bound_s
 from ullage.engines.tuning.planner import plan
-from ullage.engines.tuning.records import Device, Planner, Rules, Trial
-from ullage.engines.tuning.simulator import Played, TrialFacts, play
+from ullage.engines.tuning.records import PlannedTrial, Planner, PlanRules, TrialDevice
+from ullage.engines.tuning.simulator import PlayedTrials, TrialFacts, play
 from ullage.engines.tuning.speed_curves import SpeedCurve, Widths, speed_curve
 from ullage_simulate.progress import Follow
-from ullage_simulate.table import Row, opened, rows
-from ullage_simulate.trace import TraceError
+from ullage_simulate.table import TableRow, opened, rows
+from ullage_simulate.trace import JobTraceError
 
 SYNTHETIC: Final = "synthetic"
 TRIALS: Final = 81
@@ -30,7 +30,6 @@ BELOW: Final = 0.6
 ABOVE: Final = 0.85
 """Speeds of drawn trials: powers of the width below 1 device, and above."""
 MOST_TRIALS: Final = 10_000
-MOST_POOL: Final = 1024
 PER_NODE: Final = 8
 HOUR: Final = 3600.0
 OURS: Final = "planned"
@@ -44,23 +43,25 @@ class TuningQuestion:
     facts: tuple[TrialFacts, ...]
     names: tuple[str, ...]
     devices: int
-    rules: Rules
+    rules: PlanRules
 
     @property
-    def waiting(self) -> list[Trial]:
+    def waiting(self) -> list[PlannedTrial]:
         """The trials as a planner sees them before any of them runs."""
         return [
-            Trial(number=one.number, work_s=one.epoch_s * one.epochs, curve=one.curve)
-            for one in self.facts
+            PlannedTrial(
+                number=trial.number, work_s=trial.epoch_s * trial.epochs, curve=trial.curve
+            )
+            for trial in self.facts
         ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TuningOutcome:
-    """What one planner made of the trials."""
+    """Outcome of the trials under one planner."""
 
     planner: str
-    played: Played
+    played: PlayedTrials
     useful: float
 
 
@@ -118,13 +119,13 @@ def read_trials(
         facts.append(_trial(len(facts), row, widths, resize_cost_s))
         names.append(row.text("name") or f"trial {len(facts)}")
         if len(facts) > MOST_TRIALS:
-            raise TraceError(f"{path}: more than {MOST_TRIALS:,} trials: take a part of it")
+            raise JobTraceError(f"{path}: more than {MOST_TRIALS:,} trials: take a part of it")
     if not facts:
-        raise TraceError(f"{path}: there are no trials")
+        raise JobTraceError(f"{path}: there are no trials")
     return tuple(facts), tuple(names)
 
 
-def _trial(number: int, row: Row, widths: Widths, resize_cost_s: float) -> TrialFacts:
+def _trial(number: int, row: TableRow, widths: Widths, resize_cost_s: float) -> TrialFacts:
     work_s = row.number("work_s", "seconds on one device, as 600")
     memory = row.number("memory_percent", "percent of a device's memory, as 30", default=0.0)
     if memory > 100:
@@ -142,15 +143,15 @@ def _trial(number: int, row: Row, widths: Widths, resize_cost_s: float) -> Trial
     )
 
 
-def _flag(row: Row, column: str) -> bool:
+def _flag(row: TableRow, column: str) -> bool:
     text = row.text(column).lower()
     if text not in {"", "true", "false", "yes", "no", "1", "0"}:
         raise row.wrong(column, "is neither true nor false")
     return text not in {"false", "no", "0"}
 
 
-def _speeds(row: Row, widths: Widths) -> SpeedCurve:
-    """What the line says of its speeds, else those of drawn trials.
+def _speeds(row: TableRow, widths: Widths) -> SpeedCurve:
+    """Speeds that the line states, else those of drawn trials.
 
     Unlike the planner's view of them, speeds that are given stay as they are.
     """
@@ -171,14 +172,14 @@ def labels(widths: Widths) -> list[str]:
     return [f"{w:g}" if w >= 1 else f"1/{round(1 / w)}" for w in widths.widths]
 
 
-def pool(count: int) -> tuple[Device, ...]:
+def pool(count: int) -> tuple[TrialDevice, ...]:
     """Equal devices, eight a node."""
-    return tuple(Device(number=at, node=f"node-{at // PER_NODE}") for at in range(count))
+    return tuple(TrialDevice(number=at, node=f"node-{at // PER_NODE}") for at in range(count))
 
 
 def planners(question: TuningQuestion) -> Mapping[str, Planner]:
     """Ours and the baselines, in the order of the table."""
-    works = [one.work_s for one in question.waiting]
+    works = [trial.work_s for trial in question.waiting]
     sizes = static_sizes(works, question.devices, question.rules.widths)
     return {"fifo": first_come, "longest": longest_first, "static": static(sizes), OURS: plan}
 
@@ -192,51 +193,51 @@ def answer(question: TuningQuestion, follow: Follow) -> TuningAnswer:
     """
     widths, devices = question.rules.widths, pool(question.devices)
     chosen = planners(question)
-    told = follow(question.name, len(chosen))
-    found: list[TuningOutcome] = []
+    progress = follow(question.name, len(chosen))
+    outcomes: list[TuningOutcome] = []
     for name, planner in chosen.items():
         played = play(question.facts, planner, question.rules, devices)
         useful = played.useful_fraction(question.devices, widths.parts)
-        found.append(TuningOutcome(planner=name, played=played, useful=useful))
-        told(len(found))
+        outcomes.append(TuningOutcome(planner=name, played=played, useful=useful))
+        progress(len(outcomes))
     return TuningAnswer(
         question=question,
-        outcomes=tuple(found),
+        outcomes=tuple(outcomes),
         bound_s=lower_bound_s(question.waiting, question.devices, widths),
         fluid_s=fluid_bound_s(question.waiting, question.devices, widths),
     )
 
 
-def to_json(found: TuningAnswer) -> str:
+def to_json(result: TuningAnswer) -> str:
     """Figures of every planner."""
     head = {
-        "trials": len(found.question.facts),
-        "devices": found.question.devices,
-        "lowerBoundSeconds": round(found.bound_s, 3),
-        "fluidBoundSeconds": round(found.fluid_s, 3),
+        "trials": len(result.question.facts),
+        "devices": result.question.devices,
+        "lowerBoundSeconds": round(result.bound_s, 3),
+        "fluidBoundSeconds": round(result.fluid_s, 3),
     }
     outcomes = [
         {
-            "planner": one.planner,
-            "makespanSeconds": round(one.played.makespan_s, 3),
-            "resizes": one.played.resizes,
-            "useful": round(one.useful, 4),
+            "planner": outcome.planner,
+            "makespanSeconds": round(outcome.played.makespan_s, 3),
+            "resizes": outcome.played.resizes,
+            "useful": round(outcome.useful, 4),
             "trials": [
-                {"name": found.question.names[number], "endSeconds": round(end_s, 3)}
-                for number, end_s in sorted(one.played.ends_s.items())
+                {"name": result.question.names[number], "endSeconds": round(end_s, 3)}
+                for number, end_s in sorted(outcome.played.ends_s.items())
             ],
         }
-        for one in found.outcomes
+        for outcome in result.outcomes
     ]
     return json.dumps({**head, "outcomes": outcomes}, indent=2) + "\n"
 
 
-def in_use(played: Played, parts: int) -> tuple[Sequence[float], Sequence[float]]:
+def in_use(played: PlayedTrials, parts: int) -> tuple[Sequence[float], Sequence[float]]:
     """Hours, and how many devices trials hold from then on."""
     changes: dict[float, float] = {0.0: 0.0}
-    for one in played.segments:
-        changes[one.start_s] = changes.get(one.start_s, 0.0) + one.size / parts
-        changes[one.end_s] = changes.get(one.end_s, 0.0) - one.size / parts
+    for segment in played.segments:
+        changes[segment.start_s] = changes.get(segment.start_s, 0.0) + segment.size / parts
+        changes[segment.end_s] = changes.get(segment.end_s, 0.0) - segment.size / parts
     times = sorted(changes)
     held = np.cumsum([changes[at] for at in times])
     return [at / HOUR for at in times], held.tolist()

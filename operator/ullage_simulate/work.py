@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ullage_simulate.outcome import JobOutcome
-from ullage_simulate.trace import Fleet, TraceError, TraceJob
+from ullage_simulate.trace import Fleet, JobTraceError, TraceJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +26,11 @@ class Costs:
 
     def __post_init__(self) -> None:
         if self.restart_s < 0 or self.every_s < 0:
-            raise TraceError("a restart and the time between checkpoints cost 0 s or more")
+            raise JobTraceError("a restart and the time between checkpoints cost 0 s or more")
 
 
 @dataclass(slots=True)
-class Work:
+class JobWork:
     """A job between arrival and end.
 
     Attributes:
@@ -67,7 +67,7 @@ class Work:
 
     @property
     def end_s(self) -> float:
-        """When it is done if nothing changes."""
+        """End if nothing changes."""
         return max(self.since_s, self.ready_s) + self.left / self.speed
 
     def book(self, now: float, crowd: int) -> None:
@@ -124,13 +124,13 @@ class Work:
         self.isolated_s += steps * max(crowd, self.parts) / self.base
 
 
-def begun(job: TraceJob, order: int, fleet: Fleet) -> Work:
+def begun(job: TraceJob, order: int, fleet: Fleet) -> JobWork:
     """A job that has just arrived.
 
     An equal part of the cluster is devices / jobs of each type, at most one whole gang.
     """
     whole = sum(job.speeds[kind] * size for kind, size in fleet.devices.items())
-    return Work(
+    return JobWork(
         job=job,
         order=order,
         base=whole / job.gang,

@@ -100,10 +100,10 @@ class World:
 
     def members(self, uid: str) -> list[PodRecord]:
         """Pods of a workload."""
-        return [self.pods[one] for one in self.pods_of.get(uid, ())]
+        return [self.pods[pod_uid] for pod_uid in self.pods_of.get(uid, ())]
 
     def bound(self, uid: str) -> bool:
-        """Whether all its workers have their devices, and start or run."""
+        """True if all its workers have their devices, and start or run."""
         job = self.workloads[uid]
         members = self.members(uid)
         return len(members) == job.replicas and all(
@@ -111,7 +111,7 @@ class World:
         )
 
     def next_start(self) -> float:
-        """When the next pod runs; infinite where none starts."""
+        """Moment at which the next pod runs; infinite where none starts."""
         return min(self.starting.values(), default=float("inf"))
 
     def start(self) -> None:
@@ -176,10 +176,12 @@ class World:
     def forget(self, uid: str) -> None:
         """The workload and its pods are gone."""
         self.workloads.pop(uid, None)
-        for one in list(self.pods_of.pop(uid, ())):
-            self.pods.pop(one, None)
-            self.starting.pop(one, None)
-        self.services = {key: one for key, one in self.services.items() if one.owner_uid != uid}
+        for pod_uid in list(self.pods_of.pop(uid, ())):
+            self.pods.pop(pod_uid, None)
+            self.starting.pop(pod_uid, None)
+        self.services = {
+            key: service for key, service in self.services.items() if service.owner_uid != uid
+        }
 
     def remove_pod(self, uid: str) -> None:
         """A pod's object goes, and with it its slices."""
@@ -195,7 +197,7 @@ class World:
     def slices(self, uid: str) -> list[tuple[str, ObservedSlice]]:
         """Node and slice of everything that the workers of a job have."""
         own = self.pods_of.get(uid, {})
-        nodes = {self.pods[one].node for one in own} - {""}
+        nodes = {self.pods[pod_uid].node for pod_uid in own} - {""}
         return [
             (node, seen)
             for node in sorted(nodes)
@@ -206,7 +208,7 @@ class World:
     def report_steps(self, uid: str, steps: int, step_s: float, saved_s: int = 0) -> None:
         """Reports the steps of a job's workers as agents do; saved_s 0 = it never saved."""
         own = self.pods_of.get(uid, {})
-        for node in {self.pods[one].node for one in own} - {""}:
+        for node in {self.pods[pod_uid].node for pod_uid in own} - {""}:
             record = self.gpu_nodes[node]
             observed = tuple(
                 replace(
@@ -234,10 +236,10 @@ class World:
             )
         held = {part.key: part for part in record.observed}
         kept = {part.key: held.get(part.key) or motions.reserved(part) for part in slices}
-        for key, one in held.items():
+        for key, observed in held.items():
             # What has started stays until its pod is gone, whatever the spec says.
-            if one.phase.started and key.pod_uid in self.pods:
-                kept.setdefault(key, one)
+            if observed.phase.started and key.pod_uid in self.pods:
+                kept.setdefault(key, observed)
         since = record.desired_since
         self.gpu_nodes[name] = replace(
             record,
@@ -304,10 +306,10 @@ class World:
     def _tell(self, action: SetStatus) -> None:
         job = self.workloads.get(action.owner.uid)
         if job is not None:
-            bounds, said = job.elasticity, action.status.replicas
+            bounds, replicas = job.elasticity, action.status.replicas
             self.workloads[job.ref.uid] = replace(
                 job,
-                replicas=bounds.within(said) if bounds is not None else job.replicas,
+                replicas=bounds.within(replicas) if bounds is not None else job.replicas,
                 status=as_stored(job.kind, action.status),
                 resource_version=str(int(job.resource_version or "0") + 1),
             )
@@ -315,8 +317,8 @@ class World:
     def _tell_policy(self, action: SetConditions) -> None:
         policy = self.base.policy
         if action.target.name == policy.name:
-            told = replace(policy, conditions=action.conditions, last_solve=action.last_solve)
-            self.base = replace(self.base, policy=told)
+            updated = replace(policy, conditions=action.conditions, last_solve=action.last_solve)
+            self.base = replace(self.base, policy=updated)
 
     def _learn(self, action: CreateProfile | SetProfile) -> None:
         at = (action.target.namespace, action.target.name)

@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.engines.tiers.decide import decide
-from ullage.engines.tiers.records import Decision, Maps, Situation, Source
-from ullage.engines.tiers.stages import Stage
+from ullage.engines.tiers.records import Maps, Situation, StateSource, TierDecision
+from ullage.engines.tiers.stages import TierStage
 from ullage_coordinator.maps import CoordinatorSettings, assignment_of, member_of
 from ullage_coordinator.roster import MemberMessage, Roster, left
 from ullage_coordinator.state_store import ShardStore
@@ -79,7 +79,7 @@ class Coordinator:
             epoch=maps.epoch,
             step=self._last,
             committed=self._store.held().committed,
-            copied=maps.stage is not Stage.RELIABLE,
+            copied=maps.stage is not TierStage.RELIABLE,
             reliable=sum(identity.reliable for identity in here),
             transient=sum(not identity.reliable for identity in here),
         )
@@ -184,7 +184,7 @@ class Coordinator:
         old = self._maps
         seen = self._situation(last, committed=self._store.held().committed, heard=0)
         before = decide(seen, self._terms.settings)
-        if old is None or before.maps.owners == old.owners or before.source is not Source.NONE:
+        if old is None or before.maps.owners == old.owners or before.source is not StateSource.NONE:
             return
         if not self._terms.copy:
             raise _StateLost("shards have to move and no copy is kept")
@@ -247,18 +247,18 @@ class Coordinator:
             self._situation(last, committed=held.committed, heard=self._epoch),
             self._terms.settings,
         )
-        if decision.source is Source.CHECKPOINT or (
-            decision.source is Source.STATE_STORE and held.committed is None
+        if decision.source is StateSource.CHECKPOINT or (
+            decision.source is StateSource.STATE_STORE and held.committed is None
         ):
             raise _StateLost(decision.text)
-        back = held.committed if decision.source is Source.STATE_STORE else last
+        back = held.committed if decision.source is StateSource.STATE_STORE else last
         assert back is not None
         self._epoch = decision.maps.epoch
         self._store.begin(self._epoch, shards)
         self._carry_out(decision, back)
         return back
 
-    def _carry_out(self, decision: Decision, back: int) -> None:
+    def _carry_out(self, decision: TierDecision, back: int) -> None:
         """Give every member its part and wait until all have it."""
         old, maps = self._maps, decision.maps
         leaving = (self._roster.peers().keys() & self._known()) - self._ended

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ullage.engines.tiers.flush import Link
-from ullage.engines.tiers.records import Decision, Maps, Member, Settings, Source
+from ullage.engines.tiers.records import Maps, StateSource, TierDecision, TierMember, TierSettings
 from ullage_run.orders import Identity, MemberAssignment
 
 
@@ -32,7 +32,7 @@ class CoordinatorSettings:
 
     members: int
     link: Link
-    settings: Settings
+    settings: TierSettings
     notice_s: float | None = None
     copy: bool = True
     join_s: float = 600.0
@@ -45,9 +45,9 @@ class CoordinatorSettings:
         return there >= (self.members if waited_s < self.settle_s else min(least, self.members))
 
 
-def member_of(identity: Identity, leaves_at: float | None, now: float) -> Member:
+def member_of(identity: Identity, leaves_at: float | None, now: float) -> TierMember:
     """A member as the engine sees it; ``leaves_at`` is on the clock of ``now``."""
-    return Member(
+    return TierMember(
         name=identity.name,
         node=identity.node,
         pool=identity.pool,
@@ -57,13 +57,13 @@ def member_of(identity: Identity, leaves_at: float | None, now: float) -> Member
 
 
 def assignment_of(
-    decision: Decision, old: Maps | None, name: str, members: Sequence[str]
+    decision: TierDecision, old: Maps | None, name: str, members: Sequence[str]
 ) -> MemberAssignment:
     """A member's part of new maps; shards that it did not have come from the copy."""
     maps = decision.maps
     mine = tuple(number for number, owner in enumerate(maps.owners) if owner == name)
     load: tuple[int, ...] = ()
-    if decision.source is Source.STATE_STORE:
+    if decision.source is StateSource.STATE_STORE:
         load = mine
     elif old is not None:
         load = tuple(number for number in mine if old.owners[number] != name)

@@ -22,8 +22,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ullage.engines.tiers.flush import STATE_STORES, Link
-from ullage.engines.tiers.records import OnNotice, Settings
-from ullage.engines.tiers.stages import Stage
+from ullage.engines.tiers.records import OnNotice, TierSettings
+from ullage.engines.tiers.stages import TierStage
 from ullage_coordinator.coordinator import Coordinator, NeverJoined
 from ullage_coordinator.maps import CoordinatorSettings
 from ullage_coordinator.roster import Roster
@@ -90,8 +90,8 @@ def terms_of(given: argparse.Namespace) -> CoordinatorSettings:
             every_steps=given.every_steps,
             max_lag_steps=given.max_lag_steps,
         ),
-        settings=Settings(
-            pinned=None if given.stage is None else Stage(given.stage),
+        settings=TierSettings(
+            pinned=None if given.stage is None else TierStage(given.stage),
             on_notice=given.on_notice,
             owner_part=given.owner_part,
             shards=given.shards,

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
-from ullage.engines.batching.waiting import Request
+from ullage.engines.batching.waiting import BatchRequest
 from ullage_router.generation import Generate, GenerationKey, TokenMeter
 from ullage_router.open_inference import InferRequest
 from ullage_router.paths import ready_path_of
@@ -53,7 +53,7 @@ class RouterCall:
     failed it; it is repeated once, and only if it is ``idempotent``.
     """
 
-    request: Request
+    request: BatchRequest
     method: str
     path: str
     headers: Mapping[str, str]

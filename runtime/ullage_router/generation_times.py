@@ -18,9 +18,9 @@ from typing import Final
 
 import numpy as np
 
-from ullage.engines.batching.chooser import Rules
+from ullage.engines.batching.chooser import BatchRules
 from ullage.engines.batching.generative_order import GenerativeChooser, Prospect
-from ullage.engines.batching.histogram import LEAST_SAMPLES, Histogram
+from ullage.engines.batching.histogram import LEAST_SAMPLES, TimeHistogram
 from ullage.engines.batching.output_tokens import (
     MOST_TOKENS,
     OutputTokens,
@@ -141,7 +141,7 @@ class TokenPace:
 class GenerationTimes:
     """Measurements of a model on one device at one share; ``chooser`` is replaced as a whole."""
 
-    rules: Rules
+    rules: BatchRules
     lengths: AnswerLengths
     places: int
     """Requests that a replica runs at most."""
@@ -150,7 +150,7 @@ class GenerationTimes:
     single_s: float = field(init=False, default=0.0)
     """Mean time that a place is held, seconds; 0 while it is not known."""
     _first: dict[int, deque[float]] = field(init=False, default_factory=dict)
-    _known: dict[int, Histogram] = field(init=False, default_factory=dict)
+    _known: dict[int, TimeHistogram] = field(init=False, default_factory=dict)
     """Times to the first token by the power of two of the prompt's bytes; -1 = of all."""
     _prospects: dict[str, Prospect | None] = field(init=False, default_factory=dict)
     _new: int = field(init=False, default=0)
@@ -254,11 +254,11 @@ class GenerationTimes:
         return Prospect(due=due, place_s=place_s)
 
 
-def _ends(first: Histogram, tokens: OutputTokens, between_s: float) -> Histogram:
+def _ends(first: TimeHistogram, tokens: OutputTokens, between_s: float) -> TimeHistogram:
     """Times to the end of an answer: the mean time to its first token, and its other tokens."""
     at = (np.arange(PARTS) + 0.5) / PARTS
     place = np.searchsorted(np.cumsum(tokens.parts), at).clip(max=tokens.counts.size - 1)
-    return Histogram.of(first.mean_s + (tokens.counts[place] - 1) * between_s)
+    return TimeHistogram.of(first.mean_s + (tokens.counts[place] - 1) * between_s)
 
 
 def _distributions(
@@ -267,6 +267,6 @@ def _distributions(
     return {name: OutputTokens.of(counts) for name, counts in seen.items()}
 
 
-def _histograms(samples: Mapping[int, Sequence[float]]) -> dict[int, Histogram]:
+def _histograms(samples: Mapping[int, Sequence[float]]) -> dict[int, TimeHistogram]:
     enough = {bits: times for bits, times in samples.items() if len(times) >= LEAST_SAMPLES}
-    return {bits: Histogram.of(times) for bits, times in enough.items()}
+    return {bits: TimeHistogram.of(times) for bits, times in enough.items()}

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Protocol
 
-from ullage.engines.batching.chooser import Choice
-from ullage.engines.batching.waiting import Waiting
+from ullage.engines.batching.chooser import BatchChoice
+from ullage.engines.batching.waiting import WaitingRequests
 from ullage_router.calls import RouterCall
 
 CALL_BYTES: Final = 16 * 1024
@@ -27,7 +27,7 @@ STALE: Final = 64
 class ChoosesNext(Protocol):
     """Decides among the requests of one group."""
 
-    def choose(self, waiting: Waiting, now_s: float) -> Choice:
+    def choose(self, waiting: WaitingRequests, now_s: float) -> BatchChoice:
         """The requests that run now, and those refused."""
         ...
 
@@ -48,7 +48,7 @@ class RequestQueue:
     most_bytes: int
     held_bytes: int = field(init=False, default=0)
     """Bytes of calls that wait or run, and of bodies that are being read."""
-    _groups: dict[Hashable, Waiting] = field(init=False, default_factory=dict)
+    _groups: dict[Hashable, WaitingRequests] = field(init=False, default_factory=dict)
     _calls: dict[int, RouterCall] = field(init=False, default_factory=dict)
     _heap: list[tuple[float, int]] = field(init=False, default_factory=list)
     _aside: dict[str, list[tuple[float, int]]] = field(init=False, default_factory=dict)
@@ -77,7 +77,7 @@ class RequestQueue:
 
     def put(self, call: RouterCall) -> None:
         """Take a call in that was in before, whatever waits."""
-        group = self._groups.setdefault(_group(call), Waiting())
+        group = self._groups.setdefault(_group(call), WaitingRequests())
         group.add(call.request)
         self._calls[call.number] = call
         marks = len(self._heap) + sum(map(len, self._aside.values()))

@@ -18,10 +18,10 @@ from typing import Final
 import numpy as np
 
 from ullage.engines.batching.batch_time import BatchCosts
-from ullage.engines.batching.chooser import Chooser, Rules
+from ullage.engines.batching.chooser import BatchChooser, BatchRules
 from ullage.engines.batching.cost_fit import CostFit
-from ullage.engines.batching.histogram import LEAST_SAMPLES, Histogram, SlidingWindow
-from ullage.engines.batching.waiting import Request, Waiting
+from ullage.engines.batching.histogram import LEAST_SAMPLES, SlidingWindow, TimeHistogram
+from ullage.engines.batching.waiting import BatchRequest, WaitingRequests
 from ullage_run.times import RUN_LEAST_S
 
 WINDOWS: Final = 64
@@ -58,12 +58,12 @@ def app_of(key: str) -> str:
 class RunTimes:
     """Measurements of a model on one device at one share; ``chooser`` is replaced as a whole."""
 
-    rules: Rules
+    rules: BatchRules
     prior: BatchCosts
-    chooser: Chooser = field(init=False)
+    chooser: BatchChooser = field(init=False)
     single_s: float = field(init=False, default=0.0)
     """Mean time of a request alone over all applications, seconds; 0 while none is known."""
-    _known: dict[str, Histogram] = field(init=False, default_factory=dict)
+    _known: dict[str, TimeHistogram] = field(init=False, default_factory=dict)
     _fit: CostFit = field(init=False)
     _windows: OrderedDict[str, SlidingWindow] = field(init=False, default_factory=OrderedDict)
     _seen: int = field(init=False, default=0)
@@ -72,7 +72,7 @@ class RunTimes:
 
     def __post_init__(self) -> None:
         self._fit = CostFit(prior=self.prior, prior_batches=PRIOR_BATCHES, fixed_known=True)
-        self.chooser = Chooser(rules=self.rules, costs=self.prior, histograms=self._known)
+        self.chooser = BatchChooser(rules=self.rules, costs=self.prior, histograms=self._known)
 
     def knows(self, key: str) -> bool:
         """True if a key has a histogram: its own, or for want of one its application's."""
@@ -155,7 +155,7 @@ class RunTimes:
 
 
 def expected_longest_s(
-    histograms: Mapping[str, Histogram], counts: Sequence[tuple[str, int]]
+    histograms: Mapping[str, TimeHistogram], counts: Sequence[tuple[str, int]]
 ) -> float:
     """Mean of the maximum of independent times: F_max is the product of F_r over the members."""
     edges = np.unique(np.concatenate([histograms[key].edges for key, _ in counts]))
@@ -163,25 +163,27 @@ def expected_longest_s(
     for key, count in counts:
         cdf *= histograms[key].below(edges) ** count
     cdf[0], cdf[-1] = 0.0, 1.0
-    return Histogram(edges=edges, cdf=cdf).mean_s
+    return TimeHistogram(edges=edges, cdf=cdf).mean_s
 
 
 def made(
-    rules: Rules,
+    rules: BatchRules,
     costs: BatchCosts,
     samples: Mapping[str, Sequence[float]],
     waiting: Collection[str],
-) -> tuple[Chooser, dict[str, Histogram]]:
+) -> tuple[BatchChooser, dict[str, TimeHistogram]]:
     """A chooser with its histograms, ready to decide on these keys."""
     known = {
-        name: Histogram.of(times) for name, times in samples.items() if len(times) >= LEAST_SAMPLES
+        name: TimeHistogram.of(times)
+        for name, times in samples.items()
+        if len(times) >= LEAST_SAMPLES
     }
-    chooser = Chooser(rules=rules, costs=costs, histograms=known)
+    chooser = BatchChooser(rules=rules, costs=costs, histograms=known)
     for key in sorted(set(waiting))[:WARM_KEYS]:
         if key not in known and app_of(key) in known:
             known[key] = known[app_of(key)]
         if key in known:
             later = known[key].mean_s + costs.fixed_s
-            request = Request(number=0, arrival_s=0.0, deadline_s=later, app=key)
-            chooser.choose(Waiting.of([request]), 0.0)
+            request = BatchRequest(number=0, arrival_s=0.0, deadline_s=later, app=key)
+            chooser.choose(WaitingRequests.of([request]), 0.0)
     return chooser, known

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-from ullage.engines.batching.chooser import SIZES, Policy, Rules
+from ullage.engines.batching.chooser import SIZES, BatchPolicy, BatchRules
 from ullage_router.paths import READY, ModelPath
 from ullage_run.frames import address_of
 
@@ -84,7 +84,7 @@ class RouterSettings:
     """Between two looks at the addresses of that name."""
     hold_s: float = 0.0
     """While no replica is ready a request may wait so long from its arrival."""
-    rules: Rules = field(default_factory=Rules)
+    rules: BatchRules = field(default_factory=BatchRules)
     fixed_s: float = 0.0
     in_flight: int = 1
     most_rows: int = 0
@@ -139,7 +139,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--listen", default="0.0.0.0:8080", help="HOST:PORT for requests")
     made.add_argument("--grpc-listen", help="HOST:PORT for requests over gRPC (none: no gRPC)")
     made.add_argument("--metrics", default="0.0.0.0:9464", help="HOST:PORT for GET /metrics")
-    made.add_argument("--policy", type=Policy, choices=list(Policy), default=Policy.ORLOJ)
+    made.add_argument(
+        "--policy", type=BatchPolicy, choices=list(BatchPolicy), default=BatchPolicy.ORLOJ
+    )
     made.add_argument(
         "--sizes", type=sizes_of, default=SIZES, help="batch sizes, requests (1,2,4,8,16)"
     )
@@ -218,7 +220,7 @@ def settings_of(given: argparse.Namespace) -> RouterSettings:
         followed=given.follow,
         hold_s=given.hold_seconds,
         objective_s=given.objective_ms / 1e3,
-        rules=Rules(policy=given.policy, sizes=given.sizes),
+        rules=BatchRules(policy=given.policy, sizes=given.sizes),
         fixed_s=given.fixed_ms / 1e3,
         in_flight=given.in_flight,
         most_rows=given.most_rows,
@@ -310,7 +312,7 @@ def sizes_of(text: str) -> tuple[int, ...]:
     """
     try:
         sizes = tuple(int(word) for word in text.split(","))
-        return Rules(sizes=sizes).sizes
+        return BatchRules(sizes=sizes).sizes
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text}: {error}") from None
 

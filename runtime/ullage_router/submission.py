@@ -9,9 +9,9 @@ from collections import Counter
 
 import orjson
 
-from ullage.engines.batching.chooser import Policy
+from ullage.engines.batching.chooser import BatchPolicy
 from ullage.engines.batching.histogram import LEAST_SAMPLES
-from ullage.engines.batching.waiting import Request
+from ullage.engines.batching.waiting import BatchRequest
 from ullage_router.calls import ClientAnswer, Generated, RouterCall
 from ullage_router.dispatcher import JSON, Dispatcher
 from ullage_router.generation import GenerationKey
@@ -35,7 +35,7 @@ class CallSubmission:
         """The answer to a request that arrived then, on the router's clock."""
         call = self._call(method, taken, arrived_s)
         probes = (
-            self._settings.rules.policy is not Policy.FIFO
+            self._settings.rules.policy is not BatchPolicy.FIFO
             and not self._dispatcher.knows(call.request.app)
             and self._probing[call.app] < LEAST_SAMPLES
         )
@@ -99,7 +99,7 @@ class CallSubmission:
             generated = Generated(key=asked, generate=taken.generate)
             key = self._dispatcher.name_of(asked)
         return RouterCall(
-            request=Request(
+            request=BatchRequest(
                 number=self._number,
                 arrival_s=arrived_s,
                 deadline_s=taken.deadline_s,

@@ -28,7 +28,7 @@ from fakes.apiserver.patches import json_patch
 from ullage import ports
 from ullage.api.contract import GATE, SLOT_RESOURCE
 from ullage.cli.look import snapshot_of
-from ullage.cli.target import Target
+from ullage.cli.target import ClusterTarget
 from ullage.cluster.values import streams
 from ullage.webhook.mutation import mutation
 
@@ -47,7 +47,7 @@ class ControlPlane:
     """kubectl of the control plane, as its administrator."""
 
     def __init__(self, kubectl: str, kubeconfig: str) -> None:
-        self.target = Target(kubeconfig=kubeconfig)
+        self.target = ClusterTarget(kubeconfig=kubeconfig)
         self._command = [kubectl, "--kubeconfig", kubeconfig]
 
     def say(self, *words: str, body: Json | None = None) -> subprocess.CompletedProcess[str]:

@@ -16,9 +16,9 @@ from ullage.cluster.projection.tuning import project_tuning_job
 from ullage.kube.client import K8sCluster
 from ullage.ports import TUNING_JOB
 from ullage.scheduling.tuning.search import Search
-from ullage_katib.bridge import Bridge, BridgeOptions
+from ullage_katib.bridge import BridgeOptions, KatibBridge
 from ullage_katib.messages import KatibAlgorithm
-from ullage_katib.service import KatibService, SuggestionService
+from ullage_katib.service import KatibService, SuggestionCalls
 
 NAMESPACE = "default"
 NAME = "digits"
@@ -97,7 +97,9 @@ class KatibRig:
             results.append({"trial": trial, "epoch": epoch, **said})
         self.api.edit(TUNING_JOB, NAME, {"status": {"results": results}}, NAMESPACE)
 
-    def bridge(self, service: SuggestionService, algorithm: str = "random", **given: Any) -> Bridge:
+    def bridge(
+        self, service: SuggestionCalls, algorithm: str = "random", **given: Any
+    ) -> KatibBridge:
         settings = given.pop("settings", ())
         options = BridgeOptions(
             namespace=NAMESPACE,
@@ -105,7 +107,7 @@ class KatibRig:
             algorithm=KatibAlgorithm(name=algorithm, settings=settings),
             **given,
         )
-        return Bridge(self.cluster, service, options, self.pause)
+        return KatibBridge(self.cluster, service, options, self.pause)
 
     async def run(
         self, address: str, algorithm: str = "random", *, deadline_s: float = 30.0, **given: Any

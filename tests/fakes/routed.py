@@ -17,7 +17,7 @@ import aiohttp
 from fakes.batch_server import BatchServer
 from fakes.grpc_batch_server import GrpcBatchServer
 from fakes.triton_server import TritonServer
-from ullage.engines.batching.chooser import Rules
+from ullage.engines.batching.chooser import BatchRules
 from ullage_router.dispatcher import Dispatcher
 from ullage_router.server import RouterServer
 from ullage_router.settings import Addresses, ClientLimits, ReplicaAddress, RouterSettings
@@ -94,7 +94,7 @@ async def until(true: Callable[[], bool], within_s: float = 30.0) -> None:
 async def routed(
     *backends: BatchServer | GrpcBatchServer | TritonServer | ReplicaAddress,
     limits: ClientLimits | None = None,
-    rules: Rules | None = None,
+    rules: BatchRules | None = None,
     up: int | None = None,
     over_grpc: bool = False,
     **given: Any,
@@ -108,7 +108,7 @@ async def routed(
         objective_s=given.pop("objective_s", 60.0),
         probe_s=0.02,
         linger_s=0.0,
-        rules=rules or Rules(),
+        rules=rules or BatchRules(),
         limits=limits or ClientLimits(),
     )
     settings = replace(settings, **given)

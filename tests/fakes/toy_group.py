@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from ullage.engines.tiers.flush import Link
-from ullage.engines.tiers.records import Settings
-from ullage.engines.tiers.stages import Stage
+from ullage.engines.tiers.records import TierSettings
+from ullage.engines.tiers.stages import TierStage
 from ullage_coordinator.coordinator import Coordinator
 from ullage_coordinator.maps import CoordinatorSettings
 from ullage_coordinator.roster import Roster
@@ -130,7 +130,7 @@ class ToyJob:
     """State store, coordinator and members."""
 
     def __init__(self, *, members: int = 4, blocks: int = SHARDS, silent_s: float = 30.0,
-                 copy: bool = True, join_s: float = 20.0, pinned: Stage | None = None,
+                 copy: bool = True, join_s: float = 20.0, pinned: TierStage | None = None,
                  every_steps: int = 1, store: ShardStore | None = None) -> None:  # fmt: skip
         self.events: list[tuple[str, Mapping[str, object]]] = []
         self.members: list[ToyMember] = []
@@ -147,7 +147,7 @@ class ToyJob:
             every_steps=every_steps,
             max_lag_steps=max(2, every_steps),
         )
-        settings = Settings(owner_part=0.6, shards=SHARDS, blocks=blocks, pinned=pinned)
+        settings = TierSettings(owner_part=0.6, shards=SHARDS, blocks=blocks, pinned=pinned)
         terms = CoordinatorSettings(
             members=members, link=link, settings=settings, notice_s=30.0, copy=copy, join_s=join_s
         )

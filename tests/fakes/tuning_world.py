@@ -18,7 +18,7 @@ from ullage.cluster.records.spec_fields import GPU_REQUEST
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.records.tuning import TrialPool, TuningRecord
 from ullage.engines.tuning.algorithms import SearchTerms
-from ullage.engines.tuning.search_space import Choice, FloatRange, IntRange, SearchSpace
+from ullage.engines.tuning.search_space import ChoiceParameter, FloatRange, IntRange, SearchSpace
 from ullage.kube.manifests.trials import trial_body
 from ullage.scheduling.tuning.step import Around, TuningStep, next_step
 
@@ -28,7 +28,7 @@ SPACE = SearchSpace(
     parameters={
         "lr": FloatRange(low=1e-4, high=0.1, log=True),
         "width": IntRange(low=16, high=128),
-        "act": Choice(options=("relu", "tanh")),
+        "act": ChoiceParameter(options=("relu", "tanh")),
     }
 )
 TEMPLATE = json.dumps({"template": {"spec": {"containers": [{"name": "main", "image": "x:1"}]}}})

@@ -207,7 +207,7 @@ MUTANTS: Final = (
     Mutant(
         "what is one's own has its turn before what is borrowed",
         "operator/ullage/engines/allocation/rounds.py",
-        "            board.take(claim, nominal=True)\n",
+        "            filling.take(claim, nominal=True)\n",
         "            pass\n",
         ("tests/unit/scheduling/test_tenants_keep_their_quota.py",),
     ),

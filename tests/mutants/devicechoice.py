@@ -216,8 +216,8 @@ MUTANTS: Final = (
     Mutant(
         "a container needs its context too",
         f"{ENGINE}/memory.py",
-        "return judged(need + context_bytes, Evidence.ESTIMATE)",
-        "return judged(need, Evidence.ESTIMATE)",
+        "return judged(need + context_bytes, MemoryEvidence.ESTIMATE)",
+        "return judged(need, MemoryEvidence.ESTIMATE)",
         OFFERS,
     ),
     Mutant(
@@ -237,8 +237,8 @@ MUTANTS: Final = (
     Mutant(
         "rows that repeat one another make no sure transfer",
         f"{ENGINE}/transfer.py",
-        "return max(said, LEAST_SPREAD)",
-        "return said",
+        "return max(spread, LEAST_SPREAD)",
+        "return spread",
         STEPS,
     ),
 )

@@ -30,7 +30,7 @@ EQUIVALENT: Final[Mapping[tuple[str, str, str], str]] = {
     ): "just there the wait at the quantile is 0",
     (
         "operator/ullage/engines/allocation/policies/finish_time.py",
-        "if found is None or reached < best:",
+        "if solution is None or reached < best:",
         "reached < best -> (reached <= best)",
     ): "of two points of the same ratio either is an answer",
     (

@@ -25,8 +25,8 @@ MUTANTS: Final = (
     Mutant(
         "no more points are taken than were asked for",
         f"{_KATIB}/messages.py",
-        "if len(found) > asked:",
-        "if len(found) > 1000:",
+        "if len(suggestions) > asked:",
+        "if len(suggestions) > 1000:",
         MISBEHAVES,
     ),
     Mutant(
@@ -46,7 +46,7 @@ MUTANTS: Final = (
     Mutant(
         "a service is asked without trials that it does not know",
         BRIDGE,
-        "ways += _shorter(told, self._own)",
+        "ways += _shorter(trials, self._own)",
         "ways += []",
         GOES_ON,
     ),
@@ -74,8 +74,8 @@ MUTANTS: Final = (
     Mutant(
         "a sequence that begins again may repeat its old points",
         BRIDGE,
-        "        if found.repeated and self._old_points > 0:",
-        "        if found.repeated and self._old_points > 10**6:",
+        "        if points.repeated and self._old_points > 0:",
+        "        if points.repeated and self._old_points > 10**6:",
         MISBEHAVES,
     ),
     Mutant(
@@ -88,7 +88,7 @@ MUTANTS: Final = (
     Mutant(
         "a service whose points are equal is asked again at once",
         BRIDGE,
-        "Step.WAIT if len(found.new) == search.wanted else Step.AGAIN",
+        "Step.WAIT if len(points.new) == search.wanted else Step.AGAIN",
         "Step.WAIT",
         MISBEHAVES,
     ),

@@ -44,8 +44,8 @@ MUTANTS: Final = (
     Mutant(
         "a newcomer joins the lane that fits best",
         f"{LANES}/rules.py",
-        "return sorted(seen, key=lambda one: (one.size_mib, one.lane))",
-        "return sorted(seen, key=lambda one: (-one.size_mib, one.lane))",
+        "return sorted(seen, key=lambda size: (size.size_mib, size.lane))",
+        "return sorted(seen, key=lambda size: (-size.size_mib, size.lane))",
         RULES,
     ),
     Mutant(
@@ -65,8 +65,8 @@ MUTANTS: Final = (
     Mutant(
         "a lane counts its largest step once",
         f"{LANES}/assignment.py",
-        "one.ephemeral_mib > tenants[before].ephemeral_mib",
-        "one.ephemeral_mib < tenants[before].ephemeral_mib",
+        "tenant.ephemeral_mib > tenants[before].ephemeral_mib",
+        "tenant.ephemeral_mib < tenants[before].ephemeral_mib",
         PLACED,
     ),
     Mutant(
@@ -143,7 +143,7 @@ MUTANTS: Final = (
     Mutant(
         "a step that is known to be too large does not run",
         f"{LANES}/larger_steps.py",
-        "                if one.peak_mib > one.ephemeral_mib:\n",
+        "                if resident.peak_mib > resident.ephemeral_mib:\n",
         "                if False:\n",
         GROWTH,
     ),
@@ -164,8 +164,8 @@ MUTANTS: Final = (
     Mutant(
         "the wait counts under SRTF",
         f"{LANES}/policies.py",
-        "return remaining_s(one) - one.wait_s(now_s) / settings.aging",
-        "return remaining_s(one)",
+        "return remaining_s(resident) - resident.wait_s(now_s) / settings.aging",
+        "return remaining_s(resident)",
         STEPS,
     ),
     Mutant(
@@ -213,14 +213,14 @@ MUTANTS: Final = (
     Mutant(
         "a job that works makes room only for one that has waited for long",
         f"{LANES}/suspension.py",
-        "return moment.overdue(settings) and (one.served or one.lease is not None)",
-        "return one.served or one.lease is not None",
+        "return moment.overdue(settings) and (resident.served or resident.lease is not None)",
+        "return resident.served or resident.lease is not None",
         AWAY,
     ),
     Mutant(
         "a job that came back has a step before it leaves again",
         f"{LANES}/suspension.py",
-        "return moment.overdue(settings) and (one.served or one.lease is not None)",
+        "return moment.overdue(settings) and (resident.served or resident.lease is not None)",
         "return moment.overdue(settings)",
         AWAY,
     ),
@@ -234,28 +234,28 @@ MUTANTS: Final = (
     Mutant(
         "those that leave already count as gone",
         f"{LANES}/suspension.py",
-        "gone = [one for one in everyone if one.memory is Memory.LEAVING]",
-        "gone: list[Resident] = []",
+        "gone = [resident for resident in everyone if resident.memory is MemoryPlace.LEAVING]",
+        "gone: list[LaneResident] = []",
         AWAY,
     ),
     Mutant(
         "a job whose memory is elsewhere runs no step",
         f"{LANES}/turns.py",
-        "if one.may_run and not one.needs_mib",
-        "if not one.needs_mib",
+        "            if resident.may_run\n            and not resident.needs_mib\n",
+        "            if not resident.needs_mib\n",
         AWAY,
     ),
     Mutant(
         "a job that keeps more than it said has less for its steps",
         f"{LANES}/away.py",
-        "        one.ephemeral_mib -= more\n",
+        "        resident.ephemeral_mib -= more\n",
         "",
         AWAY,
     ),
     Mutant(
         "what is away is kept for the next keeper",
         f"{LANES}/table.py",
-        "            away=tuple(recorded_resident(one) for one in self.away.jobs.values()),\n",
+        "away=tuple(recorded_resident(resident) for resident in self.away.jobs.values()),",
         "",
         AWAY,
     ),

@@ -124,8 +124,8 @@ MUTANTS: Final = (
     Mutant(
         "a load that came once raises a slot by half at most",
         f"{ENGINE}/season.py",
-        "found[slot] = min(mean, MOST_GROWTH * before) if before > 0 else newest",
-        "found[slot] = mean if before > 0 else newest",
+        "means[slot] = min(mean, MOST_GROWTH * before) if before > 0 else newest",
+        "means[slot] = mean if before > 0 else newest",
         DAY,
     ),
     Mutant(
@@ -187,7 +187,7 @@ MUTANTS: Final = (
     Mutant(
         "a service that wakes slower than requests wait does not sleep",
         f"{ENGINE}/sleeping.py",
-        "and said.wake_s <= terms.hold_s",
+        "and routers.wake_s <= terms.hold_s",
         "",
         SLEEPING,
     ),

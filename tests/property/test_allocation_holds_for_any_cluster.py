@@ -15,7 +15,7 @@ from ullage.engines.allocation.model import (
     FEASIBLE,
     Problem,
     TenantView,
-    Throughputs,
+    ThroughputTable,
 )
 from ullage.engines.allocation.pairs import partners
 from ullage.engines.allocation.policies import Objective, allocate, waterfill
@@ -41,7 +41,7 @@ def problems(draw: st.DrawFn) -> Problem:
         rates = problem.throughputs.rates[np.arange(count) % 3 % count]
         kinds = [f"k{i}" for i in range(min(3, count))]
         rows = tuple(pair_rows(kinds, rates[: len(kinds)], 1))
-        problem = replace(problem, jobs=jobs, throughputs=Throughputs(rates=rates, pairs=rows))
+        problem = replace(problem, jobs=jobs, throughputs=ThroughputTable(rates=rates, pairs=rows))
     return problem
 
 
@@ -86,7 +86,7 @@ def test_a_model_that_counts_other_steps_gets_the_same(problem: Problem, factor:
     if problem.throughputs.pairs:
         return
     rates[0] *= factor
-    other = replace(problem, throughputs=Throughputs(rates=rates))
+    other = replace(problem, throughputs=ThroughputTable(rates=rates))
     for objective in (Objective.MAX_MIN_FAIRNESS, Objective.MAX_THROUGHPUT, Objective.MIN_COST):
         one, two = allocate(objective, problem), allocate(objective, other)
         assert one.objective == pytest.approx(two.objective, rel=1e-5, abs=1e-8)

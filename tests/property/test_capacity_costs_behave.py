@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from bench.capacity_optimum import IDLE, Market, cheapest
 from ullage.api.words import CostObjective
-from ullage.engines.capacity.cost import Scaling, Terms, expected
+from ullage.engines.capacity.cost import CostTerms, ScalingCurve, expected
 from ullage.engines.capacity.decide import decide
 from ullage.engines.capacity.hazard import Hazard, Prior
-from ullage.engines.capacity.pricing import Offer, PriceWhy, Switching, choose_offer
-from ullage.engines.capacity.records import Ask, CapacityType, Holding, Pool, Settings
+from ullage.engines.capacity.pricing import PricedOffer, PriceWhy, SwitchingTerms, choose_offer
+from ullage.engines.capacity.records import Ask, CapacitySettings, CapacityType, Pool, PoolHolding
 
 PRICES = st.floats(0.01, 50, allow_nan=False)
 TERMS = st.builds(
-    Terms,
-    scaling=st.builds(Scaling, per_doubling=st.floats(0.5, 1.0)),
+    CostTerms,
+    scaling=st.builds(ScalingCurve, per_doubling=st.floats(0.5, 1.0)),
     eviction_h=st.floats(0, 0.5),
     change_h=st.floats(0, 0.2),
     reliable_per_hour=st.sampled_from([0.0, 3.06]),
@@ -61,7 +61,9 @@ def asks(draw: st.DrawFn, names: list[str]) -> Ask:
         allow_spot=draw(st.booleans()),
         allow_on_demand=draw(st.booleans()),
         held=tuple(
-            Holding(pool=name, instances=draw(st.integers(1, 5)), held_s=draw(st.floats(0, 1e4)))
+            PoolHolding(
+                pool=name, instances=draw(st.integers(1, 5)), held_s=draw(st.floats(0, 1e4))
+            )
             for name in names
             if draw(st.booleans())
         ),
@@ -75,7 +77,7 @@ def asks(draw: st.DrawFn, names: list[str]) -> Ask:
     counts=st.lists(st.integers(1, 8), min_size=4),
 )
 def test_cost_per_work_never_falls_when_a_price_rises(
-    one: list[Pool], terms: Terms, more: float, counts: list[int]
+    one: list[Pool], terms: CostTerms, more: float, counts: list[int]
 ) -> None:
     priced = [replace(pool, price_per_hour=pool.price_per_hour or 1.0) for pool in one]
     held = counts[: len(priced)]
@@ -113,7 +115,9 @@ def test_a_hazard_is_never_0_and_a_probability_is_one(
 
 
 @given(data=st.data(), found=pools(), terms=TERMS)
-def test_a_choice_keeps_every_limit(data: st.DataObject, found: list[Pool], terms: Terms) -> None:
+def test_a_choice_keeps_every_limit(
+    data: st.DataObject, found: list[Pool], terms: CostTerms
+) -> None:
     ask = data.draw(asks([pool.name for pool in found]))
     decision = decide(ask, found, terms)
     chosen = {one.pool: one.instances for one in decision.chosen.shares}
@@ -134,9 +138,9 @@ def test_a_choice_keeps_every_limit(data: st.DataObject, found: list[Pool], term
 
 @given(found=pools(), terms=TERMS, most=st.integers(1, 5))
 def test_the_first_choice_is_within_the_gain_of_the_best_single_pool(
-    found: list[Pool], terms: Terms, most: int
+    found: list[Pool], terms: CostTerms, most: int
 ) -> None:
-    decision = decide(Ask(most=most), found, terms, settings=Settings(min_gain=0.0))
+    decision = decide(Ask(most=most), found, terms, settings=CapacitySettings(min_gain=0.0))
     usable = [pool for pool in found if pool.available and pool.price_per_hour and pool.speed]
     alone = [
         expected([pool], [count], terms, changed=True).per_work
@@ -209,10 +213,10 @@ def test_a_move_always_pays(
     prices: list[float], speeds: list[float], work: float, restart_h: float
 ) -> None:
     offers = [
-        Offer(name=f"o{number}", price_per_hour=price, speed=speed)
+        PricedOffer(name=f"o{number}", price_per_hour=price, speed=speed)
         for number, (price, speed) in enumerate(zip(prices, speeds, strict=False))
     ]
-    found = choose_offer(offers, "o0", work, settings=Switching(restart_h=restart_h))
+    found = choose_offer(offers, "o0", work, settings=SwitchingTerms(restart_h=restart_h))
     assert found.chosen is not None
     if found.reason is PriceWhy.SWITCHED:
         assert (

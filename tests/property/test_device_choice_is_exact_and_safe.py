@@ -15,12 +15,18 @@ from ullage.engines.devicechoice.intervals import around
 from ullage.engines.devicechoice.memory import (
     Footprint,
     MeasuredMemory,
+    MemoryFit,
     MemoryVerdict,
-    Verdict,
     memory_verdict,
 )
-from ullage.engines.devicechoice.offers import Candidate, Goal, Offer, Source, StepForecast
-from ullage.engines.devicechoice.predict import Work
+from ullage.engines.devicechoice.offers import (
+    AcceleratorOffer,
+    ChoiceGoal,
+    OfferCandidate,
+    Source,
+    StepForecast,
+)
+from ullage.engines.devicechoice.predict import TrainingWork
 
 SIZES = st.sampled_from([8.0, 11.0, 16.0, 32.0, 80.0])
 NUMBERS = st.one_of(st.none(), st.floats(0, 1e4), st.sampled_from([math.nan, math.inf, -1.0, 0.0]))
@@ -50,7 +56,7 @@ def verdicts(draw: st.DrawFn) -> MemoryVerdict:
 
 
 @st.composite
-def candidates(draw: st.DrawFn) -> list[Candidate]:
+def candidates(draw: st.DrawFn) -> list[OfferCandidate]:
     """Offers with ties: few distinct steps and prices, some prices missing, some runs failed."""
     keys = draw(
         st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 4)), max_size=8, unique=True)
@@ -58,8 +64,8 @@ def candidates(draw: st.DrawFn) -> list[Candidate]:
     steps = st.sampled_from([None, 0.0, 0.5, 1.0, 1.0, 2.0, 7.0])
     prices = st.sampled_from([None, 0.0, 1.0, 2.0, 2.0, 5.0])
     return [
-        Candidate(
-            offer=Offer(
+        OfferCandidate(
+            offer=AcceleratorOffer(
                 accelerator=name, gpus=gpus, price_per_hour=draw(prices), available=draw(AVAILABLE)
             ),
             forecast=draw(forecasts(draw(steps))),
@@ -84,21 +90,23 @@ def forecasts(draw: st.DrawFn, step_s: float | None) -> StepForecast | None:
 
 
 GOALS = st.builds(
-    Goal,
+    ChoiceGoal,
     objective=st.sampled_from([None, CostObjective.COST_PER_WORK, CostObjective.MAKESPAN]),
     max_cost=CAPS,
     max_time_s=CAPS,
     gpus=st.sampled_from([None, None, 1, 2]),
 )
 WORKS = st.builds(
-    Work,
+    TrainingWork,
     samples=st.integers(1, 100_000),
     epochs=st.integers(1, 3),
     batch_per_gpu=st.integers(1, 64),
 )
 
 
-def enumerated(offers: list[Candidate], goal: Goal, work: Work) -> set[tuple[str, int]]:
+def enumerated(
+    offers: list[OfferCandidate], goal: ChoiceGoal, work: TrainingWork
+) -> set[tuple[str, int]]:
     """Every offer that nothing beats, by the definition alone."""
     cost_first = goal.objective is CostObjective.COST_PER_WORK or (
         goal.objective is None and goal.max_time_s is not None
@@ -108,7 +116,7 @@ def enumerated(offers: list[Candidate], goal: Goal, work: Work) -> set[tuple[str
         step = one.forecast.step.value_s if one.forecast and one.forecast.step else 0.0
         if step <= 0 or one.forecast is None or not one.forecast.anchored:
             continue
-        if not one.offer.available or one.memory.verdict is not Verdict.FITS:
+        if not one.offer.available or one.memory.verdict is not MemoryFit.FITS:
             continue
         if goal.gpus not in (None, one.offer.gpus):
             continue
@@ -137,7 +145,7 @@ def enumerated(offers: list[Candidate], goal: Goal, work: Work) -> set[tuple[str
 
 @given(candidates(), GOALS, WORKS)
 def test_the_choice_is_the_one_of_enumeration(
-    offers: list[Candidate], goal: Goal, work: Work
+    offers: list[OfferCandidate], goal: ChoiceGoal, work: TrainingWork
 ) -> None:
     answer = choose(offers, goal, work, margin=1e-12)
     assert len(answer.rows) == len(offers)
@@ -152,22 +160,22 @@ def test_the_choice_is_the_one_of_enumeration(
 
 @given(candidates(), GOALS, WORKS, st.floats(0, 1))
 def test_what_does_not_fit_or_run_is_never_taken(
-    offers: list[Candidate], goal: Goal, work: Work, margin: float
+    offers: list[OfferCandidate], goal: ChoiceGoal, work: TrainingWork, margin: float
 ) -> None:
     answer = choose(offers, goal, work, margin=margin)
     for row in (answer.chosen, answer.best):
         if row is not None:
-            assert row.memory.verdict is not Verdict.TOO_LARGE
+            assert row.memory.verdict is not MemoryFit.TOO_LARGE
             assert row.total is not None
             assert row.total.value_s > 0
     if answer.chosen is not None:
-        assert answer.chosen.memory.verdict is Verdict.FITS
+        assert answer.chosen.memory.verdict is MemoryFit.FITS
         assert answer.chosen.infeasible is None
 
 
 @given(candidates(), GOALS, WORKS)
 def test_the_order_of_offers_changes_nothing(
-    offers: list[Candidate], goal: Goal, work: Work
+    offers: list[OfferCandidate], goal: ChoiceGoal, work: TrainingWork
 ) -> None:
     assert choose(offers, goal, work) == choose(offers[::-1], goal, work)
 
@@ -177,12 +185,12 @@ def test_fitting_needs_evidence_and_room(
     size: float, runs: list[MeasuredMemory], footprint: Footprint | None, context: float
 ) -> None:
     said = memory_verdict(size, measured=runs, footprint=footprint, context_bytes=context)
-    if said.verdict is Verdict.FITS:
+    if said.verdict is MemoryFit.FITS:
         assert said.need_bytes is not None
         assert said.need_bytes <= size
         assert not any(run.failed and run.device_bytes >= size for run in runs)
     if not runs and footprint is None:
-        assert said.verdict is Verdict.UNKNOWN
+        assert said.verdict is MemoryFit.UNKNOWN
 
 
 @given(RUNS, st.floats(0, 4))
@@ -192,7 +200,7 @@ def test_a_larger_device_never_loses_what_a_measured_peak_gave(
     sizes = [8.0, 11.0, 16.0, 32.0, 80.0]
     unmeasured = [9.0, 20.0, 120.0]
     for small in sizes:
-        if memory_verdict(small, measured=runs, context_bytes=context).verdict is Verdict.FITS:
+        if memory_verdict(small, measured=runs, context_bytes=context).verdict is MemoryFit.FITS:
             for large in unmeasured:
                 said = memory_verdict(large, measured=runs, context_bytes=context).verdict
-                assert large < small or said is not Verdict.TOO_LARGE
+                assert large < small or said is not MemoryFit.TOO_LARGE

@@ -23,7 +23,7 @@ from ullage.api.contract import Reason, SlicePhase
 from ullage.engines.admission.limits import LIMITS, ceiling, first_broken
 from ullage.engines.admission.records import Tenant
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.engines.lanes.assignment import Assignment, assigned_lanes, counted_mib
+from ullage.engines.lanes.assignment import LaneAssignment, assigned_lanes, counted_mib
 from ullage.engines.lanes.records import Assigned, JobDemand
 from ullage.engines.lanes.settings import EXACT, LaneSettings
 from ullage.engines.lanes.table import LaneTable
@@ -294,7 +294,7 @@ def test_a_shortlist_with_lanes_kept_current_equals_one_made_afresh(seed: int) -
 @given(
     tenants=st.lists(
         st.builds(
-            Assignment,
+            LaneAssignment,
             lane=st.integers(0, 3),
             persistent_mib=st.integers(0, 50),
             ephemeral_mib=st.integers(0, 50),
@@ -303,7 +303,7 @@ def test_a_shortlist_with_lanes_kept_current_equals_one_made_afresh(seed: int) -
         max_size=8,
     )
 )
-def test_a_lane_counts_once(tenants: list[Assignment]) -> None:
+def test_a_lane_counts_once(tenants: list[LaneAssignment]) -> None:
     lanes = {one.lane: one for one in assigned_lanes(tenants)}
     assert set(lanes) == {one.lane for one in tenants if one.lane}
     for number, lane in lanes.items():

@@ -16,8 +16,15 @@ from oracles.state_store_book import Ledger, Receipt, consistent_cut, new_epoch,
 from ullage.engines.tiers.decide import decide
 from ullage.engines.tiers.flush import Link, feasibility
 from ullage.engines.tiers.maps import divide, hosts
-from ullage.engines.tiers.records import Member, OnNotice, Settings, Situation, Source, Why
-from ullage.engines.tiers.stages import Stage
+from ullage.engines.tiers.records import (
+    OnNotice,
+    Situation,
+    StateSource,
+    TierMember,
+    TierSettings,
+    TierWhy,
+)
+from ullage.engines.tiers.stages import TierStage
 
 LINK = Link(
     state_bytes=50_000_000,
@@ -28,7 +35,7 @@ LINK = Link(
 NAMES = ("k0", "k1", *(f"s{number}" for number in range(5)))
 MEMBERS = st.lists(
     st.builds(
-        lambda name, left, hazard: Member(
+        lambda name, left, hazard: TierMember(
             name=name,
             node=f"n-{name}",
             pool=f"p{int(name[1]) % 2}" if name[0] == "s" else "on-demand",
@@ -44,8 +51,8 @@ MEMBERS = st.lists(
     unique_by=lambda one: one.name,
 ).map(tuple)
 SETTINGS = st.builds(
-    Settings,
-    pinned=st.sampled_from([None, None, *Stage]),
+    TierSettings,
+    pinned=st.sampled_from([None, None, *TierStage]),
     on_notice=st.sampled_from(OnNotice),
     shards=st.integers(1, 6),
     blocks=st.integers(1, 9),
@@ -62,7 +69,7 @@ EVENTS = st.lists(
 @examples(60, many=150)
 @given(chosen=SETTINGS, events=EVENTS)
 def test_invariants_hold_through_any_schedule(
-    chosen: Settings, events: list[tuple[tuple[Member, ...], int | None, float, bool]]
+    chosen: TierSettings, events: list[tuple[tuple[TierMember, ...], int | None, float, bool]]
 ) -> None:
     maps, heard = None, 0
     for step, (members, lag, since_s, interrupted) in enumerate(events, 3):
@@ -85,7 +92,7 @@ def test_invariants_hold_through_any_schedule(
         assert len(new.owners) == chosen.shards  # one owner each
         if staying:
             assert {*new.owners, *new.backups, *new.workers} <= (staying or running)
-            assert new.stage is not Stage.RELIABLE or not new.backups
+            assert new.stage is not TierStage.RELIABLE or not new.backups
             assert not set(new.owners) & set(new.backups)
         if maps is None or new != maps:
             assert new.epoch == max(heard, maps.epoch if maps else 0) + 1
@@ -93,12 +100,12 @@ def test_invariants_hold_through_any_schedule(
             assert not staying or heard <= new.epoch  # who heard of other maps is told
         if maps is not None and staying:
             gone = set(maps.owners) - running
-            assert not gone or found.source is not Source.NONE
+            assert not gone or found.source is not StateSource.NONE
             if gone:  # the store is none of the members: it is there whoever is gone
-                assert (found.source is Source.STATE_STORE) == (lag is not None)
-            if found.source is Source.STATE_STORE:
+                assert (found.source is StateSource.STATE_STORE) == (lag is not None)
+            if found.source is StateSource.STATE_STORE:
                 assert found.lost_steps == lag
-            if not gone and found.reason not in (Why.ROLLED_BACK, Why.ALL_OWNERS_LOST):
+            if not gone and found.reason not in (TierWhy.ROLLED_BACK, TierWhy.ALL_OWNERS_LOST):
                 assert found.lost_steps in (0, None)
         heard = max(heard, new.epoch)
         if not interrupted:
@@ -162,12 +169,12 @@ def test_hosts_are_spread_and_then_the_least_endangered(
     pools: list[tuple[str, float]], count: int
 ) -> None:
     members = [
-        Member(name=f"m{n}", node=f"n{n}", pool=pool, hazard_per_hour=hazard)
+        TierMember(name=f"m{n}", node=f"n{n}", pool=pool, hazard_per_hour=hazard)
         for n, (pool, hazard) in enumerate(pools)
     ]
     found = hosts(members, count)
 
-    def spread(chosen: tuple[Member, ...]) -> int:
+    def spread(chosen: tuple[TierMember, ...]) -> int:
         return sum(n * n for n in Counter(one.pool for one in chosen).values())
 
     picked = tuple(one for one in members if one.name in found)

@@ -19,7 +19,7 @@ from bench.fuzz import BATCH, run_batch
 from bench.wild import STATIONS
 from fakes.apiserver.schema import Schemas
 from ullage.cluster.values.streams import STREAMS
-from ullage.kube.requests import Request
+from ullage.kube.requests import ApiRequest
 from ullage.ports import GPU_NODE
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ CASES: Final = max(1, OBJECTS // (BATCH * PER_CASE))
 SCHEMAS: Final = Schemas()
 
 
-def faults(request: Request) -> Sequence[str]:
+def faults(request: ApiRequest) -> Sequence[str]:
     """What the schema refuses of a GPUNode, which holds the slices of many."""
     shared = request.kind == GPU_NODE
     return SCHEMAS.faults(request.kind.plural, request.body) if shared else ()

@@ -17,14 +17,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from ullage.simulate.decided import Play, begun_play
-from ullage.simulate.events import Settings
-from ullage.simulate.failures import FailureLaw
-from ullage.simulate.policies import POLICIES
-from ullage.simulate.speeds import built_in
-from ullage.simulate.trace import Fleet, Trace, TraceJob, fitted, in_order
-from ullage.simulate.work import Costs
-
 from bench.decide_world import World as LargeWorld
 from bench.decide_world import a_mixture, add_profiles
 from demo.cluster import LocalCluster
@@ -35,6 +27,13 @@ from ullage.engines.allocation.round_records import RoundSettings
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import DecideSettings
+from ullage_simulate.decided import ClusterPlay, begun_play
+from ullage_simulate.events import TraceSettings
+from ullage_simulate.failures import FailureLaw
+from ullage_simulate.policies import POLICIES
+from ullage_simulate.speeds import built_in
+from ullage_simulate.trace import Fleet, JobTrace, TraceJob, fitted, in_order
+from ullage_simulate.work import Costs
 
 SIMULATED: Final = (
     "fifo", "las", "finish-time-fairness", "makespan", "max-throughput", "sjf", "min-cost",
@@ -59,10 +58,10 @@ def simulated() -> Iterator[tuple[str, Inputs]]:
             yield f"{policy}-{moment}", (play.world.snapshot(), play.world.now, settings)
 
 
-def _play(policy: str) -> Play:
+def _play(policy: str) -> ClusterPlay:
     fleet = Fleet(devices={"v100": 4, "k80": 3}, prices={"v100": 2.5, "k80": 0.9})
     law = FailureLaw(mtbf_h=20.0, repair_s=300.0)
-    settings = Settings(
+    settings = TraceSettings(
         rounds=RoundSettings(round_s=300.0),
         costs=Costs(restart_s=30.0, every_s=120.0),
         failures=law,
@@ -70,7 +69,7 @@ def _play(policy: str) -> Play:
     return begun_play(_trace(fleet), fleet, POLICIES[policy], settings, built_in())
 
 
-def _trace(fleet: Fleet) -> Trace:
+def _trace(fleet: Fleet) -> JobTrace:
     draw = random.Random(11)
     jobs = [
         TraceJob(

@@ -25,7 +25,7 @@ from ullage.engines.lanes.explain import wait_fraction
 from ullage.engines.lanes.recorded import TableRecord
 from ullage.engines.lanes.records import JobDemand, Order
 from ullage.engines.lanes.settings import EXACT, IterationPolicy, LaneSettings
-from ullage.engines.lanes.state import Memory
+from ullage.engines.lanes.state import MemoryPlace
 from ullage.engines.lanes.table import LaneTable
 from ullage_node.lanes import steps, suspending
 from ullage_node.lanes.members import ContainerPrograms, LaneMember
@@ -329,7 +329,7 @@ class DeviceLanes:
         known = {**self.table.memory.residents, **self.table.away.jobs}
         return {
             name: LaneReading(
-                suspended=resident.memory in (Memory.AWAY, Memory.COMING),
+                suspended=resident.memory in (MemoryPlace.AWAY, MemoryPlace.COMING),
                 wait_percent=round(100 * wait_fraction(resident, now)),
                 persistent_peak_mib=self.jobs[name].persistent_peak_mib,
                 ephemeral_peak_mib=self.jobs[name].ephemeral_peak_mib,

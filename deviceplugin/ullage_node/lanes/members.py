@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ullage.engines.lanes.records import Lease
+from ullage.engines.lanes.records import LaneLease
 from ullage_node.model.switching import ProcessId
 
 
@@ -52,9 +52,9 @@ class ContainerPrograms:
     asks: bool = False
     """It waits for the answer to ``Acquire``."""
     asked_s: float = 0.0
-    lease: Lease | None = None
+    lease: LaneLease | None = None
     """The grant that it was told."""
-    reserved: Lease | None = None
+    reserved: LaneLease | None = None
     """A grant that it was not told yet."""
     kept: bool = False
     """Its step has ended, and the memory of it was not given back."""

@@ -15,8 +15,8 @@ from typing import Final
 from ullage.api import lanes as wire
 from ullage.api.lanes import LaneRefusal, Message
 from ullage.engines.lanes import records
-from ullage.engines.lanes.records import Lease, Order
-from ullage.engines.lanes.state import Memory
+from ullage.engines.lanes.records import LaneLease, Order
+from ullage.engines.lanes.state import MemoryPlace
 from ullage.engines.lanes.table import LaneTable
 from ullage_node.lanes.members import ContainerPrograms
 from ullage_node.lanes.reports import StepFault, StepReport
@@ -75,16 +75,16 @@ class LanePrograms:
                 for name in change.jobs:
                     if name in self.jobs and self.jobs[name].session:
                         resident = self.table.memory.residents[name]
-                        if resident.memory is Memory.HERE:
+                        if resident.memory is MemoryPlace.HERE:
                             self.say_lane(self.jobs[name])
-            elif isinstance(change, records.Refused):
+            elif isinstance(change, records.JobRefused):
                 known = self.jobs.get(change.job)
                 if known is not None and known.asks:
                     known.asks = False
                     text = f"the step needs {change.needs_mib} MiB of {change.usable_mib} MiB"
                     self.refuse(change.job, LaneRefusal.CANNOT_GROW, text)
 
-    def granted(self, known: ContainerPrograms, lease: Lease) -> None:
+    def granted(self, known: ContainerPrograms, lease: LaneLease) -> None:
         """A program has its turn: it is told, or the grant is kept until it asks."""
         if not known.asks:
             known.reserved = lease
@@ -135,7 +135,7 @@ class LanePrograms:
     def end(
         self,
         known: ContainerPrograms,
-        lease: Lease,
+        lease: LaneLease,
         now: float,
         *,
         peak_mib: int = 0,
@@ -184,7 +184,7 @@ class LanePrograms:
             return set()
         return self.table.memory.lanes[resident.lane].residents.keys() - {known.member.job}
 
-    def _switched(self, lease: Lease, asked_s: float) -> float | None:
+    def _switched(self, lease: LaneLease, asked_s: float) -> float | None:
         ended = self.ended.get(lease.lane)
         if ended is None or not asked_s <= ended <= lease.granted_s:
             return None

@@ -31,8 +31,8 @@ from ullage.engines.lanes.recorded import (
     TableRecord,
     running_in,
 )
-from ullage.engines.lanes.records import JobDemand, Lease
-from ullage.engines.lanes.state import Memory
+from ullage.engines.lanes.records import JobDemand, LaneLease
+from ullage.engines.lanes.state import MemoryPlace
 from ullage_node.files import read_bounded, write_whole
 from ullage_node.lanes.device import DeviceLanes
 from ullage_node.lanes.members import LaneMember
@@ -188,7 +188,7 @@ class SavedLanes:
         if body.get("edition") != edition:
             return None
         return RunningRecord(
-            held=tuple(Lease(**row) for row in body["held"]),
+            held=tuple(LaneLease(**row) for row in body["held"]),
             draining=tuple(body["draining"]),
             leases=int(body["leases"]),
         )
@@ -261,7 +261,7 @@ def _resident(raw: dict[str, Any]) -> ResidentRecord:
     lease = raw["lease"]
     own = {
         "demand": JobDemand(**raw["demand"]),
-        "lease": Lease(**lease) if lease else None,
-        "memory": Memory(raw.get("memory", Memory.HERE)),
+        "lease": LaneLease(**lease) if lease else None,
+        "memory": MemoryPlace(raw.get("memory", MemoryPlace.HERE)),
     }
     return ResidentRecord(**{**raw, **own})

@@ -14,7 +14,7 @@ from ullage.api import lanes as wire
 from ullage.api.lanes import LaneRefusal
 from ullage.engines.lanes import records
 from ullage.engines.lanes.records import JobDemand
-from ullage.engines.lanes.state import Memory
+from ullage.engines.lanes.state import MemoryPlace
 from ullage_node.lanes.members import ContainerPrograms, LaneMember
 from ullage_node.lanes.programs import LanePrograms
 from ullage_node.lanes.reports import STUCK_TEXT, StepFault
@@ -85,7 +85,7 @@ def _first(
         total_steps=known.member.steps or None,
     )
     answer, more = programs.table.arrive(demand, now)
-    if isinstance(answer, records.Refused):
+    if isinstance(answer, records.JobRefused):
         programs.jobs[job] = ContainerPrograms(member=known.member)
         programs.refuse(job, LaneRefusal.QUEUE_FULL, f"{answer.reason.value} on this device")
     elif isinstance(answer, records.Queued):
@@ -120,15 +120,15 @@ def _greets_again(programs: LanePrograms, known: ContainerPrograms, now: float) 
     job, table = known.member.job, programs.table
     if job in table.away.jobs:
         programs.tell(table.recall(job, now), now)
-    elif job not in table.queue and table.memory.residents[job].memory is Memory.LEAVING:
+    elif job not in table.queue and table.memory.residents[job].memory is MemoryPlace.LEAVING:
         programs.tell(table.acquire(job, now)[1], now)
     if job in table.queue:
         programs.send(job, _queued(table.place(job)))
         return
     memory = table.memory.residents[job].memory
-    if memory is Memory.STUCK:
+    if memory is MemoryPlace.STUCK:
         programs.refuse(job, LaneRefusal.STUCK, STUCK_TEXT)
-    elif memory is Memory.HERE:
+    elif memory is MemoryPlace.HERE:
         programs.say_lane(known)
     else:
         programs.send(job, wire.InQueue(position=1, waiting=1))
@@ -199,9 +199,9 @@ def _ask(
         text = f"lane {number} has {has_mib} MiB for steps, {had_mib} MiB before"
         programs.report(job, StepFault.RESIZED, text)
     programs.tell((*changes, turn) if isinstance(turn, records.Granted) else changes, now)
-    if isinstance(turn, records.Refused):
+    if isinstance(turn, records.JobRefused):
         known.asks = False
-        if turn.reason is records.Refusal.STUCK:
+        if turn.reason is records.TableRefusal.STUCK:
             programs.refuse(job, LaneRefusal.STUCK, STUCK_TEXT)
             return
         text = f"the step needs {turn.needs_mib} MiB of {turn.usable_mib} MiB"

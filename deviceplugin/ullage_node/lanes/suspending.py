@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ullage.api.lanes import LaneRefusal
 from ullage.engines.lanes.records import Order, Suspend
-from ullage.engines.lanes.state import Memory
+from ullage.engines.lanes.state import MemoryPlace
 from ullage.engines.lanes.table import LaneTable
 from ullage_node.lanes.programs import LanePrograms
 from ullage_node.lanes.reports import STUCK_TEXT, StepFault
@@ -55,7 +55,7 @@ def carried_out(programs: LanePrograms, order: Order, problem: str, now: float) 
 def is_away(table: LaneTable, job: str) -> bool:
     """True if nothing of a job is on the device, or only on its way there."""
     resident = table.memory.residents.get(job)
-    coming = resident is not None and resident.memory is Memory.COMING
+    coming = resident is not None and resident.memory is MemoryPlace.COMING
     return coming or job in table.away.jobs
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ullage.api.contract import Health, ObservedDevice
 from ullage.engines.lanes.assignment import (
-    Assignment,
+    LaneAssignment,
     assignment_of,
     counted_mib,
     counted_percent,
@@ -84,8 +84,8 @@ def reserved_mib(bindings: Sequence[ContainerBinding]) -> Counter[str]:
     return Counter({gpu: sum(counted_mib(parts)) for gpu, parts in _held(bindings).items()})
 
 
-def _held(bindings: Sequence[ContainerBinding]) -> defaultdict[str, list[Assignment]]:
-    assignments: defaultdict[str, list[Assignment]] = defaultdict(list)
+def _held(bindings: Sequence[ContainerBinding]) -> defaultdict[str, list[LaneAssignment]]:
+    assignments: defaultdict[str, list[LaneAssignment]] = defaultdict(list)
     for binding in bindings:
         for part in binding.slices:
             assignments[part.gpu].append(assignment_of(part))

@@ -21,7 +21,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from ullage.app.health import HealthView, health_problems, readiness_problems
 from ullage.app.replay import Inputs, parts
 from ullage.process.connections import sent
-from ullage.process.listener import Listener
+from ullage.process.listener import HttpListener
 from ullage.process.secure_metrics import SecureMetrics
 from ullage.process.threads import in_thread
 
@@ -60,7 +60,7 @@ class Endpoints:
         self._one = asyncio.Lock()
         self._page = b""
         self._page_at = float("-inf")
-        self._listeners: list[Listener] = []
+        self._listeners: list[HttpListener] = []
         self.port = 0
         self.debug_port = 0
         self.debug_host = LOOPBACK
@@ -110,7 +110,7 @@ class Endpoints:
         """The port that was taken, where 0 leaves the choice open."""
         app = web.Application()
         app.add_routes([web.get(path, answer) for path, answer in routes])
-        listener = Listener(app, name="debug" if host == LOOPBACK else "probes and metrics")
+        listener = HttpListener(app, name="debug" if host == LOOPBACK else "probes and metrics")
         self._listeners.append(listener)
         await listener.start(port, host)
         return listener.port

@@ -64,7 +64,7 @@ from ullage.prices.chosen import check
 from ullage.process.build_metrics import register_build
 from ullage.process.faults import fault_text
 from ullage.process.secure_metrics import SecureMetrics
-from ullage.process.supervised import Supervisor
+from ullage.process.supervised import TaskSupervisor
 from ullage.process.token_access import TokenAccess
 from ullage.scheduling.model.plan import Action
 
@@ -187,7 +187,7 @@ class Operator:
         supervisor, replica = self.replica.supervisor, self.replica
         async with asyncio.TaskGroup() as tasks:
             # apart from the others: its faults make no replica unhealthy
-            running = [tasks.create_task(Supervisor().run("admission", self._warn))]
+            running = [tasks.create_task(TaskSupervisor().run("admission", self._warn))]
             running += [
                 tasks.create_task(supervisor.run(name, work))
                 for name, work in (
@@ -398,7 +398,7 @@ class Operator:
             ),
             trigger=trigger,
             api_backpressure=ApiBackpressure(self._traffic, clock),
-            supervisor=Supervisor(clock.monotonic),
+            supervisor=TaskSupervisor(clock.monotonic),
             counters=Counters(),
             mirror=mirror,
             frame=around.frame(mirror),

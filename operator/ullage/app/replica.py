@@ -29,7 +29,7 @@ from ullage.kube.reflector import Reflector
 from ullage.kube.writer.writer import WriterStats
 from ullage.metrics.collector import SectionGuard
 from ullage.ports import Clock, ClusterPort
-from ullage.process.supervised import Supervisor
+from ullage.process.supervised import TaskSupervisor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Replica:
     lease: Lease
     trigger: Trigger
     api_backpressure: ApiBackpressure
-    supervisor: Supervisor
+    supervisor: TaskSupervisor
     counters: Counters
     mirror: Mirror
     frame: Frame

@@ -21,7 +21,7 @@ from optuna.distributions import (
 )
 from optuna.trial import FrozenTrial, TrialState
 
-from ullage.engines.tuning.search_space import Choice, IntRange, Parameter, Point, Value
+from ullage.engines.tuning.search_space import ChoiceParameter, IntRange, Parameter, Point, Value
 from ullage.engines.tuning.suggestions import (
     ObservedTrial,
     SuggestionRequest,
@@ -107,7 +107,7 @@ class ParzenSampler:
 
 def _distribution(parameter: Parameter) -> BaseDistribution:
     """Options go by their place: to Optuna 1, 1.0 and true would be one option."""
-    if isinstance(parameter, Choice):
+    if isinstance(parameter, ChoiceParameter):
         return CategoricalDistribution(tuple(range(len(parameter.options))))
     if isinstance(parameter, IntRange):
         return IntDistribution(parameter.low, parameter.high, log=parameter.log)
@@ -116,7 +116,7 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
 
 def _inside(parameter: Parameter, value: Value | None) -> Value | None:
     """A value as the study holds it; ``None`` where the space does not have it."""
-    if isinstance(parameter, Choice):
+    if isinstance(parameter, ChoiceParameter):
         options = enumerate(parameter.options)
         return next((at for at, one in options if (type(one), one) == (type(value), value)), None)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -128,4 +128,4 @@ def _inside(parameter: Parameter, value: Value | None) -> Value | None:
 
 def _outside(parameter: Parameter, value: int | float) -> Value:
     """A value as trials get it."""
-    return parameter.options[int(value)] if isinstance(parameter, Choice) else value
+    return parameter.options[int(value)] if isinstance(parameter, ChoiceParameter) else value

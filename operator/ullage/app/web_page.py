@@ -18,7 +18,7 @@ from aiohttp import web
 
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.process.connections import sent
-from ullage.process.listener import Listener
+from ullage.process.listener import HttpListener
 from ullage.process.threads import in_thread
 from ullage.web.state import page_state
 
@@ -54,7 +54,7 @@ class WebPage:
         self._one = asyncio.Lock()
         self._made = b""
         self._made_at = float("-inf")
-        self._listener: Listener | None = None
+        self._listener: HttpListener | None = None
         self._local = True
         self.port = 0
 
@@ -68,7 +68,7 @@ class WebPage:
         app = web.Application()
         app.add_routes([web.get(path, self._file) for path in FILES])
         app.add_routes([web.get("/state.json", self._answer)])
-        self._listener = Listener(app, name="web page")
+        self._listener = HttpListener(app, name="web page")
         await self._listener.start(port, host)
         self.port = self._listener.port
 

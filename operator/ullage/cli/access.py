@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How commands reach the cluster, print what they found, and fail.
+"""Access to the cluster, printing and failing, as commands share it.
 
 Commands import this when they run: it brings the client of the API server.
 """
@@ -22,7 +22,7 @@ from ullage.cli.look import look, look_as_allowed
 from ullage.cli.printing import console as console
 from ullage.cli.printing import fail as fail
 from ullage.cli.printing import problems as problems
-from ullage.cli.target import Target
+from ullage.cli.target import ClusterTarget
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.values.streams import (
     DEVICE_PROFILES,
@@ -41,9 +41,9 @@ WATCH_S = 2.0
 Answer = TypeVar("Answer")
 
 
-def target_of(context: typer.Context) -> Target:
-    """What the options before the command name."""
-    target: Target = context.obj
+def target_of(context: typer.Context) -> ClusterTarget:
+    """The target that the options before the command name."""
+    target: ClusterTarget = context.obj
     return target
 
 
@@ -127,7 +127,7 @@ def look_at(context: typer.Context, wanted: Sequence[Stream]) -> Snapshot:
 def asked(
     context: typer.Context, ask: Callable[[ClusterPort], Coroutine[None, None, Answer]]
 ) -> Answer:
-    """What the API server answers to this question."""
+    """The API server's answer to this question."""
 
     async def asked() -> Answer:
         async with target_of(context).connect() as api:
@@ -137,7 +137,7 @@ def asked(
 
 
 def answered(ask: Callable[[], Coroutine[None, None, Answer]]) -> Answer:
-    """What the cluster answers; what it refuses ends the command with the reason."""
+    """The cluster's answer; what it refuses ends the command with the reason."""
     try:
         return asyncio.run(ask())
     except NotFound:

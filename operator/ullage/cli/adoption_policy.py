@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether labels on pods of other controllers are read in a cluster: by what, and does it answer.
+"""Check that labels on pods of other controllers are read in a cluster: by what, does it answer.
 
 The API server is asked to rehearse the creation of a labelled pod. A policy or a webhook that is
 installed and does not answer shows there, and so does one that the user may not list.
@@ -71,7 +71,7 @@ WEBHOOKS: Final = _kind("v1", "mutatingwebhookconfigurations", "MutatingWebhookC
 
 
 class Rehearsing(Protocol):
-    """What this needs of an API server."""
+    """The needs of this check of an API server."""
 
     def list_paged(
         self, kind: Kind, selector: Selector, *, limit: int = 500
@@ -85,7 +85,7 @@ class Rehearsing(Protocol):
 
 
 async def labels_are_read(cluster: Rehearsing, namespace: str) -> NodeCheck:
-    """Whether pods with ``ullage.dev/share`` get a device; never failed: some want it off.
+    """Check that pods with ``ullage.dev/share`` get a device; never failed: some want it off.
 
     Args:
         cluster: with the user's own credentials.
@@ -100,8 +100,8 @@ async def labels_are_read(cluster: Rehearsing, namespace: str) -> NodeCheck:
             f"name a namespace in which you may create pods (now {namespace})",
         )
     if ANNOTATION_ADOPTED in section(section(pod, "metadata"), "annotations"):
-        said = f"{installed}; it prepares a labelled pod"
-        return NodeCheck(name=NAME, state=CheckState.OK, message=said)
+        message = f"{installed}; it prepares a labelled pod"
+        return NodeCheck(name=NAME, state=CheckState.OK, message=message)
     return _open(
         f"{installed}; a labelled pod in {namespace} is not prepared and runs without a device",
         "helm upgrade with admissionPolicy.adoption.enabled=true, and look at the notes; with the"
@@ -110,7 +110,7 @@ async def labels_are_read(cluster: Rehearsing, namespace: str) -> NodeCheck:
 
 
 async def _installed(cluster: Rehearsing) -> str:
-    """What of ours prepares pods, in words."""
+    """The part of ours that prepares pods, in words."""
     served = ""
     for version in VERSIONS:
         try:

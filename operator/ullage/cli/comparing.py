@@ -17,7 +17,6 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TaskID,
     TextColumn,
     TimeElapsedColumn,
 )
@@ -41,7 +40,8 @@ def followed(compare: Callable[[Follow], Found], console: Console) -> Found:
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
 
         def follow(name: str, length: int) -> Callable[[int], None]:
-            return partial(_show, bar, bar.add_task(name, total=length))
+            task = bar.add_task(name, total=length)
+            return lambda done: bar.update(task, completed=done)
 
         return compare(follow)
 
@@ -122,17 +122,13 @@ def figures_table(
 def _in_lines(console: Console, name: str, length: int) -> Tell:
     """Tells progress where nothing can be drawn over: each tenth, and what moves in between."""
     console.print(f"{name}: begun, {length:,} to do", markup=False)
-    told, told_at = 0, monotonic()
+    shown, shown_at = 0, monotonic()
 
     def tell(done: int) -> None:
-        nonlocal told, told_at
+        nonlocal shown, shown_at
         tenth, now = 10 * done // max(1, length), monotonic()
-        if tenth > told or now - told_at >= _QUIET_S:
-            told, told_at = tenth, now
+        if tenth > shown or now - shown_at >= _QUIET_S:
+            shown, shown_at = tenth, now
             console.print(f"{name}: {done:,} of {length:,}", markup=False)
 
     return tell
-
-
-def _show(bar: Progress, task: TaskID, done: int) -> None:
-    bar.update(task, completed=done)

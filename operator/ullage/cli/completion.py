@@ -43,5 +43,5 @@ def run() -> None:
     printed = StringIO()
     with suppress(SystemExit), redirect_stdout(printed):  # Typer ends the process once it answered
         app(prog_name=PROGRAM, standalone_mode=False)
-    found = [line for line in printed.getvalue().splitlines() if line]
-    sys.stdout.write("\n".join([*found, NO_FILES, ""]))
+    completions = [line for line in printed.getvalue().splitlines() if line]
+    sys.stdout.write("\n".join([*completions, NO_FILES, ""]))

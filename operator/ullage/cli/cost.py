@@ -47,7 +47,7 @@ _BAR: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class CostLine:
     """One line: who, and what it cost."""
 
     name: str
@@ -58,7 +58,7 @@ class Line:
 
 def lines(
     workloads: Iterable[WorkloadRecord], by: By, now: float, policy: PolicyRecord
-) -> list[Line]:
+) -> list[CostLine]:
     """Bills, the dearest first; workloads without books have none.
 
     Args:
@@ -67,41 +67,42 @@ def lines(
         now: Until when the bills count.
         policy: Says which tenant a workload counts for.
     """
-    found = []
+    entries = []
     for workload in workloads:
         bill = bill_of(workload, now)
         if bill is not None:
             name = f"{workload.ref.namespace}/{workload.ref.name}"
             party = party_of(policy, workload)
-            found.append(Line(name=name, kind=workload.kind.value, tenant=party, bill=bill))
+            entries.append(CostLine(name=name, kind=workload.kind.value, tenant=party, bill=bill))
     if by is By.TENANT:
         parties: dict[str, list[Bill]] = defaultdict(list)
-        for line in found:
+        for line in entries:
             parties[line.tenant].append(line.bill)
-        found = [
-            Line(name=party, kind="", tenant=party, bill=total(bills))
+        entries = [
+            CostLine(name=party, kind="", tenant=party, bill=total(bills))
             for party, bills in parties.items()
         ]
-    return sorted(found, key=lambda line: (-(line.bill.spent or Decimal(0)), line.name))
+    return sorted(entries, key=lambda line: (-(line.bill.spent or Decimal(0)), line.name))
 
 
-def table(found: Sequence[Line], by: By) -> RenderableType:
+def table(entries: Sequence[CostLine], by: By) -> RenderableType:
     """The lines, and their sum where there are several."""
-    if not found:
+    if not entries:
         return Text(NOTHING, style=QUIET)
-    expects = any(line.bill.expected is not None for line in found)
+    expects = any(line.bill.expected is not None for line in entries)
     shown = table_of(
         *(("JOB", "TENANT") if by is By.JOB else ("TENANT", "WORKLOADS")),
         numbers=(*_COLUMNS, *((_EXPECTED,) if expects else ())),
     )
-    for line in found:
-        shown.add_row(line.name, _second(line, by), *_cells(line.bill, expects))
-    if len(found) > 1:
-        bill = total(line.bill for line in found)
+    for line in entries:
+        second = line.tenant if by is By.JOB else str(line.bill.workloads)
+        shown.add_row(line.name, second, *_cells(line.bill, expects))
+    if len(entries) > 1:
+        bill = total(line.bill for line in entries)
         shown.add_row("all", "" if by is By.JOB else str(bill.workloads), *_cells(bill, expects))
     notes = [
         Text(f"{line.name}: {line.bill.message or _UNPRICED}", style=QUIET)
-        for line in found
+        for line in entries
         if line.bill.unpriced
     ]
     return Group(shown, *notes)
@@ -110,16 +111,16 @@ def table(found: Sequence[Line], by: By) -> RenderableType:
 _UNPRICED: Final = "some of its time had no price and is in no sum"
 
 
-def bars(found: Sequence[Line]) -> RenderableType:
+def bars(entries: Sequence[CostLine]) -> RenderableType:
     """Spent beside on-demand, as bars of text."""
-    if not found:
+    if not entries:
         return Text(NOTHING, style=QUIET)
-    most = max(max(line.bill.spent or 0, line.bill.on_demand or 0) for line in found) or 1
+    most = max(max(line.bill.spent or 0, line.bill.on_demand or 0) for line in entries) or 1
     shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_header=False)
     shown.add_column(no_wrap=True)
     shown.add_column(no_wrap=True)
     shown.add_column(justify="right", no_wrap=True)
-    for line in found:
+    for line in entries:
         for word, value, style in (
             (line.name, line.bill.spent, GOOD),
             ("  on-demand", line.bill.on_demand, QUIET),
@@ -129,7 +130,7 @@ def bars(found: Sequence[Line]) -> RenderableType:
     return shown
 
 
-def picture(found: Sequence[Line], where: Path) -> Path:
+def picture(entries: Sequence[CostLine], where: Path) -> Path:
     """Spent beside on-demand, as a PNG: the file ``where``, or ``cost.png`` in that folder.
 
     Raises:
@@ -139,16 +140,16 @@ def picture(found: Sequence[Line], where: Path) -> Path:
     from ullage_simulate.plotter import place, plotter, saved
 
     plots = plotter()
-    figure, axes = plots.subplots(1, 1, figsize=(7.2, 1.2 + 0.5 * max(1, len(found))))
-    _draw(axes, found)
+    figure, axes = plots.subplots(1, 1, figsize=(7.2, 1.2 + 0.5 * max(1, len(entries))))
+    _draw(axes, entries)
     return saved(plots, figure, place(where, "cost"))
 
 
-def _draw(axes: Axes, found: Sequence[Line]) -> None:
+def _draw(axes: Axes, entries: Sequence[CostLine]) -> None:
     names: list[str] = []
     widths: list[float] = []
     colours: list[str] = []
-    for line in reversed(found):
+    for line in reversed(entries):
         names += [f"{line.name} on-demand", line.name]
         widths += [float(line.bill.on_demand or 0), float(line.bill.spent or 0)]
         colours += ["#c8c8c8", "#4878a8"]
@@ -158,7 +159,7 @@ def _draw(axes: Axes, found: Sequence[Line]) -> None:
     axes.set_title("spent, and what on-demand would have taken", fontsize=9)
 
 
-def to_json(found: Sequence[Line], by: By, now: float) -> str:
+def to_json(entries: Sequence[CostLine], by: By, now: float) -> str:
     """For scripts; money is decimal text, what is not known is null."""
     body = {
         "asOf": int(now),
@@ -169,9 +170,9 @@ def to_json(found: Sequence[Line], by: By, now: float) -> str:
                 **({"kind": line.kind, "tenant": line.tenant} if line.kind else {}),
             }
             | _figures(line.bill)
-            for line in found
+            for line in entries
         ],
-        "total": _figures(total(line.bill for line in found)),
+        "total": _figures(total(line.bill for line in entries)),
     }
     return json.dumps(body, indent=2, allow_nan=False) + "\n"
 
@@ -194,10 +195,6 @@ def _figures(bill: Bill) -> dict[str, object]:
         "unpriced": bill.unpriced,
         "message": bill.message,
     }
-
-
-def _second(line: Line, by: By) -> str:
-    return line.tenant if by is By.JOB else str(line.bill.workloads)
 
 
 def _cells(bill: Bill, expects: bool) -> tuple[RenderableType, ...]:

@@ -33,13 +33,13 @@ from ullage.cli.held_back import deletions_end
 from ullage.cli.prerequisites import (
     RESOURCE_SLICE,
     RUNTIME_CLASS,
-    Surroundings,
+    OtherProjects,
     offering_nodes,
     prerequisites,
     runtime_class,
 )
 from ullage.cli.tables import BAD, GOOD, SILENT_SECONDS, table_of
-from ullage.cli.target import Target
+from ullage.cli.target import ClusterTarget
 from ullage.ports import (
     GPU_NODE,
     NODE,
@@ -67,11 +67,11 @@ class Examined:
 
     @property
     def failed(self) -> bool:
-        """Whether any check failed."""
+        """True if any check failed."""
         return any(check.state is CheckState.FAILED for check in self.checks)
 
 
-async def examine(target: Target, node: str, now: float) -> tuple[Examined, ...]:
+async def examine(target: ClusterTarget, node: str, now: float) -> tuple[Examined, ...]:
     """The checks of this node ("" = of all, and of the cluster), with the user's own credentials.
 
     Only GPUNodes must be readable; what the user may not read besides is unconfirmed.
@@ -81,14 +81,14 @@ async def examine(target: Target, node: str, now: float) -> tuple[Examined, ...]
         ApiError: the API server refused or did not answer.
     """
     async with target.connect() as api:
-        found = await examined(api, node, now)
-        if node or not found:
-            return found
+        results = await examined(api, node, now)
+        if node or not results:
+            return results
         checks = (
             await labels_are_read(api, target.namespace_or("")),
             await deletions_end(api, now),
         )
-        return (Examined(node=CLUSTER, checks=checks), *found)
+        return (Examined(node=CLUSTER, checks=checks), *results)
 
 
 async def examined(cluster: ClusterPort, node: str, now: float) -> tuple[Examined, ...]:
@@ -100,10 +100,10 @@ async def examined(cluster: ClusterPort, node: str, now: float) -> tuple[Examine
         nodes, unread = _by_name(await _listed(cluster, NODE, labelled)), ""
     except Forbidden as error:
         nodes, unread = {}, error.message
-    around = Surroundings(
+    around = OtherProjects(
         dra_nodes=await _dra_nodes(cluster), runtime_classes=await _runtime_classes(cluster)
     )
-    found = []
+    results = []
     for name in sorted(agents.keys() | nodes.keys()):
         own = read(agents[name], now) if name in agents else _without_agent(name)
         checks = (
@@ -111,15 +111,15 @@ async def examined(cluster: ClusterPort, node: str, now: float) -> tuple[Examine
             *own.checks,
             *runtime_class(name, own.checks, around),
         )
-        found.append(Examined(node=name, checks=checks))
-    return tuple(found)
+        results.append(Examined(node=name, checks=checks))
+    return tuple(results)
 
 
 async def _listed(cluster: ClusterPort, kind: Kind, selector: Selector) -> list[JsonObject]:
-    found: list[JsonObject] = []
+    items: list[JsonObject] = []
     async for page in cluster.list_paged(kind, selector):
-        found += page.items
-    return found
+        items += page.items
+    return items
 
 
 async def _dra_nodes(cluster: ClusterPort) -> frozenset[str] | None:
@@ -153,7 +153,7 @@ def _without_agent(name: str) -> Examined:
 
 
 def _node_checks(
-    name: str, node: JsonObject | None, unread: str, around: Surroundings
+    name: str, node: JsonObject | None, unread: str, around: OtherProjects
 ) -> tuple[NodeCheck, ...]:
     if unread:
         unseen = NodeCheck(
@@ -191,8 +191,8 @@ def read(raw: JsonObject, now: float) -> Examined:
 
 
 def _life(name: str, status: JsonObject, now: float) -> tuple[NodeCheck, ...]:
-    said = text(status, "heartbeat", "")
-    age = now - moment_of(said, "heartbeat") if said else None
+    heartbeat = text(status, "heartbeat", "")
+    age = now - moment_of(heartbeat, "heartbeat") if heartbeat else None
     if age is not None and age <= SILENT_SECONDS:
         return (NodeCheck(name="Agent", state=CheckState.OK, message="reports"),)
     what = "has never reported" if age is None else f"is silent for {age / 60:.0f} min"
@@ -204,17 +204,17 @@ def _life(name: str, status: JsonObject, now: float) -> tuple[NodeCheck, ...]:
 
 
 def _conditions(status: JsonObject) -> tuple[NodeCheck, ...]:
-    found = []
+    failures = []
     for condition in objects(status, "conditions"):
         kind, state = text(condition, "type", ""), text(condition, "status", "")
         if BAD_WHEN.get(kind) == state:
             message = f"{text(condition, 'reason', '')}: {text(condition, 'message', '')}"
-            found.append(_failed(kind, message, _remedy(text(condition, "reason", ""))))
-    return tuple(found)
+            failures.append(_failed(kind, message, _remedy(text(condition, "reason", ""))))
+    return tuple(failures)
 
 
 def _remedy(reason: str) -> str:
-    """Where a reason is explained."""
+    """The place where a reason is explained."""
     return f"kubectl ullage explain {reason}" if reason_of(reason) is not None else ""
 
 
@@ -222,15 +222,15 @@ def _failed(name: str, message: str, remedy: str) -> NodeCheck:
     return NodeCheck(name=name, state=CheckState.FAILED, message=message, remedy=remedy)
 
 
-def table(found: Sequence[Examined]) -> RenderableType:
+def table(results: Sequence[Examined]) -> RenderableType:
     """One line for each check."""
-    if not found:
+    if not results:
         return Text("no GPUNode: label nodes with ullage.dev/node=true", style="dim")
     shown: Table = table_of("NODE", "CHECK", "STATE", "FOUND", "WHAT MENDS OR CONFIRMS IT")
-    for one in found:
-        for check in one.checks:
+    for result in results:
+        for check in result.checks:
             word = Text(check.state.value.lower(), style=STYLES[check.state])
             shown.add_row(
-                Text(one.node), Text(check.name), word, Text(check.message), Text(check.remedy)
+                Text(result.node), Text(check.name), word, Text(check.message), Text(check.remedy)
             )
     return shown

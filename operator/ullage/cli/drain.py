@@ -23,8 +23,8 @@ _CHANGED = (409, 422)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
-    """What a node still holds.
+class HeldOnNode:
+    """The rest that a node still holds.
 
     Attributes:
         pods: Pods with slices there, as ``namespace/name``, sorted.
@@ -33,7 +33,7 @@ class Left:
     pods: tuple[str, ...]
 
     def text(self, node: str) -> str:
-        """What to tell."""
+        """Text to print."""
         if not self.pods:
             return f"{node} holds no slice any more"
         many = "1 pod has" if len(self.pods) == 1 else f"{len(self.pods)} pods have"
@@ -41,7 +41,7 @@ class Left:
 
 
 async def has_agent(cluster: ClusterPort, node: str) -> bool:
-    """Whether Ullage has a node of this name.
+    """True if Ullage has a node of this name.
 
     Raises:
         ApiError: the API server refused or did not answer.
@@ -72,16 +72,16 @@ async def mark(cluster: ClusterPort, node: str, *, drain: bool) -> bool:
     raise AssertionError("the last try returns or raises")
 
 
-async def left_on(cluster: ClusterPort, node: str) -> Left:
-    """What a node still holds, wanted or observed.
+async def left_on(cluster: ClusterPort, node: str) -> HeldOnNode:
+    """The rest that a node still holds, wanted or observed.
 
     Raises:
         ApiError: the API server refused or did not answer.
     """
     record = (await snapshot_of(cluster, inside((GPU_NODES,), "", node))).gpu_nodes.get(node)
     if record is None:
-        return Left(pods=())
+        return HeldOnNode(pods=())
     wanted = {f"{part.pod_namespace}/{part.pod_name}" for part in record.desired}
     known = {part.key for part in record.desired}
     gone = {f"a pod of uid {part.key.pod_uid}" for part in record.observed if part.key not in known}
-    return Left(pods=tuple(sorted(wanted | gone)))
+    return HeldOnNode(pods=tuple(sorted(wanted | gone)))

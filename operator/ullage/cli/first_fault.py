@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a schema says of a manifest, in one line."""
+"""The first fault that a schema finds in a manifest, in one line."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ PLOT: Final = "Where pictures go: a file (.png), a folder, or `terminal`."
 """What ``--plot`` means in every command."""
 
 
-class Output(StrEnum):
+class OutputFormat(StrEnum):
     """Form of an answer."""
 
     TABLE = "table"
@@ -24,8 +24,8 @@ class Output(StrEnum):
 
     @property
     def for_people(self) -> bool:
-        """Whether it is a table."""
-        return self in (Output.TABLE, Output.WIDE)
+        """True if it is a table."""
+        return self in (OutputFormat.TABLE, OutputFormat.WIDE)
 
 
 class TrialOutput(StrEnum):
@@ -39,7 +39,7 @@ class TrialOutput(StrEnum):
 
     @property
     def for_people(self) -> bool:
-        """Whether it is a table."""
+        """True if it is a table."""
         return self in (TrialOutput.TABLE, TrialOutput.WIDE)
 
 
@@ -51,7 +51,7 @@ class CostOutput(StrEnum):
 
 
 class CostBy(StrEnum):
-    """What one line of costs is about."""
+    """The subject of one line of costs."""
 
     JOB = "job"
     TENANT = "tenant"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether deleted objects end: those that wait for the operator, and since when."""
+"""Check that deleted objects end: those that wait for the operator, and since when."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMED: Final = 5
 
 
 async def deletions_end(cluster: ClusterPort, now: float) -> NodeCheck:
-    """Whether each object that is deleted and held back by the operator ends in time.
+    """Check that each object that is deleted and held back by the operator ends in time.
 
     Args:
         cluster: With the user's own credentials.
@@ -28,8 +28,8 @@ async def deletions_end(cluster: ClusterPort, now: float) -> NodeCheck:
     try:
         for kind, most_s in KINDS_HELD.items():
             async for page in cluster.list_paged(kind, Selector()):
-                said = (_late(item, kind.plural, now, LATE * most_s) for item in page.items)
-                late += [text for text in said if text]
+                messages = (_late(item, kind.plural, now, LATE * most_s) for item in page.items)
+                late += [text for text in messages if text]
     except ApiError as error:
         message = f"what is being deleted cannot be listed: {error.message}"
         return NodeCheck(name=NAME, state=CheckState.UNCONFIRMED, message=message)

@@ -21,7 +21,7 @@ SHORT: Final[Mapping[str, str]] = {
 
 
 def words_of(kind: str) -> tuple[str, ...]:
-    """What people write for a kind: short name, singular, plural."""
+    """Words that people write for a kind: short name, singular, plural."""
     return SHORT[kind], kind.lower(), f"{kind.lower()}s"
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ullage.api.contract import section, text
 from ullage.api.reasons import ConditionType
-from ullage.cli.target import Target
+from ullage.cli.target import ClusterTarget
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.status import Condition
@@ -24,7 +24,7 @@ from ullage.ports import WORKLOAD_PROFILE, ClusterPort, Forbidden, JsonObject, N
 WORKLOADS = (streams.TRAINING_JOBS, streams.INFERENCE_DEPLOYMENTS)
 
 
-async def look(target: Target, wanted: Sequence[Stream]) -> Snapshot:
+async def look(target: ClusterTarget, wanted: Sequence[Stream]) -> Snapshot:
     """Read these streams once, with the user's own credentials.
 
     Raises:
@@ -36,7 +36,7 @@ async def look(target: Target, wanted: Sequence[Stream]) -> Snapshot:
 
 
 async def look_as_allowed(
-    target: Target, wanted: Sequence[Stream], optional: Collection[Stream]
+    target: ClusterTarget, wanted: Sequence[Stream], optional: Collection[Stream]
 ) -> tuple[Snapshot, dict[str, str]]:
     """The same, without optional streams that the user may not list; see :func:`as_allowed`.
 
@@ -52,7 +52,7 @@ Join = Callable[[JsonObject, JsonObject], JsonObject]
 """The spec that is there and the new one, put together."""
 
 
-async def save(target: Target, body: JsonObject, join: Join | None = None) -> str:
+async def save(target: ClusterTarget, body: JsonObject, join: Join | None = None) -> str:
     """Create or replace a WorkloadProfile's spec; says which it was.
 
     ``join`` says what becomes of a spec that is there already; without it, it goes.
@@ -120,7 +120,7 @@ async def as_allowed(
 
 
 async def quota_held(cluster: ClusterPort) -> Snapshot | None:
-    """What says which tenant holds what; ``None`` = the user may not list all of it."""
+    """Usage of quota by tenant; ``None`` = the user may not list all of it."""
     wanted = (*WORKLOADS, streams.SCHEDULING_POLICIES, streams.GPU_NODES, streams.PODS)
     try:
         return await snapshot_of(cluster, wanted)
@@ -148,6 +148,8 @@ def isolation_of(snapshot: Snapshot, workload: WorkloadRecord) -> Condition | No
     """The condition that says why the class of a workload shares with itself alone, if it does."""
     at = (workload.ref.namespace, workload.workload_class)
     profiles = snapshot.profiles.values()
-    told = (one.status for one in profiles if (one.namespace, one.workload_class) == at)
-    found = (status.condition(ConditionType.ISOLATED) for status in told)
-    return next((condition for condition in found if condition is not None), None)
+    statuses = (
+        profile.status for profile in profiles if (profile.namespace, profile.workload_class) == at
+    )
+    conditions = (status.condition(ConditionType.ISOLATED) for status in statuses)
+    return next((condition for condition in conditions if condition is not None), None)

@@ -14,19 +14,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ullage.cli.forms import PLOT, TERMINAL, CostBy, CostOutput, Output, TraceKind, TrialOutput
+from ullage.cli.forms import (
+    PLOT,
+    TERMINAL,
+    CostBy,
+    CostOutput,
+    OutputFormat,
+    TraceKind,
+    TrialOutput,
+)
 from ullage.cli.simulate_options import (
     Inputs,
     Lanes,
     Live,
-    Play,
+    PlayOptions,
     Serving,
-    Spot,
+    SpotOptions,
     Tuning,
     takes,
 )
-from ullage.cli.simulate_options import Output as Told
-from ullage.cli.target import Target
+from ullage.cli.simulate_options import OutputOptions as Told
+from ullage.cli.target import ClusterTarget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +59,7 @@ Namespace = Annotated[
     str, typer.Option("--namespace", "-n", help="Namespace; the context's when absent.")
 ]
 Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")]
-Form = Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")]
+Form = Annotated[OutputFormat, typer.Option("--output", "-o", help="Form of the answer.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print it again when it changes.")]
 
 
@@ -74,7 +82,7 @@ def configure(
         typer.echo(version("ullage"))
         raise typer.Exit
     path = kubeconfig or str(Path("~/.kube/config").expanduser())
-    context.obj = Target(kubeconfig=path, context=cluster_context, namespace=namespace)
+    context.obj = ClusterTarget(kubeconfig=path, context=cluster_context, namespace=namespace)
 
 
 @app.command()
@@ -82,7 +90,7 @@ def status(
     context: typer.Context,
     namespace: Namespace = "",
     everywhere: Everywhere = False,
-    output: Form = Output.TABLE,
+    output: Form = OutputFormat.TABLE,
     watch: Watch = False,
 ) -> None:
     """Every workload in one line: phase, reason, place, share, predicted and observed slowdown."""
@@ -97,12 +105,12 @@ def status(
     if watch and not output.for_people:
         access.fail("--watch prints tables only")
     wanted = list(inside((*WORKLOADS, PODS), access.one_or_all(context, namespace, everywhere)))
-    pods, wide = wanted[-1], output is Output.WIDE
+    pods, wide = wanted[-1], output is OutputFormat.WIDE
     wanted.append(GPU_NODES)
     optional = (pods, GPU_NODES, SCHEDULING_POLICIES)
     if not output.for_people:
-        found = workloads(with_pods(access.allowed(context, wanted, optional)))
-        typer.echo(workloads_as(found, output), nl=False)
+        records = workloads(with_pods(access.allowed(context, wanted, optional)))
+        typer.echo(workloads_as(records, output), nl=False)
         return
     if wide:
         wanted.append(SCHEDULING_POLICIES)
@@ -126,9 +134,9 @@ def why(
         ),
     ],
     namespace: Namespace = "",
-    output: Form = Output.TABLE,
+    output: Form = OutputFormat.TABLE,
 ) -> None:
-    """Why a workload is where it is, or waits; what binds, by how much, and what would help."""
+    """Say why a workload is where it is, or waits; what binds, by how much, and what would help."""
     from ullage.cli import access
     from ullage.cli.kinds import WORDS, split
     from ullage.cli.look import WORKLOADS, inside, workloads
@@ -145,30 +153,34 @@ def why(
     pods, profiles = inside((PODS, WORKLOAD_PROFILES), namespace)
     wanted = [*inside(streams, namespace, access.name_of(bare)), pods, profiles]
     seen = access.allowed(context, wanted, (pods, profiles))
-    found = [one for one in workloads(seen) if one.kind in {stream.kind.kind for stream in streams}]
-    if not found:
+    records = [
+        record
+        for record in workloads(seen)
+        if record.kind in {stream.kind.kind for stream in streams}
+    ]
+    if not records:
         kinds = " or ".join(stream.kind.kind for stream in streams)
         access.fail(f"no {kinds} {bare} in namespace {namespace}")
-    return _explained(seen, found, output)
+    return _explained(seen, records, output)
 
 
-def _why_search(context: typer.Context, name: str, namespace: str, output: Output) -> None:
-    """Where a search stands; its trials are TrainingJobs that can be asked for themselves."""
+def _why_search(context: typer.Context, name: str, namespace: str, output: OutputFormat) -> None:
+    """Say where a search stands; its trials are TrainingJobs that can be asked for themselves."""
     import time
 
     from ullage.cli import access, tables_tuning, tuning
 
-    found = _search(context, namespace, access.name_of(name))
-    if output is Output.NAME:
-        typer.echo(f"tuningjob/{found.record.ref.name}")
+    view = _search(context, namespace, access.name_of(name))
+    if output is OutputFormat.NAME:
+        typer.echo(f"tuningjob/{view.record.ref.name}")
     elif output.for_people:
-        wide = output is Output.WIDE
-        access.console.print(tables_tuning.search(found, time.time(), wide=wide))
+        wide = output is OutputFormat.WIDE
+        access.console.print(tables_tuning.search(view, time.time(), wide=wide))
     else:
-        typer.echo(tuning.for_scripts(found, TrialOutput(output)), nl=False)
+        typer.echo(tuning.for_scripts(view, TrialOutput(output)), nl=False)
 
 
-def _explained(seen: Snapshot, found: Sequence[WorkloadRecord], output: Output) -> None:
+def _explained(seen: Snapshot, records: Sequence[WorkloadRecord], output: OutputFormat) -> None:
     from ullage.cli import access, tables
     from ullage.cli.look import isolation_of
     from ullage.cli.output import workloads_as
@@ -176,19 +188,23 @@ def _explained(seen: Snapshot, found: Sequence[WorkloadRecord], output: Output) 
     from ullage.cli.tables_scaling import scaling
 
     if not output.for_people:
-        typer.echo(workloads_as(found, output), nl=False)
+        typer.echo(workloads_as(records, output), nl=False)
         return
-    for workload in found[:MOST_SHOWN]:
-        told = tables.why(workload, isolation_of(seen, workload), tuple(ends(seen, workload)))
-        access.console.print(told)
+    for workload in records[:MOST_SHOWN]:
+        explanation = tables.why(
+            workload, isolation_of(seen, workload), tuple(ends(seen, workload))
+        )
+        access.console.print(explanation)
         if workload.scaling is not None and workload.status.scaling is not None:
             access.console.print(scaling(workload.scaling, workload.status.scaling))
-    if len(found) > MOST_SHOWN:
-        access.console.print(f"and {len(found) - MOST_SHOWN} more")
+    if len(records) > MOST_SHOWN:
+        access.console.print(f"and {len(records) - MOST_SHOWN} more")
 
 
-def _why_pods(context: typer.Context, word: str, name: str, namespace: str, output: Output) -> None:
-    """Why pods of other controllers are where they are; those that wait come first."""
+def _why_pods(
+    context: typer.Context, word: str, name: str, namespace: str, output: OutputFormat
+) -> None:
+    """Say why pods of other controllers are where they are; those that wait come first."""
     from ullage.cli import access, owners, tables
     from ullage.cli.kinds import words_of
     from ullage.cli.look import workloads
@@ -210,15 +226,15 @@ def _why_pods(context: typer.Context, word: str, name: str, namespace: str, outp
         lambda: owners.look_for(access.target_of(context), kind, namespace, name)
     )
     seen = with_pods(seen)
-    found = sorted(workloads(seen), key=tables.is_placed)
-    if not found:
+    records = sorted(workloads(seen), key=tables.is_placed)
+    if not records:
         access.fail(
             f"no pod of {kind} {name} in namespace {namespace} asks for a device; does its"
             " template bear the label ullage.dev/share or ullage.dev/devices?"
         )
-    _explained(seen, found, output)
-    if output.for_people and not tables.is_placed(found[0]):
-        waits = found[0].ref
+    _explained(seen, records, output)
+    if output.for_people and not tables.is_placed(records[0]):
+        waits = records[0].ref
         before = access.asked(
             context, lambda api: owners.predecessors(api, waits.namespace, waits.name)
         )
@@ -247,18 +263,18 @@ def doctor(
         str, typer.Argument(help="Name of a node, also node/NAME or gn/NAME; all when absent.")
     ] = "",
 ) -> None:
-    """What each node needs and has, and what mends it; exit status 1 where a check failed."""
+    """Print what each node needs and has, and what mends it; exit status 1 where a check failed."""
     import time
 
     from ullage.cli import access
     from ullage.cli import doctor as nodes
 
     node = access.name_of(node, "GPUNode", "Node") if node else ""
-    found = access.answered(lambda: nodes.examine(access.target_of(context), node, time.time()))
-    if node and not found:
+    results = access.answered(lambda: nodes.examine(access.target_of(context), node, time.time()))
+    if node and not results:
         access.fail(f"Ullage has no node {node}: kubectl label node {node} ullage.dev/node=true")
-    access.console.print(nodes.table(found))
-    if any(one.failed for one in found):
+    access.console.print(nodes.table(results))
+    if any(result.failed for result in results):
         raise typer.Exit(code=1)
 
 
@@ -285,12 +301,12 @@ def drain(
     if undo:
         access.console.print(f"{node} takes work again" if changed else f"{node} was not draining")
         return
-    end, told = time.monotonic() + timeout, ""
+    end, shown = time.monotonic() + timeout, ""
     while True:
         left = access.asked(context, lambda api: draining.left_on(api, node))
-        if (said := left.text(node)) != told:
-            access.console.print(said, markup=False)
-            told = said
+        if (message := left.text(node)) != shown:
+            access.console.print(message, markup=False)
+            shown = message
         if not left.pods or not wait:
             return
         if time.monotonic() >= end:
@@ -333,7 +349,7 @@ def cost(
         CostOutput, typer.Option("--output", "-o", help="Form of the answer.")
     ] = CostOutput.TABLE,
 ) -> None:
-    """What work cost, what on-demand would have taken, what was saved, what losses took."""
+    """Print what work cost, what on-demand would have taken, what was saved, what losses took."""
     import time
 
     from ullage.cli import access
@@ -344,17 +360,17 @@ def cost(
     namespaced = inside(WORKLOADS, access.one_or_all(context, namespace, everywhere))
     seen = access.allowed(context, [*namespaced, SCHEDULING_POLICIES], (SCHEDULING_POLICIES,))
     now = time.time()
-    found = costs.lines(workloads(seen), by, now, seen.policy)
+    entries = costs.lines(workloads(seen), by, now, seen.policy)
     if output is CostOutput.JSON:
-        typer.echo(costs.to_json(found, by, now), nl=False)
+        typer.echo(costs.to_json(entries, by, now), nl=False)
     else:
-        access.console.print(costs.table(found, by))
-    told = access.problems if output is CostOutput.JSON else access.console
+        access.console.print(costs.table(entries, by))
+    console = access.problems if output is CostOutput.JSON else access.console
     if plot == TERMINAL:
-        told.print(costs.bars(found))
+        console.print(costs.bars(entries))
     elif plot:
         try:
-            told.print(f"wrote {costs.picture(found, Path(plot))}", markup=False)
+            console.print(f"wrote {costs.picture(entries, Path(plot))}", markup=False)
         except (OSError, RuntimeError) as error:
             access.fail(str(error))
 
@@ -385,18 +401,18 @@ def show_tuning(
     else:
 
         def shown() -> RenderableType:
-            found = _search(context, namespace, name)
-            table = tables_tuning.search(found, time.time(), wide=output is TrialOutput.WIDE)
-            return Group(table, tables_tuning.curves(found)) if plot == TERMINAL else table
+            view = _search(context, namespace, name)
+            table = tables_tuning.search(view, time.time(), wide=output is TrialOutput.WIDE)
+            return Group(table, tables_tuning.curves(view)) if plot == TERMINAL else table
 
         access.shown(shown, watch)
     if plot not in ("", TERMINAL):
-        told = access.console if output.for_people else access.problems
+        console = access.console if output.for_people else access.problems
         try:
             path = tables_tuning.picture(_search(context, namespace, name), Path(plot))
         except (OSError, RuntimeError) as error:
             access.fail(str(error))
-        told.print(f"wrote {path}", markup=False)
+        console.print(f"wrote {path}", markup=False)
 
 
 def _search(context: typer.Context, namespace: str, name: str) -> TuningView:
@@ -406,14 +422,12 @@ def _search(context: typer.Context, namespace: str, name: str) -> TuningView:
     from ullage.cli import access, tuning
 
     try:
-        found = access.asked(
-            context, lambda api: tuning.look_for(api, namespace, name, time.time())
-        )
+        view = access.asked(context, lambda api: tuning.look_for(api, namespace, name, time.time()))
     except WireError as error:
         access.fail(f"TuningJob {name} cannot be read: {error}")
-    if found is None:
+    if view is None:
         access.fail(f"no TuningJob {name} in namespace {namespace}")
-    return found
+    return view
 
 
 @app.command()
@@ -427,7 +441,7 @@ def explain(
         ),
     ],
 ) -> None:
-    """What a reason or a condition means; or `policy`: promised against received time."""
+    """Explain a reason or a condition; or `policy`: promised against received time."""
     from ullage.cli import printing
 
     if reason.lower() == "policy":
@@ -439,7 +453,7 @@ def explain(
 
 
 def _divided(context: typer.Context) -> None:
-    """How the cluster's time is divided."""
+    """Print how the cluster's time is divided."""
     import time
 
     from ullage.cli import access, tables_policy
@@ -453,7 +467,7 @@ def _divided(context: typer.Context) -> None:
 
     wanted = (TRAINING_JOBS, SCHEDULING_POLICIES, DEVICE_PROFILES, CAPACITY_POOLS)
     seen = access.look_at(context, wanted)
-    has_quota = any(one.quota for one in seen.policy.tenants)
+    has_quota = any(tenant.quota for tenant in seen.policy.tenants)
     held = access.asked(context, quota_held) if has_quota else None
     access.console.print(tables_policy.policy(seen, time.time(), held))
 
@@ -468,7 +482,7 @@ def recommend_accelerator(
     ] = None,
     namespace: Namespace = "",
 ) -> None:
-    """Which accelerator serves a job best: time, cost, bounds, and why others do not."""
+    """Say which accelerator serves a job best: time, cost, bounds, and why others do not."""
     from ullage.cli import access, recommend
     from ullage.cli.look import inside
     from ullage.cluster.values.streams import (
@@ -513,10 +527,10 @@ def export_profile(
         access.name_of(name, "WorkloadProfile"),
     )
     seen = access.look_at(context, inside((WORKLOAD_PROFILES,), namespace, name))
-    found = seen.profiles.get((namespace, name))
-    if found is None:
+    measured = seen.profiles.get((namespace, name))
+    if measured is None:
         access.fail(f"no WorkloadProfile {name} in namespace {namespace}")
-    typer.echo(profiles.to_yaml(profiles.exported(found)), nl=False)
+    typer.echo(profiles.to_yaml(profiles.exported(measured)), nl=False)
 
 
 @profile.command("import")
@@ -558,23 +572,23 @@ def import_profile(
             body = profiles.read(data.decode("utf-8", "replace"), name, namespace, known)
             done = access.answered(lambda: save(access.target_of(context), body))
         else:
-            said = traces.Traced(
+            traced = traces.Traced(
                 kind=trace,
                 workload_class=workload_class,
                 accelerator=accelerator,
                 family=family,
                 steps=steps,
             )
-            body, found = traces.profile_of(data, said, name, namespace, known)
+            body, trace_read = traces.profile_of(data, traced, name, namespace, known)
             done = access.answered(lambda: save(access.target_of(context), body, traces.joined))
-            access.console.print(traces.told(found))
+            access.console.print(traces.summary(trace_read))
     except profiles.ProfileError as error:
         access.fail(str(error))
     access.console.print(f"workloadprofile {namespace}/{name} {done}")
 
 
 @app.command()
-@takes(Inputs, Play, Spot, Serving, Lanes, Tuning, Live, Told)
+@takes(Inputs, PlayOptions, SpotOptions, Serving, Lanes, Tuning, Live, Told)
 def simulate(context: typer.Context, **given: object) -> None:
     """Try policies on a trace, or on the jobs of this cluster, before switching one on."""
     from ullage.cli.simulate import answered

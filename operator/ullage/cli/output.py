@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a command prints beside tables: JSON and YAML for scripts, names for pipes.
+"""Output of a command beside tables: JSON and YAML for scripts, names for pipes.
 
 Statuses are those of the API, field by field.
 """
@@ -12,27 +12,27 @@ from collections.abc import Sequence
 
 import yaml
 
-from ullage.cli.forms import Output
+from ullage.cli.forms import OutputFormat
 from ullage.cluster.codecs.status import status_to_wire
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 
 
-def workloads_as(found: Sequence[WorkloadRecord], output: Output) -> str:
+def workloads_as(records: Sequence[WorkloadRecord], output: OutputFormat) -> str:
     """Workloads as text for scripts.
 
     Args:
-        found: in the order in which they are told.
+        records: in the order in which they are told.
         output: any form but a table.
 
     Raises:
         ValueError: a table was asked for.
     """
-    if output is Output.NAME:
-        return "".join(f"{one.kind.value.lower()}/{one.ref.name}\n" for one in found)
-    body = {"items": [_body(one) for one in found]}
-    if output is Output.JSON:
+    if output is OutputFormat.NAME:
+        return "".join(f"{record.kind.value.lower()}/{record.ref.name}\n" for record in records)
+    body = {"items": [_body(record) for record in records]}
+    if output is OutputFormat.JSON:
         return json.dumps(body, indent=2, allow_nan=False) + "\n"
-    if output is Output.YAML:
+    if output is OutputFormat.YAML:
         return yaml.safe_dump(body, sort_keys=False, allow_unicode=True)
     raise ValueError("a table is no text for scripts")
 

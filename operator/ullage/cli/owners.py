@@ -14,7 +14,7 @@ from typing import Final
 
 from ullage import ports
 from ullage.api.contract import section
-from ullage.cli.target import Target
+from ullage.cli.target import ClusterTarget
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.objects import Controller, controller_of, identity
 from ullage.cluster.records.snapshot import Snapshot
@@ -42,7 +42,7 @@ _BETWEEN: Final[Mapping[str, Kind]] = {"ReplicaSet": ports.REPLICA_SET, "Job": p
 """Kinds that make pods for a kind above them."""
 
 
-async def look_for(target: Target, kind: str, namespace: str, name: str) -> Snapshot:
+async def look_for(target: ClusterTarget, kind: str, namespace: str, name: str) -> Snapshot:
     """A snapshot of the adopted pods of one owner.
 
     Args:
@@ -67,9 +67,9 @@ async def pods_of(cluster: ClusterPort, kind: str, namespace: str, name: str) ->
         raws += page.items
     above: dict[tuple[str, str], Controller | None] = {}
     state = ClusterState(lambda _: None)  # nothing is assumed here
-    found = [raw for raw in raws if await _belongs(cluster, raw, (kind, name), above)]
+    pods = [raw for raw in raws if await _belongs(cluster, raw, (kind, name), above)]
     now = time.time()
-    state.replace(streams.PODS, found, now)
+    state.replace(streams.PODS, pods, now)
     async for page in cluster.list_paged(ports.WORKLOAD_PROFILE, Selector(namespace=namespace)):
         for raw in page.items:
             state.upsert(streams.WORKLOAD_PROFILES, raw, now)
@@ -114,7 +114,7 @@ async def _belongs(
     wanted: tuple[str, str],
     above: dict[tuple[str, str], Controller | None],
 ) -> bool:
-    """Whether a pod is, or was made for, what is asked for."""
+    """True if a pod is, or was made for, what is asked for."""
     meta = identity(raw)
     if ("Pod", meta.name) == wanted:
         return True
@@ -131,7 +131,7 @@ async def _belongs(
 
 
 async def _above(cluster: ClusterPort, holder: Controller, namespace: str) -> Controller | None:
-    """What controls a controller, ``None`` where nothing does."""
+    """The controller of a controller, ``None`` where nothing controls it."""
     kind = _BETWEEN.get(holder.kind)
     if kind is None:
         return None

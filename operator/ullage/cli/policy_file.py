@@ -15,14 +15,14 @@ from ullage.api.schedulingpolicy import SchedulingPolicySpec
 from ullage.cli.first_fault import first_fault
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.records.snapshot import PolicyRecord
-from ullage_simulate.trace import TraceError
+from ullage_simulate.trace import JobTraceError
 
 KIND: Final = "SchedulingPolicy"
 MOST_BYTES: Final = 2**20
 
 
 def policy_rules(path: str) -> PolicyRecord:
-    """What a SchedulingPolicy says.
+    """The rules of a SchedulingPolicy.
 
     Args:
         path: Of a YAML or JSON file with one object.
@@ -34,12 +34,12 @@ def policy_rules(path: str) -> PolicyRecord:
         with Path(path).open("rb") as stream:
             text = stream.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
-            raise TraceError(f"{path}: larger than {MOST_BYTES >> 20} MiB")
+            raise JobTraceError(f"{path}: larger than {MOST_BYTES >> 20} MiB")
         body = yaml.safe_load(text)
     except (OSError, yaml.YAMLError, RecursionError, ValueError) as error:
-        raise TraceError(f"{path}: {error}") from error
+        raise JobTraceError(f"{path}: {error}") from error
     if not isinstance(body, dict) or body.get("kind") != KIND:
-        raise TraceError(
+        raise JobTraceError(
             f"{path}: expected one {KIND}, as in `kubectl get schedulingpolicy -o yaml`"
         )
     try:
@@ -49,6 +49,6 @@ def policy_rules(path: str) -> PolicyRecord:
         metadata = {"name": "default", "uid": "file", **(body.get("metadata") or {})}
         return project_policy({**body, "metadata": metadata})[1]
     except ValidationError as error:
-        raise TraceError(f"{path}: {first_fault(error, 'spec')}") from error
+        raise JobTraceError(f"{path}: {first_fault(error, 'spec')}") from error
     except (WireError, TypeError) as error:
-        raise TraceError(f"{path}: {error}") from error
+        raise JobTraceError(f"{path}: {error}") from error

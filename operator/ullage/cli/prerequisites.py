@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a node needs beside Ullage, as its Node and the other owners of its GPUs show it.
+"""Needs of a node beside Ullage, as its Node and the other owners of its GPUs show them.
 
 The node's agent cannot see these: its rights end at its own GPUNode. Pure: objects in, checks out.
 Each check that failed has a line that mends it.
@@ -57,8 +57,8 @@ _CONFIGURE_CDI: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What other projects have in the cluster.
+class OtherProjects:
+    """Parts of other projects in the cluster.
 
     Attributes:
         dra_nodes: Nodes whose GPUs NVIDIA's DRA driver offers; ``None`` = not known.
@@ -69,7 +69,7 @@ class Surroundings:
     runtime_classes: frozenset[str] | None
 
 
-def prerequisites(node: JsonObject, around: Surroundings) -> tuple[NodeCheck, ...]:
+def prerequisites(node: JsonObject, around: OtherProjects) -> tuple[NodeCheck, ...]:
     """The checks of one Node.
 
     Raises:
@@ -89,9 +89,9 @@ def prerequisites(node: JsonObject, around: Surroundings) -> tuple[NodeCheck, ..
 
 
 def runtime_class(
-    name: str, checks: Sequence[NodeCheck], around: Surroundings
+    name: str, checks: Sequence[NodeCheck], around: OtherProjects
 ) -> tuple[NodeCheck, ...]:
-    """Whether anything brings the driver into containers of a node with GPUs.
+    """Check that something brings the driver into containers of a node with GPUs.
 
     Args:
         name: of the node.
@@ -105,8 +105,8 @@ def runtime_class(
     if around.runtime_classes is None:
         return (_open(title, "RuntimeClasses cannot be listed", "kubectl get runtimeclasses"),)
     if NVIDIA_CLASS in around.runtime_classes:
-        said = f"{NVIDIA_CLASS} is there; workloads and node.runtimeClassName must name it"
-        return (_ok(title, said),)
+        message = f"{NVIDIA_CLASS} is there; workloads and node.runtimeClassName must name it"
+        return (_ok(title, message),)
     return (
         _failed(
             title,
@@ -117,24 +117,24 @@ def runtime_class(
 
 
 def _kubernetes(version: str) -> NodeCheck:
-    name, found = "Kubernetes", _numbers(version)
-    if found is None:
+    name, numbers = "Kubernetes", _numbers(version)
+    if numbers is None:
         return _open(name, f"the Node says {version!r}", "kubectl get nodes --output wide")
-    if found < OLDEST_KUBERNETES:
+    if numbers < OLDEST_KUBERNETES:
         least = ".".join(str(part) for part in OLDEST_KUBERNETES)
         remedy = f"update the node's kubelet to {least} or newer: kubeadm upgrade node"
         return _failed(name, f"kubelet {version}", remedy)
     return _ok(name, f"kubelet {version}")
 
 
-def _runtime(said: str) -> NodeCheck:
+def _runtime(runtime: str) -> NodeCheck:
     name = "ContainerRuntime"
-    program, _, version = said.partition("://")
-    found = _numbers(version)
-    if program == "containerd" and found is not None:
-        if found >= CDI_BY_DEFAULT:
+    program, _, version = runtime.partition("://")
+    numbers = _numbers(version)
+    if program == "containerd" and numbers is not None:
+        if numbers >= CDI_BY_DEFAULT:
             return _ok(name, f"containerd {version} honours CDI")
-        if found >= CDI_BY_SETTING:
+        if numbers >= CDI_BY_SETTING:
             return _open(name, f"containerd {version} honours CDI if told to", _CONFIGURE_CDI)
         return _failed(
             name,
@@ -143,7 +143,7 @@ def _runtime(said: str) -> NodeCheck:
         )
     if program == "cri-o":
         return _open(name, f"CRI-O {version} was not tested", "run one workload with a share")
-    return _open(name, f"the Node says {said!r}", "kubectl get nodes --output wide")
+    return _open(name, f"the Node says {runtime!r}", "kubectl get nodes --output wide")
 
 
 def _plugins(node: str, labels: JsonObject, allocatable: Mapping[str, object]) -> NodeCheck:
@@ -182,21 +182,21 @@ def _dra_driver(node: str, nodes: frozenset[str] | None) -> NodeCheck:
 
 def offering_nodes(slices: Sequence[JsonObject]) -> frozenset[str]:
     """Nodes whose GPUs NVIDIA's DRA driver offers; slices of other shapes are none of its."""
-    found = set()
-    for one in slices:
+    nodes = set()
+    for resource_slice in slices:
         try:
-            spec = section(one, "spec")
+            spec = section(resource_slice, "spec")
             if text(spec, "driver", "") == DRA_DRIVER:
-                found.add(text(spec, "nodeName", ""))
+                nodes.add(text(spec, "nodeName", ""))
         except WireError:
             continue
-    return frozenset(found - {""})
+    return frozenset(nodes - {""})
 
 
 def _numbers(version: str) -> tuple[int, int] | None:
     """Major and minor of a version."""
-    found = _VERSION.match(version)
-    return (int(found[1]), int(found[2])) if found else None
+    match = _VERSION.match(version)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def _ok(name: str, message: str) -> NodeCheck:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where commands print, how they fail, and what a word of a status means; without a cluster."""
+"""Consoles of commands, their failures, and styles of the words of a status; without a cluster."""
 
 from __future__ import annotations
 

@@ -119,8 +119,8 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
-    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
 
@@ -160,8 +160,8 @@ def _misfits(body: JsonObject) -> Iterator[str]:
     try:
         model = WorkloadProfile.model_validate_json(json.dumps(body), strict=True)
     except ValidationError as error:
-        for one in error.errors():
-            yield f"{_path(one['loc'])}: {one['msg']}"
+        for problem in error.errors():
+            yield f"{_path(problem['loc'])}: {problem['msg']}"
         return
     taken = json.loads(model.model_dump_json(by_alias=True, exclude_unset=True))
     yield from _lost(body["spec"], taken["spec"], "spec")
@@ -180,5 +180,5 @@ def _lost(given: object, taken: object, path: str) -> Iterator[str]:
             else:
                 yield from _lost(child, taken[name], f"{path}.{name}")
     elif isinstance(given, list) and isinstance(taken, list):
-        for index, (one, other) in enumerate(zip(given, taken, strict=True)):
-            yield from _lost(one, other, f"{path}[{index}]")
+        for index, (entry, other) in enumerate(zip(given, taken, strict=True)):
+            yield from _lost(entry, other, f"{path}[{index}]")

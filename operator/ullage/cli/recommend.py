@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which accelerator a job should take, and how many. Pure: records in, rich renderables out.
+"""Advice on the accelerator of a job, and how many. Pure: records in, rich renderables out.
 
 The same answer as in `status.recommendation`, from the same engine; jobs that ask for nothing, and
 jobs that are still a file, get one too.
@@ -43,13 +43,15 @@ def document_of(text: str) -> dict[str, object]:
         ManifestError: there is none, or the file is no YAML.
     """
     try:
-        documents = [one for one in yaml.safe_load_all(text) if isinstance(one, dict)]
+        documents = [
+            document for document in yaml.safe_load_all(text) if isinstance(document, dict)
+        ]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ManifestError(f"the file is no YAML: {error}") from error
-    found = [document for document in documents if document.get("kind") == "TrainingJob"]
-    if len(found) != 1:
-        raise ManifestError(f"the file holds {len(found)} TrainingJobs; give one")
-    return found[0]
+    jobs = [document for document in documents if document.get("kind") == "TrainingJob"]
+    if len(jobs) != 1:
+        raise ManifestError(f"the file holds {len(jobs)} TrainingJobs; give one")
+    return jobs[0]
 
 
 def job_of(text: str, namespace: str) -> WorkloadRecord:
@@ -127,30 +129,30 @@ def _bounds(row: Recommended) -> str:
 def _footer(advice: Advice, job: WorkloadRecord) -> str:
     """States the basis of the figures, and what would improve them."""
     whole = "of the whole training" if job.work_steps else "of 1,000 steps (spec.work is not said)"
-    said = f"time and cost {whole}, {advice.steps} steps"
+    footer = f"time and cost {whole}, {advice.steps} steps"
     if job.cost is None:
-        said += "; spec.cost is not said, so nothing rules a type out by cost or time"
+        footer += "; spec.cost is not said, so nothing rules a type out by cost or time"
     own = job.replicas * job.gpu.count
     if any(row.offer.gpus != own for row in (*advice.table.rows, *advice.numbers)):
-        said += f"\n{_of_numbers(advice, job)}"
-    return said
+        footer += f"\n{_of_numbers(advice, job)}"
+    return footer
 
 
 def _of_numbers(advice: Advice, job: WorkloadRecord) -> str:
-    """Where figures of other numbers of devices come from, and what to do with them."""
+    """The source of figures of other numbers of devices, and what to do with them."""
     own = "1 member" if job.replicas == 1 else f"{job.replicas} members"
-    said = (
+    text = (
         f"speeds are of {own}; other numbers are estimates: n members are n x 0.97^log2(n) times"
         " as fast as one"
     )
     if job.elasticity is None:
-        return f"{said}, each with a batch as large as now"
+        return f"{text}, each with a batch as large as now"
     first, most = advice.first, job.elasticity.max_replicas
     members = first.offer.gpus // advice.devices_each if first is not None else most
     if members == most:
-        return said
+        return text
     return (
-        f"{said}. The gang takes what there is room for, up to {most};"
+        f"{text}. The gang takes what there is room for, up to {most};"
         f" spec.elasticity.maxReplicas {members} keeps it to the first row"
     )
 

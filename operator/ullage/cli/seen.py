@@ -26,7 +26,7 @@ from ullage.cluster.records.status import Condition, Sharing, WorkloadStatus
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _HeldSlice:
     """A slice of a pod, and what its node says of it."""
 
     wanted: DesiredSlice
@@ -47,36 +47,36 @@ def with_pods(snapshot: Snapshot) -> Snapshot:
     for pod in snapshot.pods.values():
         if pod.owner.kind == WorkloadKind.POD:
             by_unit.setdefault(pod.owner, []).append(pod)
-    found = dict(snapshot.workloads)
+    workloads = dict(snapshot.workloads)
     for owner, pods in by_unit.items():
         pods.sort(key=lambda pod: (pod.created, pod.name))
-        unit = found.get(owner.uid)
+        unit = workloads.get(owner.uid)
         if unit is None and all(pod.stage.finished for pod in pods):
-            found[owner.uid] = _ended(owner, pods)
+            workloads[owner.uid] = _ended(owner, pods)
         elif unit is not None:
-            found[owner.uid] = _under_way(unit, pods, held)
-    return replace(snapshot, workloads=found)
+            workloads[owner.uid] = _under_way(unit, pods, held)
+    return replace(snapshot, workloads=workloads)
 
 
-def _held_by_pod(nodes: Mapping[str, GPUNodeRecord]) -> dict[str, list[_Held]]:
-    found: dict[str, list[_Held]] = {}
+def _held_by_pod(nodes: Mapping[str, GPUNodeRecord]) -> dict[str, list[_HeldSlice]]:
+    by_pod: dict[str, list[_HeldSlice]] = {}
     for node in nodes.values():
-        seen = {one.key: one for one in node.observed}
+        seen = {observed.key: observed for observed in node.observed}
         for wanted in node.desired:
-            held = _Held(wanted, seen.get(wanted.key))
-            found.setdefault(wanted.key.pod_uid, []).append(held)
-    return found
+            held = _HeldSlice(wanted, seen.get(wanted.key))
+            by_pod.setdefault(wanted.key.pod_uid, []).append(held)
+    return by_pod
 
 
 def _under_way(
-    unit: WorkloadRecord, pods: Sequence[PodRecord], held: Mapping[str, list[_Held]]
+    unit: WorkloadRecord, pods: Sequence[PodRecord], held: Mapping[str, list[_HeldSlice]]
 ) -> WorkloadRecord:
     live = [pod for pod in pods if not pod.stage.finished]
-    slices = [one for pod in live for one in held.get(pod.uid, ())]
+    slices = [entry for pod in live for entry in held.get(pod.uid, ())]
     nodes = ",".join(sorted({pod.node for pod in live if pod.node}))
     sharing = unit.status.sharing
     if slices:
-        slowest = max(slices, key=lambda one: one.slowdown)
+        slowest = max(slices, key=lambda entry: entry.slowdown)
         known = sharing or Sharing(
             percent=slowest.wanted.percent, memory_mib=slowest.wanted.memory_mib
         )

@@ -30,29 +30,29 @@ from ullage.cli.simulate_options import (
     Inputs,
     Lanes,
     Live,
-    Output,
-    Play,
+    OutputOptions,
+    PlayOptions,
     Serving,
-    Spot,
+    SpotOptions,
     Tuning,
     of,
 )
 
 if TYPE_CHECKING:
-    from ullage.cli.target import Target
+    from ullage.cli.target import ClusterTarget
     from ullage.cluster.records.snapshot import Snapshot
-    from ullage_simulate.comparison import Asked, Comparison
+    from ullage_simulate.comparison import ComparisonRequest, PolicyComparison
 
 
-def answered(target: Target, given: Mapping[str, object]) -> None:
+def answered(target: ClusterTarget, given: Mapping[str, object]) -> None:
     """Answer the command that its options ask for; a fault of theirs ends it with exit status 1.
 
     Args:
         target: The cluster, where one is asked for.
         given: Options by the names of their fields.
     """
-    inputs, play, spot = of(Inputs, given), of(Play, given), of(Spot, given)
-    live, output = of(Live, given), of(Output, given)
+    inputs, play, spot = of(Inputs, given), of(PlayOptions, given), of(SpotOptions, given)
+    live, output = of(Live, given), of(OutputOptions, given)
     problems = Console(stderr=True, highlight=False)
     try:
         if spot.spot:
@@ -78,18 +78,18 @@ def answered(target: Target, given: Mapping[str, object]) -> None:
             simulate_tuning.show(ended, output.json_file, output.plot)
             return
         if live.submit:
-            told = simulate_submit.submission(target, live.submit, live.snapshot)
-            simulate_submit.show(told, output.json_file)
+            submitted = simulate_submit.submission(target, live.submit, live.snapshot)
+            simulate_submit.show(submitted, output.json_file)
             return
         seen = _live(target) if live.from_cluster else _saved(live.snapshot)
-        found = watched(asked_for(inputs, play, seen), problems)
-        show(found, output.json_file, output.plot, each=output.each)
+        comparison = watched(asked_for(inputs, play, seen), problems)
+        show(comparison, output.json_file, output.plot, each=output.each)
     except (ValueError, RuntimeError, OSError) as error:
         problems.print(f"error: {error}", style="red", markup=False)
         raise typer.Exit(code=1) from error
 
 
-def asked_for(inputs: Inputs, play: Play, seen: Snapshot | None) -> Asked:
+def asked_for(inputs: Inputs, play: PlayOptions, seen: Snapshot | None) -> ComparisonRequest:
     """The comparison that the options ask for.
 
     Args:
@@ -98,9 +98,9 @@ def asked_for(inputs: Inputs, play: Play, seen: Snapshot | None) -> Asked:
         seen: A cluster to start from instead of a trace.
     """
     from ullage.cli.policy_file import policy_rules
-    from ullage_simulate.comparison import PUBLISHED, Asked
+    from ullage_simulate.comparison import PUBLISHED, ComparisonRequest
 
-    return Asked(
+    return ComparisonRequest(
         trace=inputs.trace or PUBLISHED,
         form=inputs.form,
         speeds=inputs.speeds,
@@ -125,7 +125,7 @@ def asked_for(inputs: Inputs, play: Play, seen: Snapshot | None) -> Asked:
     )
 
 
-def watched(asked: Asked, console: Console) -> Comparison:
+def watched(asked: ComparisonRequest, console: Console) -> PolicyComparison:
     """Compare, with a progress bar for every policy.
 
     Raises:
@@ -136,21 +136,21 @@ def watched(asked: Asked, console: Console) -> Comparison:
     return followed(partial(compare, asked), console)
 
 
-def table_of(found: Comparison) -> Table:
+def table_of(comparison: PolicyComparison) -> Table:
     """The figures of every policy, the best mean completion time in bold."""
-    fleet = ", ".join(f"{count} {kind}" for kind, count in found.fleet.devices.items())
-    priced = any(outcome.dollars > 0 for outcome in found.outcomes)
-    broken = any(outcome.failures > 0 for outcome in found.outcomes)
-    first = found.outcomes[0]
+    fleet = ", ".join(f"{count} {kind}" for kind, count in comparison.fleet.devices.items())
+    priced = any(outcome.dollars > 0 for outcome in comparison.outcomes)
+    broken = any(outcome.failures > 0 for outcome in comparison.outcomes)
+    first = comparison.outcomes[0]
     numbers = ["mean h", "p99 h", f"x {first.policy}", "all h", "used", "rho", "stops"]
     table = figures_table(
-        f"{found.trace.name}: {len(found.trace.jobs)} jobs on {fleet}",
+        f"{comparison.trace.name}: {len(comparison.trace.jobs)} jobs on {fleet}",
         "mean, p99: arrival to end; all: the last end; rho: largest arrival to end\n"
         "over the time on an equal part of the cluster",
         (*numbers, *(("lost h",) if broken else ()), *(("$",) if priced else ())),
     )
-    best = min(outcome.mean_jct_s for outcome in found.outcomes)
-    for outcome in found.outcomes:
+    best = min(outcome.mean_jct_s for outcome in comparison.outcomes)
+    for outcome in comparison.outcomes:
         figures = outcome.figures()
         row = [
             outcome.policy,
@@ -168,7 +168,7 @@ def table_of(found: Comparison) -> Table:
     return table
 
 
-def show(found: Comparison, json_file: str, plot: str, *, each: bool) -> None:
+def show(comparison: PolicyComparison, json_file: str, plot: str, *, each: bool) -> None:
     """Print the table and write what was asked for.
 
     Raises:
@@ -179,13 +179,13 @@ def show(found: Comparison, json_file: str, plot: str, *, each: bool) -> None:
     def pictures(where: Path) -> tuple[Path, ...]:
         from ullage_simulate.plots import draw
 
-        return draw(found.outcomes, where, found.trace.name)
+        return draw(comparison.outcomes, where, comparison.trace.name)
 
     tell(
-        table_of(found),
-        found.trace.notes,
+        table_of(comparison),
+        comparison.trace.notes,
         json_file,
-        lambda: to_json(found, jobs=each),
+        lambda: to_json(comparison, jobs=each),
         plot,
         pictures,
     )
@@ -199,15 +199,15 @@ def _saved(path: str) -> Snapshot | None:
     return from_json(Path(path).read_bytes())[0]
 
 
-def _live(target: Target) -> Snapshot:
+def _live(target: ClusterTarget) -> Snapshot:
     """The cluster as the operator sees it, read with the user's own rights."""
     from ullage.cli.look import look
     from ullage.cluster.values.streams import STREAMS
     from ullage.kube.credentials import CredentialsError
     from ullage.ports import ApiError
-    from ullage_simulate.trace import TraceError
+    from ullage_simulate.trace import JobTraceError
 
     try:
         return asyncio.run(look(target, STREAMS))
     except (ApiError, CredentialsError) as error:
-        raise TraceError(f"--from-cluster: {error}") from error
+        raise JobTraceError(f"--from-cluster: {error}") from error

@@ -24,7 +24,7 @@ NAMED: Final = 3
 
 
 def question(lanes: Lanes, most: int) -> LaneQuestion:
-    """What the options ask.
+    """The question of the options.
 
     Args:
         lanes: Table and device.
@@ -58,42 +58,42 @@ def watched(asked: LaneQuestion, console: Console) -> LaneAnswer:
     return followed(partial(answer, asked), console)
 
 
-def table_of(found: LaneAnswer) -> Table:
+def table_of(result: LaneAnswer) -> Table:
     """A line for packing and one for each policy, the best mean in bold."""
-    asked, first = found.question, found.outcomes[0]
+    asked, first = result.question, result.outcomes[0]
     table = figures_table(
         f"{asked.name}: {len(asked.jobs):,} jobs on a device of {asked.memory_mib / MIB:g} GiB",
         "mean, p99: arrival to end; residents: jobs on the device; running: steps side by side;\n"
         "waits: part of a job's time there in which it waits for its lane",
         ("mean min", "p99 min", f"x {first.policy}", "all min", "residents", "running", "waits"),
     )
-    for one in found.outcomes:
-        mean_s = one.played.mean_completion_s
+    for outcome in result.outcomes:
+        mean_s = outcome.played.mean_completion_s
         table.add_row(
-            one.policy,
+            outcome.policy,
             f"{mean_s / MINUTE:.1f}",
-            f"{one.p99_s / MINUTE:.1f}",
+            f"{outcome.p99_s / MINUTE:.1f}",
             f"{first.played.mean_completion_s / mean_s:.2f}" if mean_s > 0 else "",
-            f"{one.end_s / MINUTE:.1f}",
-            f"{one.played.residents:.1f}",
-            f"{one.played.busy:.2f}",
-            f"{one.waits:.0%}",
-            style="bold" if one is found.best else "",
+            f"{outcome.end_s / MINUTE:.1f}",
+            f"{outcome.played.residents:.1f}",
+            f"{outcome.played.busy:.2f}",
+            f"{outcome.waits:.0%}",
+            style="bold" if outcome is result.best else "",
         )
     return table
 
 
-def notes_of(found: LaneAnswer) -> tuple[str, ...]:
-    """What the table lacked, and the jobs that never fit."""
-    refused = found.outcomes[0].played.refused
+def notes_of(result: LaneAnswer) -> tuple[str, ...]:
+    """Notes on what the table lacked, and the jobs that never fit."""
+    refused = result.outcomes[0].played.refused
     if not refused:
-        return found.question.notes
+        return result.question.notes
     shown = ", ".join(refused[:NAMED]) + (", ..." if len(refused) > NAMED else "")
     never = f"{len(refused)} of the jobs never fit the device and are left out: {shown}"
-    return (*found.question.notes, never)
+    return (*result.question.notes, never)
 
 
-def show(found: LaneAnswer, json_file: str, plot: str) -> None:
+def show(result: LaneAnswer, json_file: str, plot: str) -> None:
     """Print the table and write what was asked for.
 
     Raises:
@@ -104,13 +104,13 @@ def show(found: LaneAnswer, json_file: str, plot: str) -> None:
     def pictures(where: Path) -> tuple[Path, ...]:
         from ullage_simulate.plots_lanes import draw
 
-        return draw(found, where)
+        return draw(result, where)
 
     tell(
-        table_of(found),
-        notes_of(found),
+        table_of(result),
+        notes_of(result),
         json_file,
-        partial(to_json, found),
+        partial(to_json, result),
         plot,
         pictures,
     )

@@ -50,7 +50,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Play:
+class PlayOptions:
     """Policies, and how they are played."""
 
     policy: Annotated[
@@ -102,7 +102,7 @@ class Play:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spot:
+class SpotOptions:
     """One job on spot pools."""
 
     spot: Annotated[
@@ -222,8 +222,8 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
-    """Where figures and pictures go."""
+class OutputOptions:
+    """Places of figures and pictures."""
 
     json_file: Annotated[str, typer.Option("--json", help="Write the figures; - = stdout.")] = ""
     each: Annotated[bool, typer.Option(help="Every job in the JSON, too.")] = False
@@ -235,19 +235,19 @@ def takes(*groups: type[object]) -> Callable[[Callable[..., None]], Callable[...
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(command, include_extras=True)
-        found = [
+        parameters = [
             parameter.replace(annotation=hints[parameter.name])
             for parameter in inspect.signature(command).parameters.values()
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ]
         for group in groups:
             of_group = get_type_hints(group, include_extras=True)
-            found += [
+            parameters += [
                 parameter.replace(annotation=of_group[parameter.name])
                 for parameter in inspect.signature(group).parameters.values()
             ]
-        command.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
-        command.__annotations__ = {parameter.name: parameter.annotation for parameter in found}
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return command
 
     return decorated

@@ -32,7 +32,7 @@ LEAST_PERCENT: Final = 51
 
 
 def question(serving: Serving, seed: int) -> ServingQuestion:
-    """What the options ask.
+    """The question of the options.
 
     Raises:
         ValueError: an option makes no sense; the text says what to write.
@@ -49,7 +49,7 @@ def question(serving: Serving, seed: int) -> ServingQuestion:
         name=Path(serving.requests).name,
         arrival_s=arrivals(Path(serving.requests)),
         target=target,
-        replicas=tuple(replica_of(one) for one in serving.replica),
+        replicas=tuple(replica_of(text) for text in serving.replica),
         launch_s=serving.launch,
         season_s=serving.season * 3600,
         seed=seed,
@@ -64,12 +64,12 @@ def target_of(text: str) -> LatencyTarget:
     """
     from ullage.engines.scaling.pooled_queue import LatencyTarget
 
-    found = _OBJECTIVE.fullmatch(text)
-    if found is None or float(found["percent"]) < LEAST_PERCENT or int(found["ms"]) < 1:
+    match = _OBJECTIVE.fullmatch(text)
+    if match is None or float(match["percent"]) < LEAST_PERCENT or int(match["ms"]) < 1:
         raise ValueError(
             f"--slo {text!r}: write a percentile from {LEAST_PERCENT} and a limit, as p99<=250ms"
         )
-    return LatencyTarget(limit_s=int(found["ms"]) / 1e3, quantile=float(found["percent"]) / WHOLE)
+    return LatencyTarget(limit_s=int(match["ms"]) / 1e3, quantile=float(match["percent"]) / WHOLE)
 
 
 def replica_of(text: str) -> Configuration:
@@ -81,20 +81,20 @@ def replica_of(text: str) -> Configuration:
     from ullage.engines.scaling.configurations import Configuration
     from ullage.engines.scaling.service_times import service_time
 
-    found = _REPLICA.fullmatch(text)
-    if found is None or not 1 <= int(found["share"]) <= WHOLE:
+    match = _REPLICA.fullmatch(text)
+    if match is None or not 1 <= int(match["share"]) <= WHOLE:
         raise ValueError(
             f"--replica {text!r}: write ACCELERATOR:SHARE=MEANms, as h100:50=40ms,p99=90ms"
         )
-    mean_s = float(found["mean"]) / 1e3
-    p99_s = float(found["p99"]) / 1e3 if found["p99"] else mean_s
+    mean_s = float(match["mean"]) / 1e3
+    p99_s = float(match["p99"]) / 1e3 if match["p99"] else mean_s
     if not 0 < mean_s <= p99_s:
         raise ValueError(f"--replica {text!r}: the mean is above 0 and not above the p99")
     return Configuration(
-        accelerator=found["accelerator"],
-        share_percent=int(found["share"]),
+        accelerator=match["accelerator"],
+        share_percent=int(match["share"]),
         service=service_time(mean_s, p99_s, P99),
-        cost=float(found["price"]) if found["price"] else 0.0,
+        cost=float(match["price"]) if match["price"] else 0.0,
     )
 
 
@@ -105,10 +105,10 @@ def watched(asked: ServingQuestion, console: Console) -> ServingAnswer:
     return followed(partial(answer, asked), console)
 
 
-def table_of(found: ServingAnswer) -> Table:
+def table_of(result: ServingAnswer) -> Table:
     """A line for each configuration and way, the best one bold."""
-    asked = found.question
-    priced = any(one.configuration.cost > 0 for one in found.outcomes)
+    asked = result.question
+    priced = any(outcome.configuration.cost > 0 for outcome in result.outcomes)
     table = figures_table(
         f"{asked.name}: {asked.arrival_s.size:,} requests, p{asked.target.quantile * WHOLE:g}"
         f" within {asked.target.limit_s * 1e3:g} ms",
@@ -117,21 +117,21 @@ def table_of(found: ServingAnswer) -> Table:
         ("kept", "replicas", "most", "device h", *(("$",) if priced else ())),
         first="replica",
     )
-    for one in found.outcomes:
-        kept = one.attainment >= asked.target.quantile
+    for outcome in result.outcomes:
+        kept = outcome.attainment >= asked.target.quantile
         row = [
-            one.name,
-            f"{one.attainment:.2%}",
-            f"{one.mean:.1f}",
-            str(one.most),
-            f"{one.device_s / 3600:.1f}",
-            *((f"{one.dollars:.2f}",) if priced else ()),
+            outcome.name,
+            f"{outcome.attainment:.2%}",
+            f"{outcome.mean:.1f}",
+            str(outcome.most),
+            f"{outcome.device_s / 3600:.1f}",
+            *((f"{outcome.dollars:.2f}",) if priced else ()),
         ]
-        table.add_row(*row, style="bold" if one is found.best else "" if kept else "red")
+        table.add_row(*row, style="bold" if outcome is result.best else "" if kept else "red")
     return table
 
 
-def show(found: ServingAnswer, json_file: str, plot: str) -> None:
+def show(result: ServingAnswer, json_file: str, plot: str) -> None:
     """Print the table and write what was asked for.
 
     Raises:
@@ -142,14 +142,14 @@ def show(found: ServingAnswer, json_file: str, plot: str) -> None:
     def pictures(where: Path) -> tuple[Path, ...]:
         from ullage_simulate.plots_serving import draw
 
-        return draw(found, where)
+        return draw(result, where)
 
-    notes = () if found.best is not None else ("no configuration keeps the objective",)
+    notes = () if result.best is not None else ("no configuration keeps the objective",)
     tell(
-        table_of(found),
+        table_of(result),
         notes,
         json_file,
-        partial(to_json, found),
+        partial(to_json, result),
         plot,
         pictures,
     )

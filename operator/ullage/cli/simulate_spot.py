@@ -17,15 +17,15 @@ from rich.table import Table
 from ullage.cli.comparing import figures_table, followed, tell
 
 if TYPE_CHECKING:
-    from ullage.cli.simulate_options import Inputs, Play, Spot
-    from ullage_simulate.spot.comparison import Asked, Comparison
+    from ullage.cli.simulate_options import Inputs, PlayOptions, SpotOptions
+    from ullage_simulate.spot.comparison import SpotComparison, SpotRequest
 
 
-def asked_for(inputs: Inputs, play: Play, spot: Spot) -> Asked:
+def asked_for(inputs: Inputs, play: PlayOptions, spot: SpotOptions) -> SpotRequest:
     """The comparison that the options ask for."""
-    from ullage_simulate.spot.comparison import DRAWN, POLICIES, STARTS, Asked
+    from ullage_simulate.spot.comparison import DRAWN, POLICIES, STARTS, SpotRequest
 
-    return Asked(
+    return SpotRequest(
         trace=inputs.trace or DRAWN,
         select=inputs.select or (),
         prices=inputs.price or (),
@@ -43,7 +43,7 @@ def asked_for(inputs: Inputs, play: Play, spot: Spot) -> Asked:
     )
 
 
-def watched(asked: Asked, console: Console) -> Comparison:
+def watched(asked: SpotRequest, console: Console) -> SpotComparison:
     """Compare, with a progress bar for every way to buy.
 
     Raises:
@@ -54,13 +54,13 @@ def watched(asked: Asked, console: Console) -> Comparison:
     return followed(partial(compare, asked), console)
 
 
-def table_of(found: Comparison) -> Table:
+def table_of(comparison: SpotComparison) -> Table:
     """The figures of every way to buy; the cheapest that was never late in bold."""
-    asked = found.asked
-    figures = found.figures()
+    asked = comparison.asked
+    figures = comparison.figures()
     table = figures_table(
         f"{asked.replicas} instances, {asked.work_h:g} h of work, deadline {asked.deadline_h:g}"
-        f" h, {len(found.starts)} starts",
+        f" h, {len(comparison.starts)} starts",
         "means of the starts; saved: against on-demand alone; late: starts that missed the\n"
         "deadline; firm h: instance hours on on-demand; lost h: work done again",
         (
@@ -77,26 +77,26 @@ def table_of(found: Comparison) -> Table:
         ),
     )
     in_time = [figure["dollars"] for figure in figures.values() if not figure["late"]]
-    for policy, one in figures.items():
-        best = bool(in_time) and not one["late"] and one["dollars"] == min(in_time)
+    for policy, row in figures.items():
+        best = bool(in_time) and not row["late"] and row["dollars"] == min(in_time)
         table.add_row(
             policy,
-            f"{one['dollars']:.0f}",
-            f"{one['saved']:.0%}",
-            f"{one['dollars_per_work_h']:.2f}",
-            f"{one['mean_h']:.1f}",
-            f"{one['max_h']:.1f}",
-            f"{one['late']}",
-            f"{one['on_demand_instance_h']:.1f}",
-            f"{one['spot_instance_h']:.1f}",
-            f"{one['evictions']:.1f}",
-            f"{one['lost_work_h']:.2f}",
+            f"{row['dollars']:.0f}",
+            f"{row['saved']:.0%}",
+            f"{row['dollars_per_work_h']:.2f}",
+            f"{row['mean_h']:.1f}",
+            f"{row['max_h']:.1f}",
+            f"{row['late']}",
+            f"{row['on_demand_instance_h']:.1f}",
+            f"{row['spot_instance_h']:.1f}",
+            f"{row['evictions']:.1f}",
+            f"{row['lost_work_h']:.2f}",
             style="bold" if best else "",
         )
     return table
 
 
-def show(found: Comparison, json_file: str, plot: str, *, each: bool) -> None:
+def show(comparison: SpotComparison, json_file: str, plot: str, *, each: bool) -> None:
     """Print the table and write what was asked for.
 
     Raises:
@@ -107,13 +107,13 @@ def show(found: Comparison, json_file: str, plot: str, *, each: bool) -> None:
     def pictures(where: Path) -> tuple[Path, ...]:
         from ullage_simulate.spot.plots import draw
 
-        return draw(found, where)
+        return draw(comparison, where)
 
     tell(
-        table_of(found),
-        found.notes,
+        table_of(comparison),
+        comparison.notes,
         json_file,
-        lambda: to_json(found, each=each),
+        lambda: to_json(comparison, each=each),
         plot,
         pictures,
     )

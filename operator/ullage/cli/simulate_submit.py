@@ -19,15 +19,15 @@ from rich.text import Text
 
 from ullage.api.contract import JsonObject, section
 from ullage.cli import tables
-from ullage.cli.forms import Output
+from ullage.cli.forms import OutputFormat
 from ullage.cli.output import workloads_as
 from ullage.cli.printing import console_for
 from ullage.cli.recommend import ManifestError, document_of, job_of
 from ullage.cluster.codecs.objects import optional_text
 
 if TYPE_CHECKING:
-    from ullage.cli.target import Target
-    from ullage_simulate.submission import Submission
+    from ullage.cli.target import ClusterTarget
+    from ullage_simulate.submission import SubmissionOutcome
 
 MOST_BYTES: Final = 1 << 20
 """Of a manifest; the API server takes no more either."""
@@ -37,8 +37,10 @@ _UNLEARNED: Final = (
 )
 
 
-def submission(target: Target, manifest: str, snapshot: str) -> tuple[Submission, tuple[str, ...]]:
-    """What would come of a manifest, and notes on what the answer lacks.
+def submission(
+    target: ClusterTarget, manifest: str, snapshot: str
+) -> tuple[SubmissionOutcome, tuple[str, ...]]:
+    """The outcome of a manifest, and notes on what the answer lacks.
 
     Args:
         target: The cluster, and the namespace of a manifest that names none.
@@ -72,7 +74,7 @@ def submission(target: Target, manifest: str, snapshot: str) -> tuple[Submission
 
 
 def _of_priority(document: JsonObject) -> tuple[str, ...]:
-    """What the answer lacks where a PriorityClass gives the priority: no one reads the class."""
+    """Note on a PriorityClass that gives the priority: no one reads the class."""
     spec = section(section(section(document, "spec"), "template"), "spec")
     name = optional_text(spec, "priorityClassName")
     if not name:
@@ -80,13 +82,13 @@ def _of_priority(document: JsonObject) -> tuple[str, ...]:
     return (f"priorityClassName {name} is not read: write its value as priority of the template",)
 
 
-def answer(found: Submission) -> RenderableType:
+def answer(submission: SubmissionOutcome) -> RenderableType:
     """The decision as ``kubectl ullage why`` shows it, below a line that says what would happen."""
-    job, name = found.job, f"{found.job.ref.namespace}/{found.job.ref.name}"
-    if found.starts_in_s is None:
+    job, name = submission.job, f"{submission.job.ref.namespace}/{submission.job.ref.name}"
+    if submission.starts_in_s is None:
         head = Text(f"{name} would wait", style="bold yellow")
     else:
-        when = "at once" if found.starts_in_s < 1 else f"after {found.starts_in_s:.0f} s"
+        when = "at once" if submission.starts_in_s < 1 else f"after {submission.starts_in_s:.0f} s"
         head = Text(f"{name} would start {when}", style="bold green")
     parts: list[RenderableType] = [head]
     if job.status.placement:
@@ -94,36 +96,36 @@ def answer(found: Submission) -> RenderableType:
         for place in job.status.placement:
             places.add_row(place.pod, place.node, place.gpu, f"{place.percent}%")
         parts.append(places)
-    if found.disturbed:
+    if submission.disturbed:
         others = tables.table_of("STOPS FOR IT", "WHY")
-        for ref, why in sorted(found.disturbed.items(), key=lambda one: one[0].name):
+        for ref, why in sorted(submission.disturbed.items(), key=lambda item: item[0].name):
             others.add_row(f"{ref.namespace}/{ref.name}", why)
         parts.append(others)
     return Group(*parts, tables.why(job))
 
 
-def show(told: tuple[Submission, tuple[str, ...]], json_file: str) -> None:
+def show(submitted: tuple[SubmissionOutcome, tuple[str, ...]], json_file: str) -> None:
     """Print the answer, and write it as JSON where that was asked for (``-`` = standard output)."""
-    found, notes = told
+    submission, notes = submitted
     out = console_for("stderr" if json_file == "-" else "stdout")
-    out.print(answer(found))
+    out.print(answer(submission))
     for note in notes:
         out.print(f"note: {note}", markup=False)
     if json_file == "-":
-        sys.stdout.write(as_json(found))
+        sys.stdout.write(as_json(submission))
     elif json_file:
-        Path(json_file).write_text(as_json(found), encoding="utf-8")
+        Path(json_file).write_text(as_json(submission), encoding="utf-8")
 
 
-def as_json(found: Submission) -> str:
+def as_json(submission: SubmissionOutcome) -> str:
     """The answer for scripts; the status is that of the API, field by field."""
-    (job,) = json.loads(workloads_as([found.job], Output.JSON))["items"]
+    (job,) = json.loads(workloads_as([submission.job], OutputFormat.JSON))["items"]
     body = {
-        "starts": found.starts_in_s is not None,
-        "startsInSeconds": found.starts_in_s,
+        "starts": submission.starts_in_s is not None,
+        "startsInSeconds": submission.starts_in_s,
         "stopped": [
             {"kind": ref.kind, "namespace": ref.namespace, "name": ref.name, "why": why}
-            for ref, why in sorted(found.disturbed.items(), key=lambda one: one[0].name)
+            for ref, why in sorted(submission.disturbed.items(), key=lambda item: item[0].name)
         ],
         "status": job["status"],
     }

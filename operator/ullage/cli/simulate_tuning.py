@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ullage.cli.comparing import figures_table, followed, tell
-from ullage.cli.simulate_options import Play, Tuning
+from ullage.cli.simulate_options import PlayOptions, Tuning
 
 if TYPE_CHECKING:
     from ullage_simulate.tuning import TuningAnswer, TuningQuestion
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 _SHARE: Final = re.compile(r"1(?:/(?P<count>[0-9]{1,3}))?")
 
 
-def question(tuning: Tuning, play: Play) -> TuningQuestion:
-    """What the options ask.
+def question(tuning: Tuning, play: PlayOptions) -> TuningQuestion:
+    """The question of the options.
 
     Raises:
         ValueError: an option makes no sense; the text says what to write.
     """
-    from ullage.engines.tuning.records import Rules
+    from ullage.engines.tuning.records import PlanRules
     from ullage.engines.tuning.speed_curves import Widths
     from ullage_simulate.tuning import (
         MOST_TRIALS,
@@ -38,10 +38,10 @@ def question(tuning: Tuning, play: Play) -> TuningQuestion:
         read_trials,
     )
 
-    found = _SHARE.fullmatch(tuning.min_share)
-    if found is None:
+    match = _SHARE.fullmatch(tuning.min_share)
+    if match is None:
         raise ValueError(f"--min-share {tuning.min_share!r}: write a unit share, as 1/4, or 1")
-    widths = Widths(per_device=int(found["count"] or 1), devices=tuning.max_devices)
+    widths = Widths(per_device=int(match["count"] or 1), devices=tuning.max_devices)
     cost_s = play.restart_cost or 0.0
     if tuning.tuning == SYNTHETIC:
         count = play.jobs or TRIALS
@@ -56,7 +56,7 @@ def question(tuning: Tuning, play: Play) -> TuningQuestion:
         facts=facts,
         names=names,
         devices=tuning.devices,
-        rules=Rules(widths=widths),
+        rules=PlanRules(widths=widths),
     )
 
 
@@ -67,32 +67,32 @@ def watched(asked: TuningQuestion, console: Console) -> TuningAnswer:
     return followed(partial(answer, asked), console)
 
 
-def table_of(found: TuningAnswer) -> Table:
+def table_of(result: TuningAnswer) -> Table:
     """A line for each planner, the soonest end bold."""
     table = figures_table(
-        f"{found.question.name}: {len(found.question.facts)} trials on"
-        f" {found.question.devices} devices",
-        f"x bound: over the simple bound; x best: over {found.fluid_s / 60:.1f} min,\n"
+        f"{result.question.name}: {len(result.question.facts)} trials on"
+        f" {result.question.devices} devices",
+        f"x bound: over the simple bound; x best: over {result.fluid_s / 60:.1f} min,\n"
         "before which no schedule ends; used: of all device time",
         ("end min", "x bound", "x best", "resizes", "used"),
         first="widths",
     )
-    best = min(one.played.makespan_s for one in found.outcomes)
-    for one in found.outcomes:
-        end_s = one.played.makespan_s
+    best = min(outcome.played.makespan_s for outcome in result.outcomes)
+    for outcome in result.outcomes:
+        end_s = outcome.played.makespan_s
         table.add_row(
-            one.planner,
+            outcome.planner,
             f"{end_s / 60:.1f}",
-            f"{end_s / max(found.bound_s, 1e-9):.2f}",
-            f"{end_s / max(found.fluid_s, 1e-9):.2f}",
-            str(one.played.resizes),
-            f"{100 * one.useful:.0f}%",
+            f"{end_s / max(result.bound_s, 1e-9):.2f}",
+            f"{end_s / max(result.fluid_s, 1e-9):.2f}",
+            str(outcome.played.resizes),
+            f"{100 * outcome.useful:.0f}%",
             style="bold" if end_s == best else "",
         )
     return table
 
 
-def show(found: TuningAnswer, json_file: str, plot: str) -> None:
+def show(result: TuningAnswer, json_file: str, plot: str) -> None:
     """Print the table and write what was asked for.
 
     Raises:
@@ -103,13 +103,13 @@ def show(found: TuningAnswer, json_file: str, plot: str) -> None:
     def pictures(where: Path) -> tuple[Path, ...]:
         from ullage_simulate.plots_tuning import draw
 
-        return draw(found, where)
+        return draw(result, where)
 
     tell(
-        table_of(found),
+        table_of(result),
         (),
         json_file,
-        partial(to_json, found),
+        partial(to_json, result),
         plot,
         pictures,
     )

@@ -20,7 +20,7 @@ from rich.console import Console, RenderableType
 
 from ullage.api.times import rfc3339
 from ullage.app.replay import to_json
-from ullage.cli.forms import Output
+from ullage.cli.forms import OutputFormat
 from ullage.cli.look import workloads
 from ullage.cli.output import workloads_as
 from ullage.cluster.records.snapshot import Snapshot
@@ -78,5 +78,5 @@ def _files(seen: Snapshot, checks: RenderableType) -> Mapping[str, bytes]:
         "about.json": (json.dumps(about, indent=2) + "\n").encode(),
         "doctor.txt": table.export_text().encode(),
         "snapshot.json": to_json(inputs),
-        "status.json": workloads_as(workloads(seen), Output.JSON).encode(),
+        "status.json": workloads_as(workloads(seen), OutputFormat.JSON).encode(),
     }

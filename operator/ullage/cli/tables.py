@@ -90,7 +90,7 @@ def times(slowdown: str) -> str:
 
 
 def overview(
-    found: Iterable[WorkloadRecord],
+    records: Iterable[WorkloadRecord],
     now: float,
     *,
     wide: bool = False,
@@ -105,7 +105,7 @@ def overview(
         "PREDICTED", "OBSERVED", "PROGRESS", "AGE",
         *(("CLASS", "TENANT", "PRIORITY", "MESSAGE") if wide else ()),
     )  # fmt: skip
-    for workload in found:
+    for workload in records:
         status = workload.status
         sharing = status.sharing
         table.add_row(
@@ -152,13 +152,13 @@ def _progress(workload: WorkloadRecord) -> str:
 
 
 def is_placed(workload: WorkloadRecord) -> bool:
-    """Whether a workload has its devices, as its status says."""
+    """True if a workload has its devices, as its status says."""
     condition = workload.status.condition(ConditionType.ADMITTED)
     return condition is not None and condition.status == "True"
 
 
 def behind_predecessors(pod: str, running: Sequence[str]) -> Text:
-    """What a pod of a rollout waits for, where its Deployment keeps older pods until it is ready.
+    """Older pods that a pod of a rollout waits for: its Deployment keeps them until it is ready.
 
     Args:
         pod: the pod that waits.
@@ -175,7 +175,7 @@ def behind_predecessors(pod: str, running: Sequence[str]) -> Text:
 def why(
     workload: WorkloadRecord, isolation: Condition | None = None, ends: Sequence[PodRecord] = ()
 ) -> RenderableType:
-    """Why a workload is where it is, waits, or ended: decision, what binds, what helps.
+    """Reasons why a workload is where it is, waits, or ended: decision, what binds, what helps.
 
     Args:
         workload: the workload.
@@ -230,7 +230,7 @@ def why(
 
 
 def _ruled(condition: Condition) -> Table:
-    """What a condition says where there is no decision, or none that matters any more."""
+    """The text of a condition where there is no decision, or none that matters any more."""
     try:
         helps = Reason(condition.reason).what_to_do
     except ValueError:  # of another version of the operator
@@ -246,7 +246,7 @@ def _ruled(condition: Condition) -> Table:
 
 
 def _ends(pods: Sequence[PodRecord]) -> Table:
-    """How pods ended, or what their containers wait for."""
+    """Ends of pods, or what their containers wait for."""
     table = table_of("POD", "NODE", "RESTARTS", "HOW IT IS")
     for pod in pods[:MOST_PODS]:
         how = f"{pod.waiting_reason}: {pod.waiting_message}".rstrip(": ")
@@ -272,7 +272,7 @@ def _decision(decision: DecisionRecord) -> Table:
 
 
 def _size(bounds: Elasticity, members: int, size: SizeRecord) -> Table:
-    """How many members an elastic gang has, why, and what may follow."""
+    """Members of an elastic gang, the reason of their number, and what may follow."""
     table = facts()
     table.add_row("members", f"{members} of {bounds.min_replicas} to {bounds.max_replicas}")
     table.add_row("", f"{size.reason}: {size.message}")
@@ -346,7 +346,7 @@ def _exclusions(exclusions: Iterable[Exclusion]) -> Table:
 
 
 def _pairs(books: AllocationRecord) -> Table:
-    """Who it shares a device with in its turns, how fast both are predicted to be, and who not."""
+    """Partners on a device in its turns, predicted speeds of both, and who is no partner."""
     table = table_of(
         "BESIDE", "TYPE", "NOW", "PROMISED", "SHARE", "STEPS/S", "THE OTHER", "RECEIVED"
     )
@@ -364,8 +364,8 @@ def _pairs(books: AllocationRecord) -> Table:
     for left_out in books.parted:
         until = f"left out until {rfc3339(left_out.until)}"
         who = f"class {left_out.workload_class}"
-        said = (f"{until}: {left_out.message}", *[""] * 5)
-        table.add_row(Text(who, style=BAD), left_out.accelerator, *said)
+        cells = (f"{until}: {left_out.message}", *[""] * 5)
+        table.add_row(Text(who, style=BAD), left_out.accelerator, *cells)
     return table
 
 
@@ -473,16 +473,16 @@ def spend(record: SpendRecord) -> RenderableType:
 
 
 def _expected(record: SpendRecord) -> str:
-    said = record.expected_savings
-    return f"{said} $ over the rest of the work, against on-demand" if said else ""
+    savings = record.expected_savings
+    return f"{savings} $ over the rest of the work, against on-demand" if savings else ""
 
 
-def offer(one: Offer) -> str:
+def offer(option: Offer) -> str:
     """An allocation in a line."""
-    if not one.pools:
+    if not option.pools:
         return "none for now"
-    said = " + ".join(f"{share.replicas} x {share.pool}" for share in one.pools)
-    figures = [f"{one.per_hour} $/h"] if one.per_hour else []
-    if one.cost_per_work:
-        figures.append(f"{one.cost_per_work} $ per hour of work")
-    return f"{said} ({', '.join(figures)})" if figures else said
+    pools = " + ".join(f"{share.replicas} x {share.pool}" for share in option.pools)
+    figures = [f"{option.per_hour} $/h"] if option.per_hour else []
+    if option.cost_per_work:
+        figures.append(f"{option.cost_per_work} $ per hour of work")
+    return f"{pools} ({', '.join(figures)})" if figures else pools

@@ -64,26 +64,26 @@ def policy(snapshot: Snapshot, now: float, quota_held: Snapshot | None = None) -
 
 def _quotas(binding: PolicyRecord, held: Snapshot | None, now: float) -> Iterator[str]:
     """A line for each tenant with quota; with what it holds where that is known."""
-    told = binding.quota_status
-    usages = usages_of(held) if held is not None else told.usage if told is not None else ()
-    known = {(one.tenant, one.accelerator): one for one in usages}
+    recorded = binding.quota_status
+    usages = usages_of(held) if held is not None else recorded.usage if recorded is not None else ()
+    known = {(usage.tenant, usage.accelerator): usage for usage in usages}
     for tenant in binding.tenants:
         if tenant.quota:
             yield _quota(tenant, known)
     if held is None and any(tenant.quota for tenant in binding.tenants):
         yield (
-            f"what tenants hold is that of {age(now - told.time)} ago, as the status tells it"
-            if told is not None
+            f"what tenants hold is that of {age(now - recorded.time)} ago, as the status tells it"
+            if recorded is not None
             else "the operator has not told yet what tenants hold"
         )
 
 
 def _quota(tenant: Tenant, known: Mapping[tuple[str, str], TenantUsage]) -> str:
-    """What a tenant may hold, and holds, in percent of devices."""
+    """Quota of a tenant, and what it holds of it, in percent of devices."""
     kinds = ", ".join(
-        f"{one.nominal_quota} % of {one.accelerator}"
-        + _held(known.get((tenant.name, one.accelerator)))
-        for one in tenant.quota
+        f"{quota.nominal_quota} % of {quota.accelerator}"
+        + _held(known.get((tenant.name, quota.accelerator)))
+        for quota in tenant.quota
     )
     if not tenant.cohort:
         return f"{tenant.name}: {kinds}"
@@ -103,11 +103,11 @@ def _head(binding: PolicyRecord, now: float, quota_held: Snapshot | None) -> Tab
     table.add_row("objective", binding.objective)
     table.add_row("round", f"{binding.round_seconds} s")
     if binding.tenants:
-        said = (
+        parts = (
             f"{tenant.name} {tenant.weight}{' (oldest first)' if tenant.fifo else ''}"
             for tenant in binding.tenants
         )
-        table.add_row("tenants", ", ".join(said))
+        table.add_row("tenants", ", ".join(parts))
     for line in _quotas(binding, quota_held, now):
         table.add_row("quota", line)
     solve = binding.last_solve
@@ -161,8 +161,8 @@ def _turns(
             table.add_row(*(who if first else ("", "", "")), kind, *cells)
             first = False
         if books.dropped is not None:
-            said = Text(f"deadline is not kept: {books.dropped.cause}", style=BAD)
-            table.add_row("", "", "", "", *("" for _ in numbers), said)
+            cause = Text(f"deadline is not kept: {books.dropped.cause}", style=BAD)
+            table.add_row("", "", "", "", *("" for _ in numbers), cause)
     return table
 
 
@@ -180,7 +180,7 @@ def _rows(
         lacks = owed.get(kind, 0.0) if kind in promise else 0.0
         state: RenderableType = ""
         if kind == holds:
-            partner = next((f", beside {one.partner}" for one in books.pairs if one.since), "")
+            partner = next((f", beside {pair.partner}" for pair in books.pairs if pair.since), "")
             state = Text(f"its turn for {age(now - since)}{partner}", style=GOOD)
         elif not holds and kind in promise:
             state = Text("waits", style=QUIET)

@@ -38,39 +38,41 @@ _BARS: Final = "▁▂▃▄▅▆▇█"
 _COLUMNS, _LINES = 60, 12
 
 
-def plain(said: str) -> str:
+def plain(text: str) -> str:
     """A text of a tenant as it may be shown: what cannot be printed by its code."""
     return "".join(
-        one if one.isprintable() else one.encode("unicode_escape", "replace").decode()
-        for one in said.encode(errors="replace").decode()
+        character
+        if character.isprintable()
+        else character.encode("unicode_escape", "replace").decode()
+        for character in text.encode(errors="replace").decode()
     )
 
 
-def search(found: TuningView, now: float, *, wide: bool = False) -> RenderableType:
+def search(view: TuningView, now: float, *, wide: bool = False) -> RenderableType:
     """A search: where it stands, its groups, and a line for each trial that has begun.
 
     Args:
-        found: The search.
+        view: The search.
         now: Seconds since the epoch.
         wide: All trials, with all parameters, curves, nodes and TrainingJobs.
     """
-    status = found.record.status
-    parts: list[RenderableType] = [_head(found, now)]
+    status = view.record.status
+    parts: list[RenderableType] = [_head(view, now)]
     if status.message:
         parts.append(Text(plain(status.message)))
     best = status.best_trial
     if best is not None:
-        said = ", ".join(f"{name}={value}" for name, value in best.parameters)
-        text = f"best: {best.name}, {best.value!r} at epoch {best.epoch} ({said})"
+        parameters = ", ".join(f"{name}={value}" for name, value in best.parameters)
+        text = f"best: {best.name}, {best.value!r} at epoch {best.epoch} ({parameters})"
         parts.append(Text(plain(text), style=GOOD))
     if status.groups:
         parts.append(_groups(status))
-    parts.append(_trials(found, wide=wide))
+    parts.append(_trials(view, wide=wide))
     return Group(*parts)
 
 
-def _head(found: TuningView, now: float) -> Text:
-    record, counts = found.record, found.record.status.trials
+def _head(view: TuningView, now: float) -> Text:
+    record, counts = view.record, view.record.status.trials
     words = [
         f"{record.terms.algorithm.value} {record.terms.goal.value.lower()}s {record.metric}",
         f"{counts.running} running, {counts.waiting} waiting, {counts.paused} paused,"
@@ -102,30 +104,30 @@ def _groups(status: TuningStatus) -> Table:
     return table
 
 
-def _trials(found: TuningView, *, wide: bool) -> RenderableType:
-    if not found.trials:
+def _trials(view: TuningView, *, wide: bool) -> RenderableType:
+    if not view.trials:
         return Text("no trial has begun yet", style=QUIET)
     table = table_of(
         "TRIAL", "PARAMETERS",
         numbers=("EPOCH", "VALUE", "SHARE"),
         more=("STATE", "REASON", *(("CURVE", "NODES", "TRAININGJOB") if wide else ())),
     )  # fmt: skip
-    shown = found.trials if wide else found.trials[:MOST_ROWS]
+    shown = view.trials if wide else view.trials[:MOST_ROWS]
     for row in shown:
         table.add_row(*_cells(row, wide=wide))
-    left = len(found.trials) - len(shown)
+    left = len(view.trials) - len(shown)
     if not left:
         return table
     return Group(table, Text(f"and {left} more: -o wide shows all of them", style=QUIET))
 
 
 def _cells(row: TrialRow, *, wide: bool) -> tuple[RenderableType, ...]:
-    said = " ".join(f"{name}={value}" for name, value in row.parameters)
-    if not wide and len(said) > _LONGEST:
-        said = f"{said[: _LONGEST - 1]}…"
+    parameters = " ".join(f"{name}={value}" for name, value in row.parameters)
+    if not wide and len(parameters) > _LONGEST:
+        parameters = f"{parameters[: _LONGEST - 1]}…"
     cells: tuple[RenderableType, ...] = (
         str(row.trial),
-        Text(plain(said)),
+        Text(plain(parameters)),
         f"{row.epoch}/{row.target}",
         "-" if row.value is None else f"{row.value:.6g}",
         row.width or "-",
@@ -148,7 +150,7 @@ def sparkline(row: TrialRow) -> str:
 
 
 def _place(value: float, least: float, most: float, steps: int) -> int:
-    """Where a value lies between two others, 0 to ``steps``; sums of large values stay finite."""
+    """Place of a value between two others, 0 to ``steps``; sums of large values stay finite."""
     if least == most:
         return 0
     scale = max(abs(least), abs(most))
@@ -156,9 +158,9 @@ def _place(value: float, least: float, most: float, steps: int) -> int:
     return min(steps, max(0, round(part * steps)))
 
 
-def curves(found: TuningView) -> RenderableType:
+def curves(view: TuningView) -> RenderableType:
     """Learning curves of the best trials, as lines of text; each trial is a letter."""
-    chosen = _with_curves(found)
+    chosen = _with_curves(view)
     if not chosen:
         return Text("no trial has reported a value yet", style=QUIET)
     points = [point for row in chosen for point in row.curve]
@@ -178,36 +180,38 @@ def curves(found: TuningView) -> RenderableType:
     text.append(f"{'':>{width}} └{'─' * _COLUMNS}\n")
     text.append(f"{'':>{width}}  {first}{'epoch':^{_COLUMNS - len(f'{first}{last}')}}{last}\n")
     for letter, row in zip(letters, chosen, strict=False):
-        said = " ".join(f"{name}={value}" for name, value in row.parameters)
-        text.append(plain(f"{letter} trial {row.trial}: {row.value:.6g}  {said}"[:160]) + "\n")
+        parameters = " ".join(f"{name}={value}" for name, value in row.parameters)
+        text.append(
+            plain(f"{letter} trial {row.trial}: {row.value:.6g}  {parameters}"[:160]) + "\n"
+        )
     return text
 
 
-def _with_curves(found: TuningView) -> list[TrialRow]:
+def _with_curves(view: TuningView) -> list[TrialRow]:
     """The best trials: those that came furthest, by their last value."""
-    sign = -1.0 if found.record.terms.maximise else 1.0
+    sign = -1.0 if view.record.terms.maximise else 1.0
 
     def rank(row: TrialRow) -> tuple[int, float, int]:
         epoch, value = row.curve[-1]
         return -epoch, sign * value, row.trial
 
-    return sorted((row for row in found.trials if row.curve), key=rank)[:MOST_CURVES]
+    return sorted((row for row in view.trials if row.curve), key=rank)[:MOST_CURVES]
 
 
 def _line(curve: Sequence[tuple[int, float]], first: int, last: int) -> Sequence[tuple[int, float]]:
     """A value for each column between the ends of a curve, straight from epoch to epoch."""
     at = [_place(epoch, first, last, _COLUMNS - 1) for epoch, _ in curve]
-    found = [(at[0], curve[0][1])]
+    points = [(at[0], curve[0][1])]
     for place in range(1, len(curve)):
         begin, end = at[place - 1], at[place]
         low, high = curve[place - 1][1], curve[place][1]
         for column in range(begin + 1, end + 1):
             part = (column - begin) / (end - begin)
-            found.append((column, low * (1 - part) + high * part))
-    return found
+            points.append((column, low * (1 - part) + high * part))
+    return points
 
 
-def picture(found: TuningView, where: Path) -> Path:
+def picture(view: TuningView, where: Path) -> Path:
     """The same curves as a PNG: the file ``where``, or ``curves.png`` in that folder.
 
     Raises:
@@ -218,14 +222,14 @@ def picture(found: TuningView, where: Path) -> Path:
 
     plots = plotter()
     figure, axes = plots.subplots(1, 1, figsize=(7.2, 4.2))
-    _draw(axes, found)
+    _draw(axes, view)
     return saved(plots, figure, place(where, "curves"))
 
 
-def _draw(axes: Axes, found: TuningView) -> None:
-    for row in _with_curves(found):
+def _draw(axes: Axes, view: TuningView) -> None:
+    for row in _with_curves(view):
         epochs, values = [epoch for epoch, _ in row.curve], [value for _, value in row.curve]
         axes.plot(epochs, values, label=f"trial {row.trial}", marker="o", markersize=3)
-    axes.set(xlabel="epoch", ylabel=found.record.metric.replace("$", r"\$"))
-    axes.set_title(f"{found.record.ref.name}, best trials", fontsize=9)
+    axes.set(xlabel="epoch", ylabel=view.record.metric.replace("$", r"\$"))
+    axes.set_title(f"{view.record.ref.name}, best trials", fontsize=9)
     axes.legend(fontsize=7)

@@ -22,14 +22,14 @@ from ullage.cluster.codecs.speed import op_table_to_wire
 from ullage.cluster.records.profile import OpRow, OpTable
 from ullage.engines.profiles.chakra import read_chakra
 from ullage.engines.profiles.kineto import read_kineto
-from ullage.engines.profiles.traces import Trace, TracedOp, TraceError
+from ullage.engines.profiles.traces import OpTrace, OpTraceError, TracedOp
 
 MOST_BYTES: Final = 256 * 2**20
 """Of the JSON, unpacked; some hundreds of steps of a large model."""
 GZIP: Final = b"\x1f\x8b"
 
 
-READERS: Final[Mapping[TraceKind, Callable[[str, int | None], Trace]]] = {
+READERS: Final[Mapping[TraceKind, Callable[[str, int | None], OpTrace]]] = {
     TraceKind.KINETO: read_kineto,
     TraceKind.CHAKRA: read_chakra,
 }
@@ -47,13 +47,13 @@ class Traced:
 
 
 def profile_of(
-    data: bytes, said: Traced, name: str, namespace: str, known: Set[str] | None
-) -> tuple[dict[str, object], Trace]:
+    data: bytes, traced: Traced, name: str, namespace: str, known: Set[str] | None
+) -> tuple[dict[str, object], OpTrace]:
     """The profile that a trace makes, and the trace.
 
     Args:
         data: the file, plain or packed with gzip.
-        said: what it is.
+        traced: What it is.
         name: name of the object.
         namespace: namespace of the object.
         known: accelerators that it may name; ``None`` = any.
@@ -61,28 +61,28 @@ def profile_of(
     Raises:
         ProfileError: the trace cannot be used; the text says what to do.
     """
-    if not said.workload_class:
+    if not traced.workload_class:
         raise ProfileError(
             "a trace does not say whose it is: give the class of work with --class, as the pods'"
             " label ullage.dev/class or `kubectl get workloadprofiles` has it"
         )
     try:
-        trace = READERS[said.kind](_text(data), said.steps)
-    except TraceError as error:
+        trace = READERS[traced.kind](_text(data), traced.steps)
+    except OpTraceError as error:
         raise ProfileError(f"the trace cannot be imported: {error}") from error
-    if trace.step_s is not None and not said.accelerator:
+    if trace.step_s is not None and not traced.accelerator:
         seen = f" (the trace names {accelerator_key(trace.device)})" if trace.device else ""
         raise ProfileError(f"times hold for one type of device: name it with --accelerator{seen}")
     body: dict[str, object] = {
         "apiVersion": API_VERSION,
         "kind": "WorkloadProfile",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": _spec(said, trace),
+        "spec": _spec(traced, trace),
     }
     return checked(body, known), trace
 
 
-def told(trace: Trace) -> str:
+def summary(trace: OpTrace) -> str:
     """Summary of what was read, in one line."""
     step = "" if trace.step_s is None else f", {trace.step_s * 1e3:.4g} ms a step"
     format_ = f", mostly {trace.precision}" if trace.precision else ""
@@ -90,18 +90,18 @@ def told(trace: Trace) -> str:
     return f"{len(trace.ops)} kinds of operations over {trace.steps} steps{step}{format_}{merged}"
 
 
-def _spec(said: Traced, trace: Trace) -> dict[str, object]:
+def _spec(traced: Traced, trace: OpTrace) -> dict[str, object]:
     timed = trace.step_s is not None
     table = OpTable(
         ops=tuple(row_of(op) for op in trace.ops),
-        accelerator=said.accelerator if timed else "",
+        accelerator=traced.accelerator if timed else "",
         precision=trace.precision,
     )
-    spec: dict[str, object] = {"class": said.workload_class}
-    spec |= {"family": said.family} if said.family else {}
+    spec: dict[str, object] = {"class": traced.workload_class}
+    spec |= {"family": traced.family} if traced.family else {}
     if trace.step_s:
         solo: dict[str, object] = {
-            "device": said.accelerator,
+            "device": traced.accelerator,
             "share": 100,
             "stepsPerSecond": six_digits(1 / trace.step_s),
         }
@@ -112,7 +112,7 @@ def _spec(said: Traced, trace: Trace) -> dict[str, object]:
 
 
 def row_of(op: TracedOp) -> OpRow:
-    """What a profile keeps of the operations."""
+    """The part of an operation that a profile keeps."""
     return OpRow(
         type=op.type or "unnamed",
         count=int(op.count),
@@ -156,15 +156,12 @@ def joined(held: Mapping[str, object], spec: Mapping[str, object]) -> dict[str, 
             f"the profile is of class {held.get('class')!r}, the trace of {spec['class']!r}: import"
             " it under another name"
         )
-    rows = {_key(row): row for part in (held, spec) for row in _rows(part)}
+    listed = [row for part in (held, spec) for row in _rows(part)]
+    rows = {(str(row.get("device")), str(row.get("share"))): row for row in listed}
     solo = {"solo": [rows[key] for key in sorted(rows)]} if rows else {}
     return {**held, **spec, **solo}
 
 
 def _rows(spec: Mapping[str, object]) -> list[Mapping[str, object]]:
     listed = spec.get("solo")
-    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-
-
-def _key(row: Mapping[str, object]) -> tuple[str, str]:
-    return str(row.get("device")), str(row.get("share"))
+    return [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What ``kubectl ullage tuning`` shows of a TuningJob: where its trials are and what they reached.
+"""A TuningJob as ``kubectl ullage tuning`` shows it: where its trials are, what they reached.
 
 States of trials are those that the operator decides by, replayed from the results. Pure, apart
 from :func:`look_for`: records in, rows, JSON and CSV out.
@@ -34,7 +34,7 @@ from ullage.scheduling.tuning.search import Search, Texts
 
 
 class TrialState(StrEnum):
-    """Where a trial is."""
+    """State of a trial."""
 
     RUNNING = "Running"
     WAITING = "Waiting"
@@ -89,7 +89,7 @@ class TrialRow:
 
     @property
     def nodes(self) -> str:
-        """Where it runs."""
+        """Nodes on which it runs."""
         return self.job.status.nodes if self.job else ""
 
 
@@ -110,12 +110,12 @@ async def look_for(
         WireError: the TuningJob cannot be read; the text says what and where.
         ApiError: the API server refused or did not answer.
     """
-    found = await _listed(
+    jobs = await _listed(
         cluster, TUNING_JOBS, Selector(namespace=namespace, fields=f"metadata.name={name}")
     )
-    if not found:
+    if not jobs:
         return None
-    record = project_tuning_job(found[0])
+    record = project_tuning_job(jobs[0])
     state = ClusterState(lambda _: None)  # nothing is assumed here
     selector = Selector(namespace=namespace, labels=f"{LABEL_TUNING}={name}")
     state.replace(TRAINING_JOBS, await _listed(cluster, TRAINING_JOBS, selector), now)
@@ -134,9 +134,9 @@ def view(record: TuningRecord, workloads: Iterable[WorkloadRecord]) -> TuningVie
         workloads: TrainingJobs, among them those that run its trials.
     """
     runs: dict[int, list[tuple[TrialOf, WorkloadRecord]]] = {}
-    for one in workloads:
-        if one.trial is not None and one.trial.tuning_uid == record.ref.uid:
-            runs.setdefault(one.trial.trial, []).append((one.trial, one))
+    for workload in workloads:
+        if workload.trial is not None and workload.trial.tuning_uid == record.ref.uid:
+            runs.setdefault(workload.trial.trial, []).append((workload.trial, workload))
     search = Search(terms=record.terms).take_all(record.status.results)
     results: dict[int, list[TrialResult]] = {}
     for result in search.results:
@@ -172,18 +172,18 @@ def _row(
 ) -> TrialRow:
     due = None if seen.record.status.phase in _ENDED else seen.search.due.get(trial)
     job = next((run for of, run in runs if of.until_epoch == due), None)
-    last = max(results, key=lambda one: one.epoch, default=None)
+    last = max(results, key=lambda result: result.epoch, default=None)
     epoch = last.epoch if last else 0
     state, reason = _state(seen, trial, last, due, job)
-    values = {one.epoch: one.value for _, run in runs for one in run.status.metrics}
-    values |= {one.epoch: one.value for one in results}
+    values = {result.epoch: result.value for _, run in runs for result in run.status.metrics}
+    values |= {result.epoch: result.value for result in results}
     stated = [seen.search.parameters.get(trial, ()), *(of.parameters for of, _ in runs)]
     if seen.search.is_stated:
         stated.append(seen.search.texts(trial) or ())
     return TrialRow(
         name=trial_name(seen.record.ref.name, trial),
         trial=trial,
-        parameters=next((one for one in stated if one), ()),
+        parameters=next((parameters for parameters in stated if parameters), ()),
         curve=tuple((at, value) for at, value in sorted(values.items()) if value is not None),
         epoch=epoch,
         target=due or epoch,
@@ -200,11 +200,11 @@ def _state(
     due: int | None,
     job: WorkloadRecord | None,
 ) -> tuple[TrialState, str]:
-    """Where a trial is, and the reason that is known of it."""
+    """The state of a trial, and the reason that is known of it."""
     if due is not None:
         if job is None:
             resizes = seen.record.status.resizes
-            resized = any((one.trial, one.epoch) == (trial, due) for one in resizes)
+            resized = any((resize.trial, resize.epoch) == (trial, due) for resize in resizes)
             return TrialState.WAITING, Reason.TRIAL_RESIZED.value if resized else ""
         decision = job.status.decision
         runs = job.status.phase == Phase.RUNNING or job.status.phase in OVER
@@ -224,27 +224,27 @@ def _state(
 # -- for scripts ---------------------------------------------------------------------------------
 
 
-def for_scripts(found: TuningView, output: Output) -> str:
+def for_scripts(view: TuningView, output: Output) -> str:
     """The view as text for scripts.
 
     Raises:
         ValueError: a table was asked for.
     """
     if output is Output.JSON:
-        return json.dumps(_body(found), indent=2, allow_nan=False) + "\n"
+        return json.dumps(_body(view), indent=2, allow_nan=False) + "\n"
     if output is Output.YAML:
-        return yaml.safe_dump(_body(found), sort_keys=False, allow_unicode=True)
+        return yaml.safe_dump(_body(view), sort_keys=False, allow_unicode=True)
     if output is Output.CSV:
-        return to_csv(found)
+        return to_csv(view)
     raise ValueError("a table is no text for scripts")
 
 
-def _body(found: TuningView) -> dict[str, object]:
-    ref = found.record.ref
+def _body(view: TuningView) -> dict[str, object]:
+    ref = view.record.ref
     return {
         "kind": ref.kind,
         "metadata": {"namespace": ref.namespace, "name": ref.name, "uid": ref.uid},
-        "status": tuning_status_to_wire(found.record.status),
+        "status": tuning_status_to_wire(view.record.status),
         "trials": [
             {
                 "trial": row.trial,
@@ -259,22 +259,22 @@ def _body(found: TuningView) -> dict[str, object]:
                 "nodes": row.nodes,
                 "curve": [{"epoch": at, "value": value} for at, value in row.curve],
             }
-            for row in found.trials
+            for row in view.trials
         ],
     }
 
 
-def to_csv(found: TuningView) -> str:
+def to_csv(view: TuningView) -> str:
     """One line for each trial and epoch that has a value, and one for each trial that has none.
 
     Parameters are columns that begin with ``params_``, as in Optuna's data frames. A text that a
     spreadsheet would take for a formula has an apostrophe before it.
     """
-    names = list(found.record.terms.space.parameters)
+    names = list(view.record.terms.space.parameters)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["trial", "epoch", "value", "state", "reason", *(f"params_{n}" for n in names)])
-    for row in sorted(found.trials, key=lambda row: row.trial):
+    for row in sorted(view.trials, key=lambda row: row.trial):
         stated = dict(row.parameters)
         values = [_cell(stated.get(name, "")) for name in names]
         for epoch, value in row.curve or ((row.epoch, None),):
@@ -283,12 +283,12 @@ def to_csv(found: TuningView) -> str:
     return text.getvalue()
 
 
-def _cell(said: str) -> str:
-    return f"'{said}" if said[:1] in FORMULA and not _is_number(said) else said
+def _cell(text: str) -> str:
+    return f"'{text}" if text[:1] in FORMULA and not _is_number(text) else text
 
 
-def _is_number(said: str) -> bool:
+def _is_number(text: str) -> bool:
     try:
-        return math.isfinite(float(said))
+        return math.isfinite(float(text))
     except ValueError:
         return False

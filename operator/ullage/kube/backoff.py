@@ -10,7 +10,7 @@ from ullage.process.doubling import doubled_s
 
 
 class Backoff:
-    """How long to wait after each failure of one thing that is tried again and again."""
+    """Wait after each failure of one thing that is tried again and again."""
 
     def __init__(
         self,

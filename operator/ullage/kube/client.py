@@ -19,7 +19,7 @@ from ullage.api.contract import MANAGER_OPERATOR
 from ullage.kube.answers import BadLine, TooLarge, WatchStalled, error_from_status
 from ullage.kube.credentials import Credentials
 from ullage.kube.decoding import decoded
-from ullage.kube.transport import Limits, Query, Transport, no_answer
+from ullage.kube.transport import Query, Transport, TransportLimits, no_answer
 from ullage.ports import (
     POD,
     JsonObject,
@@ -49,18 +49,18 @@ class K8sCluster:
         self,
         credentials: Credentials,
         *,
-        limits: Limits | None = None,
+        limits: TransportLimits | None = None,
         user_agent: str = "ullage-operator",
         seed: int | None = None,
     ) -> None:
         """``user_agent`` becomes the field manager of creates and JSON patches."""
         self._transport = Transport(
-            credentials, limits=limits or Limits(), user_agent=user_agent, seed=seed
+            credentials, limits=limits or TransportLimits(), user_agent=user_agent, seed=seed
         )
 
     @property
     def source(self) -> str:
-        """Where the credentials came from, for people."""
+        """Source of the credentials, for people."""
         return self._transport.credentials.source
 
     async def __aenter__(self) -> Self:

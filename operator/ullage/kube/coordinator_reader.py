@@ -31,7 +31,7 @@ class CoordinatorReader:
         self._pages = PodPages(port=port, timeout_s=timeout_s, at_once=AT_ONCE)
 
     async def read(self, address: str) -> CoordinatorReport | None:
-        """Where a job stands; ``None`` before its first maps.
+        """State of a job; ``None`` before its first maps.
 
         Args:
             address: Of the coordinator's pod.

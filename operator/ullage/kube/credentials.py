@@ -138,10 +138,10 @@ def namespace_of(kubeconfig: str, context: str = "") -> str:
         contexts, current = _config.kube_config.list_kube_config_contexts(kubeconfig)
     except config.ConfigException as error:
         raise CredentialsError(f"kubeconfig {kubeconfig}: {error}") from error
-    named = {one["name"]: one for one in (*contexts, current)}
-    found = named.get(context) if context else current
-    if found is None:
+    named = {entry["name"]: entry for entry in (*contexts, current)}
+    chosen = named.get(context) if context else current
+    if chosen is None:
         raise CredentialsError(
             f"kubeconfig {kubeconfig}: no context {context!r}; it has {', '.join(sorted(named))}"
         )
-    return str(found["context"].get("namespace") or "default")
+    return str(chosen["context"].get("namespace") or "default")

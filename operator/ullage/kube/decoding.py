@@ -68,7 +68,7 @@ def _by_parts(raw: bytes) -> JsonObject:
 
 @dataclass(frozen=True, slots=True)
 class _Marks:
-    """Where commas and colons stand, for each of the first levels of a document."""
+    """Places of commas and colons, for each of the first levels of a document."""
 
     by_level: tuple[NDArray[np.int64], ...]
     deepest: int
@@ -83,7 +83,7 @@ class _Marks:
         # of equal length, so that a quote is the end of a string and nothing else
         plain = raw.replace(b"\\\\", b"__").replace(b'\\"', b"__").strip()
         first = len(raw) - len(raw.lstrip())
-        found: list[list[NDArray[np.int64]]] = [[] for _ in range(_SHALLOW + 1)]
+        by_depth: list[list[NDArray[np.int64]]] = [[] for _ in range(_SHALLOW + 1)]
         level = quoted = deepest = 0
         for start in range(0, len(plain), _CHUNK):
             if start and level == 0:
@@ -98,12 +98,14 @@ class _Marks:
                 raise ValueError("no JSON object: its brackets do not match")
             marked = outside & ((part == _COMMA) | (part == _COLON))
             for depth in range(1, _SHALLOW + 1):
-                found[depth].append(np.flatnonzero(marked & (levels == depth)) + start + first)
+                by_depth[depth].append(np.flatnonzero(marked & (levels == depth)) + start + first)
             level, quoted = int(levels[-1]), int(inside[-1])
             deepest = max(deepest, int(levels.max()))
         if level or quoted or not plain:
             raise ValueError("no JSON object: its brackets do not match")
-        return cls(tuple(np.concatenate(one) if one else _NOWHERE for one in found), deepest)
+        return cls(
+            tuple(np.concatenate(places) if places else _NOWHERE for places in by_depth), deepest
+        )
 
 
 _QUOTE, _COMMA, _COLON, _BRACKET, _BRACE = b'",:[{'
@@ -125,29 +127,31 @@ class _Value:
         return self.raw[self.start : self.end].strip()
 
     def opens(self, bracket: bytes) -> bool:
-        """Whether it is an object or a list, and can be split."""
+        """True if it is an object or a list, and can be split."""
         return self.level <= _SHALLOW and self.text()[:1] == bracket
 
     def entries(self) -> list[_Value]:
         """Entries of a list, fields of an object with their keys."""
         start = self.raw.index(self.text()[:1], self.start) + 1
         end = self.start + len(self.raw[self.start : self.end].rstrip()) - 1
-        found = []
+        entries = []
         for mark in self._between(start, end):
             if self.raw[mark] == _COMMA:
-                found.append(_Value(self.raw, self.marks, start, mark, self.level + 1))
+                entries.append(_Value(self.raw, self.marks, start, mark, self.level + 1))
                 start = mark + 1
         last = _Value(self.raw, self.marks, start, end, self.level + 1)
-        return [*found, last] if found or last.text() else []
+        return [*entries, last] if entries or last.text() else []
 
     def fields(self) -> dict[str, _Value]:
         """Fields of an object by name; one whose name cannot be decoded is left out."""
         if not self.opens(b"{"):
             raise ValueError("no JSON object")
-        found: dict[str, _Value] = {}
+        fields: dict[str, _Value] = {}
         for entry in self.entries():
             colons = [
-                one for one in self._between(entry.start, entry.end) if self.raw[one] == _COLON
+                place
+                for place in self._between(entry.start, entry.end)
+                if self.raw[place] == _COLON
             ]
             if not colons:
                 raise ValueError("no JSON object: a field has no value")
@@ -156,8 +160,10 @@ class _Value:
             except orjson.JSONDecodeError:
                 continue
             if isinstance(name, str):
-                found[name] = _Value(self.raw, self.marks, colons[0] + 1, entry.end, self.level + 1)
-        return found
+                fields[name] = _Value(
+                    self.raw, self.marks, colons[0] + 1, entry.end, self.level + 1
+                )
+        return fields
 
     def _between(self, start: int, end: int) -> list[int]:
         marks = self.marks.by_level[self.level]

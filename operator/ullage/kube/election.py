@@ -38,14 +38,14 @@ class LeaseView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class WatchedLease:
     """The Lease's version as last seen, or that it was missing, and since when that is so."""
 
     version: str
     since: float
 
 
-class Move(StrEnum):
+class LeaseMove(StrEnum):
     """Next action on the Lease."""
 
     CREATE = "create"
@@ -68,19 +68,21 @@ def view_of(raw: JsonObject) -> LeaseView:
 
 
 def observe(
-    before: Watched | None, view: LeaseView | None, *, highest_epoch: int, now: float
-) -> Watched:
+    before: WatchedLease | None, view: LeaseView | None, *, highest_epoch: int, now: float
+) -> WatchedLease:
     """Remember since when, on our clock, the Lease stands, or is missing, as it does now.
 
     A new epoch in use while it is missing means that it was there in between.
     """
     version = view.version if view else f"missing after epoch {highest_epoch}"
-    return before if before and before.version == version else Watched(version=version, since=now)
+    return (
+        before if before and before.version == version else WatchedLease(version=version, since=now)
+    )
 
 
 def decide(
     view: LeaseView | None,
-    watched: Watched,
+    watched: WatchedLease,
     *,
     identity: str,
     former: str = "",
@@ -88,7 +90,7 @@ def decide(
     fresh: bool,
     now: float,
     times: LeaseTimes,
-) -> Move:
+) -> LeaseMove:
     """The next move. Pure; times are monotonic seconds.
 
     ``fresh`` says that no replica can have led yet. Otherwise a missing Lease was deleted, perhaps
@@ -97,11 +99,11 @@ def decide(
     Lease is as good as released.
     """
     if is_leader:
-        return Move.RENEW if view is not None and view.holder == identity else Move.LOST
+        return LeaseMove.RENEW if view is not None and view.holder == identity else LeaseMove.LOST
     stale = now - watched.since >= times.duration_s
     if view is None:
-        return Move.CREATE if fresh or stale else Move.WAIT
-    return Move.TAKE if stale or view.holder in ("", identity, former) else Move.WAIT
+        return LeaseMove.CREATE if fresh or stale else LeaseMove.WAIT
+    return LeaseMove.TAKE if stale or view.holder in ("", identity, former) else LeaseMove.WAIT
 
 
 def micro_time(seconds: float) -> str:

@@ -62,7 +62,7 @@ class Refused(ApiError):
         self.name = name
 
 
-class Verdict(StrEnum):
+class RequestVerdict(StrEnum):
     """Consequence of an error for its write."""
 
     MOVED_ON = "conflict"
@@ -94,37 +94,37 @@ CREATES = (CreatePod, CreateTrial, ApplyDeployment, ApplyRouter, ApplyService)
 
 
 def _names_the_epoch(message: str) -> bool:
-    """Whether a refusal is that of the rule on ``spec.epoch``, not of a slice's epoch."""
+    """True if a refusal is that of the rule on ``spec.epoch``, not of a slice's epoch."""
     return "spec.epoch" in message or "epoch must not" in message
 
 
-def judge(action: Action, error: ApiError) -> Verdict:
+def judge(action: Action, error: ApiError) -> RequestVerdict:
     """Judges what the error means for this action."""
     match error:
         case Fenced():
-            return Verdict.FENCED
+            return RequestVerdict.FENCED
         case Refused():
-            return Verdict.REFUSED
+            return RequestVerdict.REFUSED
         case Throttled():
             budget = isinstance(action, EvictPod) and "disruption budget" in error.message
-            return Verdict.BUDGET if budget else Verdict.THROTTLED
+            return RequestVerdict.BUDGET if budget else RequestVerdict.THROTTLED
         case Unavailable():
             held = isinstance(action, CREATES) and WEBHOOK_SILENT in error.message
-            return Verdict.REFUSED if held else Verdict.AGAIN
+            return RequestVerdict.REFUSED if held else RequestVerdict.AGAIN
         case Invalid():
             if isinstance(action, ApplyGPUNode) and _names_the_epoch(error.message):
-                return Verdict.LOST
+                return RequestVerdict.LOST
             if "metadata.uid" in error.message:
-                return Verdict.MOVED_ON
+                return RequestVerdict.MOVED_ON
         case NotFound() | Conflict():
-            return Verdict.MOVED_ON
+            return RequestVerdict.MOVED_ON
         case Forbidden() if error.status == 401:
-            return Verdict.FORBIDDEN
+            return RequestVerdict.FORBIDDEN
     if isinstance(action, CREATES) and isinstance(error, (BadRequest, Forbidden, Invalid)):
-        return Verdict.REFUSED
+        return RequestVerdict.REFUSED
     if isinstance(error, Forbidden):
-        return Verdict.FORBIDDEN
-    return Verdict.BROKEN if isinstance(error, BadRequest) else Verdict.MOVED_ON
+        return RequestVerdict.FORBIDDEN
+    return RequestVerdict.BROKEN if isinstance(error, BadRequest) else RequestVerdict.MOVED_ON
 
 
 def name_conflict(kind: Kind, namespace: str, name: str, holder: str) -> Refused:

@@ -89,11 +89,11 @@ class EventRecorder:
         self._counts: Memo[EventKey, int] = Memo(remembered_bytes)
 
     def is_news(self, action: Emit) -> bool:
-        """Whether this differs from what was said last of the object; remembers it."""
-        said = hash((action.reason.value, action.text))
-        if self._said.get(action.target.uid) == said:
+        """True if this differs from what was said last of the object; remembers it."""
+        digest = hash((action.reason.value, action.text))
+        if self._said.get(action.target.uid) == digest:
             return False
-        self._said.put(action.target.uid, said)
+        self._said.put(action.target.uid, digest)
         return True
 
     async def send(self, action: Emit) -> None:

@@ -46,17 +46,17 @@ class Streak:
             self._worked_at = now
 
     def seconds(self, now: float) -> float:
-        """How long it has been failing; 0 while it works."""
+        """Seconds that it has been failing; 0 while it works."""
         return self._length(self._since, now)
 
     def worked_s(self, now: float) -> float:
-        """How long it has been working again; 0 while it fails, infinite if it never did."""
+        """Seconds that it has been working again; 0 while it fails, infinite if it never did."""
         if self._since is None:
             return float("inf")
         return 0.0 if self._worked_at is None else now - self._worked_at
 
     def own_seconds(self, now: float) -> float:
-        """How long it has been failing by a fault of our own; 0 while it works."""
+        """Seconds that it has been failing by a fault of our own; 0 while it works."""
         return self._length(self._own_since, now)
 
     def _length(self, since: float | None, now: float) -> float:

@@ -17,10 +17,10 @@ import structlog
 
 from ullage.api.contract import LEASE_NAME, WireError, section, text
 from ullage.kube.election import (
+    LeaseMove,
     LeaseTimes,
     LeaseView,
-    Move,
-    Watched,
+    WatchedLease,
     decide,
     micro_time,
     observe,
@@ -45,10 +45,6 @@ ATTEMPT_S: Final = 3.0
 """Longest time one look at the Lease and its renewal may take together."""
 OWNER_S: Final = 1.0
 """Of it, to learn who owns the Lease."""
-
-
-def _always() -> bool:
-    return True
 
 
 class Lease:
@@ -98,7 +94,7 @@ class Lease:
         self._owner = owner
         self._references: list[JsonObject] = []
         self._sleep = sleep
-        self._watched: Watched | None = None
+        self._watched: WatchedLease | None = None
         self._raw: JsonObject = {}
         self._met = False
         self._last_ok = float("-inf")
@@ -116,13 +112,13 @@ class Lease:
         """Looks in a row that failed."""
 
     def held_for_write(self) -> bool:
-        """Whether a write may leave this instant; ask before each request."""
+        """True if a write may leave this instant; ask before each request."""
         return self.held and self._fresh()
 
     def _fresh(self) -> bool:
         return self._clock.monotonic() - self._last_ok < self._times.renew_deadline_s
 
-    async def campaign(self, ready: Callable[[], bool] = _always) -> int:
+    async def campaign(self, ready: Callable[[], bool] = lambda: True) -> int:
         """Look until this replica leads; returns its epoch.
 
         Nothing of an earlier leadership may be under way any more. Looks only while ``ready``.
@@ -197,13 +193,13 @@ class Lease:
         )
         transitions = view.transitions if view else 0
         match move:
-            case Move.LOST:
+            case LeaseMove.LOST:
                 self._lose(f"the lease is held by {self.holder or 'no replica'}")
-            case Move.RENEW:
+            case LeaseMove.RENEW:
                 await self._renew(transitions)
-            case Move.CREATE | Move.TAKE:
+            case LeaseMove.CREATE | LeaseMove.TAKE:
                 await self._take(max(transitions, highest, self.epoch) + 1)
-            case Move.WAIT:
+            case LeaseMove.WAIT:
                 pass
             case _:
                 assert_never(move)
@@ -241,8 +237,10 @@ class Lease:
             return
         try:
             async with asyncio.timeout(OWNER_S):
-                found = await self._cluster.get(DEPLOYMENT, self._owner, namespace=self._namespace)
-            uid = text(section(found, "metadata"), "uid")
+                deployment = await self._cluster.get(
+                    DEPLOYMENT, self._owner, namespace=self._namespace
+                )
+            uid = text(section(deployment, "metadata"), "uid")
         except (ApiError, WireError, TimeoutError) as error:
             why = str(error) or "timed out"
             log.warning("the lease stays after an uninstall", owner=self._owner, error=why)

@@ -19,7 +19,7 @@ from ullage.ports import Kind
 
 
 class Scope(StrEnum):
-    """Where a permission must hold."""
+    """Scope in which a permission must hold."""
 
     CLUSTER = "cluster"
     OWN_NAMESPACE = "own namespace"

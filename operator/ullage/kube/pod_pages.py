@@ -97,7 +97,7 @@ def _length(head: bytes) -> int:
         raise WireError("it does not speak HTTP/1.1")
     if status[1] != OK:
         raise WireError(f"status code {status[1].decode()}")
-    lengths = {found[1] for line in lines if (found := _LENGTH.fullmatch(line))}
+    lengths = {match[1] for line in lines if (match := _LENGTH.fullmatch(line))}
     if len(lengths) != 1 or any(map(_ENCODED.match, lines)):
         raise WireError("it does not say how many bytes it has")
     length = int(lengths.pop())
@@ -107,14 +107,14 @@ def _length(head: bytes) -> int:
 
 
 def _object(body: bytes) -> dict[str, object]:
-    found: object = orjson.loads(body)
-    if not isinstance(found, dict):
+    parsed: object = orjson.loads(body)
+    if not isinstance(parsed, dict):
         raise WireError("an object is needed")
-    return found
+    return parsed
 
 
 def _is_of_a_machine(host: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Whether an address is one of a machine's link, or of many machines, never a pod's."""
+    """True if an address is one of a machine's link, or of many machines, never a pod's."""
     if getattr(host, "scope_id", None):
         return True
     mapped = getattr(host, "ipv4_mapped", None) or host

@@ -170,7 +170,7 @@ class Reflector:
         return self._listed and not self.problem()
 
     def problem(self) -> str:
-        """Why the sink is behind the server; "" = it is not."""
+        """Reason why the sink is behind the server; "" = it is not."""
         failing_s = self.streak.seconds(self._clock.monotonic())
         if not self._listed:
             return f"not listed yet: {self.streak.text}" if failing_s else "not listed yet"
@@ -188,7 +188,7 @@ class Reflector:
 
     @property
     def objects(self) -> int:
-        """How many objects the stream holds."""
+        """Number of objects that the stream holds."""
         return len(self._uids)
 
     def last_event_age_s(self) -> float:
@@ -349,7 +349,7 @@ class Reflector:
             self.streak.worked(self._clock.monotonic())
 
     def _proved(self) -> None:
-        """What the server said was taken in."""
+        """Take note that the server's objects were taken in."""
         self._stalled = False
         self.streak.worked(self._clock.monotonic())
 

@@ -75,7 +75,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 """Kinds by the word that references use."""
 
 
-class Verb(StrEnum):
+class ApiVerb(StrEnum):
     """Verbs of writes, as metrics name them."""
 
     CREATE = "create"
@@ -87,13 +87,13 @@ class Verb(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ApiRequest:
     """One write; ``uid`` is its precondition where it has one.
 
     ``owner`` is set where the name may be held by someone else's object.
     """
 
-    verb: Verb
+    verb: ApiVerb
     kind: Kind
     namespace: str
     name: str
@@ -116,11 +116,11 @@ ObjectKey = tuple[str, str, str, str]
 """Kind, namespace, name and part of an object: what two writes must not touch at once."""
 
 
-Place = tuple[Verb, str, str, str, str]
+Place = tuple[ApiVerb, str, str, str, str]
 """Verb, and kind, namespace, name and part of the object that is written."""
 
 
-def verb_of(action: Action) -> tuple[Verb, str]:
+def verb_of(action: Action) -> tuple[ApiVerb, str]:
     """Verb and kind of an action, as metrics name them."""
     verb, kind, _, _, part = _place(action)
     return verb, f"{kind}/status" if part in (STATUS, READING, QUOTA) else kind
@@ -134,57 +134,57 @@ def key_of(action: Action) -> ObjectKey:
 def _place(action: Action) -> Place:
     match action:
         case CreatePod():
-            return Verb.CREATE, ports.POD.kind, action.owner.namespace, action.name, ""
+            return ApiVerb.CREATE, ports.POD.kind, action.owner.namespace, action.name, ""
         case DeletePod():
-            return _at(Verb.DELETE, action.pod)
+            return _at(ApiVerb.DELETE, action.pod)
         case EvictPod():
-            return _at(Verb.EVICT, action.pod)
+            return _at(ApiVerb.EVICT, action.pod)
         case UngatePod():
-            return _at(Verb.PATCH, action.pod)
+            return _at(ApiVerb.PATCH, action.pod)
         case TaintNode():
-            return Verb.PATCH, ports.NODE.kind, "", action.node.name, ""
+            return ApiVerb.PATCH, ports.NODE.kind, "", action.node.name, ""
         case RegisterNode():
-            return Verb.PATCH, ports.NODE.kind, "", action.node.name, "registered"
+            return ApiVerb.PATCH, ports.NODE.kind, "", action.node.name, "registered"
         case ApplyGPUNode():
-            return Verb.APPLY, ports.GPU_NODE.kind, "", action.name, ""
+            return ApiVerb.APPLY, ports.GPU_NODE.kind, "", action.name, ""
         case ApplyService():
-            return Verb.APPLY, ports.SERVICE.kind, action.owner.namespace, action.name, ""
+            return ApiVerb.APPLY, ports.SERVICE.kind, action.owner.namespace, action.name, ""
         case ApplyDeployment():
-            return Verb.APPLY, ports.DEPLOYMENT.kind, action.owner.namespace, action.name, ""
+            return ApiVerb.APPLY, ports.DEPLOYMENT.kind, action.owner.namespace, action.name, ""
         case ApplyRouter():
-            return Verb.APPLY, ports.DEPLOYMENT.kind, action.owner.namespace, action.name, ""
+            return ApiVerb.APPLY, ports.DEPLOYMENT.kind, action.owner.namespace, action.name, ""
         case DeleteChild():
-            return _at(Verb.DELETE, action.child)
+            return _at(ApiVerb.DELETE, action.child)
         case DeleteWorkload():
-            return _at(Verb.DELETE, action.owner)
+            return _at(ApiVerb.DELETE, action.owner)
         case ScaleWorkload():
-            return _at(Verb.SCALE, action.owner)
+            return _at(ApiVerb.SCALE, action.owner)
         case SetStatus():
-            return _at(Verb.APPLY, action.owner, STATUS)
+            return _at(ApiVerb.APPLY, action.owner, STATUS)
         case SetConditions() if action.reading:
-            return _at(Verb.APPLY, action.target, READING)
+            return _at(ApiVerb.APPLY, action.target, READING)
         case SetQuotaStatus():
-            return _at(Verb.APPLY, action.target, QUOTA)
+            return _at(ApiVerb.APPLY, action.target, QUOTA)
         case SetConditions() | SetProfile() | SetDeviceModel() | SetPoolStatus():
-            return _at(Verb.APPLY, action.target, STATUS)
+            return _at(ApiVerb.APPLY, action.target, STATUS)
         case SetTuningStatus():
-            return _at(Verb.APPLY, action.target, STATUS)
+            return _at(ApiVerb.APPLY, action.target, STATUS)
         case CreateTrial():
             kind, space = ports.TRAINING_JOB.kind, action.owner.namespace
-            return Verb.CREATE, kind, space, action.name, ""
+            return ApiVerb.CREATE, kind, space, action.name, ""
         case CreateProfile() | CreateDeviceProfile():
-            return _at(Verb.CREATE, action.target)
+            return _at(ApiVerb.CREATE, action.target)
         case Emit():
             about, kind = action.target, ports.EVENT.kind
-            return Verb.CREATE, kind, about.namespace, about.uid, action.reason.value
+            return ApiVerb.CREATE, kind, about.namespace, about.uid, action.reason.value
 
 
-def _at(verb: Verb, ref: ObjectRef, part: str = "") -> Place:
+def _at(verb: ApiVerb, ref: ObjectRef, part: str = "") -> Place:
     return verb, ref.kind, ref.namespace, ref.name, part
 
 
-def _pod_request(verb: Verb, pod: ObjectRef, patch: JsonPatch = ()) -> Request:
-    return Request(
+def _pod_request(verb: ApiVerb, pod: ObjectRef, patch: JsonPatch = ()) -> ApiRequest:
+    return ApiRequest(
         verb=verb,
         kind=ports.POD,
         namespace=pod.namespace,
@@ -194,14 +194,14 @@ def _pod_request(verb: Verb, pod: ObjectRef, patch: JsonPatch = ()) -> Request:
     )
 
 
-def _registration(action: RegisterNode) -> Request:
+def _registration(action: RegisterNode) -> ApiRequest:
     patch = registration_patch(action.node.uid)
-    return Request(
-        verb=Verb.PATCH, kind=ports.NODE, namespace="", name=action.node.name, patch=patch
+    return ApiRequest(
+        verb=ApiVerb.PATCH, kind=ports.NODE, namespace="", name=action.node.name, patch=patch
     )
 
 
-class Requests:
+class RequestBuilder:
     """Builds requests from actions and what is known of their owners."""
 
     def __init__(
@@ -221,7 +221,7 @@ class Requests:
         self._order_image, self._coordinators = order_image, coordinators or Coordinators()
         self._pre_stop_sleep_s = pre_stop_sleep_s
 
-    def request(self, action: Action, resource_version: str = "") -> Request:
+    def request(self, action: Action, resource_version: str = "") -> ApiRequest:
         """The request that carries an action out.
 
         Args:
@@ -236,50 +236,50 @@ class Requests:
         """
         match action:
             case DeletePod():
-                gone = _pod_request(Verb.DELETE, action.pod)
+                gone = _pod_request(ApiVerb.DELETE, action.pod)
                 return replace(gone, grace_s=0) if action.at_once else gone
             case EvictPod():
-                return replace(_pod_request(Verb.EVICT, action.pod), grace_s=action.grace_s)
+                return replace(_pod_request(ApiVerb.EVICT, action.pod), grace_s=action.grace_s)
             case UngatePod():
                 return self._ungate(action)
             case RegisterNode():
                 return _registration(action)
             case DeleteChild():
-                return self._about(Verb.DELETE, action.child, "")
+                return self._about(ApiVerb.DELETE, action.child, "")
             case DeleteWorkload():
-                return self._about(Verb.DELETE, action.owner, "")
+                return self._about(ApiVerb.DELETE, action.owner, "")
             case ScaleWorkload():
-                scaled = self._about(Verb.SCALE, action.owner, "scale")
+                scaled = self._about(ApiVerb.SCALE, action.owner, "scale")
                 version = action.resource_version
                 return replace(scaled, resource_version=version, replicas=action.replicas)
             case SetStatus():
                 body = applied.status_body(action, resource_version)
-                return self._about(Verb.APPLY, action.owner, "status", body)
+                return self._about(ApiVerb.APPLY, action.owner, "status", body)
             case SetConditions():
                 body = applied.conditions_body(action)
-                told = self._about(Verb.APPLY, action.target, "status", body)
-                return replace(told, manager=MANAGER_READER) if action.reading else told
+                request = self._about(ApiVerb.APPLY, action.target, "status", body)
+                return replace(request, manager=MANAGER_READER) if action.reading else request
             case SetQuotaStatus():
                 body = applied.quota_status_body(action)
-                told = self._about(Verb.APPLY, action.target, "status", body)
-                return replace(told, manager=MANAGER_QUOTA)
+                request = self._about(ApiVerb.APPLY, action.target, "status", body)
+                return replace(request, manager=MANAGER_QUOTA)
             case SetProfile() | SetDeviceModel():
                 body = applied.profile_status_body(action)
-                return self._about(Verb.APPLY, action.target, "status", body)
+                return self._about(ApiVerb.APPLY, action.target, "status", body)
             case SetPoolStatus():
                 return self._about(
-                    Verb.APPLY, action.target, "status", applied.pool_status_body(action)
+                    ApiVerb.APPLY, action.target, "status", applied.pool_status_body(action)
                 )
             case SetTuningStatus():
                 body = applied.tuning_status_body(action)
-                return self._about(Verb.APPLY, action.target, "status", body)
+                return self._about(ApiVerb.APPLY, action.target, "status", body)
             case CreateTrial():
                 return self._trial(action)
             case CreateProfile():
-                return self._about(Verb.CREATE, action.target, "", applied.profile_body(action))
+                return self._about(ApiVerb.CREATE, action.target, "", applied.profile_body(action))
             case CreateDeviceProfile():
                 return self._about(
-                    Verb.CREATE, action.target, "", applied.device_profile_body(action)
+                    ApiVerb.CREATE, action.target, "", applied.device_profile_body(action)
                 )
             case ApplyGPUNode():
                 return self._gpu_node(action)
@@ -288,21 +288,23 @@ class Requests:
             case _:
                 return self._child(action)
 
-    def before(self, action: Action) -> tuple[Request, ...]:
+    def before(self, action: Action) -> tuple[ApiRequest, ...]:
         """Objects that must exist before that of an action: created once, then kept."""
         if not isinstance(action, CreatePod) or action.lead is None:
             return ()
         space, name = action.owner.namespace, guard_name(action.owner)
         return tuple(
-            Request(verb=Verb.CREATE, kind=kind, namespace=space, name=name, body=body)
+            ApiRequest(verb=ApiVerb.CREATE, kind=kind, namespace=space, name=name, body=body)
             for kind, body in self._coordinators.guards(action.owner).items()
         )
 
-    def seen(self, request: Request) -> Seen | None:
+    def seen(self, request: ApiRequest) -> Seen | None:
         """Identity of a request's object as the watch shows it."""
         return self._source.seen(request.kind.kind, request.namespace, request.name)
 
-    def _child(self, action: CreatePod | ApplyService | ApplyDeployment | ApplyRouter) -> Request:
+    def _child(
+        self, action: CreatePod | ApplyService | ApplyDeployment | ApplyRouter
+    ) -> ApiRequest:
         try:
             match action:
                 case CreatePod():
@@ -317,9 +319,9 @@ class Requests:
             raise BadRequest(400, f"spec.template: {error}", "BadRequest") from error
 
     def _about(
-        self, verb: Verb, ref: ObjectRef, subresource: str, body: JsonObject | None = None
-    ) -> Request:
-        return Request(
+        self, verb: ApiVerb, ref: ObjectRef, subresource: str, body: JsonObject | None = None
+    ) -> ApiRequest:
+        return ApiRequest(
             verb=verb,
             kind=KINDS[ref.kind],
             namespace=ref.namespace,
@@ -329,18 +331,18 @@ class Requests:
             uid=ref.uid,
         )
 
-    def _gpu_node(self, action: ApplyGPUNode) -> Request:
+    def _gpu_node(self, action: ApplyGPUNode) -> ApiRequest:
         if not action.node_uid:
             raise Conflict(409, f"node {action.name} is gone, its GPUNode follows", "Conflict")
-        return Request(
-            verb=Verb.APPLY,
+        return ApiRequest(
+            verb=ApiVerb.APPLY,
             kind=ports.GPU_NODE,
             namespace="",
             name=action.name,
             body=applied.gpunode_body(action),
         )
 
-    def _ungate(self, action: UngatePod) -> Request:
+    def _ungate(self, action: UngatePod) -> ApiRequest:
         try:
             patch = ungate_patch(
                 action.pod.uid, action.gate_index, action.affinity, action.node, action.labels
@@ -354,9 +356,9 @@ class Requests:
                 action.pod.name,
                 cause,
             ) from error
-        return _pod_request(Verb.PATCH, action.pod, patch)
+        return _pod_request(ApiVerb.PATCH, action.pod, patch)
 
-    def _trial(self, action: CreateTrial) -> Request:
+    def _trial(self, action: CreateTrial) -> ApiRequest:
         owner = action.owner
         job = self._source.tuning_jobs().get((owner.namespace, owner.name))
         if job is None or job.ref.uid != owner.uid:
@@ -365,8 +367,8 @@ class Requests:
             body = trial_body(action, job)
         except WireError as error:
             raise BadRequest(400, f"spec.trialTemplate: {error}", "BadRequest") from error
-        return Request(
-            verb=Verb.CREATE,
+        return ApiRequest(
+            verb=ApiVerb.CREATE,
             kind=ports.TRAINING_JOB,
             namespace=owner.namespace,
             name=action.name,
@@ -375,14 +377,14 @@ class Requests:
         )
 
     def _blueprint(self, owner: ObjectRef, template_hash: str = "") -> Blueprint:
-        found = self._source.blueprint(owner.uid)
-        if found is None:
+        blueprint = self._source.blueprint(owner.uid)
+        if blueprint is None:
             raise Conflict(409, f"{owner.kind} {owner.namespace}/{owner.name} is gone", "Conflict")
-        if template_hash and found.template_hash != template_hash:
+        if template_hash and blueprint.template_hash != template_hash:
             raise Conflict(409, "the template changed since the decision", "Conflict")
-        return found
+        return blueprint
 
-    def _create(self, action: CreatePod) -> Request:
+    def _create(self, action: CreatePod) -> ApiRequest:
         blueprint = self._blueprint(action.owner, action.template_hash)
         if action.order is not None:
             body = order_body(action, action.order, blueprint.template(), self._order_image)
@@ -391,9 +393,9 @@ class Requests:
             return self._created(action, self._coordinators.pod(action, blueprint))
         return self._created(action, children.pod_body(action, blueprint))
 
-    def _created(self, action: CreatePod, body: JsonObject) -> Request:
-        return Request(
-            verb=Verb.CREATE,
+    def _created(self, action: CreatePod, body: JsonObject) -> ApiRequest:
+        return ApiRequest(
+            verb=ApiVerb.CREATE,
             kind=ports.POD,
             namespace=action.owner.namespace,
             name=action.name,
@@ -401,7 +403,7 @@ class Requests:
             owner=action.owner,
         )
 
-    def _service(self, action: ApplyService) -> Request:
+    def _service(self, action: ApplyService) -> ApiRequest:
         blueprint = self._blueprint(action.owner)
         uid = self._known_uid(ports.SERVICE, action.owner, action.name)
         if action.lead:
@@ -409,21 +411,21 @@ class Requests:
         body = children.service_body(action, blueprint.template(), uid)
         return self._applied(ports.SERVICE, action.owner, action.name, body)
 
-    def _deployment(self, action: ApplyDeployment) -> Request:
+    def _deployment(self, action: ApplyDeployment) -> ApiRequest:
         blueprint = self._blueprint(action.owner, action.template_hash)
         uid = self._known_uid(ports.DEPLOYMENT, action.owner, action.name)
         body = children.deployment_body(action, blueprint, self._pre_stop_sleep_s, uid)
         return self._applied(ports.DEPLOYMENT, action.owner, action.name, body)
 
-    def _router(self, action: ApplyRouter) -> Request:
+    def _router(self, action: ApplyRouter) -> ApiRequest:
         template = self._blueprint(action.owner).template()
         uid = self._known_uid(ports.DEPLOYMENT, action.owner, action.name)
         body = router_deployment(action, template, uid)
         return self._applied(ports.DEPLOYMENT, action.owner, action.name, body)
 
-    def _applied(self, kind: Kind, owner: ObjectRef, name: str, body: JsonObject) -> Request:
-        return Request(
-            verb=Verb.APPLY,
+    def _applied(self, kind: Kind, owner: ObjectRef, name: str, body: JsonObject) -> ApiRequest:
+        return ApiRequest(
+            verb=ApiVerb.APPLY,
             kind=kind,
             namespace=owner.namespace,
             name=name,

@@ -47,7 +47,7 @@ class Introspection(ClusterPort, Protocol):
 
     @property
     def source(self) -> str:
-        """Where the credentials came from."""
+        """Source of the credentials."""
         ...
 
 

@@ -34,7 +34,7 @@ Query = list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class TransportLimits:
     """Time limits of requests, seconds, and how reads are repeated."""
 
     read_s: float = 30.0
@@ -56,7 +56,12 @@ class Transport:
     """One connection pool to one API server with one identity."""
 
     def __init__(
-        self, credentials: Credentials, *, limits: Limits, user_agent: str, seed: int | None
+        self,
+        credentials: Credentials,
+        *,
+        limits: TransportLimits,
+        user_agent: str,
+        seed: int | None,
     ) -> None:
         self.credentials = credentials
         self.limits = limits

@@ -148,7 +148,7 @@ class SectionGuard:
         self.failures: Counter[str] = Counter()
 
     def __call__(self, section: str, make: Callable[[], Told], otherwise: Told) -> Told:
-        """What ``make`` says, or where it raises ``otherwise``, logged and counted."""
+        """The answer of ``make``, or ``otherwise`` where it raises, logged and counted."""
         try:
             return make()
         except Exception:  # the seam of one section of the metrics

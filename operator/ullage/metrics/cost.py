@@ -86,18 +86,18 @@ class CostSums:
                 before = _NOTHING if workload.created >= self.began else stands
             seen[workload.ref.uid] = self._add(party, before, stands)
         self._seen = seen
-        bills = {party: total(found) for party, found in parties.items()}
+        bills = {party: total(party_bills) for party, party_bills in parties.items()}
         return CostFigures(
-            cost=in_currency({party: one[0] for party, one in self.sums.items()}, self.currency),
-            evictions={party: one[1] for party, one in self.sums.items()},
-            lost_seconds={party: one[2] for party, one in self.sums.items()},
+            cost=in_currency({party: sums[0] for party, sums in self.sums.items()}, self.currency),
+            evictions={party: sums[1] for party, sums in self.sums.items()},
+            lost_seconds={party: sums[2] for party, sums in self.sums.items()},
             per_hour=in_currency(
-                {party: float(one.per_hour) for party, one in bills.items()}, self.currency
+                {party: float(bill.per_hour) for party, bill in bills.items()}, self.currency
             ),
             savings={
-                party: one.savings_ratio
-                for party, one in bills.items()
-                if one.savings_ratio is not None
+                party: bill.savings_ratio
+                for party, bill in bills.items()
+                if bill.savings_ratio is not None
             },
         )
 
@@ -115,7 +115,7 @@ class CostSums:
 
 
 def _entered(workload: WorkloadRecord, bill: Bill) -> Entered:
-    """What stands in the books for good, without what has grown since."""
+    """The sums that stand in the books for good, without what has grown since."""
     spend = workload.status.spend
     account = spend.account if spend is not None else None
     if account is None:

@@ -82,12 +82,12 @@ class SpeedErrors:
             return
         predicted = speeds(before)
         for entry in first:
-            said = predicted.get(entry.accelerator)
-            if said is not None:
+            prediction = predicted.get(entry.accelerator)
+            if prediction is not None:
                 recent = self._errors.setdefault(
-                    (entry.accelerator, said.source.value), deque(maxlen=WINDOW)
+                    (entry.accelerator, prediction.source.value), deque(maxlen=WINDOW)
                 )
-                recent.append(abs(said.steps_per_second / entry.steps_per_second - 1.0))
+                recent.append(abs(prediction.steps_per_second / entry.steps_per_second - 1.0))
 
 
 def device_figures(snapshot: Snapshot, speed_errors: SpeedErrors) -> DeviceFigures:
@@ -113,16 +113,16 @@ def regrets(snapshot: Snapshot) -> dict[str, float]:
         device.uuid: device.model for node in snapshot.gpu_nodes.values() for device in node.devices
     }
     known, prices = Throughputs(snapshot), prices_of(snapshot)
-    found: dict[str, list[float]] = defaultdict(list)
+    by_kind: dict[str, list[float]] = defaultdict(list)
     for job in running:
-        kinds = {models.get(one.gpu, "") for one in job.status.placement}
+        kinds = {models.get(placed.gpu, "") for placed in job.status.placement}
         if len(kinds) != 1:
             continue
         held = kinds.pop()
         value = _regret(job, held, known.of(job), prices)
         if value is not None:
-            found[held].append(value)
-    return {kind: sum(values) / len(values) for kind, values in found.items()}
+            by_kind[held].append(value)
+    return {kind: sum(values) / len(values) for kind, values in by_kind.items()}
 
 
 def _regret(
@@ -131,10 +131,10 @@ def _regret(
     """Price (or time) of a step where it runs, over the least of the types that were measured."""
     by_time = job.cost is not None and job.cost.objective == MAKESPAN
     worth = {
-        kind: (1.0 if by_time else prices[kind]) / one.steps_per_second
-        for kind, one in known.items()
-        if one.source is Source.MEASURED
-        and one.steps_per_second > 0
+        kind: (1.0 if by_time else prices[kind]) / speed.steps_per_second
+        for kind, speed in known.items()
+        if speed.source is Source.MEASURED
+        and speed.steps_per_second > 0
         and (by_time or prices.get(kind, 0.0) > 0)
         and (not job.accelerators or kind in job.accelerators)
     }

@@ -18,7 +18,7 @@ from ullage.api.contract import Health
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
 from ullage.engines.admission.limits import WHOLE_PERCENT
-from ullage.engines.lanes.assignment import Assignment, assignment_of, counted_percent
+from ullage.engines.lanes.assignment import LaneAssignment, assignment_of, counted_percent
 from ullage.process.metric_families import gauge
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import HEARTBEAT_MAX_AGE_S
@@ -28,15 +28,15 @@ _BEFORE_RUNNING: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.
 
 
 class NodeState(StrEnum):
-    """Whether decisions can count on a GPUNode."""
+    """State of a GPUNode: decisions can count on it, or not."""
 
     REPORTING = "Reporting"
     SILENT = "Silent"
     RETIRING = "Retiring"
 
 
-class DeviceState(StrEnum):
-    """How much of a device is held."""
+class DeviceUse(StrEnum):
+    """State of a device: how much of it is held."""
 
     FREE = "Free"
     SHARED = "Shared"
@@ -92,7 +92,7 @@ def inventory_figures(snapshot: Snapshot) -> InventoryFigures:
             percent = held.get(device.uuid, 0)
             devices[device.model, _device_state(device.health, percent)] += 1
             granted[device.model] += percent / WHOLE_PERCENT
-        wanted = {one.key for one in node.desired}
+        wanted = {desired.key for desired in node.desired}
         for seen in node.observed:
             slices[seen.phase] += 1
             shared = seen.phase in ENFORCED and seen.percent < WHOLE_PERCENT
@@ -116,20 +116,20 @@ def _node_state(node: GPUNodeRecord, now: float) -> NodeState:
     return NodeState.SILENT if silent else NodeState.REPORTING
 
 
-def _device_state(health: Health, percent: int) -> DeviceState:
+def _device_state(health: Health, percent: int) -> DeviceUse:
     if health is not Health.HEALTHY:
-        return DeviceState.UNHEALTHY
+        return DeviceUse.UNHEALTHY
     if percent <= 0:
-        return DeviceState.FREE
-    return DeviceState.FULL if percent >= WHOLE_PERCENT else DeviceState.SHARED
+        return DeviceUse.FREE
+    return DeviceUse.FULL if percent >= WHOLE_PERCENT else DeviceUse.SHARED
 
 
-def _held(node: GPUNodeRecord) -> defaultdict[str, list[Assignment]]:
+def _held(node: GPUNodeRecord) -> defaultdict[str, list[LaneAssignment]]:
     """By device what is wanted, and what lingers and is wanted no more."""
-    held: defaultdict[str, list[Assignment]] = defaultdict(list)
-    wanted = {one.key for one in node.desired}
-    for one in node.desired:
-        held[one.gpu].append(assignment_of(one))
+    held: defaultdict[str, list[LaneAssignment]] = defaultdict(list)
+    wanted = {desired.key for desired in node.desired}
+    for desired in node.desired:
+        held[desired.gpu].append(assignment_of(desired))
     for seen in node.observed:
         if seen.phase.holds_capacity and seen.key not in wanted:
             held[seen.gpu].append(assignment_of(seen))

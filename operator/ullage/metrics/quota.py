@@ -43,9 +43,9 @@ class QuotaFigures:
 
 def quota_figures(snapshot: Snapshot) -> QuotaFigures:
     """The figures as of now; none where no tenant has quota."""
-    usages = {(one.tenant, one.accelerator): one for one in usages_of(snapshot)}
+    usages = {(usage.tenant, usage.accelerator): usage for usage in usages_of(snapshot)}
     return QuotaFigures(
-        nominal={key: one.nominal_quota / WHOLE_PERCENT for key, one in usages.items()},
-        used={key: one.used / WHOLE_PERCENT for key, one in usages.items()},
-        available={key: one.available / WHOLE_PERCENT for key, one in usages.items()},
+        nominal={key: usage.nominal_quota / WHOLE_PERCENT for key, usage in usages.items()},
+        used={key: usage.used / WHOLE_PERCENT for key, usage in usages.items()},
+        available={key: usage.available / WHOLE_PERCENT for key, usage in usages.items()},
     )

@@ -28,12 +28,12 @@ class ScalingFigures:
 
 def scaling_figures(workloads: Iterable[WorkloadRecord]) -> ScalingFigures:
     """The figures as of now."""
-    found = [
-        one.status.scaling
-        for one in workloads
-        if one.scaling is not None and one.status.scaling is not None
+    records = [
+        workload.status.scaling
+        for workload in workloads
+        if workload.scaling is not None and workload.status.scaling is not None
     ]
     return ScalingFigures(
-        services=Counter(record.reason.value for record in found),
-        replicas=sum(record.chosen.replicas for record in found),
+        services=Counter(record.reason.value for record in records),
+        replicas=sum(record.chosen.replicas for record in records),
     )

@@ -12,7 +12,7 @@ from ullage.process.metric_families import counter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestionFigures:
-    """Where the parameters of trials came from."""
+    """Sources of the parameters of trials."""
 
     points: Mapping[str, int] = counter(
         "ullage_tuning_suggestions",

@@ -44,10 +44,10 @@ class TierSums:
         Args:
             reports: What coordinators tell, by uid of the job.
         """
-        for uid, one in reports.items():
+        for uid, report in reports.items():
             # of a coordinator that is met for the first time no one knows when it lost them
-            self.lost_steps += max(0, one.lost_steps - self._seen.get(uid, one.lost_steps))
-        self._seen = {uid: one.lost_steps for uid, one in reports.items()}
+            self.lost_steps += max(0, report.lost_steps - self._seen.get(uid, report.lost_steps))
+        self._seen = {uid: report.lost_steps for uid, report in reports.items()}
         return TierFigures(
             stages=Counter(report.stage for report in reports.values()),
             most_lag=max(

@@ -15,7 +15,7 @@ from ullage.process.metric_families import gauge
 
 
 class TrialStage(StrEnum):
-    """Where a trial is, as ``status.trials`` counts it."""
+    """State of a trial, as ``status.trials`` counts it."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -58,12 +58,15 @@ def tuning_figures(jobs: Iterable[TuningRecord]) -> TuningFigures:
     Args:
         jobs: TuningJobs of the cluster.
     """
-    found = [job.status for job in jobs]
+    statuses = [job.status for job in jobs]
     held = Counter(
-        one.type for status in found for one in status.conditions if one.status == "True"
+        condition.type
+        for status in statuses
+        for condition in status.conditions
+        if condition.status == "True"
     )
     trials: Counter[str] = Counter(dict.fromkeys(TrialStage, 0))
-    for status in found:
+    for status in statuses:
         counts = status.trials
         trials[TrialStage.WAITING] += counts.waiting
         trials[TrialStage.RUNNING] += counts.running
@@ -71,12 +74,12 @@ def tuning_figures(jobs: Iterable[TuningRecord]) -> TuningFigures:
         trials[TrialStage.STOPPED] += counts.stopped
         trials[TrialStage.FAILED] += counts.failed
         trials[TrialStage.COMPLETE] += max(0, counts.ended - counts.stopped - counts.failed)
-    measured = [group for status in found for group in status.groups if _is_open(group)]
+    measured = [group for status in statuses for group in status.groups if _is_open(group)]
     expected = sum(group.makespan_eta for group in measured)
     bound = sum(group.lower_bound for group in measured)
     used = sum(group.makespan_eta * float(group.utilisation or 0) for group in measured)
     return TuningFigures(
-        jobs=Counter(status.phase or "Pending" for status in found),
+        jobs=Counter(status.phase or "Pending" for status in statuses),
         stalled=held[ConditionType.STALLED],
         too_small=held[ConditionType.POOL_TOO_SMALL],
         trials=trials,

@@ -63,8 +63,8 @@ class TurnFigures:
 
 
 def preempted(snapshot: Snapshot, actions: Sequence[Action]) -> Iterator[str]:
-    """Why each workload was asked to leave its devices."""
-    told: set[str] = set()
+    """Reasons for which workloads were asked to leave their devices."""
+    counted: set[str] = set()
     for action in actions:
         if not isinstance(action, SetStatus):
             continue
@@ -72,9 +72,9 @@ def preempted(snapshot: Snapshot, actions: Sequence[Action]) -> Iterator[str]:
             continue
         uid = action.unit if isinstance(action, TellPod) else action.owner.uid
         before = snapshot.workloads.get(uid)
-        if uid in told or before is None or before.status.phase == Phase.RESTARTING:
+        if uid in counted or before is None or before.status.phase == Phase.RESTARTING:
             continue
-        told.add(uid)
+        counted.add(uid)
         yield _cause(before, action)
 
 

@@ -23,7 +23,7 @@ from ullage.engines.capacity.price import PriceRecord
 from ullage.ports import Clock
 from ullage.prices.chosen import source_of
 from ullage.prices.fetcher import Fetcher, Unreachable
-from ullage.prices.source import Fetch, PriceSource, PriceUnreadable, Where, checked
+from ullage.prices.source import PriceFetch, PriceUnreadable, QuoteSource, Where, checked
 from ullage.process.doubling import doubled_s
 from ullage.process.faults import fault_text, shortened
 from ullage.process.threads import in_thread
@@ -41,13 +41,13 @@ RETRY_MOST_S: Final = 1800.0
 
 
 @dataclass(slots=True)
-class _Asked:
+class _AskedPrice:
     """One pool's source and what it said."""
 
     pool: PoolRecord
-    source: PriceSource | None
+    source: QuoteSource | None
     """``None`` = the spec names none that can be asked."""
-    fetch: Fetch | None
+    fetch: PriceFetch | None
     """What to ask it for."""
     news: PriceNews
     due: float = 0.0
@@ -82,11 +82,11 @@ class Prices:
         self._where = where
         self._period_s = period_s
         self._answers = answers
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _AskedPrice] = {}
         self._gate = asyncio.Semaphore(AT_ONCE)
 
     def news(self, uid: str) -> PriceNews | None:
-        """What is known of the price of a pool; ``None`` = its source was not asked yet."""
+        """The price of a pool as known; ``None`` = its source was not asked yet."""
         held = self._asked.get(uid)
         return held.news if held is not None and held.asked else None
 
@@ -127,11 +127,11 @@ class Prices:
             source, fetch, wrong = self._source(pool)
             # a new source is believed: what the one before said is no measure for it
             record = remembered(pool.status) if held is None else PriceRecord()
-            self._asked[uid] = _Asked(
+            self._asked[uid] = _AskedPrice(
                 pool=pool, source=source, fetch=fetch, news=PriceNews(record=record), wrong=wrong
             )
 
-    def _source(self, pool: PoolRecord) -> tuple[PriceSource | None, Fetch | None, str]:
+    def _source(self, pool: PoolRecord) -> tuple[QuoteSource | None, PriceFetch | None, str]:
         """Whom to ask for what, and what is wrong with that."""
         try:
             source = source_of(pool, self._where)
@@ -142,7 +142,7 @@ class Prices:
             log.exception("no source of prices", pool=pool.name)
             return None, None, fault_text(error)
 
-    async def _ask(self, fetch: Fetch | None, group: list[_Asked]) -> None:
+    async def _ask(self, fetch: PriceFetch | None, group: list[_AskedPrice]) -> None:
         body, silent = b"", None
         async with self._gate:
             try:
@@ -164,32 +164,32 @@ class Prices:
                 log.exception("reading a price failed", pool=asked.pool.name)
                 self._failed(asked, fault_text(error), reached=True)
 
-    async def _take(self, one: _Asked, fetch: Fetch | None, body: bytes) -> None:
+    async def _take(self, entry: _AskedPrice, fetch: PriceFetch | None, body: bytes) -> None:
         """Believe what an answer says of one pool.
 
         Raises:
             PriceUnreadable: it is not what was asked for.
         """
-        assert one.source is not None
+        assert entry.source is not None
         now_s = self._clock.now()
         try:
             async with asyncio.timeout(READ_S):
-                found = await in_thread(one.source.read, body, now_s)
+                answer = await in_thread(entry.source.read, body, now_s)
         except TimeoutError as error:
             raise PriceUnreadable(f"the answer was not read within {READ_S:g} s") from error
-        quote = checked(found, now_s)
+        quote = checked(answer, now_s)
         self._answers["read"] += 1
-        one.news = PriceNews(record=one.news.record.quoted(quote))
-        one.asked, one.tries = True, 0
+        entry.news = PriceNews(record=entry.news.record.quoted(quote))
+        entry.asked, entry.tries = True, 0
         period_s = max(self._period_s, fetch.every_s if fetch is not None else 0.0)
-        one.due = self._clock.monotonic() + period_s
+        entry.due = self._clock.monotonic() + period_s
 
-    def _failed(self, one: _Asked, why: str, *, reached: bool) -> None:
+    def _failed(self, entry: _AskedPrice, why: str, *, reached: bool) -> None:
         why = shortened(why)
         self._answers["unreadable" if reached else "unreachable"] += 1
-        wait_s = doubled_s(RETRY_FIRST_S, one.tries, RETRY_MOST_S)
-        if not one.tries or one.news.failure != why:
-            log.warning("no price", pool=one.pool.name, why=why, again_in_s=wait_s)
-        one.news = replace(one.news, failure=why, reached=reached)
-        one.asked, one.tries = True, one.tries + 1
-        one.due = self._clock.monotonic() + wait_s
+        wait_s = doubled_s(RETRY_FIRST_S, entry.tries, RETRY_MOST_S)
+        if not entry.tries or entry.news.failure != why:
+            log.warning("no price", pool=entry.pool.name, why=why, again_in_s=wait_s)
+        entry.news = replace(entry.news, failure=why, reached=reached)
+        entry.asked, entry.tries = True, entry.tries + 1
+        entry.due = self._clock.monotonic() + wait_s

@@ -19,9 +19,9 @@ from ullage.cluster.records.pool import CapacityType, PoolRecord
 from ullage.engines.capacity.price import Quote
 from ullage.ports import JsonObject
 from ullage.prices.source import (
-    Fetch,
-    PriceSource,
+    PriceFetch,
     PriceUnreadable,
+    QuoteSource,
     Where,
     decoded,
     listed,
@@ -59,7 +59,7 @@ class AwsSpotPrice:
         """The zone's region."""
         return self.zone[:-1]
 
-    def fetch(self) -> Fetch | None:
+    def fetch(self) -> PriceFetch | None:
         """The newest entries of the history; the request has to be signed."""
         query = urlencode(
             {
@@ -71,7 +71,7 @@ class AwsSpotPrice:
                 "Version": API_VERSION,
             }
         )
-        return Fetch(
+        return PriceFetch(
             url=f"https://ec2.{self.region}.amazonaws.com/?{query}",
             signed_for=("ec2", self.region),
         )
@@ -85,11 +85,15 @@ class AwsSpotPrice:
         asked = (self.instance_type, self.zone, self.product)
         quotes = [
             Quote(
-                price_per_hour=price(one.get("SpotPrice"), "SpotPrice"),
-                at_s=moment(one.get("Timestamp"), "Timestamp"),
+                price_per_hour=price(entry.get("SpotPrice"), "SpotPrice"),
+                at_s=moment(entry.get("Timestamp"), "Timestamp"),
             )
-            for one in _history(body)
-            if (one.get("InstanceType"), one.get("AvailabilityZone"), one.get("ProductDescription"))
+            for entry in _history(body)
+            if (
+                entry.get("InstanceType"),
+                entry.get("AvailabilityZone"),
+                entry.get("ProductDescription"),
+            )
             == asked
         ]
         past = [quote for quote in quotes if quote.at_s <= now_s]
@@ -119,7 +123,7 @@ def _history(body: bytes) -> Iterator[Mapping[str, object]]:
         yield {name: item.findtext(f"{{*}}{tag}") for tag, name in _FIELDS.items()}
 
 
-def spot_price(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
+def spot_price(options: JsonObject, pool: PoolRecord, where: Where) -> QuoteSource:
     """``type: AWS``.
 
     Raises:

@@ -14,9 +14,9 @@ from ullage.cluster.records.pool import CapacityType, PoolRecord
 from ullage.engines.capacity.price import Quote
 from ullage.ports import JsonObject
 from ullage.prices.source import (
-    Fetch,
-    PriceSource,
+    PriceFetch,
     PriceUnreadable,
+    QuoteSource,
     Where,
     decoded,
     listed,
@@ -41,13 +41,13 @@ class AzureRetailPrice:
     region: str
     spot: bool = True
 
-    def fetch(self) -> Fetch | None:
+    def fetch(self) -> PriceFetch | None:
         """The size's prices; no credentials are needed."""
         wanted = (
             f"serviceName eq 'Virtual Machines' and armRegionName eq '{self.region}'"
             f" and armSkuName eq '{self.sku}' and priceType eq 'Consumption'"
         )
-        return Fetch(url=f"{URL}?$filter={quote(wanted)}")
+        return PriceFetch(url=f"{URL}?$filter={quote(wanted)}")
 
     def read(self, body: bytes, now_s: float) -> Quote:
         """The newest Linux price that is valid.
@@ -56,16 +56,16 @@ class AzureRetailPrice:
             PriceUnreadable: there is none.
         """
         rows = listed(decoded(body, "the retail prices"), "Items", "the retail prices")
-        found = [
+        prices = [
             (moment(row.get("effectiveStartDate"), "effectiveStartDate"), row.get("retailPrice"))
             for row in rows
             if self._asked(row)
         ]
-        valid = [(at, value) for at, value in found if at <= now_s]
+        valid = [(at, value) for at, value in prices if at <= now_s]
         if not valid:
             kind = "spot" if self.spot else "pay-as-you-go"
             raise PriceUnreadable(f"no {kind} price of {self.sku} in {self.region} is listed")
-        _, value = max(valid, key=lambda one: one[0])
+        _, value = max(valid, key=lambda item: item[0])
         return Quote(price_per_hour=price(value, f"{self.sku} retailPrice"), at_s=now_s)
 
     def _asked(self, row: Mapping[str, object]) -> bool:
@@ -82,7 +82,7 @@ class AzureRetailPrice:
         )
 
 
-def retail_price(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
+def retail_price(options: JsonObject, pool: PoolRecord, where: Where) -> QuoteSource:
     """``type: Azure``."""
     return AzureRetailPrice(
         sku=pool.instance_type,

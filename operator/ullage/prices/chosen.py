@@ -15,9 +15,9 @@ from ullage.cluster.codecs.objects import within
 from ullage.cluster.records.pool import PoolRecord
 from ullage.ports import JsonObject
 from ullage.prices import aws, azure, gcp, http, static
-from ullage.prices.source import PriceSource, PriceUnreadable, Where
+from ullage.prices.source import PriceUnreadable, QuoteSource, Where
 
-SOURCES: Final[Mapping[str, Callable[[JsonObject, PoolRecord, Where], PriceSource]]] = (
+SOURCES: Final[Mapping[str, Callable[[JsonObject, PoolRecord, Where], QuoteSource]]] = (
     MappingProxyType(
         {
             "Static": static.stated,
@@ -35,7 +35,7 @@ SOURCES: Final[Mapping[str, Callable[[JsonObject, PoolRecord, Where], PriceSourc
 
 
 def check(pool: PoolRecord) -> None:
-    """Whether the source that a pool names understands what the pool says to it.
+    """Check that the source that a pool names understands what the pool says to it.
 
     Raises:
         WireError: it does not, or there is no such source.
@@ -44,7 +44,7 @@ def check(pool: PoolRecord) -> None:
         _read(pool, Where(namespace="", file_root=""))
 
 
-def source_of(pool: PoolRecord, where: Where) -> PriceSource:
+def source_of(pool: PoolRecord, where: Where) -> QuoteSource:
     """The source of a pool's price.
 
     Raises:
@@ -56,7 +56,7 @@ def source_of(pool: PoolRecord, where: Where) -> PriceSource:
         raise PriceUnreadable(str(error)) from error
 
 
-def _read(pool: PoolRecord, where: Where) -> PriceSource:
+def _read(pool: PoolRecord, where: Where) -> QuoteSource:
     spec = pool.price_source
     if spec is None:
         raise PriceUnreadable("spec.priceSource is missing")

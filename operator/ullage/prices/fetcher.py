@@ -25,7 +25,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from ullage import ports
 from ullage.ports import ApiError, ClusterPort
 from ullage.prices.identity import Identities, NoIdentity, signed
-from ullage.prices.source import Fetch, Paging
+from ullage.prices.source import Paging, PriceFetch
 from ullage.process.threads import in_thread
 
 CONFIG_MAP: Final = "configmap:"
@@ -58,8 +58,8 @@ class NoMetadataService(AbstractResolver):
         Raises:
             OSError: there are none, or none that may be asked.
         """
-        found = await self._inner.resolve(host, port, family)
-        allowed = [one for one in found if not is_link_local(one["host"])]
+        resolved = await self._inner.resolve(host, port, family)
+        allowed = [entry for entry in resolved if not is_link_local(entry["host"])]
         if not allowed:
             raise OSError(None, f"{host} is a link-local address, where no prices are asked for")
         return allowed
@@ -70,7 +70,7 @@ class NoMetadataService(AbstractResolver):
 
 
 def is_link_local(host: str) -> bool:
-    """Whether a host is an address of the machine's own link, such as 169.254.169.254."""
+    """True if a host is an address of the machine's own link, such as 169.254.169.254."""
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -105,7 +105,7 @@ class Fetcher:
             await session.close()
         self._sessions.clear()
 
-    async def get(self, fetch: Fetch | None) -> bytes:
+    async def get(self, fetch: PriceFetch | None) -> bytes:
         """The answer to a request; nothing asked gives nothing.
 
         Raises:
@@ -124,7 +124,7 @@ class Fetcher:
         except NoIdentity as error:
             raise Unreachable(str(error)) from error
 
-    async def _get(self, fetch: Fetch) -> bytes:
+    async def _get(self, fetch: PriceFetch) -> bytes:
         if fetch.url.startswith(CONFIG_MAP):
             return await self._config_map(fetch.url.removeprefix(CONFIG_MAP))
         if urlsplit(fetch.url).scheme not in ("http", "https"):
@@ -139,9 +139,9 @@ class Fetcher:
         most = LARGEST_BYTES if fetch.paging is None else LARGEST_PAGE_BYTES
         return await self._http(fetch.url, headers, guarded=True, most=most)
 
-    async def _pages(self, fetch: Fetch, paging: Paging) -> bytes:
+    async def _pages(self, fetch: PriceFetch, paging: Paging) -> bytes:
         """The wanted rows of all pages, as one page; a page that is none is read as it is."""
-        found: dict[str, object] = {}
+        by_key: dict[str, object] = {}
         url = fetch.url
         for _ in range(MOST_PAGES):
             body = await self._get(replace(fetch, url=url))
@@ -149,9 +149,9 @@ class Fetcher:
             if page is None:
                 return body
             rows, token = page
-            found |= rows
-            if not token or paging.keep <= found.keys():
-                return orjson.dumps({paging.rows: list(found.values())})
+            by_key |= rows
+            if not token or paging.keep <= by_key.keys():
+                return orjson.dumps({paging.rows: list(by_key.values())})
             more = urlencode({paging.parameter: token})
             url = f"{fetch.url}{'&' if urlsplit(fetch.url).query else '?'}{more}"
         raise Unreachable(f"{shown(fetch.url)} has more than {MOST_PAGES} pages")
@@ -159,10 +159,10 @@ class Fetcher:
     async def _config_map(self, where: str) -> bytes:
         namespace, name, key = where.split("/", 2)
         try:
-            found = await self._cluster.get(ports.CONFIG_MAP, name, namespace=namespace)
+            config_map = await self._cluster.get(ports.CONFIG_MAP, name, namespace=namespace)
         except ApiError as error:
             raise Unreachable(f"ConfigMap {namespace}/{name}: {error.message}") from error
-        data = found.get("data")
+        data = config_map.get("data")
         value = data.get(key) if isinstance(data, Mapping) else None
         if not isinstance(value, str):
             raise Unreachable(f"ConfigMap {namespace}/{name} has no key {key}: add it")
@@ -235,7 +235,7 @@ def _page(body: bytes, paging: Paging) -> tuple[dict[str, object], str] | None:
     rows = raw.get(paging.rows) if isinstance(raw, dict) else None
     if not isinstance(rows, list):
         return None
-    found: dict[str, object] = {
+    by_key: dict[str, object] = {
         name: row
         for row in rows
         if isinstance(row, dict)
@@ -243,16 +243,16 @@ def _page(body: bytes, paging: Paging) -> tuple[dict[str, object], str] | None:
         and name in paging.keep
     }
     token = raw.get(paging.token)
-    return found, token if isinstance(token, str) else ""
+    return by_key, token if isinstance(token, str) else ""
 
 
 async def _read(answer: aiohttp.ClientResponse, url: str, most: int) -> bytes:
-    found = bytearray()
+    body = bytearray()
     async for chunk in answer.content.iter_chunked(2**16):
-        found += chunk
-        if len(found) > most:
+        body += chunk
+        if len(body) > most:
             break
-    return _bounded(bytes(found), shown(url), most)
+    return _bounded(bytes(body), shown(url), most)
 
 
 def _bounded(body: bytes, where: str, most: int = LARGEST_BYTES) -> bytes:

@@ -13,10 +13,10 @@ from ullage.cluster.records.pool import PoolRecord
 from ullage.engines.capacity.price import Quote
 from ullage.ports import JsonObject
 from ullage.prices.source import (
-    Fetch,
     Paging,
-    PriceSource,
+    PriceFetch,
     PriceUnreadable,
+    QuoteSource,
     Where,
     decoded,
     listed,
@@ -42,9 +42,9 @@ class GcpSkuPrice:
 
     parts: tuple[tuple[str, float], ...]
 
-    def fetch(self) -> Fetch | None:
+    def fetch(self) -> PriceFetch | None:
         """The rows of these SKUs in the catalogue of Compute Engine, which takes several pages."""
-        return Fetch(
+        return PriceFetch(
             url=f"https://cloudbilling.googleapis.com/v1/services/{COMPUTE}/skus?pageSize=5000",
             bearer=True,
             paging=Paging(rows="skus", key="skuId", keep=frozenset(sku for sku, _ in self.parts)),
@@ -58,7 +58,7 @@ class GcpSkuPrice:
             PriceUnreadable: a part is missing, or not priced by the hour in dollars.
         """
         catalogue = decoded(body, "the catalogue")
-        rows = {one.get("skuId"): one for one in listed(catalogue, "skus", "the catalogue")}
+        rows = {sku.get("skuId"): sku for sku in listed(catalogue, "skus", "the catalogue")}
         missing = [sku for sku, _ in self.parts if sku not in rows]
         if missing or not self.parts:
             raise PriceUnreadable(f"the catalogue has no SKU {', '.join(missing)}")
@@ -66,7 +66,7 @@ class GcpSkuPrice:
             total = sum(_hourly(rows[sku], sku) * count for sku, count in self.parts)
         except OverflowError as error:
             raise PriceUnreadable("the sum of the SKUs is no number") from error
-        dates = [moment(_effective(rows[sku], sku), sku) for sku, _ in self.parts]
+        dates = [moment(_newest(rows[sku], sku).get("effectiveTime"), sku) for sku, _ in self.parts]
         if max(dates) > now_s:
             raise PriceUnreadable("a price of the catalogue is of the future")
         # the catalogue holds what is valid now, however long ago it began
@@ -75,10 +75,6 @@ class GcpSkuPrice:
 
 def _newest(row: Mapping[str, object], sku: str) -> Mapping[str, object]:
     return listed(row, "pricingInfo", f"SKU {sku}")[-1]
-
-
-def _effective(row: Mapping[str, object], sku: str) -> object:
-    return _newest(row, sku).get("effectiveTime")
 
 
 def _hourly(row: Mapping[str, object], sku: str) -> float:
@@ -100,7 +96,7 @@ def _hourly(row: Mapping[str, object], sku: str) -> float:
         raise PriceUnreadable(f"SKU {sku} has no unit price: {shortened(str(units))}") from error
 
 
-def sum_of_skus(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
+def sum_of_skus(options: JsonObject, pool: PoolRecord, where: Where) -> QuoteSource:
     """``type: GCP``."""
     rows = objects(options, "parts")
     parts = [(text(row, "sku"), float(bounded(row, "count", 1, 100_000))) for row in rows]

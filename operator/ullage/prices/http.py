@@ -19,7 +19,7 @@ from ullage.cluster.codecs.objects import optional_text, string_map
 from ullage.cluster.records.pool import PoolRecord
 from ullage.engines.capacity.price import Quote
 from ullage.ports import JsonObject
-from ullage.prices.source import Fetch, PriceSource, PriceUnreadable, Where, decoded, price
+from ullage.prices.source import PriceFetch, PriceUnreadable, QuoteSource, Where, decoded, price
 from ullage.process.faults import fault_text
 
 MOST_ROWS: Final = 10_000
@@ -44,9 +44,9 @@ class PrometheusPrice:
     metric: str
     labels: Mapping[str, str]
 
-    def fetch(self) -> Fetch | None:
+    def fetch(self) -> PriceFetch | None:
         """The exposition."""
-        return Fetch(url=self.url)
+        return PriceFetch(url=self.url)
 
     def read(self, body: bytes, now_s: float) -> Quote:
         """The sample's value, at its own time if it has one.
@@ -54,19 +54,19 @@ class PrometheusPrice:
         Raises:
             PriceUnreadable: no exposition, or not exactly one such sample.
         """
-        found = [
+        samples = [
             sample
             for sample in self._samples(body)
             if sample.name == self.metric and self.labels.items() <= sample.labels.items()
         ]
-        if len(found) != 1:
+        if len(samples) != 1:
             raise PriceUnreadable(
-                f"{self.url} has {len(found)} samples {self.metric} with {dict(self.labels)}, "
+                f"{self.url} has {len(samples)} samples {self.metric} with {dict(self.labels)}, "
                 "exactly one is needed: name more labels"
             )
-        stamp = found[0].timestamp
+        stamp = samples[0].timestamp
         return Quote(
-            price_per_hour=price(found[0].value, f"{self.url} {self.metric}"),
+            price_per_hour=price(samples[0].value, f"{self.url} {self.metric}"),
             at_s=now_s if stamp is None else _seconds(stamp),
         )
 
@@ -102,9 +102,9 @@ class JsonPrice:
     url: str
     pointer: str
 
-    def fetch(self) -> Fetch | None:
+    def fetch(self) -> PriceFetch | None:
         """The document."""
-        return Fetch(url=self.url)
+        return PriceFetch(url=self.url)
 
     def read(self, body: bytes, now_s: float) -> Quote:
         """The value.
@@ -112,13 +112,13 @@ class JsonPrice:
         Raises:
             PriceUnreadable: no JSON, nothing at the pointer, or no price there.
         """
-        found = decoded(body, self.url)
+        value = decoded(body, self.url)
         for part in self.pointer.split("/")[1:]:
             key = part.replace("~1", "/").replace("~0", "~")
-            found = _under(found, key)
-            if found is None:
+            value = _under(value, key)
+            if value is None:
                 raise PriceUnreadable(f"{self.url} has nothing at {self.pointer}")
-        return Quote(price_per_hour=price(found, f"{self.url}{self.pointer}"), at_s=now_s)
+        return Quote(price_per_hour=price(value, f"{self.url}{self.pointer}"), at_s=now_s)
 
 
 def _seconds(stamp: object) -> float:
@@ -129,15 +129,15 @@ def _seconds(stamp: object) -> float:
         raise PriceUnreadable("the time of the sample is none") from error
 
 
-def _under(found: object, key: str) -> object:
-    if isinstance(found, Mapping):
-        return found.get(key)
-    if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
-        return found[int(key)]
+def _under(value: object, key: str) -> object:
+    if isinstance(value, Mapping):
+        return value.get(key)
+    if isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+        return value[int(key)]
     return None
 
 
-def answered(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
+def answered(options: JsonObject, pool: PoolRecord, where: Where) -> QuoteSource:
     """``type: HTTP``.
 
     Raises:

@@ -111,8 +111,8 @@ class Identities:
         if self._google is not None and now_s < self._google[1] - EARLY_S:
             return self._google[0]
         body = await self._get(self._google_token, {"Metadata-Flavor": "Google"})
-        found = _object(body, "Google's metadata service")
-        token, seconds = found.get("access_token"), found.get("expires_in")
+        answer = _object(body, "Google's metadata service")
+        token, seconds = answer.get("access_token"), answer.get("expires_in")
         if not isinstance(token, str) or not isinstance(seconds, int):
             raise NoIdentity(
                 "Google's metadata service gives the pod no token: set up workload "
@@ -164,15 +164,15 @@ class Identities:
         )
         where = self._environment.get("AWS_ENDPOINT_URL_STS", f"https://sts.{region}.amazonaws.com")
         body = await self._get(f"{where}/?{query}", {"Accept": "application/json"})
-        found = _object(body, "AWS STS")
+        answer = _object(body, "AWS STS")
         for name in (
             "AssumeRoleWithWebIdentityResponse",
             "AssumeRoleWithWebIdentityResult",
             "Credentials",
         ):
-            inner = found.get(name)
-            found = inner if isinstance(inner, Mapping) else {}
-        return _keys(found, "SessionToken")
+            inner = answer.get(name)
+            answer = inner if isinstance(inner, Mapping) else {}
+        return _keys(answer, "SessionToken")
 
     def _token(self, variable: str) -> str:
         """A token that the platform keeps fresh in a file."""
@@ -187,19 +187,19 @@ class Identities:
 
 def _object(body: bytes, who: str) -> Mapping[str, object]:
     try:
-        found = decoded(body, who)
+        answer = decoded(body, who)
     except PriceUnreadable:
-        found = None  # its text could quote the answer
-    if not isinstance(found, Mapping):
+        answer = None  # its text could quote the answer
+    if not isinstance(answer, Mapping):
         raise NoIdentity(f"{who} answers no JSON object")
-    return found
+    return answer
 
 
-def _keys(found: Mapping[str, object], session: str) -> AwsKeys:
+def _keys(answer: Mapping[str, object], session: str) -> AwsKeys:
     """Keys from an answer, whose times are texts or seconds."""
-    key_id, secret, token = (found.get(n) for n in ("AccessKeyId", "SecretAccessKey", session))
+    key_id, secret, token = (answer.get(n) for n in ("AccessKeyId", "SecretAccessKey", session))
     if not (isinstance(key_id, str) and isinstance(secret, str) and isinstance(token, str)):
         raise NoIdentity("AWS answers no keys: see the trust policy of the pod's role")
-    until = found.get("Expiration")
+    until = answer.get("Expiration")
     ends_s = float(until) if isinstance(until, int | float) else moment(until, "Expiration")
     return AwsKeys(key_id=key_id, secret=secret, session=token, until_s=ends_s)

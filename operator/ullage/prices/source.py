@@ -31,7 +31,7 @@ class PriceUnreadable(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paging:
-    """How an answer in pages is read: only the rows that someone wants are kept.
+    """Reading of an answer in pages: only the rows that someone wants are kept.
 
     Attributes:
         rows: Name of the list of rows in a page, and in the answer that is made of them.
@@ -50,7 +50,7 @@ class Paging:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetch:
+class PriceFetch:
     """A request to a source.
 
     Attributes:
@@ -67,7 +67,7 @@ class Fetch:
     paging: Paging | None = None
     every_s: float = 0.0
 
-    def joined(self, other: Fetch) -> Fetch:
+    def joined(self, other: PriceFetch) -> PriceFetch:
         """The same question for the rows that either wants."""
         if self.paging is None or other.paging is None:
             return self
@@ -77,7 +77,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """Where sources may be looked for.
+    """Places where sources may be looked for.
 
     Attributes:
         namespace: Of the operator: ConfigMaps of no other are read.
@@ -88,10 +88,10 @@ class Where:
     file_root: str
 
 
-class PriceSource(Protocol):
+class QuoteSource(Protocol):
     """One pool's price."""
 
-    def fetch(self) -> Fetch | None:
+    def fetch(self) -> PriceFetch | None:
         """The request; ``None`` = none, an empty body suffices."""
 
     def read(self, body: bytes, now_s: float) -> Quote:
@@ -124,10 +124,10 @@ def listed(raw: object, key: str, what: str) -> Sequence[Mapping[str, object]]:
     Raises:
         PriceUnreadable: there is none.
     """
-    found = raw.get(key) if isinstance(raw, Mapping) else None
-    if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
+    rows = raw.get(key) if isinstance(raw, Mapping) else None
+    if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
         raise PriceUnreadable(f"{what} has no list {key}")
-    return found
+    return rows
 
 
 def checked(quote: Quote, now_s: float) -> Quote:
@@ -152,12 +152,12 @@ def price(value: object, what: str) -> float:
         PriceUnreadable: it is none, or not above 0.
     """
     try:
-        found = float(value) if isinstance(value, int | float | str) else math.nan
+        number = float(value) if isinstance(value, int | float | str) else math.nan
     except (ValueError, OverflowError):
-        found = math.nan
-    if isinstance(value, bool) or not math.isfinite(found) or found <= 0:
+        number = math.nan
+    if isinstance(value, bool) or not math.isfinite(number) or number <= 0:
         raise PriceUnreadable(f"{what} is no price above 0: {shortened(str(value))!r}")
-    return found
+    return number
 
 
 def moment(value: object, what: str) -> float:
@@ -167,7 +167,7 @@ def moment(value: object, what: str) -> float:
         PriceUnreadable: it is none.
     """
     try:
-        found = datetime.fromisoformat(str(value))
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        parsed = datetime.fromisoformat(str(value))
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as error:
         raise PriceUnreadable(f"{what} is no time: {shortened(str(value))!r}") from error

@@ -21,14 +21,22 @@ from ullage.cluster.codecs.objects import optional_text
 from ullage.cluster.records.pool import PoolRecord
 from ullage.engines.capacity.price import Quote
 from ullage.ports import JsonObject
-from ullage.prices.source import Fetch, PriceSource, PriceUnreadable, Where, decoded, moment, price
+from ullage.prices.source import (
+    PriceFetch,
+    PriceUnreadable,
+    QuoteSource,
+    Where,
+    decoded,
+    moment,
+    price,
+)
 
 _PATH: Final = re.compile(r"[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)*")
 """Within its folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StaticPrice:
+class StatedPrice:
     """A price that never changes.
 
     Attributes:
@@ -37,7 +45,7 @@ class StaticPrice:
 
     price_per_hour: float
 
-    def fetch(self) -> Fetch | None:
+    def fetch(self) -> PriceFetch | None:
         """Nothing to get."""
         return None
 
@@ -62,9 +70,9 @@ class TablePrice:
     where: str
     row: str
 
-    def fetch(self) -> Fetch | None:
+    def fetch(self) -> PriceFetch | None:
         """The table."""
-        return Fetch(url=self.where)
+        return PriceFetch(url=self.where)
 
     def read(self, body: bytes, now_s: float) -> Quote:
         """The row's price.
@@ -75,36 +83,36 @@ class TablePrice:
         table = decoded(body, self.where)
         if not isinstance(table, Mapping) or self.row not in table:
             raise PriceUnreadable(f"{self.where} has no row {self.row}: add it")
-        found, name = table[self.row], f"{self.where} {self.row}"
-        if not isinstance(found, Mapping):
-            return Quote(price_per_hour=price(found, name), at_s=now_s)
-        at = found.get("at")
+        row, name = table[self.row], f"{self.where} {self.row}"
+        if not isinstance(row, Mapping):
+            return Quote(price_per_hour=price(row, name), at_s=now_s)
+        at = row.get("at")
         return Quote(
-            price_per_hour=price(found.get("pricePerHour"), f"{name} pricePerHour"),
+            price_per_hour=price(row.get("pricePerHour"), f"{name} pricePerHour"),
             at_s=now_s if at is None else moment(at, f"{name} at"),
         )
 
 
-def stated(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
+def stated(options: JsonObject, pool: PoolRecord, where: Where) -> QuoteSource:
     """``type: Static``.
 
     Raises:
         WireError: the price is none.
     """
-    found = decimal(options, "pricePerHour")
-    if not found:
+    per_hour = decimal(options, "pricePerHour")
+    if not per_hour:
         raise WireError("pricePerHour: must be above 0")
-    return StaticPrice(price_per_hour=found)
+    return StatedPrice(price_per_hour=per_hour)
 
 
-def in_config_map(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
+def in_config_map(options: JsonObject, pool: PoolRecord, where: Where) -> QuoteSource:
     """``type: ConfigMap``; the row is called like the pool unless it says otherwise."""
     name, key = text(options, "name"), optional_text(options, "key") or "prices.json"
     row = optional_text(options, "row") or pool.name
     return TablePrice(where=f"configmap:{where.namespace}/{name}/{key}", row=row)
 
 
-def in_file(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
+def in_file(options: JsonObject, pool: PoolRecord, where: Where) -> QuoteSource:
     """``type: File``; the row is called like the pool unless it says otherwise.
 
     Raises:

@@ -67,7 +67,7 @@ class _Served:
 
 
 @dataclass(slots=True)
-class Connections:
+class ServerConnections:
     """All connections of one port; ``context`` is that of TLS, ``None`` = plain HTTP."""
 
     context: ssl.SSLContext | None = None
@@ -102,20 +102,20 @@ class Connections:
             return
         if self.waiting >= self.most_waiting:
             self.make_room()
-        one = _Waiting(accepted, address, handlers)
+        waiting = _Waiting(accepted, address, handlers)
         loop = asyncio.get_running_loop()
-        self._silent[one] = None
-        loop.add_reader(accepted.fileno(), self._spoke, one)
-        one.timer = loop.call_later(FIRST_BYTE_S, self._drop_silent, one)
+        self._silent[waiting] = None
+        loop.add_reader(accepted.fileno(), self._spoke, waiting)
+        waiting.timer = loop.call_later(FIRST_BYTE_S, self._drop_silent, waiting)
 
     def make_room(self) -> None:
         """Close one without a place: the oldest of the busiest address, a silent one first."""
         held = Counter({address: len(line) for address, line in self._ready.items()})
-        held.update(one.address for one in self._silent)
+        held.update(waiting.address for waiting in self._silent)
         if not held:
             return
         ((busiest, _),) = held.most_common(1)
-        silent = next((one for one in self._silent if one.address == busiest), None)
+        silent = next((waiting for waiting in self._silent if waiting.address == busiest), None)
         if silent is not None:
             self._drop_silent(silent)
         else:
@@ -141,11 +141,11 @@ class Connections:
     async def refuse(self) -> None:
         """Accept no more; connections without a place yet are closed."""
         self._is_closed = True
-        for one in tuple(self._silent):
-            self._drop_silent(one)
+        for waiting in tuple(self._silent):
+            self._drop_silent(waiting)
         for line in self._ready.values():
-            for one in line:
-                one.socket.close()
+            for waiting in line:
+                waiting.socket.close()
         self._ready.clear()
         if self._again is not None:
             self._again.cancel()
@@ -155,36 +155,36 @@ class Connections:
 
     # -- without a place ---------------------------------------------------------------------------
 
-    def _spoke(self, one: _Waiting) -> None:
-        self._forget_silent(one)
+    def _spoke(self, waiting: _Waiting) -> None:
+        self._forget_silent(waiting)
         try:
-            is_over = not one.socket.recv(1, socket.MSG_PEEK)
+            is_over = not waiting.socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             is_over = False
         except OSError:
             is_over = True
         if is_over:
-            one.socket.close()
+            waiting.socket.close()
             return
-        self._ready.setdefault(one.address, deque()).append(one)
+        self._ready.setdefault(waiting.address, deque()).append(waiting)
         self._serve_those_ready()
 
-    def _drop_silent(self, one: _Waiting) -> None:
-        self._forget_silent(one)
-        one.socket.close()
+    def _drop_silent(self, waiting: _Waiting) -> None:
+        self._forget_silent(waiting)
+        waiting.socket.close()
 
-    def _forget_silent(self, one: _Waiting) -> None:
-        asyncio.get_running_loop().remove_reader(one.socket.fileno())
-        if one.timer is not None:
-            one.timer.cancel()
-        del self._silent[one]
+    def _forget_silent(self, waiting: _Waiting) -> None:
+        asyncio.get_running_loop().remove_reader(waiting.socket.fileno())
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        del self._silent[waiting]
 
     def _next_of(self, address: str) -> _Waiting:
         line = self._ready[address]
-        one = line.popleft()
+        waiting = line.popleft()
         if not line:
             del self._ready[address]
-        return one
+        return waiting
 
     # -- with a place ------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class Connections:
             if len(self._served) >= MOST_SERVED and not self._close_one_quiet():
                 self._look_again()
                 return
-            address = min(self._ready, key=lambda one: self._counts[one])
+            address = min(self._ready, key=lambda peer: self._counts[peer])
             self._serve(self._next_of(address))
 
     def _look_again(self) -> None:
@@ -213,36 +213,43 @@ class Connections:
         it.
         """
         before = asyncio.get_running_loop().time() - QUIET_S
-        quiet = [one for one in self._served if not one.requests and one.quiet_since <= before]
+        quiet = [
+            connection
+            for connection in self._served
+            if not connection.requests and connection.quiet_since <= before
+        ]
         if not quiet:
             return False
-        one = min(quiet, key=lambda one: (-self._counts[one.address], one.quiet_since))
-        self._leave(one)
-        one.close()
+        connection = min(
+            quiet,
+            key=lambda connection: (-self._counts[connection.address], connection.quiet_since),
+        )
+        self._leave(connection)
+        connection.close()
         return True
 
-    def _serve(self, one: _Waiting) -> None:
+    def _serve(self, waiting: _Waiting) -> None:
         loop = asyncio.get_running_loop()
-        place = _Served(one.address, loop.time(), lambda: task.cancel())
+        place = _Served(waiting.address, loop.time(), lambda: task.cancel())
         self._served[place] = None
-        self._counts[one.address] += 1
-        task = loop.create_task(self._begin(one, place))
+        self._counts[waiting.address] += 1
+        task = loop.create_task(self._begin(waiting, place))
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
-    async def _begin(self, one: _Waiting, place: _Served) -> None:
-        loop, handler = asyncio.get_running_loop(), one.handlers()
+    async def _begin(self, waiting: _Waiting, place: _Served) -> None:
+        loop, handler = asyncio.get_running_loop(), waiting.handlers()
         try:
             await loop.connect_accepted_socket(
                 lambda: _Counted(handler, place, self),
-                one.socket,
+                waiting.socket,
                 ssl=self.context,
                 ssl_handshake_timeout=HANDSHAKE_S if self.context is not None else None,
                 ssl_shutdown_timeout=1.0 if self.context is not None else None,
             )
         except (OSError, asyncio.CancelledError) as error:  # ssl.SSLError is an OSError
-            log.debug("not served", address=one.address, error=str(error))
-            one.socket.close()
+            log.debug("not served", address=waiting.address, error=str(error))
+            waiting.socket.close()
             self.left(place)
 
     def came(self, place: _Served, handler: asyncio.Protocol, transport: asyncio.Transport) -> None:
@@ -268,7 +275,9 @@ class Connections:
 class _Counted(asyncio.Protocol):
     """aiohttp's protocol of a connection; tells when that has begun and ended."""
 
-    def __init__(self, handler: asyncio.Protocol, place: _Served, connections: Connections) -> None:
+    def __init__(
+        self, handler: asyncio.Protocol, place: _Served, connections: ServerConnections
+    ) -> None:
         self._handler = handler
         self._place = place
         self._connections = connections

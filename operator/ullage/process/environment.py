@@ -30,7 +30,7 @@ class SettingsError(ValueError):
 
 
 class LogLevel(StrEnum):
-    """How much a process says."""
+    """Verbosity of a process."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -49,7 +49,7 @@ class Variable:
 
     @property
     def required(self) -> bool:
-        """Whether it has no default."""
+        """True if it has no default."""
         return self.field.default is MISSING and self.field.default_factory is MISSING
 
 

@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from ullage.process.connections import FEW_WAITING, RECEIVE_BYTES, Connections
+from ullage.process.connections import FEW_WAITING, RECEIVE_BYTES, ServerConnections
 from ullage.process.threads import in_thread
 
 log = structlog.get_logger("ullage.listener")
@@ -34,7 +34,7 @@ ACCEPT_AGAIN_S: Final = 0.1
 """After an accept that failed, as when file descriptors run out."""
 
 
-class Listener:
+class HttpListener:
     """One port of plain HTTP; ``start`` and ``stop`` once each."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Listener:
     ) -> None:
         """``name`` is for the log, ``context`` makes it a port of TLS."""
         self._name = name
-        self.connections = Connections(context, most_waiting)
+        self.connections = ServerConnections(context, most_waiting)
         app.middlewares.append(self.connections.middleware())
         # bodies are taken as they come: what unpacks to gigabytes is never unpacked
         self._runner = web.AppRunner(
@@ -97,7 +97,7 @@ class Listener:
             self.connections.take(accepted, str(address[0]), handlers)
 
 
-class TLSListener(Listener):
+class TLSListener(HttpListener):
     """One port over TLS."""
 
     def __init__(
@@ -145,13 +145,13 @@ class TLSListener(Listener):
 
     def _load(self) -> None:
         certificate, key = self._folder / CERTIFICATE, self._folder / KEY
-        found = certificate.read_bytes(), key.read_bytes()
-        if found == self._loaded:
+        pair = certificate.read_bytes(), key.read_bytes()
+        if pair == self._loaded:
             return
         # a pair that does not fit would break the context in use: it is tried on another one
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
         self._context.load_cert_chain(certificate, key)
-        self._loaded = found
+        self._loaded = pair
         log.info(f"{self._name}: certificate loaded", folder=str(self._folder))
 
 

@@ -41,7 +41,7 @@ class _Faults:
     text: str
 
 
-class Supervisor:
+class TaskSupervisor:
     """Runs tasks and begins those again that fail.
 
     Args:

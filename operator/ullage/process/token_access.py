@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who may read a path: bearer tokens by TokenReview, rights by SubjectAccessReview.
+"""Access to paths: bearer tokens by TokenReview, rights by SubjectAccessReview.
 
 The same question as controller-runtime's ``WithAuthenticationAndAuthorization`` asks for the
 metrics of Kueue: verb ``get`` on the non-resource URL. The API server decides; answers are kept for
@@ -40,17 +40,17 @@ ANSWER_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AccessVerdict:
     """An HTTP status, and what to say unless it is 200."""
 
     status: int
     text: str = ""
 
 
-ALLOWED: Final = Verdict(200)
-UNKNOWN: Final = Verdict(401, "send a bearer token that the API server knows\n")
-UNANSWERED: Final = Verdict(503, "the API server does not say who you are; try again\n")
-BUSY: Final = Verdict(503, "too many unknown callers; try again\n")
+ALLOWED: Final = AccessVerdict(200)
+UNKNOWN: Final = AccessVerdict(401, "send a bearer token that the API server knows\n")
+UNANSWERED: Final = AccessVerdict(503, "the API server does not say who you are; try again\n")
+BUSY: Final = AccessVerdict(503, "too many unknown callers; try again\n")
 
 
 _Key = tuple[bytes, str]
@@ -68,12 +68,12 @@ class TokenAccess:
         """``clock`` is monotonic, in seconds."""
         self._review = review
         self._clock = clock
-        self._answers: dict[bool, dict[_Key, tuple[float, Verdict]]] = {True: {}, False: {}}
+        self._answers: dict[bool, dict[_Key, tuple[float, AccessVerdict]]] = {True: {}, False: {}}
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._waiting = 0
 
-    async def judge(self, authorization: str, path: str) -> Verdict:
-        """Whether a caller may get a path.
+    async def judge(self, authorization: str, path: str) -> AccessVerdict:
+        """Judge a caller that asks for a path.
 
         Args:
             authorization: the header, whatever stands in it; "" = none.
@@ -101,7 +101,7 @@ class TokenAccess:
         self._keep(key, verdict)
         return verdict
 
-    def _keep(self, key: _Key, verdict: Verdict) -> None:
+    def _keep(self, key: _Key, verdict: AccessVerdict) -> None:
         """Keep an answer; refusals, of which anyone can cause many, push out refusals alone."""
         allowed = verdict is ALLOWED
         self._answers[not allowed].pop(key, None)
@@ -111,11 +111,11 @@ class TokenAccess:
             del kept[next(iter(kept))]
         kept[key] = self._clock() + (ALLOWED_S if allowed else DENIED_S), verdict
 
-    async def _asked(self, token: str, path: str) -> Verdict:
-        said = _status(await self._review(TOKEN_REVIEWS, {"token": token}))
-        if said.get("authenticated") is not True:
+    async def _asked(self, token: str, path: str) -> AccessVerdict:
+        status = _status(await self._review(TOKEN_REVIEWS, {"token": token}))
+        if status.get("authenticated") is not True:
             return UNKNOWN
-        user = said.get("user")
+        user = status.get("user")
         if not isinstance(user, Mapping) or not isinstance(user.get("username"), str):
             raise Unreadable("a TokenReview that names no user")
         about = {
@@ -126,12 +126,12 @@ class TokenAccess:
             if user.get(key)
         }  # fmt: skip
         wish = {"path": path, "verb": "get"}
-        said = _status(
+        status = _status(
             await self._review(SUBJECT_ACCESS_REVIEWS, {**about, "nonResourceAttributes": wish})
         )
-        if said.get("allowed") is True and said.get("denied") is not True:
+        if status.get("allowed") is True and status.get("denied") is not True:
             return ALLOWED
-        return Verdict(
+        return AccessVerdict(
             403, f"{user['username']} may not get {path}: bind the role metrics-reader\n"
         )
 

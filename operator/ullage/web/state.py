@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the web page shows, from the records that ``kubectl ullage`` reads too.
+"""State that the web page shows, from the records that ``kubectl ullage`` reads too.
 
 Pure. Bounded: of each list the first entries by need, and how many there are.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, Health, ObservedDevice, Reason
+from ullage.api.contract import DesiredSlice, Health, ObservedDevice
 from ullage.api.times import rfc3339
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT
@@ -49,30 +49,31 @@ def page_state(snapshot: Snapshot, currency: str) -> Json:
     }
 
 
-def _listed(found: Sequence[Json], most: int) -> Json:
-    return {"total": len(found), "items": list(found[:most])}
+def _listed(items: Sequence[Json], most: int) -> Json:
+    return {"total": len(items), "items": list(items[:most])}
 
 
-def cut(said: str) -> str:
+def cut(text: str) -> str:
     """A text of at most so many characters; what cannot be printed becomes a space."""
-    short = said if len(said) <= LONGEST_TEXT else said[: LONGEST_TEXT - 1] + "…"
+    short = text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
     return "".join(letter if letter.isprintable() else " " for letter in short)
 
 
 def _devices(snapshot: Snapshot) -> list[Json]:
     """Devices that are not well first, then by node."""
     owners = {uid: pod.owner.name for uid, pod in snapshot.pods.items()}
-    found = []
+    devices = []
     for node in snapshot.gpu_nodes.values():
         held = defaultdict(list)
-        for one in node.desired:
-            held[one.gpu].append(one)
+        for desired in node.desired:
+            held[desired.gpu].append(desired)
         silent = snapshot.taken_at - node.heartbeat > HEARTBEAT_MAX_AGE_S
         for device in node.devices:
             health = "Silent" if silent else device.health.value
-            found.append(_device(node, device, health, held[device.uuid], owners))
+            devices.append(_device(node, device, health, held[device.uuid], owners))
     return sorted(
-        found, key=lambda one: (one["health"] == Health.HEALTHY, str(one["node"]), str(one["uuid"]))
+        devices,
+        key=lambda row: (row["health"] == Health.HEALTHY, str(row["node"]), str(row["uuid"])),
     )
 
 
@@ -84,7 +85,7 @@ def _device(
     owners: dict[str, str],
 ) -> Json:
     phases = {seen.key: seen.phase.value for seen in node.observed}
-    parts = [assignment_of(one) for one in tenants]
+    parts = [assignment_of(tenant) for tenant in tenants]
     granted = counted_percent(parts)
     usable = health == Health.HEALTHY
     return {
@@ -99,14 +100,14 @@ def _device(
         "grantedMemoryMiB": sum(counted_mib(parts)),
         "slices": [
             {
-                "namespace": cut(one.pod_namespace),
-                "name": cut(owners.get(one.key.pod_uid, one.pod_name)),
-                "percent": one.percent,
-                "lane": one.lane,
-                "memoryMiB": one.memory_mib,
-                "phase": phases.get(one.key, "Wanted"),
+                "namespace": cut(tenant.pod_namespace),
+                "name": cut(owners.get(tenant.key.pod_uid, tenant.pod_name)),
+                "percent": tenant.percent,
+                "lane": tenant.lane,
+                "memoryMiB": tenant.memory_mib,
+                "phase": phases.get(tenant.key, "Wanted"),
             }
-            for one in sorted(tenants, key=lambda one: (-one.percent, one.pod_name))
+            for tenant in sorted(tenants, key=lambda tenant: (-tenant.percent, tenant.pod_name))
         ],
     }
 
@@ -123,12 +124,12 @@ def _named(workload: WorkloadRecord) -> Json:
 def _queue(snapshot: Snapshot) -> list[Json]:
     """Workloads before Running: the most important first, of these the oldest."""
     waiting = [
-        one
-        for one in snapshot.workloads.values()
-        if (one.status.phase or Phase.PENDING) in _WAITS and not one.suspend
+        workload
+        for workload in snapshot.workloads.values()
+        if (workload.status.phase or Phase.PENDING) in _WAITS and not workload.suspend
     ]
-    waiting.sort(key=lambda one: (-one.priority, one.created, one.ref.uid))
-    return [_waiting(one, snapshot) for one in waiting]
+    waiting.sort(key=lambda workload: (-workload.priority, workload.created, workload.ref.uid))
+    return [_waiting(workload, snapshot) for workload in waiting]
 
 
 def _waiting(workload: WorkloadRecord, snapshot: Snapshot) -> Json:
@@ -140,37 +141,34 @@ def _waiting(workload: WorkloadRecord, snapshot: Snapshot) -> Json:
         "ageSeconds": max(0, int(snapshot.taken_at - workload.created)),
         "reason": "" if reason is None else reason.value,
         "message": cut(decision.message) if decision is not None else "not decided yet",
-        "whatHelps": _remedy(reason),
+        "whatHelps": "" if reason is None else reason.what_to_do,
     }
-
-
-def _remedy(reason: Reason | None) -> str:
-    return "" if reason is None else reason.what_to_do
 
 
 def _objectives(workloads: Iterable[WorkloadRecord]) -> list[Json]:
     """Work that shares a device, the largest observed slowdown first."""
-    found = [
-        _named(one)
+    objectives = [
+        _named(workload)
         | {
             "percent": shared.percent,
-            "maxSlowdown": "" if one.max_slowdown is None else f"{one.max_slowdown:g}",
+            "maxSlowdown": "" if workload.max_slowdown is None else f"{workload.max_slowdown:g}",
             "predicted": shared.predicted,
             "upper": shared.predicted_upper,
             "observed": shared.observed,
             "attainment": shared.attainment,
         }
-        for one in workloads
-        if (shared := one.status.sharing) is not None and one.status.phase not in OVER
+        for workload in workloads
+        if (shared := workload.status.sharing) is not None and workload.status.phase not in OVER
     ]
     return sorted(
-        found, key=lambda one: (-_number(one["observed"]), str(one["namespace"]), str(one["name"]))
+        objectives,
+        key=lambda row: (-_number(row["observed"]), str(row["namespace"]), str(row["name"])),
     )
 
 
-def _number(said: object) -> float:
+def _number(value: object) -> float:
     try:
-        return float(str(said) or 0)
+        return float(str(value) or 0)
     except ValueError:
         return 0.0
 
@@ -182,7 +180,7 @@ def _costs(snapshot: Snapshot) -> list[Json]:
         bill = bill_of(workload, snapshot.taken_at)
         if bill is not None:
             bills[party_of(snapshot.policy, workload)].append(bill)
-    sums = {party: total(found) for party, found in bills.items()}
+    sums = {party: total(party_bills) for party, party_bills in bills.items()}
     return [
         {
             "tenant": cut(party),
@@ -192,7 +190,9 @@ def _costs(snapshot: Snapshot) -> list[Json]:
             "saved": _money(bill.saved),
             "lostSeconds": bill.lost_seconds,
         }
-        for party, bill in sorted(sums.items(), key=lambda one: (-(one[1].spent or 0), one[0]))
+        for party, bill in sorted(
+            sums.items(), key=lambda entry: (-(entry[1].spent or 0), entry[0])
+        )
     ]
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What admission adds to a pod that asks for devices: marks, our gate, the slots of its container.
+"""Additions of admission to a pod that asks for devices: marks, our gate, slots of its container.
 
 The chart's MutatingAdmissionPolicy says the same in CEL; one table of cases holds the two equal.
 Values that are wrong are refused after this, by the ValidatingAdmissionPolicies.

@@ -16,20 +16,20 @@ from typing import Final
 import numpy as np
 
 from ullage.engines.capacity import deadline
-from ullage.engines.capacity.cost import Scaling, Terms
-from ullage.engines.capacity.deadline import Line
+from ullage.engines.capacity.cost import CostTerms, ScalingCurve
+from ullage.engines.capacity.deadline import ProgressLine
 from ullage_simulate.fleets import parsed_prices
 from ullage_simulate.outcome import percentile
 from ullage_simulate.progress import Follow
 from ullage_simulate.spot.market import (
     ON_DEMAND,
     ON_DEMAND_PRICE,
-    Market,
     Series,
+    SpotMarket,
     generate,
     market,
 )
-from ullage_simulate.spot.play import Job, Rule, Run, play, restarts
+from ullage_simulate.spot.play import Rule, SpotJob, SpotRun, play, restarts
 from ullage_simulate.spot.readers import read_series
 from ullage_simulate.spot.rules import (
     by_deadline,
@@ -38,7 +38,7 @@ from ullage_simulate.spot.rules import (
     elastic_ask,
     on_demand_only,
 )
-from ullage_simulate.trace import TraceError
+from ullage_simulate.trace import JobTraceError
 
 DRAWN: Final = "zones"
 SPOT: Final = "spot"
@@ -54,7 +54,7 @@ _HOUR: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SpotRequest:
     """Options of a comparison.
 
     Attributes:
@@ -91,7 +91,7 @@ class Asked:
 
     @property
     def noticed(self) -> bool:
-        """Whether a notice leaves time for a checkpoint."""
+        """True if a notice leaves time for a checkpoint."""
         return self.notice_s >= max(self.flush_s, 1.0)
 
     @property
@@ -103,7 +103,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class SpotOutcome:
     """Outcome of a rule, start by start.
 
     Attributes:
@@ -115,7 +115,7 @@ class Outcome:
     """
 
     policy: str
-    runs: tuple[Run, ...]
+    runs: tuple[SpotRun, ...]
     spot_s: tuple[float, ...]
     on_demand_s: tuple[float, ...]
     late_s: tuple[float, ...]
@@ -148,14 +148,14 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Comparison:
+class SpotComparison:
     """A comparison and its outcomes."""
 
-    asked: Asked
-    market: Market
+    asked: SpotRequest
+    market: SpotMarket
     starts: tuple[int, ...]
     notes: tuple[str, ...]
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[SpotOutcome] = field(default_factory=list)
 
     @property
     def on_demand(self) -> float:
@@ -170,7 +170,7 @@ class Comparison:
         }
 
 
-def compare(asked: Asked, follow: Follow) -> Comparison:
+def compare(asked: SpotRequest, follow: Follow) -> SpotComparison:
     """Play every policy from the same starts, on-demand and greedy first.
 
     Raises:
@@ -182,11 +182,11 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
     line = _line(asked, here.tick_s)
     refused = deadline.infeasible(line, allow_spot=True, allow_on_demand=True)
     if refused is not None:
-        raise TraceError(f"--deadline {asked.deadline_h:g}: {refused}")
-    comparison = Comparison(
+        raise JobTraceError(f"--deadline {asked.deadline_h:g}: {refused}")
+    comparison = SpotComparison(
         asked=asked, market=here, starts=_starts(asked, here), notes=_notes(asked, series)
     )
-    job = Job(
+    job = SpotJob(
         work=asked.work_h * _HOUR,
         speed=_speed(asked.replicas),
         toll=restarts(asked.restart_s),
@@ -195,7 +195,7 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
         checkpoint_s=asked.checkpoint_s,
     )
     wanted = {ON_DEMAND, GREEDY, *asked.policies}
-    for name in [one for one in POLICIES if one in wanted]:
+    for name in [policy for policy in POLICIES if policy in wanted]:
         tell, runs = follow(name, len(comparison.starts)), []
         for start in comparison.starts:
             runs.append(play(here, job, _rule(name, asked, line), start))
@@ -204,9 +204,9 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
     return comparison
 
 
-def to_json(found: Comparison, *, each: bool) -> str:
+def to_json(comparison: SpotComparison, *, each: bool) -> str:
     """Everything for scripts: pools, job, figures of every policy, and every start if wanted."""
-    asked, here = found.asked, found.market
+    asked, here = comparison.asked, comparison.market
     body = {
         "trace": asked.trace,
         "pools": {
@@ -219,9 +219,9 @@ def to_json(found: Comparison, *, each: bool) -> str:
                 here.names, here.kinds, here.price, here.up, strict=True
             )
         },
-        "notes": list(found.notes),
+        "notes": list(comparison.notes),
         "seed": asked.seed,
-        "starts": len(found.starts),
+        "starts": len(comparison.starts),
         "work_h": asked.work_h,
         "deadline_h": asked.deadline_h,
         "replicas": asked.replicas,
@@ -231,19 +231,19 @@ def to_json(found: Comparison, *, each: bool) -> str:
         "flush_s": asked.flush_s,
         "policies": {
             outcome.policy: {
-                **found.figures()[outcome.policy],
-                **({"each": _each(found, outcome)} if each else {}),
+                **comparison.figures()[outcome.policy],
+                **({"each": _each(comparison, outcome)} if each else {}),
             }
-            for outcome in found.outcomes
+            for outcome in comparison.outcomes
         },
     }
     return json.dumps(body, indent=2, allow_nan=False) + "\n"
 
 
-def _each(found: Comparison, outcome: Outcome) -> list[dict[str, float | int]]:
+def _each(comparison: SpotComparison, outcome: SpotOutcome) -> list[dict[str, float | int]]:
     return [
         {
-            "start_h": start * found.market.tick_s / _HOUR,
+            "start_h": start * comparison.market.tick_s / _HOUR,
             "dollars": run.dollars,
             "hours": run.elapsed_s / _HOUR,
             "late_h": late / _HOUR,
@@ -251,25 +251,25 @@ def _each(found: Comparison, outcome: Outcome) -> list[dict[str, float | int]]:
             "job_starts": run.starts,
             "lost_work_h": run.lost / _HOUR,
         }
-        for start, run, late in zip(found.starts, outcome.runs, outcome.late_s, strict=True)
+        for start, run, late in zip(comparison.starts, outcome.runs, outcome.late_s, strict=True)
     ]
 
 
-def _check(asked: Asked) -> None:
-    strange = [one for one in asked.policies if one not in POLICIES]
+def _check(asked: SpotRequest) -> None:
+    strange = [policy for policy in asked.policies if policy not in POLICIES]
     if strange:
-        raise TraceError(f"no way to buy {strange[0]!r}: there are {', '.join(POLICIES)}")
+        raise JobTraceError(f"no way to buy {strange[0]!r}: there are {', '.join(POLICIES)}")
     if not 0 <= asked.min_replicas <= asked.replicas or asked.replicas < 1 or asked.starts < 1:
-        raise TraceError(
+        raise JobTraceError(
             "a job has 1 replica or more, no more of them at least than at most, and is played"
             " from 1 start or more"
         )
     times = (asked.restart_s, asked.checkpoint_s, asked.notice_s, asked.flush_s)
     if not (asked.work_h > 0 and asked.deadline_h > 0) or min(times) < 0:
-        raise TraceError("work and deadline are above 0 hours, and no time is below 0 seconds")
+        raise JobTraceError("work and deadline are above 0 hours, and no time is below 0 seconds")
 
 
-def _priced(asked: Asked) -> tuple[Series, ...]:
+def _priced(asked: SpotRequest) -> tuple[Series, ...]:
     """The pools with their prices: named, else of all spot, else of the trace."""
     prices = parsed_prices(asked.prices)
     drawn = asked.trace == DRAWN
@@ -279,46 +279,46 @@ def _priced(asked: Asked) -> tuple[Series, ...]:
     strange = sorted(prices.keys() - names - {SPOT, ON_DEMAND})
     if strange:
         known = ", ".join((*sorted(names), SPOT, ON_DEMAND))
-        raise TraceError(f"--price {strange[0]}: no such pool; there are {known}")
-    found = []
-    for one in series:
-        price = prices.get(one.name, prices.get(SPOT))
-        if price is None and not len(one.price):
-            raise TraceError(
-                f"no price of {one.name}: add --price {one.name}=DOLLARS, or --price"
+        raise JobTraceError(f"--price {strange[0]}: no such pool; there are {known}")
+    priced = []
+    for pool in series:
+        price = prices.get(pool.name, prices.get(SPOT))
+        if price is None and not len(pool.price):
+            raise JobTraceError(
+                f"no price of {pool.name}: add --price {pool.name}=DOLLARS, or --price"
                 f" {SPOT}=DOLLARS for every pool"
             )
-        row = one.price if price is None else np.full(len(one.up), price)
-        found.append(Series(name=one.name, tick_s=one.tick_s, up=one.up, price=row))
-    return tuple(found)
+        row = pool.price if price is None else np.full(len(pool.up), price)
+        priced.append(Series(name=pool.name, tick_s=pool.tick_s, up=pool.up, price=row))
+    return tuple(priced)
 
 
 def _selected(series: Sequence[Series], select: Sequence[str]) -> tuple[Series, ...]:
     wanted = []
     for text in select:
         column, _, name = text.partition("=")
-        if column != "pool" or name not in {one.name for one in series}:
-            known = ", ".join(one.name for one in series)
-            raise TraceError(f"--select {text!r}: write pool=NAME; there are {known}")
+        if column != "pool" or name not in {pool.name for pool in series}:
+            known = ", ".join(pool.name for pool in series)
+            raise JobTraceError(f"--select {text!r}: write pool=NAME; there are {known}")
         wanted.append(name)
-    return tuple(one for one in series if not wanted or one.name in wanted)
+    return tuple(pool for pool in series if not wanted or pool.name in wanted)
 
 
-def _on_demand_price(asked: Asked) -> float:
+def _on_demand_price(asked: SpotRequest) -> float:
     price = parsed_prices(asked.prices).get(ON_DEMAND)
     if price is not None:
         return price
     if asked.trace == DRAWN:
         return ON_DEMAND_PRICE
-    raise TraceError(f"no price of {ON_DEMAND}: add --price {ON_DEMAND}=DOLLARS")
+    raise JobTraceError(f"no price of {ON_DEMAND}: add --price {ON_DEMAND}=DOLLARS")
 
 
-def _line(asked: Asked, tick_s: int) -> Line:
+def _line(asked: SpotRequest, tick_s: int) -> ProgressLine:
     """Work and deadline; a start wastes what a loss takes and the restart, and not a second less.
 
     Whole seconds, rounded to the careful side.
     """
-    return Line(
+    return ProgressLine(
         work_s=int(-(-asked.work_h * _HOUR // 1)),
         deadline_s=int(asked.deadline_h * _HOUR),
         changeover_s=int(-(-(asked.restart_s + asked.at_risk_s) // 1)),
@@ -326,11 +326,11 @@ def _line(asked: Asked, tick_s: int) -> Line:
     )
 
 
-def _starts(asked: Asked, here: Market) -> tuple[int, ...]:
+def _starts(asked: SpotRequest, here: SpotMarket) -> tuple[int, ...]:
     """Ticks drawn by the seed, each with the traces up to its deadline."""
     last = here.ticks - int(asked.deadline_h * _HOUR // here.tick_s) - 1
     if last < 1:
-        raise TraceError(
+        raise JobTraceError(
             f"the traces last {here.ticks * here.tick_s / _HOUR:.1f} h, less than the deadline of"
             f" {asked.deadline_h:g} h"
         )
@@ -340,7 +340,7 @@ def _starts(asked: Asked, here: Market) -> tuple[int, ...]:
 
 def _speed(gang: int) -> Callable[[int], float]:
     """Seconds of the whole gang's work that this many instances do in a second."""
-    scaling = Scaling(per_doubling=DOUBLING)
+    scaling = ScalingCurve(per_doubling=DOUBLING)
 
     def speed(count: int) -> float:
         return 1.0 if count == gang else count * scaling.at(count) / (gang * scaling.at(gang))
@@ -348,11 +348,11 @@ def _speed(gang: int) -> Callable[[int], float]:
     return speed
 
 
-def _rule(name: str, asked: Asked, line: Line) -> Rule:
+def _rule(name: str, asked: SpotRequest, line: ProgressLine) -> Rule:
     gang = asked.replicas
     loses_s = asked.flush_s if asked.noticed else asked.at_risk_s / 2
-    terms = Terms(
-        scaling=Scaling(per_doubling=DOUBLING),
+    terms = CostTerms(
+        scaling=ScalingCurve(per_doubling=DOUBLING),
         eviction_h=(asked.restart_s + loses_s) / _HOUR,
         change_h=asked.restart_s / _HOUR,
     )
@@ -365,9 +365,11 @@ def _rule(name: str, asked: Asked, line: Line) -> Rule:
     return by_engine(elastic_ask(asked.min_replicas or gang, gang), terms)
 
 
-def _outcome(name: str, here: Market, runs: Sequence[Run], asked: Asked) -> Outcome:
+def _outcome(
+    name: str, here: SpotMarket, runs: Sequence[SpotRun], asked: SpotRequest
+) -> SpotOutcome:
     base = here.names.index(ON_DEMAND)
-    return Outcome(
+    return SpotOutcome(
         policy=name,
         runs=tuple(runs),
         spot_s=tuple(sum(run.paid_s) - run.paid_s[base] for run in runs),
@@ -376,11 +378,11 @@ def _outcome(name: str, here: Market, runs: Sequence[Run], asked: Asked) -> Outc
     )
 
 
-def _notes(asked: Asked, series: Sequence[Series]) -> tuple[str, ...]:
+def _notes(asked: SpotRequest, series: Sequence[Series]) -> tuple[str, ...]:
     """Notes on the basis of the figures."""
-    hours: Mapping[str, float] = {one.name: 100 * one.available for one in series}
+    hours: Mapping[str, float] = {pool.name: 100 * pool.available for pool in series}
     up = ", ".join(f"{name} {part:.0f} %" for name, part in hours.items())
-    days = min(len(one.up) * one.tick_s for one in series) / 86_400
+    days = min(len(pool.up) * pool.tick_s for pool in series) / 86_400
     notes = [f"pools give instances in {up} of {days:.0f} days; starts overlap."]
     if asked.noticed:
         notes.append(

@@ -54,7 +54,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Market:
+class SpotMarket:
     """Pools side by side.
 
     Attributes:
@@ -75,11 +75,11 @@ class Market:
 
     @property
     def ticks(self) -> int:
-        """How long the traces are."""
+        """Length of the traces, in ticks."""
         return int(self.up.shape[1])
 
     def gives(self, tick: int) -> tuple[bool, ...]:
-        """Which pools give instances."""
+        """Pools that give instances."""
         if tick < self.ticks:
             there: list[bool] = self.up[:, tick].tolist()
             return tuple(there)
@@ -87,8 +87,8 @@ class Market:
 
     def prices(self, tick: int) -> tuple[float, ...]:
         """Dollars per hour of an instance of each pool."""
-        found: list[float] = self.price[:, min(tick, self.ticks - 1)].tolist()
-        return tuple(found)
+        prices: list[float] = self.price[:, min(tick, self.ticks - 1)].tolist()
+        return tuple(prices)
 
     def pools(self, tick: int) -> list[Pool]:
         """The pools as the engine sees them."""
@@ -109,7 +109,7 @@ class Market:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zone:
-    """How a pool of spot instances behaves.
+    """Behaviour of a pool of spot instances.
 
     Attributes:
         name: Of the pool.
@@ -194,7 +194,7 @@ def known_hazard(up: Bools, tick_s: int, prior: Prior = PRIOR) -> Floats:
     return rates
 
 
-def market(series: Sequence[Series], on_demand: float | None) -> Market:
+def market(series: Sequence[Series], on_demand: float | None) -> SpotMarket:
     """Pools side by side, on-demand last.
 
     Args:
@@ -206,21 +206,21 @@ def market(series: Sequence[Series], on_demand: float | None) -> Market:
     """
     if not series:
         raise ValueError("a market has pools")
-    gaps = {one.tick_s for one in series}
+    gaps = {pool.tick_s for pool in series}
     if len(gaps) > 1:
-        said = ", ".join(f"{gap} s" for gap in sorted(gaps))
-        raise ValueError(f"traces with ticks of {said} do not run side by side")
-    bare = [one.name for one in series if not len(one.price)]
+        listed = ", ".join(f"{gap} s" for gap in sorted(gaps))
+        raise ValueError(f"traces with ticks of {listed} do not run side by side")
+    bare = [pool.name for pool in series if not len(pool.price)]
     if bare:
         raise ValueError(f"no price of {', '.join(bare)}")
-    ticks = min(len(one.up) for one in series)
+    ticks = min(len(pool.up) for pool in series)
     if not ticks:
         raise ValueError("a trace without ticks")
     (tick_s,) = gaps
-    up = [one.up[:ticks] for one in series]
-    price = [one.price[:ticks] for one in series]
-    hazard = [known_hazard(one, tick_s) for one in up]
-    names = [one.name for one in series]
+    up = [pool.up[:ticks] for pool in series]
+    price = [pool.price[:ticks] for pool in series]
+    hazard = [known_hazard(row, tick_s) for row in up]
+    names = [pool.name for pool in series]
     kinds = [CapacityType.SPOT] * len(series)
     if on_demand is not None:
         up.append(np.ones(ticks, dtype=bool))
@@ -228,7 +228,7 @@ def market(series: Sequence[Series], on_demand: float | None) -> Market:
         hazard.append(np.zeros(ticks))
         names.append(ON_DEMAND)
         kinds.append(CapacityType.ON_DEMAND)
-    return Market(
+    return SpotMarket(
         names=tuple(names),
         kinds=tuple(kinds),
         up=np.array(up),

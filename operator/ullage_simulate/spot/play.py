@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ullage.engines.capacity.records import CapacityType
-from ullage_simulate.spot.market import Market
+from ullage_simulate.spot.market import SpotMarket
 
 Counts = tuple[int, ...]
 
 
 @dataclass(slots=True)
-class Run:
+class SpotRun:
     """A job under way; times in seconds.
 
     Attributes:
@@ -54,14 +54,14 @@ class Run:
     history: list[tuple[float, float, int, int]] = field(default_factory=list)
 
 
-Rule = Callable[[Market, Run, int], Counts]
+Rule = Callable[[SpotMarket, SpotRun, int], Counts]
 """Chooses what to hold at a tick; it may set ``committed`` and nothing else."""
-Toll = Callable[[Run, int, bool], float]
+Toll = Callable[[SpotRun, int, bool], float]
 """Seconds until the job works: (run, pools lost now, something else is held) -> seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class SpotJob:
     """The job to play.
 
     Attributes:
@@ -86,20 +86,20 @@ class Job:
 def restarts(seconds: float) -> Toll:
     """A run that loses or changes its machines starts again; an earlier start is forgotten."""
 
-    def toll(run: Run, lost: int, changed: bool) -> float:
+    def toll(run: SpotRun, lost: int, changed: bool) -> float:
         return seconds if (lost or changed) and any(run.held) else run.stall_s
 
     return toll
 
 
-def play(market: Market, job: Job, rule: Rule, start: int = 0) -> Run:
+def play(market: SpotMarket, job: SpotJob, rule: Rule, start: int = 0) -> SpotRun:
     """One job from a tick on.
 
     Raises:
         ValueError: the traces end before the job does, and no pool outlives them.
     """
     count = len(market.names)
-    run = Run(held=(0,) * count, since=[start] * count, first=start, paid_s=[0.0] * count)
+    run = SpotRun(held=(0,) * count, since=[start] * count, first=start, paid_s=[0.0] * count)
     tick = start
     while True:
         lost = _lose(market, job, run, tick)
@@ -113,7 +113,7 @@ def play(market: Market, job: Job, rule: Rule, start: int = 0) -> Run:
             raise ValueError("the traces end before the job does")
 
 
-def _lose(market: Market, job: Job, run: Run, tick: int) -> int:
+def _lose(market: SpotMarket, job: SpotJob, run: SpotRun, tick: int) -> int:
     """Take what is gone; how many pools went."""
     gives = market.gives(tick)
     gone = [pool for pool, held in enumerate(run.held) if held and not gives[pool]]
@@ -131,7 +131,7 @@ def _lose(market: Market, job: Job, run: Run, tick: int) -> int:
     return len(gone)
 
 
-def _carry_out(run: Run, wanted: Counts, tick: int) -> bool:
+def _carry_out(run: SpotRun, wanted: Counts, tick: int) -> bool:
     if wanted == run.held:
         return False
     run.starts += any(wanted)
@@ -143,7 +143,7 @@ def _carry_out(run: Run, wanted: Counts, tick: int) -> bool:
     return True
 
 
-def _work(market: Market, job: Job, run: Run, tick: int) -> bool:
+def _work(market: SpotMarket, job: SpotJob, run: SpotRun, tick: int) -> bool:
     """One tick of paying and working; whether the job is done."""
     count, tick_s = sum(run.held), market.tick_s
     speed = job.speed(count) if count else 0.0
@@ -168,7 +168,7 @@ def _work(market: Market, job: Job, run: Run, tick: int) -> bool:
     return last
 
 
-def _split(market: Market, held: Counts) -> tuple[int, int]:
+def _split(market: SpotMarket, held: Counts) -> tuple[int, int]:
     """Instances on spot, and others."""
     spot = sum(
         count for count, kind in zip(held, market.kinds, strict=True) if kind is CapacityType.SPOT

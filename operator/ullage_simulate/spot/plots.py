@@ -14,18 +14,18 @@ import numpy as np
 
 from ullage.engines.capacity.records import CapacityType
 from ullage_simulate.plotter import Axes, drawn
-from ullage_simulate.spot.comparison import Comparison, Outcome
-from ullage_simulate.spot.play import Run
+from ullage_simulate.spot.comparison import SpotComparison, SpotOutcome
+from ullage_simulate.spot.play import SpotRun
 
 HOUR: Final = 3600.0
 TITLE: Final = "one job on spot"
 
 
-def draw(found: Comparison, where: Path) -> tuple[Path, ...]:
+def draw(comparison: SpotComparison, where: Path) -> tuple[Path, ...]:
     """Write one PNG for each panel, and one with all of them.
 
     Args:
-        found: What was compared.
+        comparison: What was compared.
         where: A file that ends in ``.png`` for the one with all, or a folder for each of them.
 
     Returns:
@@ -34,10 +34,10 @@ def draw(found: Comparison, where: Path) -> tuple[Path, ...]:
     Raises:
         NoPlotter: matplotlib is missing.
     """
-    return drawn(PANELS, found, where, TITLE, "spot")
+    return drawn(PANELS, comparison, where, TITLE, "spot")
 
 
-def _cost(axes: Axes, comparison: Comparison) -> None:
+def _cost(axes: Axes, comparison: SpotComparison) -> None:
     outcomes = list(reversed(comparison.outcomes))
     bars = axes.barh(
         [outcome.policy for outcome in outcomes],
@@ -49,22 +49,22 @@ def _cost(axes: Axes, comparison: Comparison) -> None:
     axes.set_title("cost of the job", fontsize=9)
 
 
-def _ends(axes: Axes, found: Comparison) -> None:
-    for outcome in found.outcomes:
+def _ends(axes: Axes, comparison: SpotComparison) -> None:
+    for outcome in comparison.outcomes:
         hours = sorted(run.elapsed_s / HOUR for run in outcome.runs)
         parts = [(place + 1) / len(hours) for place in range(len(hours))]
         axes.plot(hours, parts, label=outcome.policy, linewidth=1.2, drawstyle="steps-post")
-    deadline_h = found.asked.deadline_h
+    deadline_h = comparison.asked.deadline_h
     axes.plot((deadline_h, deadline_h), (0.0, 1.0), color="#888888", linewidth=0.8, linestyle="--")
     axes.set(xlabel="hours to the end", ylabel="part of the starts")
     axes.set_title("ends (dashed: the deadline)", fontsize=9)
     axes.legend(fontsize=7)
 
 
-def _line(axes: Axes, found: Comparison) -> None:
-    work_h, deadline_h = found.asked.work_h, found.asked.deadline_h
+def _line(axes: Axes, comparison: SpotComparison) -> None:
+    work_h, deadline_h = comparison.asked.work_h, comparison.asked.deadline_h
     axes.plot((0.0, deadline_h), (0.0, 1.0), color="#888888", linewidth=0.8, linestyle="--")
-    for outcome in found.outcomes:
+    for outcome in comparison.outcomes:
         hours, parts = _progress(outcome, work_h)
         axes.plot(hours, parts, label=outcome.policy, linewidth=1.2)
     axes.set(xlabel="hours", ylabel="work done", ylim=(0.0, 1.02))
@@ -72,31 +72,31 @@ def _line(axes: Axes, found: Comparison) -> None:
     axes.legend(fontsize=7)
 
 
-def _progress(outcome: Outcome, work_h: float) -> tuple[list[float], list[float]]:
+def _progress(outcome: SpotOutcome, work_h: float) -> tuple[list[float], list[float]]:
     run = outcome.runs[0]
     hours = [at / HOUR for at, _, _, _ in run.history] + [run.elapsed_s / HOUR]
     parts = [done / HOUR / work_h for _, done, _, _ in run.history] + [1.0]
     return hours, parts
 
 
-def _pools(axes: Axes, found: Comparison) -> None:
-    """When the spot pools give instances, and what the first start of each policy held."""
-    tick_h = found.market.tick_s / HOUR
-    first = found.starts[0]
+def _pools(axes: Axes, comparison: SpotComparison) -> None:
+    """Times when the spot pools give instances, and what the first start of each policy held."""
+    tick_h = comparison.market.tick_s / HOUR
+    first = comparison.starts[0]
     last = (
         first
-        + int(max(outcome.runs[0].elapsed_s for outcome in found.outcomes) / HOUR / tick_h)
+        + int(max(outcome.runs[0].elapsed_s for outcome in comparison.outcomes) / HOUR / tick_h)
         + 1
     )
     names, place = [], 0
-    for pool, kind in enumerate(found.market.kinds):
+    for pool, kind in enumerate(comparison.market.kinds):
         if kind is not CapacityType.SPOT:
             continue
-        up: list[bool] = found.market.up[pool, first:last].tolist()
+        up: list[bool] = comparison.market.up[pool, first:last].tolist()
         axes.broken_barh(_spans(up, tick_h), (place - 0.35, 0.7), facecolors="#b8b8b8")
-        names.append(found.market.names[pool])
+        names.append(comparison.market.names[pool])
         place += 1
-    for outcome in found.outcomes:
+    for outcome in comparison.outcomes:
         spot, firm = _held(outcome.runs[0])
         axes.broken_barh(_spans(spot, tick_h), (place - 0.35, 0.7), facecolors="#4878a8")
         axes.broken_barh(_spans(firm, tick_h), (place - 0.35, 0.7), facecolors="#c44e52")
@@ -107,7 +107,7 @@ def _pools(axes: Axes, found: Comparison) -> None:
     axes.set_title("pools that give (grey), held on spot (blue), on-demand (red)", fontsize=9)
 
 
-def _held(run: Run) -> tuple[list[bool], list[bool]]:
+def _held(run: SpotRun) -> tuple[list[bool], list[bool]]:
     """At each tick, whether instances of spot and of others are held."""
     return [spot > 0 for _, _, spot, _ in run.history], [firm > 0 for _, _, _, firm in run.history]
 
@@ -123,7 +123,7 @@ def _spans(there: Sequence[bool], tick_h: float) -> list[tuple[float, float]]:
     return spans
 
 
-Panel = Callable[[Axes, Comparison], None]
+Panel = Callable[[Axes, SpotComparison], None]
 PANELS: Final[Mapping[str, Panel]] = MappingProxyType(
     {"cost": _cost, "ends": _ends, "line": _line, "pools": _pools}
 )

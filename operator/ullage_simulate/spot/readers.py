@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from ullage_simulate.spot.market import Floats, Series
-from ullage_simulate.trace import TraceError
+from ullage_simulate.trace import JobTraceError
 
 INDEX: Final = "skypilot_index.csv"
 SAME: Final = 5e-4
@@ -36,40 +36,42 @@ def read_series(where: str) -> tuple[Series, ...]:
     if path.is_dir():
         files = sorted(path.glob("*.json"))
     else:
-        files = [Path(one) for one in sorted(glob.glob(where))]
+        files = [Path(path) for path in sorted(glob.glob(where))]
     if not files:
-        raise TraceError(f"--trace {where}: no such file, and no *.json in a folder of that name")
-    found = [_series(file) for file in files]
+        raise JobTraceError(
+            f"--trace {where}: no such file, and no *.json in a folder of that name"
+        )
+    traces = [_series(file) for file in files]
     names = _short([file.stem for file in files])
     return tuple(
         Series(name=name, tick_s=tick_s, up=up >= asked, price=price)
-        for name, (tick_s, up, asked, price) in zip(names, found, strict=True)
+        for name, (tick_s, up, asked, price) in zip(names, traces, strict=True)
     )
 
 
 def _series(file: Path) -> tuple[int, Floats, int, Floats]:
     """Seconds per tick, instances up, instances asked for, prices (empty = none)."""
     if file.stat().st_size > MOST_BYTES:
-        raise TraceError(f"{file}: larger than {MOST_BYTES // 2**20} MiB")
+        raise JobTraceError(f"{file}: larger than {MOST_BYTES // 2**20} MiB")
     try:
         body = json.loads(file.read_text(encoding="utf-8"))
         gap = body["metadata"]["gap_seconds"]
         up = np.array(body["data"], dtype=float)
         price = np.array(body.get("prices") or [], dtype=float)
     except (KeyError, TypeError, ValueError) as error:
-        raise TraceError(
+        raise JobTraceError(
             f"{file}: expected metadata.gap_seconds and a list of numbers in data ({error})"
         ) from error
     if up.ndim != 1 or not len(up) or not np.all(up >= 0) or not float(gap) >= 1:
-        raise TraceError(f"{file}: expected ticks of 1 s or more and instances of 0 or more")
+        raise JobTraceError(f"{file}: expected ticks of 1 s or more and instances of 0 or more")
     if len(price) and (price.shape != up.shape or not np.all(price > 0)):
-        raise TraceError(f"{file}: expected one price above 0 for each tick, or none")
+        raise JobTraceError(f"{file}: expected one price above 0 for each tick, or none")
     stated = _stated(file)
     asked = max(1, int(stated["nodes_requested"]) if stated else int(up.max()))
     if stated is not None:
         mean = float(stated["mean_fraction_available"])
         if abs(float(up.mean()) / asked - mean) > SAME:
-            raise TraceError(f"{file} is not encoded as its index says: 1 = up")
+            raise JobTraceError(f"{file} is not encoded as its index says: 1 = up")
     return int(float(gap)), up, asked, price
 
 

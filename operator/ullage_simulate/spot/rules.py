@@ -12,26 +12,26 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ullage.api.words import CostObjective, SpendMode
-from ullage.engines.capacity.cost import Terms
-from ullage.engines.capacity.deadline import Line, Progress, Verdict
+from ullage.engines.capacity.cost import CostTerms
+from ullage.engines.capacity.deadline import DeadlineProgress, DeadlineVerdict, ProgressLine
 from ullage.engines.capacity.decide import Due, decide
-from ullage.engines.capacity.records import Ask, CapacityType, Holding
-from ullage_simulate.spot.market import Market
-from ullage_simulate.spot.play import Counts, Rule, Run
+from ullage.engines.capacity.records import Ask, CapacityType, PoolHolding
+from ullage_simulate.spot.market import SpotMarket
+from ullage_simulate.spot.play import Counts, Rule, SpotRun
 
-Deadline = Callable[[Line, Progress], Verdict]
+Deadline = Callable[[ProgressLine, DeadlineProgress], DeadlineVerdict]
 
 
 def on_demand_only(gang: int) -> Rule:
     """The whole gang on the cheapest pool that is no spot, from the first tick to the last."""
 
-    def rule(market: Market, run: Run, tick: int) -> Counts:
+    def rule(market: SpotMarket, run: SpotRun, tick: int) -> Counts:
         return run.held if any(run.held) else _whole(market, gang, tick, spot=False) or run.held
 
     return rule
 
 
-def by_deadline(deadline: Deadline, line: Line, gang: int) -> Rule:
+def by_deadline(deadline: Deadline, line: ProgressLine, gang: int) -> Rule:
     """A rule on spot or on-demand, the whole gang on the cheapest pool of the kind.
 
     Args:
@@ -40,12 +40,12 @@ def by_deadline(deadline: Deadline, line: Line, gang: int) -> Rule:
         gang: Instances.
     """
 
-    def rule(market: Market, run: Run, tick: int) -> Counts:
+    def rule(market: SpotMarket, run: SpotRun, tick: int) -> Counts:
         running = mode_of(market, run.held)
         spot = run.held if running is SpendMode.SPOT else _whole(market, gang, tick, spot=True)
         verdict = deadline(
             line,
-            Progress(
+            DeadlineProgress(
                 elapsed_s=(tick - run.first) * market.tick_s,
                 done_s=int(run.done),
                 running=running,
@@ -59,13 +59,13 @@ def by_deadline(deadline: Deadline, line: Line, gang: int) -> Rule:
             return run.held
         if verdict.mode is SpendMode.IDLE:
             return (0,) * len(run.held)
-        found = spot if verdict.mode is SpendMode.SPOT else _whole(market, gang, tick, spot=False)
-        return run.held if found is None else found
+        holding = spot if verdict.mode is SpendMode.SPOT else _whole(market, gang, tick, spot=False)
+        return run.held if holding is None else holding
 
     return rule
 
 
-def by_engine(ask: Ask, terms: Terms, line: Line | None = None) -> Rule:
+def by_engine(ask: Ask, terms: CostTerms, line: ProgressLine | None = None) -> Rule:
     """The operator's decision on the same pools.
 
     Args:
@@ -74,9 +74,9 @@ def by_engine(ask: Ask, terms: Terms, line: Line | None = None) -> Rule:
         line: Work and deadline, of objective ``Deadline``.
     """
 
-    def rule(market: Market, run: Run, tick: int) -> Counts:
+    def rule(market: SpotMarket, run: SpotRun, tick: int) -> Counts:
         held = tuple(
-            Holding(pool=name, instances=count, held_s=(tick - since) * market.tick_s)
+            PoolHolding(pool=name, instances=count, held_s=(tick - since) * market.tick_s)
             for name, count, since in zip(market.names, run.held, run.since, strict=True)
             if count
         )
@@ -106,7 +106,7 @@ def elastic_ask(least: int, most: int) -> Ask:
     return Ask(objective=CostObjective.COST_PER_WORK, least=least, most=most)
 
 
-def mode_of(market: Market, held: Counts) -> SpendMode:
+def mode_of(market: SpotMarket, held: Counts) -> SpendMode:
     """Kind of capacity that a gang runs on."""
     for count, kind in zip(held, market.kinds, strict=True):
         if count:
@@ -114,7 +114,7 @@ def mode_of(market: Market, held: Counts) -> SpendMode:
     return SpendMode.IDLE
 
 
-def _whole(market: Market, gang: int, tick: int, *, spot: bool) -> Counts | None:
+def _whole(market: SpotMarket, gang: int, tick: int, *, spot: bool) -> Counts | None:
     """The gang on the cheapest pool of a kind that gives; ``None`` = none does."""
     gives, prices = market.gives(tick), market.prices(tick)
     offers = [

@@ -25,9 +25,9 @@ from ullage import ports
 from ullage.cli.look import snapshot_of
 from ullage.cluster.values.streams import STREAMS
 from ullage.kube.client import K8sCluster
-from ullage_simulate.comparison import Asked, Comparison, compare
+from ullage_simulate.comparison import ComparisonRequest, PolicyComparison, compare
 from ullage_simulate.from_cluster import fleet_of
-from ullage_simulate.trace import TraceError
+from ullage_simulate.trace import JobTraceError
 
 RUNNING = {
     "phase": "Running",
@@ -83,9 +83,11 @@ def _fill(api: FakeApiServer, *, served_percent: int) -> None:
         api.put(kind, body)
 
 
-async def _compared(cluster: K8sCluster, mode: str) -> Comparison:
+async def _compared(cluster: K8sCluster, mode: str) -> PolicyComparison:
     snapshot = await snapshot_of(cluster, STREAMS)
-    asked = Asked(snapshot=snapshot, policies=("las", "min-cost"), mode=mode, round_s=60.0)
+    asked = ComparisonRequest(
+        snapshot=snapshot, policies=("las", "min-cost"), mode=mode, round_s=60.0
+    )
     return compare(asked, lambda *_: lambda _: None)
 
 
@@ -128,5 +130,5 @@ async def test_a_cluster_that_no_one_has_reported_on_says_so(
     del node["status"]
     api.put(ports.GPU_NODE, node)
     snapshot = await snapshot_of(cluster, STREAMS)
-    with pytest.raises(TraceError, match="no healthy device"):
+    with pytest.raises(JobTraceError, match="no healthy device"):
         fleet_of(snapshot, {})

@@ -13,7 +13,7 @@ from fakes.apiserver import FakeApiServer, make_cluster
 from fakes.apiserver.client import QUICK
 from ullage.kube.answers import BadLine, WatchStalled
 from ullage.kube.client import APPLY, JSON_PATCH, K8sCluster
-from ullage.kube.transport import Limits
+from ullage.kube.transport import TransportLimits
 from ullage.ports import (
     GPU_NODE,
     POD,
@@ -137,7 +137,7 @@ async def test_an_eviction_that_a_budget_refuses_is_throttled(
 
 async def test_a_slow_answer_ends_at_the_time_limit(api: FakeApiServer) -> None:
     api.faults.slow_first_byte_s = 5.0
-    async with make_cluster(api.url, limits=Limits(write_s=0.1)) as cluster:
+    async with make_cluster(api.url, limits=TransportLimits(write_s=0.1)) as cluster:
         with pytest.raises(Unavailable, match="TimeoutError"):
             await cluster.create(GPU_NODE, node("n"))
 
@@ -180,7 +180,7 @@ async def test_a_continued_list_that_is_too_old_is_gone(
 
 async def test_a_frozen_watch_is_a_stall(api: FakeApiServer) -> None:
     api.faults.freeze_watches()
-    async with make_cluster(api.url, limits=Limits(watch_grace_s=-0.8)) as cluster:
+    async with make_cluster(api.url, limits=TransportLimits(watch_grace_s=-0.8)) as cluster:
         with pytest.raises(WatchStalled):
             await watch(cluster, GPU_NODE, str(api.version))
 

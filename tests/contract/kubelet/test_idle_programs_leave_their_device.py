@@ -18,7 +18,7 @@ from fakes.kubelet_state import KubeletPod
 from fakes.lanes_rig import Wire
 from ullage.api.contract import LANE_MOUNT, LANE_SOCKET
 from ullage.api.lanes import LINE_MAX, Acquire, Done, Grant, Hello, InLane, InQueue, Release
-from ullage.engines.lanes.records import Lease
+from ullage.engines.lanes.records import LaneLease
 from ullage_node.devices.backend import Hardware
 from ullage_node.guard.protocol import guard_socket
 from ullage_node.lanes.saved import SavedLanes
@@ -101,7 +101,7 @@ def told(rig: NodeRig, reason: str) -> list[str]:
     return [event["involvedObject"]["name"] for event in rig.events(reason)]
 
 
-def leases_kept(rig: NodeRig) -> list[Lease]:
+def leases_kept(rig: NodeRig) -> list[LaneLease]:
     """Leases that another agent of the node would find."""
     saved = SavedLanes(rig.settings.paths.run_dir / "lanes/state").read(a_device().uuid)
     assert saved is not None

@@ -20,7 +20,7 @@ from ullage.ports import JsonObject, Kind, NotFound
 from ullage.prices import fetcher
 from ullage.prices.fetcher import Fetcher, Unreachable
 from ullage.prices.gcp import GcpSkuPrice
-from ullage.prices.source import Fetch, PriceUnreadable
+from ullage.prices.source import PriceFetch, PriceUnreadable
 
 NOW_S = 1_700_000_000.0
 GPU, CORE, MEMORY = "2B2E-8C5E-4F2F", "9431-52B1-2C4F", "39F4-0112-6F39"
@@ -68,7 +68,7 @@ class Catalogue:
         self.asked.append(token)
         return web.Response(body=orjson.dumps(self.pages[token]))
 
-    def fetch(self, source: GcpSkuPrice) -> Fetch:
+    def fetch(self, source: GcpSkuPrice) -> PriceFetch:
         """What the source asks for, from this server and without a token of Google's."""
         asked = source.fetch()
         assert asked is not None

@@ -14,8 +14,8 @@ from ullage.prices.aws import AwsSpotPrice
 from ullage.prices.azure import AzureRetailPrice
 from ullage.prices.gcp import GcpSkuPrice
 from ullage.prices.http import JsonPrice, PrometheusPrice
-from ullage.prices.source import PriceSource, PriceUnreadable
-from ullage.prices.static import StaticPrice, TablePrice
+from ullage.prices.source import PriceUnreadable, QuoteSource
+from ullage.prices.static import StatedPrice, TablePrice
 
 NOW_S = 1_700_000_000.0
 """2023-11-14T22:13:20Z."""
@@ -119,7 +119,7 @@ class Case:
     """A source with an answer it can read and ones it cannot."""
 
     name: str
-    source: PriceSource
+    source: QuoteSource
     body: bytes
     price: float
     at_s: float = NOW_S
@@ -231,11 +231,11 @@ def test_what_to_get_is_named_without_credentials(case: Case) -> None:
 
 
 def test_a_static_price_needs_nothing() -> None:
-    source: PriceSource = StaticPrice(price_per_hour=1.5)
+    source: QuoteSource = StatedPrice(price_per_hour=1.5)
     assert source.fetch() is None
     assert source.read(b"", NOW_S).price_per_hour == 1.5
     with pytest.raises(PriceUnreadable, match="static price"):
-        StaticPrice(price_per_hour=0.0).read(b"", NOW_S)
+        StatedPrice(price_per_hour=0.0).read(b"", NOW_S)
 
 
 def test_requests_name_what_is_asked() -> None:

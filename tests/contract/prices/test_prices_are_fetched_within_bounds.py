@@ -18,7 +18,7 @@ from ullage.ports import JsonObject, Kind, NotFound
 from ullage.prices import fetcher
 from ullage.prices.fetcher import Fetcher, Unreachable, is_link_local, shown
 from ullage.prices.identity import AwsKeys, Identities, NoIdentity, signed
-from ullage.prices.source import Fetch
+from ullage.prices.source import PriceFetch
 
 NOW_S = 1_440_938_160.0
 """2015-08-30T12:36:00Z, the moment of Amazon's published examples."""
@@ -89,7 +89,7 @@ def url(shop: Shop, path: str = "/prices?token=secret") -> str:
 
 
 async def test_an_answer_is_got(shop: Shop, ask: Fetcher) -> None:
-    assert await ask.get(Fetch(url=url(shop))) == b"0.95"
+    assert await ask.get(PriceFetch(url=url(shop))) == b"0.95"
     assert await ask.get(None) == b""
 
 
@@ -99,7 +99,7 @@ async def test_other_answers_and_redirections_are_errors_without_the_query(
 ) -> None:
     shop.status = status
     with pytest.raises(Unreachable, match=f"answers {status}") as caught:
-        await ask.get(Fetch(url=url(shop)))
+        await ask.get(PriceFetch(url=url(shop)))
     assert "secret" not in str(caught.value)
     assert len(shop.seen) == 1
 
@@ -110,14 +110,14 @@ async def test_a_slow_server_is_given_up(shop: Shop, tmp_path: Path) -> None:
     )
     shop.slow = True
     with pytest.raises(Unreachable, match="did not answer within") as caught:
-        await impatient.get(Fetch(url=url(shop)))
+        await impatient.get(PriceFetch(url=url(shop)))
     assert "secret" not in str(caught.value)
     await impatient.close()
 
 
 async def test_a_closed_port_is_an_error_without_the_query(ask: Fetcher) -> None:
     with pytest.raises(Unreachable) as caught:
-        await ask.get(Fetch(url="http://127.0.0.1:9/x?token=secret"))
+        await ask.get(PriceFetch(url="http://127.0.0.1:9/x?token=secret"))
     assert "secret" not in str(caught.value)
 
 
@@ -127,13 +127,13 @@ async def test_an_answer_too_large_is_refused(
     monkeypatch.setattr(fetcher, "LARGEST_BYTES", 1000)
     shop.body = b"x" * 5000
     with pytest.raises(Unreachable, match="is larger than"):
-        await ask.get(Fetch(url=url(shop)))
+        await ask.get(PriceFetch(url=url(shop)))
 
 
 @pytest.mark.parametrize("host", ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]"])
 async def test_metadata_services_are_never_asked_for_prices(ask: Fetcher, host: str) -> None:
     with pytest.raises(Unreachable, match="link-local"):
-        await ask.get(Fetch(url=f"http://{host}/latest/meta-data/"))
+        await ask.get(PriceFetch(url=f"http://{host}/latest/meta-data/"))
 
 
 async def test_a_name_that_leads_to_a_metadata_service_is_refused(
@@ -144,7 +144,7 @@ async def test_a_name_that_leads_to_a_metadata_service_is_refused(
 
     monkeypatch.setattr("aiohttp.DefaultResolver.resolve", resolve)
     with pytest.raises(Unreachable):
-        await ask.get(Fetch(url="http://prices.example.com/"))
+        await ask.get(PriceFetch(url="http://prices.example.com/"))
 
 
 def test_link_local_addresses_are_told_from_others() -> None:
@@ -159,20 +159,20 @@ async def test_files_are_read_below_one_folder_only(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret", encoding="utf-8")
     (root / "link").symlink_to(tmp_path / "secret")
     ask = a_fetcher(root)
-    assert await ask.get(Fetch(url=str(root / "spot.json"))) == b'{"a": 1}'
+    assert await ask.get(PriceFetch(url=str(root / "spot.json"))) == b'{"a": 1}'
     for path in ("../secret", "link"):
         with pytest.raises(Unreachable, match="leads out of the folder"):
-            await ask.get(Fetch(url=str(root / path)))
+            await ask.get(PriceFetch(url=str(root / path)))
     with pytest.raises(Unreachable, match="mount it"):
-        await ask.get(Fetch(url=str(root / "missing")))
+        await ask.get(PriceFetch(url=str(root / "missing")))
 
 
 async def test_config_maps_are_read(ask: Fetcher) -> None:
-    assert await ask.get(Fetch(url="configmap:house/gpu-prices/prices.json")) == b'{"l4": 0.8}'
+    assert await ask.get(PriceFetch(url="configmap:house/gpu-prices/prices.json")) == b'{"l4": 0.8}'
     with pytest.raises(Unreachable, match="has no key other"):
-        await ask.get(Fetch(url="configmap:house/gpu-prices/other"))
+        await ask.get(PriceFetch(url="configmap:house/gpu-prices/other"))
     with pytest.raises(Unreachable, match="not found"):
-        await ask.get(Fetch(url="configmap:house/missing/prices.json"))
+        await ask.get(PriceFetch(url="configmap:house/missing/prices.json"))
 
 
 def test_signatures_are_those_of_the_published_examples() -> None:
@@ -215,7 +215,7 @@ async def test_requests_are_signed_with_the_pods_own_keys(shop: Shop, tmp_path: 
             "AWS_SESSION_TOKEN": "s",
         },
     )
-    await ask.get(Fetch(url=url(shop, "/?Action=X"), signed_for=("ec2", "us-east-1")))
+    await ask.get(PriceFetch(url=url(shop, "/?Action=X"), signed_for=("ec2", "us-east-1")))
     (seen,) = shop.seen
     assert "AKIDEXAMPLE/20150830/us-east-1/ec2/aws4_request" in seen.headers["authorization"]
     assert seen.headers["x-amz-security-token"] == "s"
@@ -224,7 +224,7 @@ async def test_requests_are_signed_with_the_pods_own_keys(shop: Shop, tmp_path: 
 
 async def test_a_pod_without_identity_is_told_what_to_set_up(shop: Shop, ask: Fetcher) -> None:
     with pytest.raises(Unreachable, match="EKS Pod Identity or IRSA"):
-        await ask.get(Fetch(url=url(shop), signed_for=("ec2", "us-east-1")))
+        await ask.get(PriceFetch(url=url(shop), signed_for=("ec2", "us-east-1")))
     assert not shop.seen
 
 
@@ -276,5 +276,5 @@ async def test_googles_token_is_asked_of_the_metadata_service_and_kept() -> None
 
 async def test_a_compressed_answer_is_not_blown_up(ask: Fetcher, shop: Shop) -> None:
     shop.body = BOMB
-    assert len(await ask.get(Fetch(url=url(shop)))) == len(BOMB)
+    assert len(await ask.get(PriceFetch(url=url(shop)))) == len(BOMB)
     assert shop.seen[0].headers["Accept-Encoding"] == "identity"

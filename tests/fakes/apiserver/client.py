@@ -11,9 +11,11 @@ from kubernetes.aio.client import Configuration
 
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import Credentials
-from ullage.kube.transport import Limits
+from ullage.kube.transport import TransportLimits
 
-QUICK = Limits(read_s=30.0, write_s=20.0, connect_s=20.0, watch_grace_s=1.0, retry_first_s=0.01)
+QUICK = TransportLimits(
+    read_s=30.0, write_s=20.0, connect_s=20.0, watch_grace_s=1.0, retry_first_s=0.01
+)
 """Short pauses, so that a test of retries takes milliseconds; patience for a busy machine."""
 
 
@@ -28,7 +30,11 @@ def anonymous(url: str) -> Credentials:
 
 
 def make_cluster(
-    url: str, *, token: str = "", limits: Limits = QUICK, user_agent: str = "ullage-operator"
+    url: str,
+    *,
+    token: str = "",
+    limits: TransportLimits = QUICK,
+    user_agent: str = "ullage-operator",
 ) -> K8sCluster:
     """The real adapter against this address; use as ``async with`` or close it."""
     credentials = anonymous(url)

@@ -9,8 +9,8 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.engines.batching.chooser import Chooser, Policy, Rules
-from ullage.engines.batching.waiting import Request
+from ullage.engines.batching.chooser import BatchChooser, BatchPolicy, BatchRules
+from ullage.engines.batching.waiting import BatchRequest
 from ullage_router.calls import RouterCall
 from ullage_router.request_queue import RequestQueue
 from ullage_router.run_times import first_costs
@@ -19,7 +19,7 @@ MOST = 12
 
 
 def call(loop: asyncio.AbstractEventLoop, number: int, group: int | None, due: float) -> RouterCall:
-    request = Request(number=number, arrival_s=0.0, deadline_s=due, app="default/1")
+    request = BatchRequest(number=number, arrival_s=0.0, deadline_s=due, app="default/1")
     return RouterCall(
         request=request, method="POST", path="/", headers={}, body=b"",
         answer=loop.create_future(), group=group,
@@ -35,12 +35,12 @@ STEP = st.one_of(
 )
 
 
-@given(st.lists(STEP, max_size=60), st.sampled_from(Policy))
-def test_each_leaves_once(steps: list[tuple[str, int | None, int]], policy: Policy) -> None:
+@given(st.lists(STEP, max_size=60), st.sampled_from(BatchPolicy))
+def test_each_leaves_once(steps: list[tuple[str, int | None, int]], policy: BatchPolicy) -> None:
     loop = asyncio.new_event_loop()
     queue = RequestQueue(most_calls=MOST, most_bytes=1)
-    rules = Rules(policy=policy, sizes=(1, 2, 4))
-    chooser = Chooser(rules=rules, costs=first_costs(rules.sizes, 0.001))
+    rules = BatchRules(policy=policy, sizes=(1, 2, 4))
+    chooser = BatchChooser(rules=rules, costs=first_costs(rules.sizes, 0.001))
     inside: dict[int, RouterCall] = {}
     ran: list[RouterCall] = []
 

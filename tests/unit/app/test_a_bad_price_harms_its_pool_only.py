@@ -27,7 +27,7 @@ from ullage.engines.capacity.price import Quote
 from ullage.handlers import pool_watch
 from ullage.prices.asked import Prices
 from ullage.prices.fetcher import Fetcher, Unreachable
-from ullage.prices.source import Fetch, PriceUnreadable, Where, checked, moment, price
+from ullage.prices.source import PriceFetch, PriceUnreadable, Where, checked, moment, price
 from ullage.scheduling.capacity.prices import price_fresh
 from ullage.scheduling.model.plan import SetPoolStatus
 
@@ -94,7 +94,7 @@ class Market:
             answers=self.answers,
         )
 
-    async def get(self, fetch: Fetch | None) -> bytes:
+    async def get(self, fetch: PriceFetch | None) -> bytes:
         if fetch is not None and self.fault is not None:
             raise self.fault
         return b"" if fetch is None else self.body

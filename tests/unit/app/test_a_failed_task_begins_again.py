@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ullage.process.supervised import MOST_S, UNHEALTHY_S, Supervisor
+from ullage.process.supervised import MOST_S, UNHEALTHY_S, TaskSupervisor
 
 
 class Watched:
@@ -18,7 +18,7 @@ class Watched:
     def __init__(self) -> None:
         self.now = 0.0
         self.pauses: list[float] = []
-        self.supervisor = Supervisor(lambda: self.now, self._pause)
+        self.supervisor = TaskSupervisor(lambda: self.now, self._pause)
 
     async def _pause(self, seconds: float) -> None:
         self.pauses.append(seconds)

@@ -16,7 +16,7 @@ import pytest
 from ullage.app.suggestion_worker import Suggested, suggest_in_worker
 from ullage.app.tpe import STARTUP_TRIALS
 from ullage.engines.tuning.search_space import (
-    Choice,
+    ChoiceParameter,
     FloatRange,
     IntRange,
     Point,
@@ -36,8 +36,8 @@ SPACE = SearchSpace(
         "rate": FloatRange(low=1e-5, high=1.0, log=True),
         "layers": IntRange(low=1, high=8),
         "width": IntRange(low=16, high=4096, log=True),
-        "optimizer": Choice(options=("sgd", "adam", "lamb")),
-        "flag": Choice(options=(1, True, 1.0, "1")),
+        "optimizer": ChoiceParameter(options=("sgd", "adam", "lamb")),
+        "flag": ChoiceParameter(options=(1, True, 1.0, "1")),
         "fixed": FloatRange(low=0.5, high=0.5),
     }
 )

@@ -23,7 +23,7 @@ from ullage.cluster.records.pool import (
 )
 from ullage.prices.asked import Prices
 from ullage.prices.fetcher import Fetcher, Unreachable
-from ullage.prices.source import Fetch, Where
+from ullage.prices.source import PriceFetch, Where
 from ullage.scheduling.capacity.prices import PriceNews, price_fresh
 
 URL = "http://prices.example.com/all"
@@ -55,7 +55,7 @@ class Market:
             answers=Counter(),
         )
 
-    async def get(self, fetch: Fetch | None) -> bytes:
+    async def get(self, fetch: PriceFetch | None) -> bytes:
         if fetch is None:
             return b""
         self.asked.append(fetch.url)

@@ -18,7 +18,7 @@ from fakes.toy_rounds import FAST, Turns, rates
 from ullage.api.contract import Reason
 from ullage.app.solver import Stopwatch
 from ullage.cluster.records.status import AllocationRecord, Received
-from ullage.engines.allocation.model import JobView, Problem, Throughputs, TypeView
+from ullage.engines.allocation.model import JobView, Problem, ThroughputTable, TypeView
 from ullage.engines.allocation.policies import Objective
 from ullage.metrics.histograms import division_seconds
 from ullage.metrics.tenants import TenantLabels
@@ -89,7 +89,7 @@ def test_a_division_is_timed_where_a_clock_may_be_read() -> None:
     problem = Problem(
         jobs=(JobView(name="one"),),
         types=(TypeView(name="fast", devices=1),),
-        throughputs=Throughputs(rates=np.array([[2.0]])),
+        throughputs=ThroughputTable(rates=np.array([[2.0]])),
     )
     assert watch(Objective.MAX_MIN_FAIRNESS, problem).of("one") == {"fast": 1.0}
     assert watch.take() > 0

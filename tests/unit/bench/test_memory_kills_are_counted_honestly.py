@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from bench import lanes_memory
 from bench.guard_node import Groups
 from bench.lanes_memory import DUTY, MEMORY_MIB, Ran, averages, drawn, filled, ran_of
+from bench.lanes_residents import packing, single_lane
 from ullage.engines.lanes.records import JobDemand
-from ullage.engines.lanes.residents import packing, single_lane
 
 
 def training(name: str, kept_mib: int, step_mib: int) -> JobDemand:

@@ -12,15 +12,15 @@ import pytest
 from bench.capacity import day, main, zone
 from bench.capacity_live import live
 from ullage.cluster.records.spec_fields import SpotTerms
-from ullage_simulate.spot.market import Bools, Market, Series, market
-from ullage_simulate.spot.play import Job, Run, play, restarts
+from ullage_simulate.spot.market import Bools, Series, SpotMarket, market
+from ullage_simulate.spot.play import SpotJob, SpotRun, play, restarts
 
 TICKS = 400
 GANG = 4
-JOB = Job(work=GANG * 3600.0 * 10, speed=float, toll=restarts(300))
+JOB = SpotJob(work=GANG * 3600.0 * 10, speed=float, toll=restarts(300))
 
 
-def zones(**up: Bools) -> Market:
+def zones(**up: Bools) -> SpotMarket:
     prices = {"cheap": 0.9, "dear": 1.1}
     series = [
         Series(name=name, tick_s=600, up=there, price=np.full(TICKS, prices[name]))
@@ -29,7 +29,7 @@ def zones(**up: Bools) -> Market:
     return market(series, None)
 
 
-def run(here: Market, start: int = 0) -> Run:
+def run(here: SpotMarket, start: int = 0) -> SpotRun:
     return play(here, JOB, live(GANG, JOB.work, 36_000.0, SpotTerms()), start)
 
 

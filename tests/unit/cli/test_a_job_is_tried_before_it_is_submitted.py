@@ -17,7 +17,7 @@ from ullage.app.replay import to_json
 from ullage.cli.main import app
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.model.plan import DecideSettings
-from ullage_simulate.submission import Trial
+from ullage_simulate.submission import SubmissionTrial
 from ullage_simulate.world import World
 
 SETTINGS = DecideSettings(epoch=7)
@@ -41,7 +41,7 @@ def world(*jobs: WorkloadBuilder) -> Snapshot:
     found = World(
         base=a_snapshot(a_gpu_node(devices=[a_device("GPU-0"), a_device("GPU-1")]), *jobs), now=NOW
     )
-    cycle = Trial(found, SETTINGS)
+    cycle = SubmissionTrial(found, SETTINGS)
     cycle.run("")
     return found.snapshot()
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from ullage.cli.main import app
 from ullage_simulate.request_trace import arrivals
-from ullage_simulate.trace import TraceError
+from ullage_simulate.trace import JobTraceError
 
 HALF, WHOLE = "h100:50=400ms,p99=1200ms,price=4", "h100:100=250ms,p99=700ms,price=4"
 SLO = "p99<=2000ms"
@@ -123,7 +123,7 @@ def test_what_makes_no_sense_says_what_to_write(
 def test_a_wrong_cell_is_named(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "requests.csv"
     path.write_text(content, "utf-8")
-    with pytest.raises(TraceError, match=said):
+    with pytest.raises(JobTraceError, match=said):
         arrivals(path)
 
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from builders import a_job, a_snapshot
 from ullage.cli import access, main
 from ullage.cli.kinds import SHORT, words_of
-from ullage.cli.target import Target
+from ullage.cli.target import ClusterTarget
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.values.streams import GPU_NODES, SCHEDULING_POLICIES, Stream
 from ullage.kube.credentials import CredentialsError
@@ -106,7 +106,7 @@ def test_a_namespace_and_all_of_them_do_not_go_together(kubeconfig: str, asked: 
 
 def test_a_context_that_is_not_there_is_named_with_those_that_are(kubeconfig: str) -> None:
     with pytest.raises(CredentialsError, match="no context 'gone'; it has bare, here"):
-        Target(kubeconfig=kubeconfig, context="gone").namespace_or("")
+        ClusterTarget(kubeconfig=kubeconfig, context="gone").namespace_or("")
 
 
 READ: dict[str, Callable[[str], object]] = {"json": json.loads, "yaml": yaml.safe_load}

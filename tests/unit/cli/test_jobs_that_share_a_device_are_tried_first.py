@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ullage.cli.main import app
 from ullage_simulate.lane_trace import MOST_STEPS, lane_jobs
-from ullage_simulate.trace import TraceError
+from ullage_simulate.trace import JobTraceError
 
 HEAD = "name,arrival_s,persistent_mib,ephemeral_mib,duration_s,step_s,duty\n"
 NOTEBOOKS = "".join(f"notebook-{at},{at},1024,20000,60,1,0.1\n" for at in range(10))
@@ -110,7 +110,7 @@ def test_many_steps_are_played_as_fewer_of_the_same_length_in_all(tmp_path: Path
 def test_a_wrong_cell_is_named(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "jobs.csv"
     path.write_text(content, "utf-8")
-    with pytest.raises(TraceError, match=said):
+    with pytest.raises(JobTraceError, match=said):
         lane_jobs(path)
 
 

@@ -28,7 +28,7 @@ from ullage.api.contract import (
 from ullage.cli import access, main, tables_tuning
 from ullage.cli.forms import TrialOutput as Output
 from ullage.cli.tables_tuning import MOST_CURVES, MOST_ROWS, plain, sparkline
-from ullage.cli.target import Target
+from ullage.cli.target import ClusterTarget
 from ullage.cli.tuning import TrialState, TuningView, for_scripts, look_for
 from ullage.cluster.values.names import trial_run_name
 from ullage.ports import TRAINING_JOB, TUNING_JOB, Kind, Page, Selector
@@ -325,10 +325,10 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
     def run(*words: str, objects: Sequence[Raw] = ()) -> Any:
         @asynccontextmanager
-        async def connect(_: Target) -> AsyncIterator[Listing]:
+        async def connect(_: ClusterTarget) -> AsyncIterator[Listing]:
             yield Listing(*objects)
 
-        monkeypatch.setattr(Target, "connect", connect)
+        monkeypatch.setattr(ClusterTarget, "connect", connect)
         return CliRunner().invoke(main.app, ["-n", "default", "tuning", *words])
 
     return run

@@ -23,7 +23,7 @@ from builders import (
 from ullage.api.contract import Reason, SlicePhase
 from ullage.api.reasons import ConditionType
 from ullage.cli import tables
-from ullage.cli.forms import Output
+from ullage.cli.forms import OutputFormat
 from ullage.cli.look import workloads
 from ullage.cli.output import workloads_as
 from ullage.cli.seen import ends, with_pods
@@ -76,7 +76,7 @@ def test_a_user_who_may_not_list_nodes_sees_what_the_pod_holds() -> None:
 
 def test_scripts_read_the_same() -> None:
     found = workloads(with_pods(a_running_pod()))
-    (item,) = json.loads(workloads_as(found, Output.JSON))["items"]
+    (item,) = json.loads(workloads_as(found, OutputFormat.JSON))["items"]
     status = item["status"]
     assert (item["kind"], status["nodes"], status["gpus"]) == ("Pod", "node-1", 1)
     sharing = status["sharing"]

@@ -50,7 +50,7 @@ def the_cluster() -> Snapshot:
     )
 
 
-def found(by: By = By.JOB) -> list[cost.Line]:
+def found(by: By = By.JOB) -> list[cost.CostLine]:
     return cost.lines(the_cluster().workloads.values(), by, NOW, PolicyRecord())
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ullage.cli.policy_file import policy_rules
-from ullage_simulate.comparison import Asked, compare
-from ullage_simulate.outcome import Outcome
-from ullage_simulate.trace import TraceError
+from ullage_simulate.comparison import ComparisonRequest, compare
+from ullage_simulate.outcome import PolicyOutcome
+from ullage_simulate.trace import JobTraceError
 
 POLICY = """
 apiVersion: ullage.dev/v1alpha1
@@ -40,9 +40,9 @@ def _file(folder: Path, text: str, name: str = "policy.yaml") -> str:
     return str(folder / name)
 
 
-def _run(folder: Path, policy: str, **asked: object) -> dict[str, Outcome]:
+def _run(folder: Path, policy: str, **asked: object) -> dict[str, PolicyOutcome]:
     how = {"cluster": "v100=1", "trace": _file(folder, JOBS, "jobs.csv"), **asked}
-    found = compare(Asked(rules=policy_rules(policy), **how), lambda *_: lambda _: None)  # type: ignore[arg-type]
+    found = compare(ComparisonRequest(rules=policy_rules(policy), **how), lambda *_: lambda _: None)  # type: ignore[arg-type]
     return {one.policy: one for one in found.outcomes}
 
 
@@ -73,10 +73,10 @@ def test_tenants_get_their_weights_and_serve_in_their_order(tmp_path: Path, mode
     ],
 )
 def test_what_is_no_policy_is_refused_with_its_place(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(TraceError, match=said):
+    with pytest.raises(JobTraceError, match=said):
         policy_rules(_file(tmp_path, text))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="nowhere"):
+    with pytest.raises(JobTraceError, match="nowhere"):
         policy_rules(str(tmp_path / "nowhere.yaml"))

@@ -17,7 +17,7 @@ from ullage.cli import traces
 from ullage.cli.forms import TraceKind
 from ullage.cli.look import saved
 from ullage.cli.profiles import ProfileError, exported, read, to_yaml
-from ullage.cli.traces import Traced, joined, profile_of, told
+from ullage.cli.traces import Traced, joined, profile_of, summary
 from ullage.cluster.projection.rest import project_profile
 from ullage.ports import WORKLOAD_PROFILE
 
@@ -136,4 +136,4 @@ def test_a_profile_of_another_class_is_left_alone() -> None:
 
 def test_the_user_reads_what_the_trace_held() -> None:
     _, trace = profile_of(KINETO, SAID, "mine", "default", KNOWN)
-    assert told(trace) == "3 kinds of operations over 2 steps, 10 ms a step, mostly FP16"
+    assert summary(trace) == "3 kinds of operations over 2 steps, 10 ms a step, mostly FP16"

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ullage.cli.main import app
 from ullage.engines.tuning.speed_curves import Widths
-from ullage_simulate.trace import TraceError
+from ullage_simulate.trace import JobTraceError
 from ullage_simulate.tuning import in_use, labels, read_trials
 
 WIDTHS = Widths(per_device=4, devices=4)
@@ -97,7 +97,7 @@ def test_a_line_says_what_is_known_of_a_trial(table: Path) -> None:
 def test_a_wrong_cell_is_named(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "trials.csv"
     path.write_text(content, "utf-8")
-    with pytest.raises(TraceError, match=said):
+    with pytest.raises(JobTraceError, match=said):
         read_trials(path, WIDTHS, 0.0)
 
 
@@ -119,12 +119,12 @@ def test_what_makes_no_sense_says_what_to_write(words: tuple[str, ...], said: st
 
 def test_devices_in_use_are_counted_over_time(table: Path) -> None:
     from ullage.engines.tuning.baselines import first_come
-    from ullage.engines.tuning.records import Rules
+    from ullage.engines.tuning.records import PlanRules
     from ullage.engines.tuning.simulator import play
     from ullage_simulate.tuning import pool
 
     facts, _ = read_trials(table, WIDTHS, 0.0)
-    played = play(facts, first_come, Rules(widths=WIDTHS), pool(2))
+    played = play(facts, first_come, PlanRules(widths=WIDTHS), pool(2))
     hours, held = in_use(played, WIDTHS.parts)
     assert hours == pytest.approx([0, 5 / 3600, 405 / 3600, 4000 / 3600])
     assert held == pytest.approx([1, 2, 1, 0])

@@ -16,7 +16,7 @@ from ullage.cli import doctor
 from ullage.cli.prerequisites import (
     RESOURCE_SLICE,
     RUNTIME_CLASS,
-    Surroundings,
+    OtherProjects,
     offering_nodes,
     prerequisites,
     runtime_class,
@@ -24,8 +24,8 @@ from ullage.cli.prerequisites import (
 from ullage.ports import GPU_NODE, NODE, ApiError, Forbidden, Kind, NotFound, Page, Selector
 
 OK, FAILED, OPEN = CheckState.OK, CheckState.FAILED, CheckState.UNCONFIRMED
-ALONE = Surroundings(dra_nodes=frozenset(), runtime_classes=frozenset())
-UNKNOWN = Surroundings(dra_nodes=None, runtime_classes=None)
+ALONE = OtherProjects(dra_nodes=frozenset(), runtime_classes=frozenset())
+UNKNOWN = OtherProjects(dra_nodes=None, runtime_classes=None)
 NOW = 1_800_000_000.0
 LINE = ("kubectl ", "nvidia-ctk ", "systemctl ", "kubeadm ", "run one ")
 
@@ -46,7 +46,7 @@ def a_node(
     }
 
 
-def told(node: dict[str, Any], around: Surroundings = ALONE) -> dict[str, NodeCheck]:
+def told(node: dict[str, Any], around: OtherProjects = ALONE) -> dict[str, NodeCheck]:
     found = prerequisites(node, around)
     for check in found:
         mended = any(line in check.remedy for line in LINE)
@@ -116,9 +116,9 @@ def test_a_dra_driver_on_the_same_node_is_told() -> None:
         {},
     ]
     assert offering_nodes(slices) == {"node-a"}
-    here = Surroundings(dra_nodes=frozenset({"node-a"}), runtime_classes=None)
+    here = OtherProjects(dra_nodes=frozenset({"node-a"}), runtime_classes=None)
     assert told(a_node(), here)["DRADriver"].state is FAILED
-    elsewhere = Surroundings(dra_nodes=frozenset({"node-b"}), runtime_classes=None)
+    elsewhere = OtherProjects(dra_nodes=frozenset({"node-b"}), runtime_classes=None)
     assert told(a_node(), elsewhere)["DRADriver"].state is OK
     assert told(a_node(), UNKNOWN)["DRADriver"].state is OPEN
 
@@ -133,7 +133,7 @@ def test_containers_get_the_driver_from_a_specification_or_from_a_runtime_class(
     (missing,) = runtime_class("node-a", toolkit(OPEN), ALONE)
     assert (missing.name, missing.state) == ("RuntimeClass", FAILED)
     assert "on node-a: nvidia-ctk cdi generate" in missing.remedy
-    there = Surroundings(dra_nodes=None, runtime_classes=frozenset({"nvidia", "gvisor"}))
+    there = OtherProjects(dra_nodes=None, runtime_classes=frozenset({"nvidia", "gvisor"}))
     (found,) = runtime_class("node-a", toolkit(OPEN), there)
     assert found.state is OK
     (unknown,) = runtime_class("node-a", toolkit(FAILED), UNKNOWN)

@@ -17,11 +17,11 @@ from ullage.prices.azure import AzureRetailPrice
 from ullage.prices.chosen import source_of
 from ullage.prices.gcp import GcpSkuPrice
 from ullage.prices.http import JsonPrice, PrometheusPrice
-from ullage.prices.source import PriceSource, Where
-from ullage.prices.static import StaticPrice, TablePrice
+from ullage.prices.source import QuoteSource, Where
+from ullage.prices.static import StatedPrice, TablePrice
 
-SOURCES: dict[str, PriceSource] = {
-    "pool-static": StaticPrice(price_per_hour=3.06),
+SOURCES: dict[str, QuoteSource] = {
+    "pool-static": StatedPrice(price_per_hour=3.06),
     "pool-everything": PrometheusPrice(
         url="http://prices.default.svc:9090/metrics",
         metric="spot_price",

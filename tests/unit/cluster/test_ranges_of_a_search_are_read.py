@@ -9,7 +9,7 @@ import pytest
 from builders_raw import raw_tuning_job
 from ullage.api.contract import WireError
 from ullage.cluster.projection.tuning import project_tuning_job
-from ullage.engines.tuning.search_space import Choice, FloatRange, IntRange
+from ullage.engines.tuning.search_space import ChoiceParameter, FloatRange, IntRange
 
 
 def parameter(type_: str, **said: object) -> object:
@@ -39,7 +39,7 @@ def test_a_range_is_read_as_it_is_written() -> None:
 def test_a_range_with_steps_has_just_these_values(
     type_: str, said: dict[str, object], options: tuple[float, ...]
 ) -> None:
-    assert parameter(type_, **said) == Choice(options=options)
+    assert parameter(type_, **said) == ChoiceParameter(options=options)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.values import streams
 from ullage.cluster.values.streams import Stream
-from ullage.kube.requests import Requests
+from ullage.kube.requests import RequestBuilder
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.model.plan import DecideSettings, SetConditions
 
@@ -86,7 +86,7 @@ def test_the_last_good_version_stands_and_a_condition_says_what_is_wrong(stream:
     assert why in condition.message
     assert heard[0][0] == stream.name
     assert heard[0][1].endswith(str(good["metadata"]["name"]))
-    request = Requests(state, pre_stop_sleep_s=0).request(news)
+    request = RequestBuilder(state, pre_stop_sleep_s=0).request(news)
     assert (request.manager, request.subresource) == (MANAGER_READER, "status")
     assert set(request.body["status"]) == {"conditions"}  # type: ignore[call-overload]
     state.upsert(stream, with_status(bad, dict(request.body)), NOW)
@@ -99,7 +99,7 @@ def test_what_was_told_is_taken_back_once_it_can_be_read(stream: Stream) -> None
     state = ClusterState(effect_of)
     state.upsert(stream, bad, NOW)
     (news,) = told(state)
-    body = dict(Requests(state, pre_stop_sleep_s=0).request(news).body)
+    body = dict(RequestBuilder(state, pre_stop_sleep_s=0).request(news).body)
     state.upsert(stream, with_status(good, body), NOW)
     (again,) = told(state)
     assert again.conditions == ()

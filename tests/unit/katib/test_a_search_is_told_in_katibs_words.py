@@ -116,7 +116,7 @@ def test_trials_are_told_with_what_became_of_them() -> None:
         status={"results": RESULTS},
         parallelism=3,
     )
-    request = as_dict(request_of(search, TPE, search.told))
+    request = as_dict(request_of(search, TPE, search.trials))
     told = {one["name"]: one for one in request["trials"]}
     assert list(told) == ["digits-t0000", "digits-t0001", "digits-t0004"]
     assert told["digits-t0000"]["status"] == {
@@ -137,11 +137,11 @@ def test_the_last_epoch_counts_of_a_trial_with_several() -> None:
     stated = [{"trial": 0, "parameters": {"lr": "0.01", "width": "16"}, "epochs": [3, 9]}]
     first = {"trial": 0, "epoch": 3, "value": "0.5"}
     search = a_search(suggestions=stated, status={"results": [first]})
-    assert [one.value for one in search.told] == [None]
+    assert [one.value for one in search.trials] == [None]
     search = a_search(
         suggestions=stated, status={"results": [first, {"trial": 0, "epoch": 9, "value": "0.25"}]}
     )
-    assert [one.value for one in search.told] == [0.25]
+    assert [one.value for one in search.trials] == [0.25]
 
 
 def test_forged_results_are_told_of_no_one() -> None:
@@ -150,7 +150,7 @@ def test_forged_results_are_told_of_no_one() -> None:
         {"trial": 7, "epoch": 9, "value": "99"},
     ]
     search = a_search(suggestions=suggested("16"), status={"results": forged})
-    assert [(one.trial, one.value) for one in search.told] == [(0, None)]
+    assert [(one.trial, one.value) for one in search.trials] == [(0, None)]
     assert search.running == 1
 
 

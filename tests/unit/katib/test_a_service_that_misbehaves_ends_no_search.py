@@ -35,7 +35,8 @@ async def gave_up(rig: KatibRig, misdeed: Misdeed, **given: Any) -> str:
     async with katib_service(always=misdeed) as service:
         with pytest.raises(NoMoreTries) as caught:
             await rig.run(service.address, tries=3, **given)
-        assert len(service.asked) >= 3
+        # a deadline may end before the service hears of it
+        assert len(service.asked) >= 3 or misdeed is hangs
     assert not rig.ended, "the search stays open"
     assert rig.suggestions == []
     return str(caught.value)

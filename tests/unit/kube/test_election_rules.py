@@ -7,10 +7,10 @@ from __future__ import annotations
 import pytest
 
 from ullage.kube.election import (
+    LeaseMove,
     LeaseTimes,
     LeaseView,
-    Move,
-    Watched,
+    WatchedLease,
     decide,
     micro_time,
     observe,
@@ -28,33 +28,35 @@ def lease(holder: str, version: str = "5") -> LeaseView:
 @pytest.mark.parametrize(
     ("view", "is_leader", "fresh", "now", "move"),
     [
-        (None, False, True, 0.0, Move.CREATE),
-        (lease(""), False, False, 0.0, Move.TAKE),
-        (lease(OTHER), False, False, 11.9, Move.WAIT),
-        (lease(OTHER), False, True, 11.9, Move.WAIT),
-        (lease(OTHER), False, False, 12.0, Move.TAKE),
+        (None, False, True, 0.0, LeaseMove.CREATE),
+        (lease(""), False, False, 0.0, LeaseMove.TAKE),
+        (lease(OTHER), False, False, 11.9, LeaseMove.WAIT),
+        (lease(OTHER), False, True, 11.9, LeaseMove.WAIT),
+        (lease(OTHER), False, False, 12.0, LeaseMove.TAKE),
         # our own take whose answer was lost
-        (lease(ME), False, False, 1.0, Move.TAKE),
-        (lease(ME), True, False, 100.0, Move.RENEW),
-        (lease(OTHER), True, False, 1.0, Move.LOST),
-        (lease(""), True, False, 1.0, Move.LOST),
-        (None, True, True, 1.0, Move.LOST),
+        (lease(ME), False, False, 1.0, LeaseMove.TAKE),
+        (lease(ME), True, False, 100.0, LeaseMove.RENEW),
+        (lease(OTHER), True, False, 1.0, LeaseMove.LOST),
+        (lease(""), True, False, 1.0, LeaseMove.LOST),
+        (None, True, True, 1.0, LeaseMove.LOST),
         # deleted while someone may still write
-        (None, False, False, 11.9, Move.WAIT),
-        (None, False, False, 12.0, Move.CREATE),
+        (None, False, False, 11.9, LeaseMove.WAIT),
+        (None, False, False, 12.0, LeaseMove.CREATE),
     ],
 )
 def test_each_sight_has_its_move(
-    view: LeaseView | None, is_leader: bool, fresh: bool, now: float, move: Move
+    view: LeaseView | None, is_leader: bool, fresh: bool, now: float, move: LeaseMove
 ) -> None:
-    watched = Watched(version=view.version if view else "", since=0.0)
+    watched = WatchedLease(version=view.version if view else "", since=0.0)
     found = decide(
         view, watched, identity=ME, is_leader=is_leader, fresh=fresh, now=now, times=TIMES
     )
     assert found is move
 
 
-def sight(before: Watched | None, view: LeaseView | None, now: float, epoch: int = 3) -> Watched:
+def sight(
+    before: WatchedLease | None, view: LeaseView | None, now: float, epoch: int = 3
+) -> WatchedLease:
     return observe(before, view, highest_epoch=epoch, now=now)
 
 

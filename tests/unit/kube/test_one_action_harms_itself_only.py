@@ -14,7 +14,7 @@ from fakes.virtual_time import run_virtual
 from fakes.writer_rig import Rig, a_rig
 from ullage.api.contract import Reason
 from ullage.kube.errors import Refused
-from ullage.kube.requests import Requests
+from ullage.kube.requests import RequestBuilder
 from ullage.ports import ApiError, JsonObject
 from ullage.scheduling.model.plan import Action, SetStatus
 
@@ -90,7 +90,7 @@ def test_any_exception_of_any_action_is_told_to_its_owner(
     def fail(*_: object) -> None:
         raise fault
 
-    monkeypatch.setattr(Requests, "request", fail)
+    monkeypatch.setattr(RequestBuilder, "request", fail)
     rig = written(action)
     ((told, error),) = rig.results
     assert told == action

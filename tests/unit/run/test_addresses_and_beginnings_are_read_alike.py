@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from ullage.engines.tiers.flush import Link
-from ullage.engines.tiers.records import Settings
+from ullage.engines.tiers.records import TierSettings
 from ullage_coordinator.maps import CoordinatorSettings
 from ullage_coordinator.server import BAD_ARGUMENTS, main
 from ullage_run.frames import address_of
@@ -44,12 +44,12 @@ def test_bad_addresses_end_the_lead_with_a_text(capsys: pytest.CaptureFixture[st
 
 
 def test_fewer_members_do_after_a_while() -> None:
-    terms = CoordinatorSettings(members=4, least=2, link=LINK, settings=Settings(), settle_s=60)
+    terms = CoordinatorSettings(members=4, least=2, link=LINK, settings=TierSettings(), settle_s=60)
     assert terms.enough(4, 0)
     assert not terms.enough(3, 59)
     assert terms.enough(2, 60)
     assert not terms.enough(1, 600)
-    assert not CoordinatorSettings(members=4, link=LINK, settings=Settings()).enough(3, 600)
+    assert not CoordinatorSettings(members=4, link=LINK, settings=TierSettings()).enough(3, 600)
 
 
 def test_steps_of_the_copy_come_from_the_pod() -> None:

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from fakes.toy_group import ToyJob, ToyMember, expected
-from ullage.engines.tiers.stages import Stage
+from ullage.engines.tiers.stages import TierStage
 from ullage_run.frames import Ending
 
 STEPS = 120
@@ -32,7 +32,7 @@ def test_a_newcomer_owns_after_reliable_members_did_for_long(every_steps: int) -
             joined.set()
             job.member("s2", until=STEPS, hook=still)
 
-    with ToyJob(members=2, pinned=Stage.BACKED, every_steps=every_steps) as job:
+    with ToyJob(members=2, pinned=TierStage.BACKED, every_steps=every_steps) as job:
         job.member("r0", until=STEPS, reliable=True, hook=strike)
         job.member("s1", until=STEPS, hook=strike)
         assert job.finish() == expected(STEPS)
@@ -51,7 +51,7 @@ def test_a_notice_costs_nothing_though_pushes_are_rare() -> None:
             gone.set()
             one.leave()
 
-    with ToyJob(members=3, pinned=Stage.BACKED, every_steps=3) as job:
+    with ToyJob(members=3, pinned=TierStage.BACKED, every_steps=3) as job:
         job.member("r0", until=STEPS, reliable=True, hook=leave)
         job.member("s1", until=STEPS, hook=leave)
         job.member("s2", until=STEPS, hook=leave)

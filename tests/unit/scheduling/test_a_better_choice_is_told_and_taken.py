@@ -14,7 +14,7 @@ from fakes.choosing import RATES, STEPS, Market, known, nodes
 from ullage.api.contract import Reason
 from ullage.cluster.records.spec_fields import CostAim, ReconsiderTerms
 from ullage.cluster.records.status import Recommended, WorkloadStatus
-from ullage.engines.devicechoice.offers import Aim
+from ullage.engines.devicechoice.offers import ChoiceAim
 from ullage.scheduling.learning.reconsider import better_choice
 
 HOLD_S: Final = 600.0
@@ -169,7 +169,7 @@ def test_what_is_left_counts_with_the_move_in_it(left: int, aim: str, saved: flo
         return
     assert found is not None
     assert found.saved == pytest.approx(saved)
-    assert found.aim is (Aim.TIME if aim == "Makespan" else Aim.COST)
+    assert found.aim is (ChoiceAim.TIME if aim == "Makespan" else ChoiceAim.COST)
 
 
 def test_work_that_is_not_saved_counts_against_the_move() -> None:

@@ -27,7 +27,7 @@ from ullage.cluster.records.snapshot import (
 )
 from ullage.cluster.records.spec_fields import Batching, Generative, RouterPods
 from ullage.cluster.records.status import Condition
-from ullage.engines.batching.chooser import Policy
+from ullage.engines.batching.chooser import BatchPolicy
 from ullage.scheduling.model.plan import (
     ApplyDeployment,
     ApplyRoutedService,
@@ -264,7 +264,7 @@ def test_without_an_image_requests_go_to_the_replicas_and_the_status_says_why() 
 
 
 def test_words_of_policies_are_those_of_the_engine() -> None:
-    assert {word.value for word in BatchingPolicy} == {word.value for word in Policy}
+    assert {word.value for word in BatchingPolicy} == {word.value for word in BatchPolicy}
 
 
 def test_a_port_for_grpc_comes_and_goes_with_the_field() -> None:

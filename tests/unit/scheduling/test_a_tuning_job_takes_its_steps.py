@@ -15,7 +15,7 @@ from ullage.cluster.records.metrics import EpochValue
 from ullage.cluster.records.snapshot import RefusedWrite
 from ullage.cluster.records.tuning import TrialResult
 from ullage.engines.tuning.algorithms import ALGORITHMS, trials_of
-from ullage.engines.tuning.search_space import Choice, IntRange, SearchSpace, random_point
+from ullage.engines.tuning.search_space import ChoiceParameter, IntRange, SearchSpace, random_point
 from ullage.scheduling.tuning.search import Search, point_of, texts_of
 from ullage.scheduling.tuning.step import MOST_KEPT, Around, next_step
 
@@ -169,7 +169,10 @@ def test_a_search_without_any_value_fails() -> None:
 
 def test_a_grid_has_as_many_trials_as_points() -> None:
     space = SearchSpace(
-        parameters={"width": IntRange(low=1, high=2), "act": Choice(options=("relu", "tanh"))}
+        parameters={
+            "width": IntRange(low=1, high=2),
+            "act": ChoiceParameter(options=("relu", "tanh")),
+        }
     )
     job = a_search(TuningAlgorithm.GRID, space=space, trials=9)
     assert trials_of(job.terms) == 4

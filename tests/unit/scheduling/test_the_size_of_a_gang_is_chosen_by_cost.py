@@ -14,9 +14,9 @@ from builders import WorkloadBuilder, a_job
 from fakes.toy_pools import PoolPlay, a_pool, aim
 from ullage.cluster.records.snapshot import PodStage
 from ullage.cluster.records.spec_fields import SpotTerms
-from ullage.engines.capacity.cost import Scaling, Terms
-from ullage.engines.capacity.records import Ask, Pool, Settings
-from ullage.engines.capacity.search import MOST_SIZES, Search
+from ullage.engines.capacity.cost import CostTerms, ScalingCurve
+from ullage.engines.capacity.records import Ask, CapacitySettings, Pool
+from ullage.engines.capacity.search import MOST_SIZES, CapacitySearch
 from ullage.scheduling.capacity import choice
 from ullage.scheduling.capacity.choice import Facts
 from ullage.scheduling.capacity.market import Stall, Stalls
@@ -166,11 +166,11 @@ def test_the_size_costs_as_little_per_work_as_any(
 
 def test_wild_bounds_cost_no_more_than_some_sizes_of_each_pool() -> None:
     pools = [Pool(name=f"p{one}", price_per_hour=1.0 + one / 100) for one in range(8)]
-    search = Search(
+    search = CapacitySearch(
         pools=pools,
         ask=Ask(least=1, most=1_000_000),
-        terms=Terms(scaling=Scaling(per_doubling=0.97), delay_per_hour=3.0),
-        settings=Settings(),
+        terms=CostTerms(scaling=ScalingCurve(per_doubling=0.97), delay_per_hour=3.0),
+        settings=CapacitySettings(),
         held=(0,) * 8,
         held_s=(0.0,) * 8,
     )

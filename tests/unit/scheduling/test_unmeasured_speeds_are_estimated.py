@@ -29,7 +29,7 @@ from ullage.cluster.records.profile import (
 )
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
 from ullage.engines.admission.records import Fingerprint
-from ullage.engines.devicechoice.fit import Learned
+from ullage.engines.devicechoice.fit import LearnedOpTimes
 from ullage.scheduling.learning.estimates import MOST_CONFIDENT, estimated, gather
 from ullage.scheduling.learning.loop import ProfileUpdates
 from ullage.scheduling.learning.operations import OpTables, op_time_fits
@@ -181,7 +181,7 @@ def test_op_times_are_fitted_once_for_the_same_tables() -> None:
     world = a_snapshot(node("k80", "v100"), replace(mine, uid="uid-mine"), *others)
     fits, asked = op_time_fits(), []
 
-    def fit(tables: OpTables) -> Learned:
+    def fit(tables: OpTables) -> LearnedOpTimes:
         asked.append(fits(tables))
         return asked[-1]
 

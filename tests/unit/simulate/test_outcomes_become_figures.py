@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ullage_simulate.outcome import JobOutcome, Moment, Outcome, in_devices
+from ullage_simulate.outcome import JobOutcome, PolicyOutcome, UsageSample, in_devices
 
 
 def _ended(name: str, arrival_s: float, end_s: float, **more: object) -> JobOutcome:
@@ -21,7 +21,7 @@ def _ended(name: str, arrival_s: float, end_s: float, **more: object) -> JobOutc
 
 
 def test_times_are_hours_and_counts_are_sums_over_the_jobs() -> None:
-    outcome = Outcome(
+    outcome = PolicyOutcome(
         policy="some",
         devices={"fast": 1, "slow": 3},
         jobs=(
@@ -55,23 +55,23 @@ def test_times_are_hours_and_counts_are_sums_over_the_jobs() -> None:
 
 
 def test_a_run_without_jobs_has_figures_of_nothing() -> None:
-    figures = Outcome(policy="some", devices={"fast": 2}, jobs=()).figures()
+    figures = PolicyOutcome(policy="some", devices={"fast": 2}, jobs=()).figures()
     assert set(figures.values()) == {0}
 
 
 def test_a_job_that_takes_no_time_alone_says_nothing_of_fairness() -> None:
     jobs = (_ended("empty", 0.0, 50.0, isolated_s=0.0), _ended("work", 0.0, 3600.0))
-    outcome = Outcome(policy="some", devices={"fast": 2}, jobs=jobs)
+    outcome = PolicyOutcome(policy="some", devices={"fast": 2}, jobs=jobs)
     assert (outcome.rho(0), outcome.rho(100)) == (2.0, 2.0)
 
 
 def test_parts_are_counted_in_devices() -> None:
     outcome = in_devices(
-        Outcome(
+        PolicyOutcome(
             policy="some",
             devices={"fast": 40},
             jobs=(_ended("a", 0.0, 10.0, gang=5, device_s=50.0, lost_device_s=20.0),),
-            moments=(Moment(at_s=0.0, busy=(5, 10), waiting=3),),
+            moments=(UsageSample(at_s=0.0, busy=(5, 10), waiting=3),),
             held_s={"fast": 50.0},
             dollars=2.0,
         ),
@@ -81,5 +81,5 @@ def test_parts_are_counted_in_devices() -> None:
     assert (job.gang, job.device_s, job.lost_device_s) == (0.5, 5.0, 2.0)
     assert outcome.devices == {"fast": 4}
     assert outcome.held_s == {"fast": 5.0}
-    assert outcome.moments == (Moment(at_s=0.0, busy=(0.5, 1.0), waiting=3),)
+    assert outcome.moments == (UsageSample(at_s=0.0, busy=(0.5, 1.0), waiting=3),)
     assert outcome.dollars == 2.0

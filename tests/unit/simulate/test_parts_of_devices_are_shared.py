@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ullage_simulate.comparison import Asked, Comparison, compare
+from ullage_simulate.comparison import ComparisonRequest, PolicyComparison, compare
 from ullage_simulate.events import run
 from ullage_simulate.policies import chosen
 from ullage_simulate.readers import published
-from ullage_simulate.trace import Fleet, TraceError, fitted, in_parts
+from ullage_simulate.trace import Fleet, JobTraceError, fitted, in_parts
 
 HEAD = "name,num_gpu,gpu_milli,gpu_spec,qos,creation_time,deletion_time"
 LINES = (
@@ -24,11 +24,11 @@ LINES = (
 )
 
 
-def _compared(folder: Path, lines: tuple[str, ...], **asked: object) -> Comparison:
+def _compared(folder: Path, lines: tuple[str, ...], **asked: object) -> PolicyComparison:
     path = folder / "openb.csv"
     path.write_text("\n".join((HEAD, *lines)), encoding="utf-8")
     how = {"cluster": "t4=2", "policies": (), "prices": ("t4=1",), **asked}
-    return compare(Asked(trace=str(path), **how), lambda *_: lambda _: None)  # type: ignore[arg-type]
+    return compare(ComparisonRequest(trace=str(path), **how), lambda *_: lambda _: None)  # type: ignore[arg-type]
 
 
 def test_parts_run_side_by_side_and_cost_their_part(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_the_operator_itself_places_parts_on_devices(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("asked", [{"packing": True}, {"failures_h": 100.0}])
 def test_what_counts_on_whole_devices_is_refused(tmp_path: Path, asked: dict[str, object]) -> None:
-    with pytest.raises(TraceError, match=r"hold parts of devices.*--mode decide"):
+    with pytest.raises(JobTraceError, match=r"hold parts of devices.*--mode decide"):
         _compared(tmp_path, LINES, **asked)
 
 

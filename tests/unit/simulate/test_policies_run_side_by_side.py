@@ -7,11 +7,11 @@ from __future__ import annotations
 import pytest
 
 from ullage_simulate import comparison
-from ullage_simulate.comparison import Asked, Comparison, compare
+from ullage_simulate.comparison import ComparisonRequest, PolicyComparison, compare
 from ullage_simulate.progress import Tell
 from ullage_simulate.side_by_side import run_side_by_side
 
-ASKED = Asked(
+ASKED = ComparisonRequest(
     trace="synthetic", jobs=30, cluster="v100=4,k80=4", policies=("isolated",), against=("fifo",)
 )
 
@@ -27,7 +27,7 @@ class Progress:
         return counts.append
 
 
-def compared(monkeypatch: pytest.MonkeyPatch, *, many: int) -> tuple[Comparison, Progress]:
+def compared(monkeypatch: pytest.MonkeyPatch, *, many: int) -> tuple[PolicyComparison, Progress]:
     monkeypatch.setattr(comparison, "MANY_JOBS", many)
     progress = Progress()
     return compare(ASKED, progress.follow), progress

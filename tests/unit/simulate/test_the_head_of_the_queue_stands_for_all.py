@@ -13,10 +13,10 @@ from ullage.engines.allocation.model import Allocation
 from ullage.engines.allocation.round_records import RoundSettings, RoundState
 from ullage.engines.allocation.rounds import are_patient, keeps_turn, next_round, rounds_passed
 from ullage_simulate import choosers
-from ullage_simulate.choosers import Queue, Rounds
+from ullage_simulate.choosers import Queue, RoundsChooser
 from ullage_simulate.policies import POLICIES
 from ullage_simulate.trace import Fleet, TraceJob
-from ullage_simulate.work import Costs, Work, begun
+from ullage_simulate.work import Costs, JobWork, begun
 
 FLEETS = (Fleet(devices={"a": 4}), Fleet(devices={"b": 3, "a": 4}))
 
@@ -38,9 +38,9 @@ def a_job(chance: random.Random, number: int, now: float, fleet: Fleet) -> Trace
 
 @dataclass
 class Whole:
-    """The operator's rounds over all jobs, with the books that ``Rounds`` kept as records."""
+    """The operator's rounds over all jobs, with the books of ``RoundsChooser`` as records."""
 
-    rounds: Rounds
+    rounds: RoundsChooser
     state: RoundState = field(default_factory=RoundState)
 
     def next(self, allocation: Allocation, up: dict[str, int], now: float) -> RoundState:
@@ -67,13 +67,13 @@ def test_whoever_the_whole_queue_would_let_run_runs(
     monkeypatch.setattr(choosers, "_SPARE_CLAIMS", 0)
     chance = random.Random(seed)
     fleet = FLEETS[seed % 2]
-    rounds = Rounds(
+    rounds = RoundsChooser(
         policy=POLICIES["isolated"],
         fleet=fleet,
         costs=Costs(restart_s=chance.choice((0.0, 30.0))),
         settings=RoundSettings(gang_skip_limit=2),
     )
-    active: dict[str, Work] = {}
+    active: dict[str, JobWork] = {}
     whole, now, looked_at_few = Whole(rounds), 0.0, 0
     for step in range(40):
         for number in range(40 if step == 0 else chance.choice((0, 0, 1, 2))):
@@ -115,7 +115,7 @@ def a_queue(name: str) -> Queue:
 def test_a_queue_starts_in_order_of_arrival_whoever_fits(name: str) -> None:
     fleet = Fleet(devices={"b": 2, "a": 4})
     chance = random.Random(7)
-    queue, active = a_queue(name), dict[str, Work]()
+    queue, active = a_queue(name), dict[str, JobWork]()
     waiting: list[str] = []
     for step in range(80):
         now = 100.0 * step

@@ -23,19 +23,19 @@ from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.view import View
 from ullage_simulate import comparison
 from ullage_simulate.decided import resume, run_decided
-from ullage_simulate.events import Settings, run
+from ullage_simulate.events import TraceSettings, run
 from ullage_simulate.failures import FailureLaw
 from ullage_simulate.founding import START, founded, job_record, profile_record
 from ullage_simulate.from_cluster import fleet_of, trace_of
-from ullage_simulate.outcome import Outcome
+from ullage_simulate.outcome import PolicyOutcome
 from ullage_simulate.policies import POLICIES
 from ullage_simulate.readers import published
 from ullage_simulate.speeds import built_in
-from ullage_simulate.trace import Fleet, Trace, TraceError, TraceJob, fitted, in_order
+from ullage_simulate.trace import Fleet, JobTrace, JobTraceError, TraceJob, fitted, in_order
 from ullage_simulate.work import Costs
 from ullage_simulate.world import World
 
-SETTINGS = Settings(rounds=RoundSettings(round_s=300.0), costs=Costs(restart_s=30.0))
+SETTINGS = TraceSettings(rounds=RoundSettings(round_s=300.0), costs=Costs(restart_s=30.0))
 
 
 def _job(name: str, steps: int, *, gang: int = 1, at: float = 0.0, **speeds: float) -> TraceJob:
@@ -44,12 +44,14 @@ def _job(name: str, steps: int, *, gang: int = 1, at: float = 0.0, **speeds: flo
     )
 
 
-def _run(policy: str, *jobs: TraceJob, settings: Settings = SETTINGS, **devices: int) -> Outcome:
+def _run(
+    policy: str, *jobs: TraceJob, settings: TraceSettings = SETTINGS, **devices: int
+) -> PolicyOutcome:
     fleet = Fleet(devices=devices)
     return run_decided(fitted(in_order("t", jobs), fleet), fleet, POLICIES[policy], settings)
 
 
-def _jct(found: Outcome) -> dict[str, float]:
+def _jct(found: PolicyOutcome) -> dict[str, float]:
     return {job.name: job.jct_s for job in found.jobs}
 
 
@@ -57,7 +59,7 @@ def _jct(found: Outcome) -> dict[str, float]:
 @pytest.mark.parametrize("limit", [1, 3, 1000])
 def test_fifo_without_the_operator_is_as_the_operator_plays_it(limit: int) -> None:
     rounds = RoundSettings(round_s=300.0, gang_skip_limit=limit)
-    settings = Settings(rounds=rounds, costs=Costs(restart_s=30.0))
+    settings = TraceSettings(rounds=rounds, costs=Costs(restart_s=30.0))
     fleet = Fleet(devices={"v100": 2, "p100": 2, "k80": 2})
     trace = fitted(published(), fleet).first(24)  # each limit ends them at other times
     ours = run_decided(trace, fleet, POLICIES["fifo"], settings)
@@ -108,12 +110,12 @@ def test_a_job_that_no_decision_can_be_made_about_ends_the_simulation_by_name(
         return really(view, ground, job)
 
     monkeypatch.setattr(training, "_life", life)
-    with pytest.raises(TraceError, match=r"no decision about .*b: OverflowError"):
+    with pytest.raises(JobTraceError, match=r"no decision about .*b: OverflowError"):
         _run("fifo", _job("a", 10, t=1.0), _job("b", 10, t=1.0), t=1)
 
 
 def test_a_policy_that_no_cluster_has_is_refused() -> None:
-    with pytest.raises(TraceError, match="water-filling"):
+    with pytest.raises(JobTraceError, match="water-filling"):
         _run("water-filling", _job("a", 10, t=1.0), t=1)
 
 
@@ -141,13 +143,13 @@ def test_a_live_cluster_runs_under_its_own_rules_unless_a_file_states_others(
 ) -> None:
     decided: list[PolicyRecord] = []
 
-    def seen(live: Snapshot, *rest: Any) -> Outcome:
+    def seen(live: Snapshot, *rest: Any) -> PolicyOutcome:
         decided.append(live.policy)
         return resume(live, *rest)
 
     monkeypatch.setattr(comparison, "resume", seen)
     live = _running()
-    asked = comparison.Asked(snapshot=live, rules=file, mode=mode, policies=["fifo"])
+    asked = comparison.ComparisonRequest(snapshot=live, rules=file, mode=mode, policies=["fifo"])
     found = comparison.compare(asked, lambda *_: lambda _: None)
     rules = file or live.policy
     assert found.settings.rounds.round_s == rules.round_seconds
@@ -194,16 +196,16 @@ def test_what_nodes_observed_before_it_is_taken_in_once() -> None:
 
 def test_a_picture_without_devices_or_jobs_says_so() -> None:
     empty = Snapshot(version=1, taken_at=START)
-    with pytest.raises(TraceError, match="no healthy device"):
+    with pytest.raises(JobTraceError, match="no healthy device"):
         fleet_of(empty, {})
-    with pytest.raises(TraceError, match="no job"):
+    with pytest.raises(JobTraceError, match="no job"):
         trace_of(empty, Fleet(devices={"t": 1}), 300.0)
 
 
 def test_notes_tell_what_a_picture_did_not_say() -> None:
     snapshot = _running()
     jobs = {uid: replace(one, work_steps=0) for uid, one in snapshot.workloads.items()}
-    trace: Trace = trace_of(
+    trace: JobTrace = trace_of(
         replace(snapshot, workloads=jobs, profiles={}), Fleet(devices={"t": 2}), 300.0
     )
     assert any("do not say their steps" in note for note in trace.notes)
@@ -220,7 +222,7 @@ def test_the_operator_takes_whom_it_costs_least(ages: bool, victim: str, lost_s:
     )
     fleet = Fleet(devices={"t": 2})
     trace = fitted(in_order("t", jobs), fleet)
-    found = run_decided(trace, fleet, POLICIES["fifo"], Settings(costs=costs), ages=ages)
+    found = run_decided(trace, fleet, POLICIES["fifo"], TraceSettings(costs=costs), ages=ages)
     stopped = {job.name: job.lost_device_s for job in found.jobs if job.stops}
     assert stopped == {victim: pytest.approx(lost_s, abs=1.0)}
     assert _jct(found)["urgent"] == pytest.approx(1000.0, abs=1.0)

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from ullage_simulate.fleets import parsed_fleet, parsed_prices
 from ullage_simulate.readers import COLUMNS, Format, published, read_trace
 from ullage_simulate.readers_sia import holds_step_times, read_step_times
-from ullage_simulate.reading import Reading
+from ullage_simulate.reading import ReadingOptions
 from ullage_simulate.speeds import SpeedTable, built_in, read_speeds
 from ullage_simulate.synthetic import gap_for, generate, reference_type
-from ullage_simulate.trace import Fleet, TraceError, TraceJob
+from ullage_simulate.trace import Fleet, JobTraceError, TraceJob
 
 OPTIONAL = ("weight", "priority", "checkpoint", "deadline_s", "slo", "priority_weight", "gpu_spec")
 FLEET = Fleet(devices={"v100": 8, "k80": 8})
@@ -55,7 +55,7 @@ def test_a_table_of_gavel_is_selected_from_and_large_gangs_are_capped(tmp_path: 
         "a,0,Unheard of,100,20.0,1",
         "b,0,A3C,100,0.0,1",
     )
-    trace = read_trace(path, reading=Reading(select={"vc": "a"}))
+    trace = read_trace(path, reading=ReadingOptions(select={"vc": "a"}))
     assert [(job.kind, job.gang, job.arrival_s) for job in trace.jobs] == [
         ("A3C", 1, 0.0),
         ("ResNet-18 (batch size 128)", 8, 30.0),
@@ -79,13 +79,13 @@ def test_philly_says_how_long_and_the_seed_says_what(tmp_path: Path) -> None:
         "2017-09-04 10:30:41,1000.0,1,1000.0,x",
         "2017-09-04 10:31:41,500.0,8,4000.0,x",
     )
-    first, again = read_trace(path, reading=Reading(seed=1)), read_trace(path, Format.PHILLY)
+    first, again = read_trace(path, reading=ReadingOptions(seed=1)), read_trace(path, Format.PHILLY)
     assert [job.arrival_s for job in first.jobs] == [0.0, 60.0]
     assert [job.gang for job in first.jobs] == [1, 8]
     for job in first.jobs:
         length = job.steps / job.speeds[reference_type(built_in())]
         assert length == pytest.approx({1: 1000.0, 8: 500.0}[job.gang], rel=0.01)
-    assert first == read_trace(path, reading=Reading(seed=1))
+    assert first == read_trace(path, reading=ReadingOptions(seed=1))
     assert first != again
 
 
@@ -110,7 +110,7 @@ def test_sia_runs_at_its_own_step_times(tmp_path: Path) -> None:
     )
     assert holds_step_times(steps)
     assert not holds_step_times(jobs)
-    trace = read_trace(jobs, reading=Reading(table=read_step_times(steps)))
+    trace = read_trace(jobs, reading=ReadingOptions(table=read_step_times(steps)))
     small, large = trace.jobs
     assert small.gang == large.gang == 2
     assert small.speeds["t4"] == pytest.approx(1 / 0.6)
@@ -119,7 +119,7 @@ def test_sia_runs_at_its_own_step_times(tmp_path: Path) -> None:
     hours = small.steps / small.speeds["t4"] * small.gang / 3600
     assert 1.0 <= hours <= 10.0
     assert any("1 jobs of applications" in note for note in trace.notes)
-    with pytest.raises(TraceError, match="step_times"):
+    with pytest.raises(JobTraceError, match="step_times"):
         read_trace(jobs)
 
 
@@ -132,7 +132,7 @@ def test_serving_instances_hold_their_devices_for_their_life(tmp_path: Path) -> 
         "i1,HN,app,2,100,",
         "i2,CN,app,0,0,500",
     )
-    trace = read_trace(path, reading=Reading(types=("a10",)))
+    trace = read_trace(path, reading=ReadingOptions(types=("a10",)))
     assert [(job.name, job.arrival_s, job.steps, job.gang) for job in trace.jobs] == [
         ("i0", 0.0, 500, 1),
         ("i1", 100.0, 400, 2),
@@ -160,7 +160,7 @@ def test_parts_of_gpus_are_kept_as_parts(tmp_path: Path) -> None:
         "p4,6000,12288,1,500,G2,LS,Pending,100,200,",
         "p5,6000,12288,1,500,,LS,Failed,200,200,",
     )
-    trace = read_trace(path, reading=Reading(types=("V100M32", "T4")))
+    trace = read_trace(path, reading=ReadingOptions(types=("V100M32", "T4")))
     assert [(job.name, job.gang, job.milli, job.steps) for job in trace.jobs] == [
         ("p0", 1, 460, 500),
         ("p1", 1, 1000, 200),
@@ -235,7 +235,7 @@ OWN = "arrival_s,gang,job_type,steps,duration_s,weight,priority,checkpoint,deadl
 def test_what_makes_no_sense_is_refused_with_file_line_column_and_remedy(
     tmp_path: Path, head: str, line: str, said: str
 ) -> None:
-    with pytest.raises(TraceError, match=said):
+    with pytest.raises(JobTraceError, match=said):
         read_trace(_file(tmp_path, "t.csv", head, line))
 
 
@@ -252,13 +252,13 @@ def test_a_byte_order_mark_quotes_and_empty_lines_are_no_error(tmp_path: Path) -
 def test_what_is_no_text_or_no_whole_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(b"arrival_s,gang,steps\n0,1,\xff\xfe\n")
-    with pytest.raises(TraceError, match=r"t\.csv: line 2: no UTF-8 text"):
+    with pytest.raises(JobTraceError, match=r"t\.csv: line 2: no UTF-8 text"):
         read_trace(path)
     cut = tmp_path / "cut.csv.gz"
     cut.write_bytes(gzip.compress(b"arrival_s,gang,steps\n0,1,5\n" * 999)[:40])
-    with pytest.raises(TraceError, match=r"cut\.csv\.gz"):
+    with pytest.raises(JobTraceError, match=r"cut\.csv\.gz"):
         read_trace(cut)
-    with pytest.raises(TraceError, match="directory"):
+    with pytest.raises(JobTraceError, match="directory"):
         read_trace(tmp_path)
 
 
@@ -267,7 +267,7 @@ def test_any_bytes_are_read_or_refused_by_name(data: bytes, form: Format) -> Non
     with TemporaryDirectory() as folder:
         path = Path(folder) / "any.csv"
         path.write_bytes(data)
-        with pytest.raises(TraceError, match=r"any\.csv"):
+        with pytest.raises(JobTraceError, match=r"any\.csv"):
             read_trace(path, form)
 
 
@@ -276,7 +276,7 @@ def naming(name: str) -> Iterator[None]:
     """Fails unless an error names the file."""
     try:
         yield
-    except TraceError as error:
+    except JobTraceError as error:
         if name not in str(error):
             pytest.fail(f"the error does not name {name}: {error}")
         raise
@@ -294,7 +294,7 @@ def test_any_cells_are_read_or_refused_with_their_line(data: st.DataObject, form
         path = Path(folder) / "any.csv"
         path.write_text("\n".join(",".join(line) for line in [columns, *lines]), encoding="utf-8")
         jobs: tuple[TraceJob, ...] = ()
-        with contextlib.suppress(TraceError), naming("any.csv"):
+        with contextlib.suppress(JobTraceError), naming("any.csv"):
             jobs = read_trace(path, form).jobs
     for job in jobs:
         assert 0 <= job.arrival_s < math.inf
@@ -303,12 +303,12 @@ def test_any_cells_are_read_or_refused_with_their_line(data: st.DataObject, form
 
 
 def test_files_that_are_not_there_and_columns_that_are_not_are_named(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="nowhere"):
+    with pytest.raises(JobTraceError, match="nowhere"):
         read_trace(tmp_path / "nowhere.csv")
     path = _file(tmp_path, "t.csv", "arrival_s,gang,steps", "0,1,5")
-    with pytest.raises(TraceError, match="no column vc"):
-        read_trace(path, reading=Reading(select={"vc": "a"}))
-    with pytest.raises(TraceError, match="needs the columns"):
+    with pytest.raises(JobTraceError, match="no column vc"):
+        read_trace(path, reading=ReadingOptions(select={"vc": "a"}))
+    with pytest.raises(JobTraceError, match="needs the columns"):
         read_trace(path, Format.SIA)
 
 
@@ -329,7 +329,7 @@ def test_tables_of_speeds_are_read_in_both_forms(tmp_path: Path) -> None:
         tmp_path, "t.csv", "job_type,gang,type,steps_per_s", "A,1,h100,30", "A,2,h100,55"
     )
     assert read_speeds(csv_file).alone == {("A", 1): {"h100": 30.0}, ("A", 2): {"h100": 55.0}}
-    with pytest.raises(TraceError, match="line 2"):
+    with pytest.raises(JobTraceError, match="line 2"):
         read_speeds(_file(tmp_path, "bad.csv", "job_type,gang,type,steps_per_s", "A,x,h100,30"))
 
 
@@ -354,7 +354,7 @@ def test_a_synthetic_trace_asks_for_the_load_that_was_wanted() -> None:
     gangs = [job.gang for job in trace.jobs]
     assert gangs.count(1) / len(gangs) == pytest.approx(0.7, abs=0.03)
     assert generate(10, 60.0, table, seed=3) == generate(10, 60.0, table, seed=3)
-    with pytest.raises(TraceError, match="load"):
+    with pytest.raises(JobTraceError, match="load"):
         gap_for(0.0, FLEET, table)
 
 
@@ -374,7 +374,7 @@ def test_clusters_are_written_in_a_line_or_a_table(tmp_path: Path) -> None:
     )
     assert parsed_fleet(str(nodes), {}, 8).devices == {"H800": 8, "A10": 3}
     for text, said in (("v100=", "v100=8"), ("v100=8,=2", "v100=8"), ("v100=0", "at least one")):
-        with pytest.raises(TraceError, match=said):
+        with pytest.raises(JobTraceError, match=said):
             parsed_fleet(text, {}, 8)
-    with pytest.raises(TraceError, match="dollars"):
+    with pytest.raises(JobTraceError, match="dollars"):
         parsed_prices(["v100=cheap"])

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ullage_simulate.events import Settings, run
+from ullage_simulate.events import TraceSettings, run
 from ullage_simulate.outcome import JobOutcome
 from ullage_simulate.policies import POLICIES
 from ullage_simulate.trace import Fleet, TraceJob, in_order
@@ -30,7 +30,7 @@ def _job(name: str, at: float, *, priority: int = 0, gang: int = 1, saves: bool 
 def _run(rule: str, *jobs: TraceJob, devices: int = 2) -> dict[str, JobOutcome]:
     fleet = Fleet(devices={"t": devices})
     policy = POLICIES[f"priority-{rule}"]
-    found = run(in_order("test", jobs), fleet, policy, Settings(costs=COSTS))
+    found = run(in_order("test", jobs), fleet, policy, TraceSettings(costs=COSTS))
     return {job.name: job for job in found.jobs}
 
 

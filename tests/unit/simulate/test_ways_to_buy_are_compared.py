@@ -12,20 +12,28 @@ import numpy as np
 import pytest
 
 from ullage.engines.capacity.records import CapacityType
-from ullage_simulate.spot.comparison import Asked, Comparison, Outcome, compare, to_json
-from ullage_simulate.spot.market import ON_DEMAND, Market, Series, generate, market
-from ullage_simulate.spot.play import Counts, Job, Run, play, restarts
+from ullage_simulate.spot.comparison import (
+    SpotComparison,
+    SpotOutcome,
+    SpotRequest,
+    compare,
+    to_json,
+)
+from ullage_simulate.spot.market import ON_DEMAND, Series, SpotMarket, generate, market
+from ullage_simulate.spot.play import Counts, SpotJob, SpotRun, play, restarts
 from ullage_simulate.spot.readers import read_series
-from ullage_simulate.trace import TraceError
+from ullage_simulate.trace import JobTraceError
 
-SMALL = Asked(starts=2, work_h=6, deadline_h=9, replicas=2, select=("pool=zone-c", "pool=zone-w"))
+SMALL = SpotRequest(
+    starts=2, work_h=6, deadline_h=9, replicas=2, select=("pool=zone-c", "pool=zone-w")
+)
 
 
-def compared(asked: Asked) -> Comparison:
+def compared(asked: SpotRequest) -> SpotComparison:
     return compare(asked, lambda _policy, _starts: lambda _done: None)
 
 
-def with_(**changes: object) -> Asked:
+def with_(**changes: object) -> SpotRequest:
     return replace(SMALL, **changes)  # type: ignore[arg-type]
 
 
@@ -71,13 +79,13 @@ def test_drawn_zones_have_the_hazards_and_gaps_that_were_asked_for() -> None:
 class Fixed:
     """Holds one instance of the first pool whenever it gives."""
 
-    def __call__(self, here: Market, run: Run, tick: int) -> Counts:
+    def __call__(self, here: SpotMarket, run: SpotRun, tick: int) -> Counts:
         return (1, 0) if here.gives(tick)[0] else (0, 1)
 
 
-def job(**changes: object) -> Job:
+def job(**changes: object) -> SpotJob:
     made: dict[str, object] = {"work": 6000.0, "speed": float, "toll": restarts(0.0)}
-    return Job(**(made | changes))  # type: ignore[arg-type]
+    return SpotJob(**(made | changes))  # type: ignore[arg-type]
 
 
 LOSING = [1] * 5 + [0] + [1] * 40
@@ -100,7 +108,7 @@ def test_without_notice_a_loss_falls_back_to_the_last_checkpoint() -> None:
 def test_whoever_loses_a_part_starts_again() -> None:
     both = market([a_series(LOSING, "a"), a_series([1] * 46, "b")], None)
 
-    def rest(here: Market, run: Run, tick: int) -> Counts:
+    def rest(here: SpotMarket, run: SpotRun, tick: int) -> Counts:
         return (1, 1) if tick == 0 else run.held
 
     halves = job(speed=lambda count: count / 2, toll=restarts(120.0))
@@ -137,7 +145,7 @@ def test_an_index_that_says_otherwise_is_believed(tmp_path: Path) -> None:
     written(tmp_path, "a", [1, 0, 0, 0])
     index = "file,nodes_requested,mean_fraction_available\na.json,1,0.75\n"
     (tmp_path / "skypilot_index.csv").write_text(index, encoding="utf-8")
-    with pytest.raises(TraceError, match="1 = up"):
+    with pytest.raises(JobTraceError, match="1 = up"):
         read_series(str(tmp_path))
 
 
@@ -176,13 +184,13 @@ def test_hazards_are_known_from_the_past_alone() -> None:
     assert whole.pools(0)[0].capacity_type is CapacityType.SPOT
 
 
-def ended(hours: float, dollars: float, **more: object) -> Run:
+def ended(hours: float, dollars: float, **more: object) -> SpotRun:
     made: dict[str, object] = {"held": (0, 0), "since": [0, 0], "first": 0, "paid_s": [0.0, 0.0]}
-    return Run(**(made | {"elapsed_s": 3600 * hours, "dollars": dollars} | more))  # type: ignore[arg-type]
+    return SpotRun(**(made | {"elapsed_s": 3600 * hours, "dollars": dollars} | more))  # type: ignore[arg-type]
 
 
 def test_figures_are_means_over_the_starts_beside_on_demand() -> None:
-    outcome = Outcome(
+    outcome = SpotOutcome(
         policy="some",
         runs=(ended(6, 20, evictions=1, starts=2, lost=1800), ended(8, 40, evictions=2, starts=5)),
         spot_s=(3600, 7200),

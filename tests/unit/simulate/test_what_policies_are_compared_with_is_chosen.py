@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from ullage_simulate.comparison import DECIDE, Asked, compare
+from ullage_simulate.comparison import DECIDE, ComparisonRequest, compare
 from ullage_simulate.policies import chosen
-from ullage_simulate.trace import TraceError
+from ullage_simulate.trace import JobTraceError
 
 
 def names(*wanted: str, against: tuple[str, ...] = ()) -> list[str]:
@@ -34,11 +34,11 @@ def test_what_is_named_comes_instead(against: tuple[str, ...], found: list[str])
 
 @pytest.mark.parametrize("against", [("nope",), ("fifo", "none")])
 def test_a_name_that_is_none_is_refused(against: tuple[str, ...]) -> None:
-    with pytest.raises(TraceError, match="no policy"):
+    with pytest.raises(JobTraceError, match="no policy"):
         names("las", against=against)
 
 
 def test_what_no_operator_can_run_is_refused_where_it_was_asked_for() -> None:
-    asked = Asked(jobs=4, policies=("las",), against=("isolated",), mode=DECIDE)
-    with pytest.raises(TraceError):
+    asked = ComparisonRequest(jobs=4, policies=("las",), against=("isolated",), mode=DECIDE)
+    with pytest.raises(JobTraceError):
         compare(asked, lambda *_: lambda *_: None)

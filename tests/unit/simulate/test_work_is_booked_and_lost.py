@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import pytest
 
-from ullage_simulate.trace import Fleet, TraceError, TraceJob
-from ullage_simulate.work import Costs, Work, begun
+from ullage_simulate.trace import Fleet, JobTraceError, TraceJob
+from ullage_simulate.work import Costs, JobWork, begun
 
 FLEET = Fleet(devices={"t": 4, "u": 4})
 
 
-def a_work(steps: int = 1000, gang: int = 2) -> Work:
+def a_work(steps: int = 1000, gang: int = 2) -> JobWork:
     job = TraceJob(name="a", gang=gang, steps=steps, arrival_s=0.0, speeds={"t": 2.0, "u": 1.0})
     return begun(job, 0, FLEET)
 
@@ -88,5 +88,5 @@ def test_alone_the_same_work_takes_its_time_on_an_equal_part_of_the_cluster() ->
 
 def test_no_cost_is_below_nothing() -> None:
     for wrong in ({"restart_s": -1.0}, {"every_s": -1.0}):
-        with pytest.raises(TraceError, match="0 s or more"):
+        with pytest.raises(JobTraceError, match="0 s or more"):
             Costs(**wrong)

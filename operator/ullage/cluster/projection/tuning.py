@@ -45,7 +45,7 @@ from ullage.cluster.values.lives import ORPHAN, finalizers_of
 from ullage.engines.tuning.algorithms import SearchTerms, trials_of
 from ullage.engines.tuning.search_space import (
     MOST_OPTIONS,
-    Choice,
+    ChoiceParameter,
     FloatRange,
     IntRange,
     Parameter,
@@ -180,7 +180,7 @@ def _parameter(name: str, raw: JsonObject) -> Parameter:
         with within(name):
             kind = _one_of(ParameterType, raw, "type")
             if kind is ParameterType.CATEGORICAL:
-                return Choice(options=_values(raw))
+                return ChoiceParameter(options=_values(raw))
             return _range(raw, whole=kind is ParameterType.INT)
     except SearchSpaceError as error:
         raise WireError(f"{name}: {error}") from error
@@ -210,7 +210,7 @@ def _range(raw: JsonObject, *, whole: bool) -> Parameter:
     return FloatRange(low=float(low), high=float(high), log=log)
 
 
-def _stepped(low: Decimal, high: Decimal, step: Decimal, *, whole: bool) -> Choice:
+def _stepped(low: Decimal, high: Decimal, step: Decimal, *, whole: bool) -> ChoiceParameter:
     """The values of a range with steps, in decimal arithmetic: 0.1, 0.2, 0.3."""
     if high < low:
         raise WireError(f"min: {low} is above max, {high}")
@@ -219,7 +219,7 @@ def _stepped(low: Decimal, high: Decimal, step: Decimal, *, whole: bool) -> Choi
     count = int((high - low) / step) + 1
     values = [low + at * step for at in range(count)]
     options = tuple(int(one) if whole else float(one) for one in values)
-    return Choice(options=tuple(dict.fromkeys(options)))
+    return ChoiceParameter(options=tuple(dict.fromkeys(options)))
 
 
 def _number(raw: JsonObject, field: str, *, whole: bool) -> Decimal:

@@ -20,14 +20,18 @@ from ullage.engines.allocation.model import (
     Floats,
     PairShare,
     Problem,
-    Result,
+    SolveResult,
 )
 from ullage.engines.allocation.pairs import as_before, beside_before, partners
-from ullage.engines.allocation.shape import Shape
+from ullage.engines.allocation.shape import ProblemShape
 
 
 def settled(
-    shape: Shape, solved: Solved, floors: Floats, gain: Floats | None = None, value: float = 0.0
+    shape: ProblemShape,
+    solved: Solved,
+    floors: Floats,
+    gain: Floats | None = None,
+    value: float = 0.0,
 ) -> Floats:
     """The optimum that is nearest to the allocation in force; the solver's own without one.
 
@@ -52,7 +56,7 @@ def settled(
         return solved.x
 
 
-def held(shape: Shape) -> Floats | None:
+def held(shape: ProblemShape) -> Floats | None:
     """Time of each column in the allocation in force; ``None`` where there is none to speak of.
 
     Jobs that it does not name count as their equals that it names do on average: equals are always
@@ -94,7 +98,7 @@ def held(shape: Shape) -> Floats | None:
 
 
 def answer(
-    shape: Shape,
+    shape: ProblemShape,
     x: Floats,
     *,
     objective: float,
@@ -148,7 +152,9 @@ def answer(
     )
 
 
-def guarded(problem: Problem, solve: Callable[[Shape], Allocation], shape: Shape) -> Allocation:
+def guarded(
+    problem: Problem, solve: Callable[[ProblemShape], Allocation], shape: ProblemShape
+) -> Allocation:
     """A policy's answer; the last good allocation where the solver found no optimum.
 
     Args:
@@ -166,7 +172,7 @@ def guarded(problem: Problem, solve: Callable[[Shape], Allocation], shape: Shape
     except (SolveError, ArithmeticError) as wrong:
         if problem.previous is None:
             raise SolveError(f"no allocation yet to fall back on: {wrong}") from wrong
-        return replace(problem.previous, result=Result.KEPT_LAST)
+        return replace(problem.previous, result=SolveResult.KEPT_LAST)
 
 
 def nothing(problem: Problem) -> Allocation:
@@ -176,7 +182,7 @@ def nothing(problem: Problem) -> Allocation:
         jobs=names,
         types=tuple(kind.name for kind in problem.types),
         fractions=np.zeros((len(names), len(problem.types))),
-        result=Result.NOTHING_TO_DIVIDE,
+        result=SolveResult.NOTHING_TO_DIVIDE,
         unplaceable=names,
     )
 
@@ -185,7 +191,7 @@ def _priced(names: list[str] | tuple[str, ...], prices: Floats) -> dict[str, flo
     return dict(zip(names, np.maximum(prices, 0.0).tolist(), strict=True))
 
 
-def _pairs(shape: Shape, x: Floats) -> tuple[PairShare, ...]:
+def _pairs(shape: ProblemShape, x: Floats) -> tuple[PairShare, ...]:
     paired = np.flatnonzero((shape.right >= 0) & (x > 0))
     if not len(paired):
         return ()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ullage.engines.allocation.lp import SolveError
 from ullage.engines.allocation.model import DroppedSLO, Floats, Ints, Problem
-from ullage.engines.allocation.shape import Shape
+from ullage.engines.allocation.shape import ProblemShape
 
 Flags = NDArray[np.bool_]
 
@@ -41,7 +41,7 @@ def needed_rates(problem: Problem) -> Floats:
     )
 
 
-def keepable(shape: Shape, needed: Floats) -> tuple[Floats, tuple[DroppedSLO, ...]]:
+def keepable(shape: ProblemShape, needed: Floats) -> tuple[Floats, tuple[DroppedSLO, ...]]:
     """The rates to promise (0 where dropped) and what was dropped.
 
     Each job with a deadline must be a group of its own. Where all can be kept a linear program
@@ -81,8 +81,8 @@ def keepable(shape: Shape, needed: Floats) -> tuple[Floats, tuple[DroppedSLO, ..
     return kept, dropped
 
 
-def _fewest(shape: Shape, asked: Ints, needs: Floats) -> tuple[Flags, bool]:
-    """Which of the deadlines to give up, and whether these need not be the fewest."""
+def _fewest(shape: ProblemShape, asked: Ints, needs: Floats) -> tuple[Flags, bool]:
+    """The deadlines to give up, and whether these need not be the fewest."""
     rows, columns = len(asked), shape.columns
     base, speed = shape.base.tocoo(), shape.speed[asked].tocoo()
     # speed / need + given up >= 1, written as an upper limit.

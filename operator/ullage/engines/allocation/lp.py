@@ -16,7 +16,7 @@ import scipy
 from numpy.typing import NDArray
 
 from ullage.engines.allocation.model import Floats, Ints
-from ullage.engines.allocation.shape import Shape
+from ullage.engines.allocation.shape import ProblemShape
 
 HELD: Final = 1e-7
 """Part of the optimum that a second solve may give up."""
@@ -70,7 +70,7 @@ class Solved:
     rows: Floats = field(default_factory=lambda: np.zeros(0))
 
 
-def at_least(shape: Shape, floors: Floats, rise: Floats | None = None) -> Extra:
+def at_least(shape: ProblemShape, floors: Floats, rise: Floats | None = None) -> Extra:
     """Rows ``speed of a group >= floor + rise * z``, scaled so that coefficients are near 1.
 
     Args:
@@ -115,7 +115,7 @@ def scaled(rows: scipy.sparse.csr_array, by: Floats) -> scipy.sparse.csr_array:
 
 
 def maximise(
-    shape: Shape,
+    shape: ProblemShape,
     gain: Floats,
     gain_z: float,
     extra: Extra,
@@ -175,7 +175,7 @@ def maximise(
 
 
 def raise_floors(
-    shape: Shape, rise: Floats, floors: Floats | None = None, *, corner: bool = False
+    shape: ProblemShape, rise: Floats, floors: Floats | None = None, *, corner: bool = False
 ) -> Solved:
     """Max z with speed >= floor + rise * z for each group.
 
@@ -195,7 +195,7 @@ def raise_floors(
     return maximise(shape, np.zeros(shape.columns), 1.0, rows, corner=corner, ample=ample)
 
 
-def _ample(shape: Shape, low: Floats, rise: Floats) -> Bools | None:
+def _ample(shape: ProblemShape, low: Floats, rise: Floats) -> Bools | None:
     """Groups that reach any z that can be reached on their slowest type, with time to spare.
 
     Their rows of time never bind: an optimum that breaks one is scaled back to it and is still one,
@@ -214,29 +214,31 @@ def _ample(shape: Shape, low: Floats, rise: Floats) -> Bools | None:
     return np.asarray((floors + rise * most) * (1 + _SURE) <= slowest)
 
 
-def _by_devices(shape: Shape, floors: Floats, rise: Floats) -> float:
+def _by_devices(shape: ProblemShape, floors: Floats, rise: Floats) -> float:
     """No z is larger than this, by the devices alone: the least over a few sets of prices."""
     size = (shape.gang * shape.count)[:, None]
     with np.errstate(divide="ignore"):
         each = np.where(shape.rate > 0, size / shape.rate, np.inf)
     prices = np.ones(len(shape.pools))
-    found = np.inf
+    most_scaled = np.inf
     for _ in range(_PRICINGS):
         cost = each * prices[shape.pool_of]
         kind = cost.argmin(axis=1)
         least = cost[np.arange(shape.groups), kind]
         spent, room = float(least @ rise), float(prices @ shape.capacity)
         if not spent > 0:
-            return found
-        found = min(found, (room - float(least @ floors)) / spent)
+            return most_scaled
+        most_scaled = min(most_scaled, (room - float(least @ floors)) / spent)
         # what is asked for more than the others gets dearer
         asked = np.zeros(len(shape.pools))
-        np.add.at(asked, shape.pool_of[kind], least * (floors + rise * max(found, 0.0)))
+        np.add.at(asked, shape.pool_of[kind], least * (floors + rise * max(most_scaled, 0.0)))
         prices *= np.sqrt((asked + _SURE * room) / (prices * shape.capacity + _SURE * room))
-    return found
+    return most_scaled
 
 
-def nearest(shape: Shape, floors: Floats, target: Floats, gain: Floats, value: float) -> Floats:
+def nearest(
+    shape: ProblemShape, floors: Floats, target: Floats, gain: Floats, value: float
+) -> Floats:
     """Among points that keep the floors and the goal, the one with the fewest devices moved.
 
     Args:

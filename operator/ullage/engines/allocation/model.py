@@ -36,8 +36,8 @@ class PriceMissingError(ProblemError):
     """A cost objective met a type without a price above 0; it names the type."""
 
 
-class Result(StrEnum):
-    """How a solve ended."""
+class SolveResult(StrEnum):
+    """End of a solve."""
 
     OPTIMAL = "Optimal"
     KEPT_LAST = "KeptLast"
@@ -135,7 +135,7 @@ class PairRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Throughputs:
+class ThroughputTable:
     """Steps/s of each job (row) on each type (column); 0 = does not fit or is not allowed."""
 
     rates: Floats
@@ -195,7 +195,7 @@ class Allocation:
     fractions: Floats
     pairs: tuple[PairShare, ...] = ()
     objective: float = 0.0
-    result: Result = Result.OPTIMAL
+    result: SolveResult = SolveResult.OPTIMAL
     residual: float = 0.0
     unplaceable: tuple[str, ...] = ()
     dropped: tuple[DroppedSLO, ...] = ()
@@ -232,7 +232,7 @@ class Problem:
 
     jobs: tuple[JobView, ...]
     types: tuple[TypeView, ...]
-    throughputs: Throughputs
+    throughputs: ThroughputTable
     previous: Allocation | None = None
     tenants: tuple[TenantView, ...] = ()
     min_service: float = 0.0

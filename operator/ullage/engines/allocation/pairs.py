@@ -73,14 +73,14 @@ def as_before(members: Sequence[str], previous: Mapping[str, Sequence[str]]) -> 
         members: In any order.
         previous: Partners of each in the allocation in force.
     """
-    here, found = dict.fromkeys(members), dict[str, None]()
+    here, kept = dict.fromkeys(members), dict[str, None]()
     for name in members:
-        if name in found:
+        if name in kept:
             continue
-        partner = next((one for one in previous.get(name, ()) if one in here), None)
-        if partner is not None and partner not in found:
-            found |= {name: None, partner: None}
-    return [*found, *(name for name in members if name not in found)]
+        partner = next((member for member in previous.get(name, ()) if member in here), None)
+        if partner is not None and partner not in kept:
+            kept |= {name: None, partner: None}
+    return [*kept, *(name for name in members if name not in kept)]
 
 
 def beside_before(
@@ -96,12 +96,12 @@ def beside_before(
     free = dict.fromkeys(right)
     places: list[str | None] = []
     for name in left[: len(right)]:
-        partner = next((one for one in previous.get(name, ()) if one in free), None)
+        partner = next((member for member in previous.get(name, ()) if member in free), None)
         if partner is not None:
             del free[partner]
         places.append(partner)
     rest = iter(free)
-    placed = [next(rest) if one is None else one for one in places]
+    placed = [next(rest) if entry is None else entry for entry in places]
     return [*placed, *rest]
 
 
@@ -125,12 +125,14 @@ def partners(
     if left is right:
         couples = len(left) // 2 - len(left) % 2
         for index in range(couples):
-            one, other = left[2 * index : 2 * index + 2]
-            yield PairShare(left=one, right=other, type=kind, fraction=2 * total / len(left))
+            left_member, other = left[2 * index : 2 * index + 2]
+            yield PairShare(
+                left=left_member, right=other, type=kind, fraction=2 * total / len(left)
+            )
         ring = left[2 * couples :]
-        for index, one in enumerate(ring):
+        for index, member in enumerate(ring):
             after = ring[(index + 1) % len(ring)]
-            yield PairShare(left=one, right=after, type=kind, fraction=total / len(left))
+            yield PairShare(left=member, right=after, type=kind, fraction=total / len(left))
         return
     i, j = 0, 0
     has_left, has_right = total / len(left), total / len(right)

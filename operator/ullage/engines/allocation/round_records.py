@@ -45,7 +45,7 @@ class RoundJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundSettings:
-    """How rounds are cut.
+    """Length of rounds, and bounds on what jobs and gangs lose by them.
 
     Attributes:
         round_s: Length of a round.
@@ -95,7 +95,7 @@ class RoundState:
     skipped: Mapping[str, int] = field(default_factory=dict)
 
 
-class Run(NamedTuple):
+class RoundRun(NamedTuple):
     """One gang of devices in the next round; a tuple, as there are as many as jobs run.
 
     Attributes:
@@ -150,7 +150,7 @@ class RoundPlan:
         state: What to persist.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[RoundRun, ...]
     stops: tuple[Stop, ...]
     waiting: tuple[str, ...]
     reserved: tuple[Reserved, ...]

@@ -23,9 +23,9 @@ from ullage.engines.allocation.round_records import (
     Reserved,
     RoundJob,
     RoundPlan,
+    RoundRun,
     RoundSettings,
     RoundState,
-    Run,
     Stop,
 )
 
@@ -41,7 +41,7 @@ TICK_S: Final = 1e-3
 """Moments that differ by less are one: sums of times are rounded."""
 
 
-class Claim(NamedTuple):
+class RoundClaim(NamedTuple):
     """One way of using devices in the next round, with what speaks for it."""
 
     members: Members
@@ -51,40 +51,40 @@ class Claim(NamedTuple):
     running: bool
 
 
-class Quota(Protocol):
-    """What those who plan a round know of quota; it changes as the round fills up."""
+class RoundQuota(Protocol):
+    """Quota as those who plan a round know it; it changes as the round fills up."""
 
     def has_room(self, members: Members, kind: str, *, nominal: bool = False) -> bool:
-        """Whether jobs may have devices of a type; ``nominal`` = without borrowing."""
+        """True if jobs may have devices of a type; ``nominal`` = without borrowing."""
 
     def take(self, members: Members, kind: str) -> None:
         """Count them as having these devices."""
 
 
 @dataclass(slots=True)
-class _Board:
+class _Filling:
     """The round as it fills up."""
 
     free: dict[str, int]
     settings: RoundSettings
-    quota: Quota | None = None
-    runs: list[Run] = field(default_factory=list)
+    quota: RoundQuota | None = None
+    runs: list[RoundRun] = field(default_factory=list)
     placed: set[str] = field(default_factory=set)
     blocked: dict[str, set[str]] = field(default_factory=dict)
     passed: set[str] = field(default_factory=set)
 
     @property
     def is_full(self) -> bool:
-        """Whether no device is left."""
+        """True if no device is left."""
         return not any(devices > 0 for devices in self.free.values())
 
-    def has_quota(self, claim: Claim, *, nominal: bool = False) -> bool:
-        """Whether quota has room for a claim; ``nominal`` = without borrowing."""
+    def has_quota(self, claim: RoundClaim, *, nominal: bool = False) -> bool:
+        """True if quota has room for a claim; ``nominal`` = without borrowing."""
         if self.quota is None:
             return True
         return self.quota.has_room(claim.members, claim.type, nominal=nominal)
 
-    def take(self, claim: Claim, *, nominal: bool = False, stays: bool = False) -> bool:
+    def take(self, claim: RoundClaim, *, nominal: bool = False, stays: bool = False) -> bool:
         """Give the claim its devices; remembers who was too large for what is left.
 
         Args:
@@ -107,7 +107,7 @@ class _Board:
         if pool in self.blocked:
             self.passed |= self.blocked.pop(pool)
         self.runs.append(
-            Run(
+            RoundRun(
                 members=claim.members,
                 type=claim.type,
                 kept=claim.running,
@@ -125,7 +125,7 @@ def next_round(
     *,
     jobs: Sequence[RoundJob],
     settings: RoundSettings,
-    quota: Quota | None = None,
+    quota: RoundQuota | None = None,
 ) -> RoundPlan:
     """Plan the round that begins now.
 
@@ -158,7 +158,7 @@ class Filled(NamedTuple):
         reserved: Devices kept for gangs.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[RoundRun, ...]
     passed: Set[str]
     reserved: tuple[Reserved, ...]
 
@@ -169,7 +169,7 @@ def fill_round(
     *,
     known: Mapping[str, RoundJob],
     settings: RoundSettings,
-    quota: Quota | None = None,
+    quota: RoundQuota | None = None,
 ) -> Filled:
     """Give the devices of a round whose time is booked already.
 
@@ -183,24 +183,24 @@ def fill_round(
     Returns:
         The same for the same arguments.
     """
-    board = _Board(free=dict(free), settings=settings, quota=quota)
+    filling = _Filling(free=dict(free), settings=settings, quota=quota)
     claims = rank(current, known, settings)
     for claim in claims:
         if claim.running and not all(known[name].checkpointable for name in claim.members):
-            board.take(claim, stays=True)
-    _hold_unpromised(current, known, board)
-    reserved = _serve_skipped(claims, current, known, board)
+            filling.take(claim, stays=True)
+    _hold_unpromised(current, known, filling)
+    reserved = _serve_skipped(claims, current, known, filling)
     if quota is not None:
         for claim in claims:
-            board.take(claim, nominal=True)
+            filling.take(claim, nominal=True)
     for claim in claims:
-        if board.take(claim) and board.is_full:
+        if filling.take(claim) and filling.is_full:
             break  # no one else is placed, nor passed by
     for kept in reserved:
-        board.free[settings.pool(kept.type)] += kept.devices
-    passed = board.passed - board.placed
-    _fill(current, known, board, {kept.job for kept in reserved})
-    runs = sorted(board.runs, key=lambda run: (-known[run.members[0]].gang, run.members))
+        filling.free[settings.pool(kept.type)] += kept.devices
+    passed = filling.passed - filling.placed
+    _fill(current, known, filling, {kept.job for kept in reserved})
+    runs = sorted(filling.runs, key=lambda run: (-known[run.members[0]].gang, run.members))
     return Filled(runs=tuple(runs), passed=passed, reserved=reserved)
 
 
@@ -216,7 +216,7 @@ def rounds_passed(since: float, now: float, settings: RoundSettings) -> int:
 
 
 def are_patient(skips: Iterable[int], settings: RoundSettings) -> bool:
-    """Whether turns last: no gang waits that was passed over too often.
+    """True if turns last: no gang waits that was passed over too often.
 
     A string of short turns could else keep it from ever finding all its devices free at once.
 
@@ -228,7 +228,7 @@ def are_patient(skips: Iterable[int], settings: RoundSettings) -> bool:
 
 
 def keeps_turn(began: float, now: float, settings: RoundSettings, *, patient: bool) -> bool:
-    """Whether a job that runs keeps its devices because its turn is not a round long yet.
+    """True if a job that runs keeps its devices because its turn is not a round long yet.
 
     Args:
         began: When its turn began.
@@ -240,7 +240,7 @@ def keeps_turn(began: float, now: float, settings: RoundSettings, *, patient: bo
 
 
 def next_end(began: Iterable[float], now: float, settings: RoundSettings) -> float:
-    """When the next turn may end: a round after it began, at the latest with the clock's round.
+    """The end of the next turn: a round after it began, at the latest with the clock's round.
 
     Args:
         began: Beginnings of the turns that are on.
@@ -248,7 +248,7 @@ def next_end(began: Iterable[float], now: float, settings: RoundSettings) -> flo
         settings: Of the rounds.
     """
     grid = (math.floor((now + TICK_S) / settings.round_s) + 1) * settings.round_s
-    ends = [one + settings.round_s for one in began]
+    ends = [start_s + settings.round_s for start_s in began]
     return min([grid, *(end for end in ends if end > now + TICK_S)])
 
 
@@ -311,7 +311,7 @@ def settle(
     """
     elapsed = max(0.0, now - state.at_s) if state.promised or state.running else 0.0
     most = most_owed_s(settings)
-    received = {cell: s for cell, s in state.received_s.items() if _all_in(cell[0], known)}
+    received = {cell: s for cell, s in state.received_s.items() if known.keys() >= set(cell[0])}
     owed: dict[Cell, float] = {}
     # A job whose partner has left continues alone, on the same devices.
     left = {tuple(n for n in who if n in known): kind for who, kind in state.running.items()}
@@ -335,7 +335,7 @@ def settle(
 
 def rank(
     state: RoundState, known: Mapping[str, RoundJob], settings: RoundSettings
-) -> tuple[Claim, ...]:
+) -> tuple[RoundClaim, ...]:
     """Every promised cell, the most urgent first.
 
     Args:
@@ -346,7 +346,7 @@ def rank(
     running = state.running
     return tuple(
         [
-            Claim(who, kind, known[who[0]].gang, -less, running.get(who) == kind)
+            RoundClaim(who, kind, known[who[0]].gang, -less, running.get(who) == kind)
             for _, less, who, kind in order(state, known, settings)
         ]
     )
@@ -369,14 +369,14 @@ def order(
     Returns:
         For each cell: minus the urgency in seconds, minus the fraction of time, members, type.
     """
-    found: list[tuple[float, float, Members, str]] = []
+    entries: list[tuple[float, float, Members, str]] = []
     for (members, kind), fraction in state.promised.items():
         urgency_s = state.owed_s[members, kind] + fraction * settings.round_s
         if state.running.get(members) == kind:
             urgency_s += worth_of_staying(members, known, settings)
-        found.append((-round(urgency_s, DIGITS), -round(fraction, 9), members, kind))
-    found.sort()
-    return found
+        entries.append((-round(urgency_s, DIGITS), -round(fraction, 9), members, kind))
+    entries.sort()
+    return entries
 
 
 def most_owed_s(settings: RoundSettings) -> float:
@@ -402,27 +402,26 @@ def worth_of_staying(
     return _STAY_S + min(cost / settings.most_lost, 0.5 * MEMORY_ROUNDS * settings.round_s)
 
 
-def _all_in(members: Members, known: Mapping[str, RoundJob]) -> bool:
-    return all(name in known for name in members)
-
-
-def _hold_unpromised(state: RoundState, known: Mapping[str, RoundJob], board: _Board) -> None:
+def _hold_unpromised(state: RoundState, known: Mapping[str, RoundJob], filling: _Filling) -> None:
     """Jobs that cannot be stopped stay where they are, whatever the fractions say now."""
     for members, kind in sorted(state.running.items()):
         if not all(known[name].checkpointable for name in members):
-            board.take(_spare(members, kind, known, running=True), stays=True)
+            filling.take(_spare(members, kind, known, running=True), stays=True)
 
 
 def _serve_skipped(
-    claims: Sequence[Claim], state: RoundState, known: Mapping[str, RoundJob], board: _Board
+    claims: Sequence[RoundClaim],
+    state: RoundState,
+    known: Mapping[str, RoundJob],
+    filling: _Filling,
 ) -> tuple[Reserved, ...]:
     """Gangs passed over too often go first; what they still lack is kept from everyone else."""
-    limit = board.settings.gang_skip_limit
+    limit = filling.settings.gang_skip_limit
     late = sorted(
         (name for name, count in state.skipped.items() if count >= limit),
         key=lambda name: (-state.skipped[name], -known[name].gang, name),
     )
-    alone: dict[str, list[Claim]] = {name: [] for name in late}
+    alone: dict[str, list[RoundClaim]] = {name: [] for name in late}
     for claim in claims:
         if len(claim.members) == 1 and claim.members[0] in alone:
             alone[claim.members[0]].append(claim)
@@ -430,26 +429,26 @@ def _serve_skipped(
     for name in late:
         own = alone[name]
         own.sort(key=lambda claim: (-known[name].speeds[claim.type], claim.type))
-        if not own or name in board.placed or any(board.take(claim) for claim in own):
+        if not own or name in filling.placed or any(filling.take(claim) for claim in own):
             continue
-        best = next((claim for claim in own if board.has_quota(claim)), None)
+        best = next((claim for claim in own if filling.has_quota(claim)), None)
         if best is None:
             continue  # devices would not help it
-        pool = board.settings.pool(best.type)
-        kept = max(0, min(board.free.get(pool, 0), best.gang))
-        board.free[pool] = board.free.get(pool, 0) - kept
+        pool = filling.settings.pool(best.type)
+        kept = max(0, min(filling.free.get(pool, 0), best.gang))
+        filling.free[pool] = filling.free.get(pool, 0) - kept
         reserved.append(Reserved(job=name, type=best.type, devices=kept, missing=best.gang - kept))
     return tuple(reserved)
 
 
 def _fill(
-    state: RoundState, known: Mapping[str, RoundJob], board: _Board, waiting: set[str]
+    state: RoundState, known: Mapping[str, RoundJob], filling: _Filling, waiting: set[str]
 ) -> None:
     """Idle devices go to jobs that wait; reserved ones only to jobs that can be stopped again.
 
     A job that cannot be stopped is not put where it has no promise: it would stay to its end.
     """
-    if board.is_full:
+    if filling.is_full:
         return
     owed: dict[str, float] = {}
     for (members, _), seconds in state.owed_s.items():
@@ -457,7 +456,7 @@ def _fill(
             owed[name] = owed.get(name, 0.0) + seconds
     where = {members[0]: kind for members, kind in state.running.items() if len(members) == 1}
     idle = sorted(
-        (name for name in known if name not in board.placed and name not in waiting),
+        (name for name in known if name not in filling.placed and name not in waiting),
         key=lambda name: (name not in where, -owed.get(name, 0.0), name),
     )
     for name in idle:
@@ -467,16 +466,18 @@ def _fill(
         fitting = [
             (kind != where.get(name), -speed, at, kind)
             for at, (kind, speed) in enumerate(job.speeds.items())
-            if speed > 0 and job.gang <= board.free.get(board.settings.pool(kind), 0)
-            if board.has_quota(_spare((name,), kind, known, running=False))
+            if speed > 0 and job.gang <= filling.free.get(filling.settings.pool(kind), 0)
+            if filling.has_quota(_spare((name,), kind, known, running=False))
         ]
         if fitting:
             kind = min(fitting)[-1]
-            board.take(_spare((name,), kind, known, running=where.get(name) == kind))
+            filling.take(_spare((name,), kind, known, running=where.get(name) == kind))
 
 
-def _spare(members: Members, kind: str, known: Mapping[str, RoundJob], *, running: bool) -> Claim:
-    return Claim(
+def _spare(
+    members: Members, kind: str, known: Mapping[str, RoundJob], *, running: bool
+) -> RoundClaim:
+    return RoundClaim(
         members=members,
         type=kind,
         gang=known[members[0]].gang,

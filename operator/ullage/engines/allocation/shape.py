@@ -20,7 +20,7 @@ from ullage.engines.allocation.pairs import pair_columns
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class ProblemShape:
     """Groups of equal jobs and the columns of the program.
 
     A column is one way of spending devices: a group alone on a type, or two groups side by side.
@@ -155,7 +155,7 @@ def _stacked(*blocks: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
     )
 
 
-def shape_of(problem: Problem, *extra: Floats) -> Shape:
+def shape_of(problem: Problem, *extra: Floats) -> ProblemShape:
     """Group the jobs that have equal speeds, gang, weight, tenant and further values.
 
     Args:
@@ -188,7 +188,7 @@ def shape_of(problem: Problem, *extra: Floats) -> Shape:
     parts = [(kind, left, blank, rate[left, kind], np.zeros(len(left)))]
     parts += pair_columns(problem, kinds[first], rate, gang, count)
     joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    return Shape(
+    return ProblemShape(
         problem=problem,
         group_of=group_of,
         count=count,

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ullage.engines.batching.histogram import Histogram
+from ullage.engines.batching.histogram import TimeHistogram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchCosts:
-    """What a batch costs on one device at one share.
+    """Time of a batch on one device at one share.
 
     ``fixed_s`` is c0 in seconds, ``factors`` is c1 by batch size, without a unit.
 
@@ -55,6 +55,6 @@ class BatchCosts:
             factor = self.factors[padded]
         return self.fixed_s + factor * longest_s
 
-    def batch(self, size: int, single: Histogram) -> Histogram:
+    def batch(self, size: int, single: TimeHistogram) -> TimeHistogram:
         """The distribution of the time of a batch of independent members."""
         return single.longest_of(size).moved(self.fixed_s, self.factors[size])

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which waiting requests run now, in which batch size, and which are refused at once.
+"""Choice of the waiting requests that run now, of the batch size, and of those refused at once.
 
 The chooser reads no clock and knows no connection; router and simulator call it alike.
 """
@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ullage.engines.batching.batch_time import BatchCosts
-from ullage.engines.batching.histogram import Floats, Histogram, mixture
+from ullage.engines.batching.histogram import Floats, TimeHistogram, mixture
 from ullage.engines.batching.score import ScoreRow, score_table
-from ullage.engines.batching.waiting import Places, Waiting
+from ullage.engines.batching.waiting import Places, WaitingRequests
 
 SIZES: Final = (1, 2, 4, 8, 16)
 MIX_STEPS: Final = 8
@@ -30,8 +30,8 @@ TABLES: Final = 64
 """Mixtures whose tables are kept."""
 
 
-class Policy(StrEnum):
-    """How requests are ordered and batched."""
+class BatchPolicy(StrEnum):
+    """Order and batching of requests."""
 
     ORLOJ = "Orloj"
     EDF = "EDF"
@@ -39,7 +39,7 @@ class Policy(StrEnum):
 
 
 class SizeRule(StrEnum):
-    """How a batch size is chosen.
+    """Rule for the batch size.
 
     EDF by ``FinishesPerTime`` takes the earliest of those whose slack allows the estimate of the
     size; by ``LargestFeasible`` it never passes the earliest request over.
@@ -50,8 +50,8 @@ class SizeRule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What an owner sets.
+class BatchRules:
+    """Settings of an owner.
 
     ``drop_threshold`` is the least probability to finish alone that keeps a request; with 0 only
     hopeless requests are refused. ``rate_per_s`` is b of the score, by default one over the mean
@@ -61,7 +61,7 @@ class Rules:
         ValueError: sizes are not sorted, not unique or below 1, or a figure is out of range.
     """
 
-    policy: Policy = Policy.ORLOJ
+    policy: BatchPolicy = BatchPolicy.ORLOJ
     sizes: tuple[int, ...] = SIZES
     drop_threshold: float = 0.0
     size_rule: SizeRule = SizeRule.FINISHES_PER_TIME
@@ -80,7 +80,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class BatchChoice:
     """Positions in the waiting requests: what runs as one batch and what is refused."""
 
     run: tuple[int, ...] = ()
@@ -88,57 +88,57 @@ class Choice:
 
 
 @dataclass(slots=True, kw_only=True)
-class Chooser:
+class BatchChooser:
     """Chooses by the distributions it was given; they are replaced as a whole.
 
     A chooser without the histogram of a waiting application falls back to EDF with the mean.
     """
 
-    rules: Rules
+    rules: BatchRules
     costs: BatchCosts
-    histograms: Mapping[str, Histogram] = field(default_factory=dict)
+    histograms: Mapping[str, TimeHistogram] = field(default_factory=dict)
     _rows: OrderedDict[tuple[tuple[str, int], ...], tuple[ScoreRow, ...]] = field(
         init=False, default_factory=OrderedDict
     )
 
-    _alone: dict[str, Histogram] = field(init=False, default_factory=dict)
+    _alone: dict[str, TimeHistogram] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if not set(self.rules.sizes) <= set(self.costs.factors):
             raise ValueError("a batch size has no cost")
 
-    def learn(self, costs: BatchCosts, histograms: Mapping[str, Histogram]) -> None:
+    def learn(self, costs: BatchCosts, histograms: Mapping[str, TimeHistogram]) -> None:
         """Replace costs and histograms; later choices see both or neither."""
         self.costs, self.histograms = costs, histograms
         self._rows.clear()
         self._alone.clear()
 
-    def choose(self, waiting: Waiting, now_s: float) -> Choice:
-        """What one idle worker runs.
+    def choose(self, waiting: WaitingRequests, now_s: float) -> BatchChoice:
+        """Choose what one idle worker runs.
 
         Args:
             waiting: Requests, by earlier deadline first.
             now_s: The present on the requests' clock.
         """
         if not waiting:
-            return Choice()
+            return BatchChoice()
         slack = waiting.deadline_s - now_s
         match self.rules.policy:
-            case Policy.FIFO:
+            case BatchPolicy.FIFO:
                 return self._first_come(waiting, slack)
-            case Policy.ORLOJ if waiting.apps.keys() <= self.histograms.keys():
+            case BatchPolicy.ORLOJ if waiting.apps.keys() <= self.histograms.keys():
                 return self._by_distribution(waiting, slack)
             case _:
                 return self._by_deadline(waiting, slack)
 
-    def _first_come(self, waiting: Waiting, slack: Floats) -> Choice:
+    def _first_come(self, waiting: WaitingRequests, slack: Floats) -> BatchChoice:
         """In order of arrival, the largest size that is full; only what is past is refused."""
         alive = np.flatnonzero(slack > 0)
         order = alive[np.argsort(waiting.arrival_s[alive], kind="stable")]
         size = max((k for k in self.rules.sizes if k <= order.size), default=order.size)
         return _chosen(order[:size], slack <= 0)
 
-    def _by_deadline(self, waiting: Waiting, slack: Floats) -> Choice:
+    def _by_deadline(self, waiting: WaitingRequests, slack: Floats) -> BatchChoice:
         """Earliest deadline first, by the estimate of the longest application that waits."""
         by_app = np.zeros(1 + max(waiting.apps.values()))
         for app, number in waiting.apps.items():
@@ -167,22 +167,22 @@ class Chooser:
         part = self.rules.quantile
         return known.mean_s if part is None else known.quantile_s(part)
 
-    def _by_distribution(self, waiting: Waiting, slack: Floats) -> Choice:
+    def _by_distribution(self, waiting: WaitingRequests, slack: Floats) -> BatchChoice:
         hopeless = self._hopeless(waiting, slack)
         if slack.size == 1:  # the only choice there is, without a table
-            return Choice(dropped=(0,)) if hopeless[0] else Choice(run=(0,))
+            return BatchChoice(dropped=(0,)) if hopeless[0] else BatchChoice(run=(0,))
         kept = np.flatnonzero(~hopeless)
         if kept.size == 0:
             return _chosen(kept, hopeless)
         left = slack[kept]
         best, best_value = kept[:1], -1.0
         for row in self._table(waiting, kept):
-            found = _candidates(row, left)
-            if found is None:
+            index = _candidates(row, left)
+            if index is None:
                 continue
-            value = self._value(row, left[found])
+            value = self._value(row, left[index])
             if value > best_value:
-                best, best_value = kept[found], value
+                best, best_value = kept[index], value
         return _chosen(best, hopeless)
 
     def _value(self, row: ScoreRow, slack: Floats) -> float:
@@ -191,20 +191,20 @@ class Chooser:
             return float(row.size)
         return float(row.in_time(slack).sum()) / row.mean_s
 
-    def _hopeless(self, waiting: Waiting, slack: Floats) -> NDArray[np.bool_]:
+    def _hopeless(self, waiting: WaitingRequests, slack: Floats) -> NDArray[np.bool_]:
         """Cannot finish even alone, or only with less than the probability that is asked for."""
-        found = np.zeros(slack.size, dtype=np.bool_)
+        hopeless = np.zeros(slack.size, dtype=np.bool_)
         for app, number in waiting.apps.items():
             places = slice(None) if len(waiting.apps) == 1 else waiting.app == number
             if app not in self._alone:
                 self._alone[app] = self.costs.batch(1, self.histograms[app])
             lone, left = self._alone[app], slack[places]
-            found[places] = left <= lone.least_s
+            hopeless[places] = left <= lone.least_s
             if self.rules.drop_threshold:
-                found[places] |= lone.below(left) < self.rules.drop_threshold
-        return found
+                hopeless[places] |= lone.below(left) < self.rules.drop_threshold
+        return hopeless
 
-    def _table(self, waiting: Waiting, kept: Places) -> tuple[ScoreRow, ...]:
+    def _table(self, waiting: WaitingRequests, kept: Places) -> tuple[ScoreRow, ...]:
         """The rows of the queue's mixture; made once for each rounded composition."""
         counts = np.bincount(waiting.app[kept], minlength=1 + max(waiting.apps.values())).tolist()
         parts = {app: counts[number] / kept.size for app, number in waiting.apps.items()}
@@ -237,5 +237,5 @@ def _candidates(row: ScoreRow, slack: Floats) -> Places | None:
     return best
 
 
-def _chosen(run: Places, dropped: NDArray[np.bool_]) -> Choice:
-    return Choice(run=tuple(run.tolist()), dropped=tuple(np.flatnonzero(dropped).tolist()))
+def _chosen(run: Places, dropped: NDArray[np.bool_]) -> BatchChoice:
+    return BatchChoice(run=tuple(run.tolist()), dropped=tuple(np.flatnonzero(dropped).tolist()))

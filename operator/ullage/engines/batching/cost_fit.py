@@ -74,13 +74,13 @@ class CostFit:
         prior = np.array([self.prior.fixed_s, *(self.prior.factors[k] for k in sizes)])
         weight = self.prior_batches * np.array([1.0, *(self._scale_s**2 for _ in sizes)])
         gram, right = self._gram + np.diag(weight), self._right + weight * prior
-        found = prior.copy()
+        coefficients = prior.copy()
         if self.fixed_known:
-            found[1:] = np.linalg.solve(gram[1:, 1:], right[1:] - gram[1:, 0] * prior[0])
+            coefficients[1:] = np.linalg.solve(gram[1:, 1:], right[1:] - gram[1:, 0] * prior[0])
         else:
-            found = np.linalg.solve(gram, right)
-        factors = {k: max(float(found[1 + at]), LEAST_FACTOR) for at, k in enumerate(sizes)}
-        return BatchCosts(fixed_s=max(float(found[0]), 0.0), factors=factors)
+            coefficients = np.linalg.solve(gram, right)
+        factors = {k: max(float(coefficients[1 + at]), LEAST_FACTOR) for at, k in enumerate(sizes)}
+        return BatchCosts(fixed_s=max(float(coefficients[0]), 0.0), factors=factors)
 
 
 @dataclass(slots=True, kw_only=True)

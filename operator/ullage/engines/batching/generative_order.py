@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which waiting request takes a free place of a generative server, and which are refused at once.
+"""Choice of the request that takes a free place of a generative server, and of those refused.
 
 Such a server batches continuously: a request holds its place for as many steps as its answer has
 tokens, whatever others do. So the score of ``score.py`` is divided by the time that the place is
@@ -20,10 +20,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ullage.engines.batching.chooser import Choice, Policy
-from ullage.engines.batching.histogram import Floats, Histogram
+from ullage.engines.batching.chooser import BatchChoice, BatchPolicy
+from ullage.engines.batching.histogram import Floats, TimeHistogram
 from ullage.engines.batching.score import ScoreRow
-from ullage.engines.batching.waiting import Places, Waiting
+from ullage.engines.batching.waiting import Places, WaitingRequests
 
 ROWS: Final = 256
 """Distributions whose scores are kept."""
@@ -33,13 +33,13 @@ DISTRIBUTIONS: Final = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prospect:
-    """What a request is expected to do once it has a place.
+    """Expectation of a request once it has a place.
 
     ``due`` is the distribution of the time to what its deadline is about, ``place_s`` the expected
     time that it holds its place, seconds.
     """
 
-    due: Histogram
+    due: TimeHistogram
     place_s: float
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ class GenerativeChooser:
     one over the time that a request waits if it is not chosen now.
     """
 
-    policy: Policy
+    policy: BatchPolicy
     prospect: Callable[[str], Prospect | None]
     rate_per_s: float
     drop_threshold: float = 0.0
@@ -66,28 +66,28 @@ class GenerativeChooser:
         if not self.rate_per_s > 0:
             raise ValueError("the rate of waiting is positive")
 
-    def choose(self, waiting: Waiting, now_s: float) -> Choice:
-        """What takes a place, one at most, and what is refused.
+    def choose(self, waiting: WaitingRequests, now_s: float) -> BatchChoice:
+        """Choose what takes a place, one at most, and what is refused.
 
         Args:
             waiting: Requests, by earlier deadline first.
             now_s: The present on the requests' clock.
         """
         if not waiting:
-            return Choice()
+            return BatchChoice()
         slack = waiting.deadline_s - now_s
         past = slack <= 0
-        if self.policy is Policy.FIFO:
+        if self.policy is BatchPolicy.FIFO:
             return _best(-waiting.arrival_s, past)
-        found = self._prospects(waiting)
-        if found is None:
+        prospects = self._prospects(waiting)
+        if prospects is None:
             return _best(-waiting.deadline_s, past)
-        dues, due_of, place_s = found
+        dues, due_of, place_s = prospects
         value = -waiting.deadline_s
         for number, due in enumerate(dues):
             places = slice(None) if len(dues) == 1 else due_of == number
             left = slack[places]
-            if self.policy is Policy.EDF:
+            if self.policy is BatchPolicy.EDF:
                 past[places] |= left < due.mean_s
                 continue
             past[places] |= left <= due.least_s
@@ -97,25 +97,27 @@ class GenerativeChooser:
             value[places] = row.score(left) * row.mean_s / place_s[places]
         return _best(value, past)
 
-    def _prospects(self, waiting: Waiting) -> tuple[list[Histogram], Places, Floats] | None:
+    def _prospects(
+        self, waiting: WaitingRequests
+    ) -> tuple[list[TimeHistogram], Places, Floats] | None:
         """Distributions, and by request which of them it has and how long it holds its place.
 
         ``None`` while those of a request are not known, or where wild requests have too many.
         """
         count = 1 + max(waiting.apps.values())
         due_of, place_s = np.zeros(count, dtype=np.intp), np.ones(count)
-        dues: dict[int, tuple[int, Histogram]] = {}
+        dues: dict[int, tuple[int, TimeHistogram]] = {}
         for app, number in waiting.apps.items():
-            one = self.prospect(app)
-            if one is None:
+            prospect = self.prospect(app)
+            if prospect is None:
                 return None
-            due_of[number] = dues.setdefault(id(one.due), (len(dues), one.due))[0]
-            place_s[number] = one.place_s
+            due_of[number] = dues.setdefault(id(prospect.due), (len(dues), prospect.due))[0]
+            place_s[number] = prospect.place_s
         if len(dues) > DISTRIBUTIONS:
             return None
         return [due for _, due in dues.values()], due_of[waiting.app], place_s[waiting.app]
 
-    def _row(self, due: Histogram) -> ScoreRow:
+    def _row(self, due: TimeHistogram) -> ScoreRow:
         row = self._rows.get(id(due))
         if row is None or row.batch is not due:
             if len(self._rows) >= ROWS:
@@ -124,10 +126,10 @@ class GenerativeChooser:
         return row
 
 
-def _best(value: Floats, refused: NDArray[np.bool_]) -> Choice:
+def _best(value: Floats, refused: NDArray[np.bool_]) -> BatchChoice:
     """The most valuable of what is not refused; of equal ones the earliest deadline."""
     dropped = tuple(np.flatnonzero(refused).tolist())
     kept = np.flatnonzero(~refused)
     if kept.size == 0:
-        return Choice(dropped=dropped)
-    return Choice(run=(int(kept[np.argmax(value[kept])]),), dropped=dropped)
+        return BatchChoice(dropped=dropped)
+    return BatchChoice(run=(int(kept[np.argmax(value[kept])]),), dropped=dropped)

@@ -31,7 +31,7 @@ LEAST_SAMPLES: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Histogram:
+class TimeHistogram:
     """A distribution of positive times, uniform inside each bin.
 
     ``edges`` are in seconds and strictly increasing, ``cdf`` is the part of samples at most as
@@ -92,16 +92,16 @@ class Histogram:
         share = (part - low) / (high - low) if high > low else 0.0
         return float(self.edges[at - 1] + share * (self.edges[at] - self.edges[at - 1]))
 
-    def longest_of(self, count: int) -> Histogram:
+    def longest_of(self, count: int) -> TimeHistogram:
         """The maximum of independent times: F^k on the same edges."""
-        return Histogram(edges=self.edges, cdf=self.cdf**count)
+        return TimeHistogram(edges=self.edges, cdf=self.cdf**count)
 
-    def moved(self, offset_s: float, factor: float) -> Histogram:
+    def moved(self, offset_s: float, factor: float) -> TimeHistogram:
         """The distribution of ``offset + factor * time``."""
-        return Histogram(edges=offset_s + factor * self.edges, cdf=self.cdf)
+        return TimeHistogram(edges=offset_s + factor * self.edges, cdf=self.cdf)
 
 
-def mixture(parts: Mapping[str, Histogram], weights: Mapping[str, float]) -> Histogram:
+def mixture(parts: Mapping[str, TimeHistogram], weights: Mapping[str, float]) -> TimeHistogram:
     """The mixture of applications, weighted by what the queue is composed of.
 
     Raises:
@@ -117,7 +117,7 @@ def mixture(parts: Mapping[str, Histogram], weights: Mapping[str, float]) -> His
     cdf = sum((parts[name].below(edges) * (used[name] / total) for name in used), np.zeros(1))
     cdf = np.maximum.accumulate(np.clip(cdf, 0.0, 1.0))
     cdf[0], cdf[-1] = 0.0, 1.0
-    return Histogram(edges=edges, cdf=cdf)
+    return TimeHistogram(edges=edges, cdf=cdf)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,6 +135,6 @@ class SlidingWindow:
         if 0 < time_s < math.inf:
             self.samples.append(time_s)
 
-    def histogram(self, *, least: int = LEAST_SAMPLES) -> Histogram | None:
+    def histogram(self, *, least: int = LEAST_SAMPLES) -> TimeHistogram | None:
         """The window's histogram; ``None`` while it holds too few samples."""
-        return Histogram.of(list(self.samples)) if len(self.samples) >= least else None
+        return TimeHistogram.of(list(self.samples)) if len(self.samples) >= least else None

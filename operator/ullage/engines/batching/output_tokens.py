@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How many tokens the answers of an application have, learned from those that were seen.
+"""Length in tokens of an application's answers, learned from those that were seen.
 
 An answer that its ``max_tokens`` ended says only that it would have had at least as many: such
 counts are censored, and the distribution is the product-limit estimate (Kaplan and Meier 1958).
@@ -60,8 +60,8 @@ class OutputTokens:
         """
         if not seen:
             raise ValueError("a distribution needs an answer at least")
-        tokens = np.array([one.tokens for one in seen], dtype=np.float64).clip(1, MOST_TOKENS)
-        ended = np.array([not one.cut for one in seen])
+        tokens = np.array([output.tokens for output in seen], dtype=np.float64).clip(1, MOST_TOKENS)
+        ended = np.array([not output.cut for output in seen])
         counts, place = np.unique(tokens, return_inverse=True)
         at = np.bincount(place, minlength=counts.size)
         ends = np.bincount(place[ended], minlength=counts.size)

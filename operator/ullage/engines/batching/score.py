@@ -16,13 +16,13 @@ from typing import Final
 import numpy as np
 
 from ullage.engines.batching.batch_time import BatchCosts
-from ullage.engines.batching.histogram import Floats, Histogram
+from ullage.engines.batching.histogram import Floats, TimeHistogram
 
 GRID: Final = 512
 """Slacks at which a row of the table is computed."""
 
 
-def score(batch: Histogram, slack_s: Floats, rate_per_s: float) -> Floats:
+def score(batch: TimeHistogram, slack_s: Floats, rate_per_s: float) -> Floats:
     """Avoided lateness per second of the batch, for each slack.
 
     Args:
@@ -47,14 +47,14 @@ class ScoreRow:
     """Scores and finish probabilities of one batch size."""
 
     size: int
-    batch: Histogram
+    batch: TimeHistogram
     rate_per_s: float
     mean_s: float
     grid_s: Floats
     scores: Floats
 
     @classmethod
-    def of(cls, size: int, batch: Histogram, rate_per_s: float | None = None) -> ScoreRow:
+    def of(cls, size: int, batch: TimeHistogram, rate_per_s: float | None = None) -> ScoreRow:
         """The row of a batch-time distribution; b is one over its mean unless it is given."""
         mean = batch.mean_s
         rate = 1.0 / mean if rate_per_s is None else rate_per_s
@@ -81,7 +81,7 @@ class ScoreRow:
 
 
 def score_table(
-    single: Histogram, costs: BatchCosts, sizes: Iterable[int], rate_per_s: float | None = None
+    single: TimeHistogram, costs: BatchCosts, sizes: Iterable[int], rate_per_s: float | None = None
 ) -> tuple[ScoreRow, ...]:
     """One row for each batch size, from the distribution of single requests."""
     return tuple(ScoreRow.of(size, costs.batch(size, single), rate_per_s) for size in sizes)

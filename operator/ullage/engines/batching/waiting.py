@@ -21,7 +21,7 @@ _FIRST: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class BatchRequest:
     """A waiting request; times in seconds on one monotonic clock."""
 
     number: int
@@ -31,13 +31,13 @@ class Request:
 
 
 @dataclass(slots=True)
-class Waiting:
+class WaitingRequests:
     """Requests in the order of their deadlines; of equal ones the first that came.
 
     Only applications that have a request waiting are numbered, so wild names take no memory.
     """
 
-    _requests: list[Request] = field(default_factory=list)
+    _requests: list[BatchRequest] = field(default_factory=list)
     _deadline_s: Floats = field(default_factory=lambda: np.empty(_FIRST))
     _arrival_s: Floats = field(default_factory=lambda: np.empty(_FIRST))
     _app: Places = field(default_factory=lambda: np.empty(_FIRST, dtype=np.intp))
@@ -47,7 +47,7 @@ class Waiting:
     """Numbers below the largest that no application has."""
 
     @classmethod
-    def of(cls, requests: Iterable[Request]) -> Self:
+    def of(cls, requests: Iterable[BatchRequest]) -> Self:
         """So many requests, offered one after the other."""
         made = cls()
         for request in requests:
@@ -57,10 +57,10 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._requests)
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[BatchRequest]:
         return iter(self._requests)
 
-    def __getitem__(self, at: int) -> Request:
+    def __getitem__(self, at: int) -> BatchRequest:
         return self._requests[at]
 
     @property
@@ -70,7 +70,7 @@ class Waiting:
 
     @property
     def arrival_s(self) -> Floats:
-        """When each came, seconds."""
+        """Arrival of each, seconds."""
         return self._arrival_s[: len(self)]
 
     @property
@@ -83,7 +83,7 @@ class Waiting:
         """Applications that wait, and their numbers."""
         return self._numbers
 
-    def add(self, request: Request) -> None:
+    def add(self, request: BatchRequest) -> None:
         """Take a request in at its place.
 
         Raises:
@@ -106,7 +106,7 @@ class Waiting:
         self._app[at] = self._number(request.app)
         self._requests.insert(at, request)
 
-    def take(self, places: Sequence[int]) -> tuple[Request, ...]:
+    def take(self, places: Sequence[int]) -> tuple[BatchRequest, ...]:
         """Remove the requests at these places and return them in the given order."""
         taken = tuple(self._requests[at] for at in places)
         left = len(self) - len(taken)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which capacity to hold: pools, instances in each, spot or on-demand, and when to move.
+"""Choice of capacity: pools, instances in each, spot or on-demand, and when to move.
 
 Pure: records in, records out. It must never create a machine, read a clock or wait.
 """

@@ -17,7 +17,7 @@ from ullage.engines.capacity.records import Expected, Pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scaling:
+class ScalingCurve:
     """phi(n): work of n instances / (n x work of one).
 
     Attributes:
@@ -58,7 +58,7 @@ class Scaling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class CostTerms:
     """A job's own terms beside prices and hazards; measured per job.
 
     Attributes:
@@ -72,7 +72,7 @@ class Terms:
             ``None`` = no one said, and nothing is given back to save it.
     """
 
-    scaling: Scaling = Scaling()
+    scaling: ScalingCurve = ScalingCurve()
     eviction_h: float = 0.0
     change_h: float = 0.0
     meet_h: float | None = None
@@ -99,7 +99,7 @@ def life_h(hazard_per_hour: float, horizon_h: float) -> float:
 def expected(
     pools: Sequence[Pool],
     counts: Sequence[int],
-    terms: Terms,
+    terms: CostTerms,
     *,
     changed: float,
     horizon_h: float = 1.0,

@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ullage.api.words import SpendMode
-from ullage.engines.capacity.records import Why
+from ullage.engines.capacity.records import CapacityWhy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ProgressLine:
     """The line from nothing at 0 to all work at the deadline.
 
     Attributes:
@@ -55,8 +55,8 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Where a job stands.
+class DeadlineProgress:
+    """State of a job on its way to a deadline.
 
     Attributes:
         elapsed_s: Seconds since its start.
@@ -76,7 +76,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class DeadlineVerdict:
     """Capacity that a gang should run on until the next decision.
 
     Attributes:
@@ -86,12 +86,12 @@ class Verdict:
     """
 
     mode: SpendMode
-    reason: Why
+    reason: CapacityWhy
     committed: bool = False
 
 
-def infeasible(line: Line, *, allow_spot: bool, allow_on_demand: bool) -> str | None:
-    """Why a deadline is refused at admission; ``None`` = it can be kept.
+def infeasible(line: ProgressLine, *, allow_spot: bool, allow_on_demand: bool) -> str | None:
+    """Reason to refuse a deadline at admission; ``None`` = it can be kept.
 
     Args:
         line: Work and deadline.
@@ -111,28 +111,32 @@ def infeasible(line: Line, *, allow_spot: bool, allow_on_demand: bool) -> str | 
     return None
 
 
-def uniform_progress(line: Line, at: Progress) -> Verdict:
-    """What to run on.
+def uniform_progress(line: ProgressLine, at: DeadlineProgress) -> DeadlineVerdict:
+    """Choose what to run on.
 
     Args:
         line: Work and deadline.
         at: Where the job stands.
     """
     if at.done_s >= line.work_s:
-        return Verdict(mode=SpendMode.IDLE, reason=Why.FINISHED)
+        return DeadlineVerdict(mode=SpendMode.IDLE, reason=CapacityWhy.FINISHED)
     if at.committed:
-        return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.SAFETY_NET, committed=True)
+        return DeadlineVerdict(
+            mode=SpendMode.ON_DEMAND, reason=CapacityWhy.SAFETY_NET, committed=True
+        )
     spare_s = _spare_s(line, at)
     if at.running is SpendMode.SPOT:
-        return Verdict(mode=SpendMode.SPOT, reason=Why.STAYS_ON_SPOT)
+        return DeadlineVerdict(mode=SpendMode.SPOT, reason=CapacityWhy.STAYS_ON_SPOT)
     if at.running is SpendMode.IDLE:
         if spare_s < line.reserve_s:
-            return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.SAFETY_NET, committed=True)
+            return DeadlineVerdict(
+                mode=SpendMode.ON_DEMAND, reason=CapacityWhy.SAFETY_NET, committed=True
+            )
         if at.spot_available:
-            return Verdict(mode=SpendMode.SPOT, reason=Why.ON_SPOT)
+            return DeadlineVerdict(mode=SpendMode.SPOT, reason=CapacityWhy.ON_SPOT)
         if _behind(line, at, ahead_s=0):
-            return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.BEHIND)
-        return Verdict(mode=SpendMode.IDLE, reason=Why.AHEAD)
+            return DeadlineVerdict(mode=SpendMode.ON_DEMAND, reason=CapacityWhy.BEHIND)
+        return DeadlineVerdict(mode=SpendMode.IDLE, reason=CapacityWhy.AHEAD)
     held = (
         not at.spot_available
         or _behind(line, at, ahead_s=2 * line.changeover_s)
@@ -140,11 +144,11 @@ def uniform_progress(line: Line, at: Progress) -> Verdict:
         or spare_s < line.reserve_s
     )
     if held:
-        return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.ON_DEMAND_HELD)
-    return Verdict(mode=SpendMode.SPOT, reason=Why.ON_SPOT)
+        return DeadlineVerdict(mode=SpendMode.ON_DEMAND, reason=CapacityWhy.ON_DEMAND_HELD)
+    return DeadlineVerdict(mode=SpendMode.SPOT, reason=CapacityWhy.ON_SPOT)
 
 
-def greedy(line: Line, at: Progress) -> Verdict:
+def greedy(line: ProgressLine, at: DeadlineProgress) -> DeadlineVerdict:
     """The baseline: spot when there is some, else idle until the safety net.
 
     Args:
@@ -152,52 +156,23 @@ def greedy(line: Line, at: Progress) -> Verdict:
         at: Where the job stands.
     """
     if at.done_s >= line.work_s:
-        return Verdict(mode=SpendMode.IDLE, reason=Why.FINISHED)
+        return DeadlineVerdict(mode=SpendMode.IDLE, reason=CapacityWhy.FINISHED)
     if at.committed:
-        return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.SAFETY_NET, committed=True)
+        return DeadlineVerdict(
+            mode=SpendMode.ON_DEMAND, reason=CapacityWhy.SAFETY_NET, committed=True
+        )
     if at.running is SpendMode.SPOT:
-        return Verdict(mode=SpendMode.SPOT, reason=Why.STAYS_ON_SPOT)
+        return DeadlineVerdict(mode=SpendMode.SPOT, reason=CapacityWhy.STAYS_ON_SPOT)
     if _spare_s(line, at) < line.reserve_s:
-        return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.SAFETY_NET, committed=True)
+        return DeadlineVerdict(
+            mode=SpendMode.ON_DEMAND, reason=CapacityWhy.SAFETY_NET, committed=True
+        )
     if at.spot_available:
-        return Verdict(mode=SpendMode.SPOT, reason=Why.ON_SPOT)
-    return Verdict(mode=SpendMode.IDLE, reason=Why.AHEAD)
+        return DeadlineVerdict(mode=SpendMode.SPOT, reason=CapacityWhy.ON_SPOT)
+    return DeadlineVerdict(mode=SpendMode.IDLE, reason=CapacityWhy.AHEAD)
 
 
-def public_rules(line: Line, at: Progress) -> Verdict:
-    """The decisions of the published rule set, rounding of its safety net to ticks included.
-
-    For comparison alone: nothing is committed, and the net lets spot run on at a bare changeover.
-
-    Args:
-        line: Work and deadline.
-        at: Where the job stands, changeover left included.
-    """
-    if at.done_s >= line.work_s:
-        return Verdict(mode=SpendMode.IDLE, reason=Why.FINISHED)
-    spot = Verdict(mode=SpendMode.SPOT, reason=Why.ON_SPOT)
-    net = Verdict(mode=SpendMode.ON_DEMAND, reason=Why.SAFETY_NET)
-    tick_s, left_s = line.tick_s, line.work_s - at.done_s
-    ticks_left = (line.deadline_s - at.elapsed_s) // tick_s
-    if -(-(left_s + line.changeover_s) // tick_s) >= ticks_left:
-        runs = at.running is SpendMode.SPOT and not at.changeover_left_s
-        return spot if runs else net
-    if at.running is not SpendMode.SPOT and (
-        -(-(left_s + 2 * line.changeover_s) // tick_s) >= ticks_left
-    ):
-        return net
-    if at.running is SpendMode.ON_DEMAND and (
-        not at.spot_available or not _beyond(line, at, ahead_s=2 * line.changeover_s)
-    ):
-        return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.ON_DEMAND_HELD)
-    if at.spot_available:
-        return spot
-    if _behind(line, at, ahead_s=0):
-        return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.BEHIND)
-    return Verdict(mode=SpendMode.IDLE, reason=Why.AHEAD)
-
-
-def next_in_s(line: Line, at: Progress, verdict: Verdict) -> int:
+def next_in_s(line: ProgressLine, at: DeadlineProgress, verdict: DeadlineVerdict) -> int:
     """Seconds until the verdict may change by time alone.
 
     Args:
@@ -205,7 +180,7 @@ def next_in_s(line: Line, at: Progress, verdict: Verdict) -> int:
         at: Where the job stands.
         verdict: What was decided there.
     """
-    if verdict.mode is not SpendMode.IDLE or verdict.reason is Why.FINISHED:
+    if verdict.mode is not SpendMode.IDLE or verdict.reason is CapacityWhy.FINISHED:
         return line.tick_s
     # the line passes what is done at t = cp R0 / C0; the net is reached as idle time passes
     crossing_s = at.done_s * line.deadline_s // line.work_s + 1 - at.elapsed_s
@@ -213,16 +188,11 @@ def next_in_s(line: Line, at: Progress, verdict: Verdict) -> int:
     return max(1, min(line.tick_s, crossing_s, net_s))
 
 
-def _spare_s(line: Line, at: Progress) -> int:
+def _spare_s(line: ProgressLine, at: DeadlineProgress) -> int:
     """R - C: seconds left beyond those that the work needs."""
     return line.deadline_s - at.elapsed_s - (line.work_s - at.done_s)
 
 
-def _behind(line: Line, at: Progress, *, ahead_s: int) -> bool:
+def _behind(line: ProgressLine, at: DeadlineProgress, *, ahead_s: int) -> bool:
     """Less is done than the line asks for some seconds ahead, in whole numbers."""
     return at.done_s * line.deadline_s < (at.elapsed_s + ahead_s) * line.work_s
-
-
-def _beyond(line: Line, at: Progress, *, ahead_s: int) -> bool:
-    """More is done than the line asks for some seconds ahead."""
-    return at.done_s * line.deadline_s > (at.elapsed_s + ahead_s) * line.work_s

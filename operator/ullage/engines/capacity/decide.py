@@ -15,22 +15,22 @@ from typing import Final
 
 from ullage.api.words import CostObjective, SpendMode
 from ullage.engines.capacity import deadline
-from ullage.engines.capacity.cost import Terms
-from ullage.engines.capacity.deadline import Line, Progress, Verdict
+from ullage.engines.capacity.cost import CostTerms
+from ullage.engines.capacity.deadline import DeadlineProgress, DeadlineVerdict, ProgressLine
 from ullage.engines.capacity.explain import text
 from ullage.engines.capacity.records import (
     OBJECTIVES,
     Ask,
+    CapacityDecision,
+    CapacityOption,
+    CapacitySettings,
     CapacityType,
-    Decision,
-    Option,
+    CapacityWhy,
     Pool,
-    Settings,
-    Why,
 )
-from ullage.engines.capacity.search import Counts, Search, allowed
+from ullage.engines.capacity.search import CapacitySearch, Counts, allowed
 
-DEFAULT: Final = Settings()
+DEFAULT: Final = CapacitySettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Due:
         committed: As the last decision said.
     """
 
-    line: Line
+    line: ProgressLine
     elapsed_s: int
     done_s: int
     committed: bool = False
@@ -53,11 +53,11 @@ class Due:
 def decide(
     ask: Ask,
     pools: Sequence[Pool],
-    terms: Terms,
+    terms: CostTerms,
     *,
     due: Due | None = None,
-    settings: Settings = DEFAULT,
-) -> Decision:
+    settings: CapacitySettings = DEFAULT,
+) -> CapacityDecision:
     """Decides what a job should hold from now on.
 
     Args:
@@ -83,14 +83,16 @@ def decide(
     return _due(search, pools, due, digest)
 
 
-def _search(ask: Ask, pools: Sequence[Pool], terms: Terms, settings: Settings) -> Search:
+def _search(
+    ask: Ask, pools: Sequence[Pool], terms: CostTerms, settings: CapacitySettings
+) -> CapacitySearch:
     """A search over the pools with a price; what is held elsewhere does not count."""
     priced = sorted(
         (pool for pool in pools if pool.price_per_hour is not None), key=lambda pool: pool.name
     )
     held = {holding.pool: holding for holding in ask.held}
     mine = [held.get(pool.name) for pool in priced]
-    return Search(
+    return CapacitySearch(
         pools=priced,
         ask=ask,
         terms=terms,
@@ -100,32 +102,40 @@ def _search(ask: Ask, pools: Sequence[Pool], terms: Terms, settings: Settings) -
     )
 
 
-def _why(search: Search, chosen: Counts, ask: Ask, pools: Sequence[Pool]) -> Why:
+def _why(search: CapacitySearch, chosen: Counts, ask: Ask, pools: Sequence[Pool]) -> CapacityWhy:
     if not sum(chosen):
         return _why_nothing(search, ask, pools)
     more = any(new > old for new, old in zip(chosen, search.held, strict=True))
     fewer = any(new < old for new, old in zip(chosen, search.held, strict=True))
     if more or fewer:
         if fewer and not more and not search.fits(search.held):
-            return Why.LIMITED
-        return Why.SWITCHED if more and fewer else Why.ACQUIRED if more else Why.RELEASED
-    return Why.HOLDING if search.waited else Why.KEPT
+            return CapacityWhy.LIMITED
+        return (
+            CapacityWhy.SWITCHED
+            if more and fewer
+            else CapacityWhy.ACQUIRED
+            if more
+            else CapacityWhy.RELEASED
+        )
+    return CapacityWhy.HOLDING if search.waited else CapacityWhy.KEPT
 
 
-def _why_nothing(search: Search, ask: Ask, pools: Sequence[Pool]) -> Why:
+def _why_nothing(search: CapacitySearch, ask: Ask, pools: Sequence[Pool]) -> CapacityWhy:
     if not search.pools and pools:
-        return Why.NOT_PRICED
+        return CapacityWhy.NOT_PRICED
     if ask.budget_per_hour is None:
-        return Why.NO_CAPACITY
+        return CapacityWhy.NO_CAPACITY
     free = replace(ask, budget_per_hour=None)
     unlimited = replace(search, ask=free, seen={})
-    return Why.BUDGET if sum(unlimited.run()) else Why.NO_CAPACITY
+    return CapacityWhy.BUDGET if sum(unlimited.run()) else CapacityWhy.NO_CAPACITY
 
 
-def _decision(search: Search, chosen: Counts, why: Why, digest: str) -> Decision:
+def _decision(
+    search: CapacitySearch, chosen: Counts, why: CapacityWhy, digest: str
+) -> CapacityDecision:
     best, current = search.option(chosen), search.option(search.held)
     other = search.runner_up(chosen)
-    return Decision(
+    return CapacityDecision(
         chosen=best,
         runner_up=other,
         current=current,
@@ -136,7 +146,7 @@ def _decision(search: Search, chosen: Counts, why: Why, digest: str) -> Decision
     )
 
 
-def _next_s(search: Search) -> float:
+def _next_s(search: CapacitySearch) -> float:
     """The usual period, or when the first minimum hold ends that something waits for."""
     period_s = search.settings.period_s
     if not search.waited:
@@ -149,7 +159,7 @@ def _next_s(search: Search) -> float:
     return min(period_s, *left) if left else period_s
 
 
-def _due(search: Search, pools: Sequence[Pool], due: Due, digest: str) -> Decision:
+def _due(search: CapacitySearch, pools: Sequence[Pool], due: Due, digest: str) -> CapacityDecision:
     """Uniform Progress says spot or on-demand; cost ranks the pools of that kind."""
     ask = search.ask
     kinds = {pool.name: pool.capacity_type for pool in search.pools}
@@ -159,7 +169,7 @@ def _due(search: Search, pools: Sequence[Pool], due: Due, digest: str) -> Decisi
     }
     offers = {mode: kept[mode] or _fresh(search, spot=mode is SpendMode.SPOT) for mode in kept}
     running = next((mode for mode, counts in kept.items() if counts), SpendMode.IDLE)
-    progress = Progress(
+    progress = DeadlineProgress(
         elapsed_s=due.elapsed_s,
         done_s=due.done_s,
         running=running,
@@ -172,7 +182,7 @@ def _due(search: Search, pools: Sequence[Pool], due: Due, digest: str) -> Decisi
     counts = nothing if chosen is None else chosen
     best, current = search.option(counts), search.option(search.held)
     other = _other(search, offers, counts)
-    return Decision(
+    return CapacityDecision(
         chosen=best,
         runner_up=other,
         current=current,
@@ -184,8 +194,10 @@ def _due(search: Search, pools: Sequence[Pool], due: Due, digest: str) -> Decisi
     )
 
 
-def _whole_gang(search: Search, kinds: dict[str, CapacityType], *, spot: bool) -> Counts | None:
-    """What is held, if it is the whole gang on one kind of capacity that is still allowed."""
+def _whole_gang(
+    search: CapacitySearch, kinds: dict[str, CapacityType], *, spot: bool
+) -> Counts | None:
+    """The instances held, if they are the whole gang on one kind of capacity still allowed."""
     ask = search.ask
     held = search.shares(search.held)
     alike = all((kinds[share.pool] is CapacityType.SPOT) is spot for share in held)
@@ -194,7 +206,7 @@ def _whole_gang(search: Search, kinds: dict[str, CapacityType], *, spot: bool) -
     return search.held if held and alike and fine and enough and search.fits(search.held) else None
 
 
-def _fresh(search: Search, *, spot: bool) -> Counts | None:
+def _fresh(search: CapacitySearch, *, spot: bool) -> Counts | None:
     """The cheapest whole gang on one kind of capacity, from nothing; ``None`` = there is none."""
     ask = replace(
         search.ask,
@@ -204,7 +216,7 @@ def _fresh(search: Search, *, spot: bool) -> Counts | None:
         held=(),
     )
     nothing = (0,) * len(search.pools)
-    found = Search(
+    counts = CapacitySearch(
         pools=search.pools,
         ask=ask,
         terms=search.terms,
@@ -212,22 +224,24 @@ def _fresh(search: Search, *, spot: bool) -> Counts | None:
         held=nothing,
         held_s=(0.0,) * len(nothing),
     ).run()
-    return found if sum(found) else None
+    return counts if sum(counts) else None
 
 
 def _carry_out(
-    verdict: Verdict, offers: dict[SpendMode, Counts | None]
-) -> tuple[Counts | None, Why]:
+    verdict: DeadlineVerdict, offers: dict[SpendMode, Counts | None]
+) -> tuple[Counts | None, CapacityWhy]:
     """The allocation of a verdict; spot, if there is any, where on-demand cannot be had."""
     if verdict.mode is SpendMode.IDLE:
         return None, verdict.reason
     wanted = offers[verdict.mode]
     if wanted is None:
-        return offers[SpendMode.SPOT], Why.NO_ON_DEMAND
+        return offers[SpendMode.SPOT], CapacityWhy.NO_ON_DEMAND
     return wanted, verdict.reason
 
 
-def _other(search: Search, offers: dict[SpendMode, Counts | None], chosen: Counts) -> Option | None:
+def _other(
+    search: CapacitySearch, offers: dict[SpendMode, Counts | None], chosen: Counts
+) -> CapacityOption | None:
     """The other kind of capacity, which the verdict decided against."""
     others = [counts for counts in offers.values() if counts is not None and counts != chosen]
     return search.option(min(others, key=search.rank)) if others else None

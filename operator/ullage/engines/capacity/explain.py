@@ -10,39 +10,41 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from ullage.engines.capacity.deadline import Line, Progress
-from ullage.engines.capacity.records import OBJECTIVES, Ask, Option, Why
+from ullage.engines.capacity.deadline import DeadlineProgress, ProgressLine
+from ullage.engines.capacity.records import OBJECTIVES, Ask, CapacityOption, CapacityWhy
 
 _SAYS: Final = {
-    Why.ACQUIRED: "take {chosen} instead of {current}",
-    Why.RELEASED: "keep {chosen} of {current}: work gets cheaper without the rest",
-    Why.SWITCHED: "move to {chosen} from {current}",
-    Why.KEPT: "keep {chosen}: nothing gains enough",
-    Why.HOLDING: "keep {chosen}: what would gain is held too short a time to be given back",
-    Why.LIMITED: "cut {current} to {chosen}: the limits allow no more",
-    Why.BUDGET: "nothing fits: {least} replicas cost more than {budget} $/h; raise budgetPerHour",
-    Why.NO_CAPACITY: "nothing fits: no pools give {least} replicas now",
-    Why.NOT_PRICED: "nothing fits: no pool has a price to trust",
-    Why.ON_SPOT: "run on {chosen}: the deadline leaves room for spot",
-    Why.STAYS_ON_SPOT: "stay on {chosen} until it is taken",
-    Why.BEHIND: "run on {chosen}: progress is behind the line and there is no spot",
-    Why.ON_DEMAND_HELD: "stay on {chosen}: leaving would cost a second start",
-    Why.SAFETY_NET: "run on {chosen} until the end: the rest of the time is needed",
-    Why.AHEAD: "wait for spot: progress is ahead of the line",
-    Why.FINISHED: "hold nothing: the work is done",
-    Why.NO_ON_DEMAND: "the deadline asks for on-demand and none can be had: {chosen}",
+    CapacityWhy.ACQUIRED: "take {chosen} instead of {current}",
+    CapacityWhy.RELEASED: "keep {chosen} of {current}: work gets cheaper without the rest",
+    CapacityWhy.SWITCHED: "move to {chosen} from {current}",
+    CapacityWhy.KEPT: "keep {chosen}: nothing gains enough",
+    CapacityWhy.HOLDING: "keep {chosen}: what would gain is held too short a time to be given back",
+    CapacityWhy.LIMITED: "cut {current} to {chosen}: the limits allow no more",
+    CapacityWhy.BUDGET: (
+        "nothing fits: {least} replicas cost more than {budget} $/h; raise budgetPerHour"
+    ),
+    CapacityWhy.NO_CAPACITY: "nothing fits: no pools give {least} replicas now",
+    CapacityWhy.NOT_PRICED: "nothing fits: no pool has a price to trust",
+    CapacityWhy.ON_SPOT: "run on {chosen}: the deadline leaves room for spot",
+    CapacityWhy.STAYS_ON_SPOT: "stay on {chosen} until it is taken",
+    CapacityWhy.BEHIND: "run on {chosen}: progress is behind the line and there is no spot",
+    CapacityWhy.ON_DEMAND_HELD: "stay on {chosen}: leaving would cost a second start",
+    CapacityWhy.SAFETY_NET: "run on {chosen} until the end: the rest of the time is needed",
+    CapacityWhy.AHEAD: "wait for spot: progress is ahead of the line",
+    CapacityWhy.FINISHED: "hold nothing: the work is done",
+    CapacityWhy.NO_ON_DEMAND: "the deadline asks for on-demand and none can be had: {chosen}",
 }
 
 
 def text(
-    why: Why,
-    chosen: Option,
-    current: Option,
-    runner_up: Option | None,
+    why: CapacityWhy,
+    chosen: CapacityOption,
+    current: CapacityOption,
+    runner_up: CapacityOption | None,
     ask: Ask,
     *,
-    line: Line | None = None,
-    at: Progress | None = None,
+    line: ProgressLine | None = None,
+    at: DeadlineProgress | None = None,
 ) -> str:
     """One sentence: what, why, what else, and where the job stands.
 
@@ -56,22 +58,22 @@ def text(
         at: Where it stands on it.
     """
     budget = "" if ask.budget_per_hour is None else f"{ask.budget_per_hour:g}"
-    said = _SAYS[why].format(
+    sentence = _SAYS[why].format(
         chosen=_option(chosen, ask), current=_option(current, ask), least=ask.least, budget=budget
     )
     if runner_up is not None:
-        said += f"; next {_option(runner_up, ask)}"
+        sentence += f"; next {_option(runner_up, ask)}"
     if line is not None and at is not None:
         expected = at.elapsed_s * line.work_s / line.deadline_s
         left, work = line.deadline_s - at.elapsed_s, line.work_s - at.done_s
-        said += (
+        sentence += (
             f"; {at.done_s / 3600:.2f} h done, {expected / 3600:.2f} h expected, "
             f"{left / 3600:.2f} h left for {work / 3600:.2f} h of work"
         )
-    return said
+    return sentence
 
 
-def _option(option: Option, ask: Ask) -> str:
+def _option(option: CapacityOption, ask: Ask) -> str:
     if not option.shares:
         return "nothing"
     names = " + ".join(f"{share.instances} x {share.pool}" for share in option.shares)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How often a pool loses instances: a Gamma posterior over events per pool-hour that forgets.
+"""Losses of a pool: a Gamma posterior over events per pool-hour that forgets.
 
 Losses inside a zone are bulk, so an event counts once however many instances it takes, and exposure
 is counted in pool-hours, never in instance-hours. A hazard is never 0: a young pool without losses
@@ -174,7 +174,7 @@ class Hazard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launches:
-    """How often instances of a pool could be started, forgotten like losses are.
+    """Starts of instances of a pool that could and could not be made, forgotten like losses are.
 
     Attributes:
         started: Launches and probes that succeeded.

@@ -21,7 +21,7 @@ FRESH_S: Final = 6 * 3600.0
 
 
 class Doubt(StrEnum):
-    """Why a price is not fresh."""
+    """Reason why a price is not fresh."""
 
     NEVER = "NeverPriced"
     STALE = "PriceStale"

@@ -16,7 +16,7 @@ from typing import Final
 
 
 class PriceWhy(StrEnum):
-    """Why an offer was chosen."""
+    """Reason for the choice of an offer."""
 
     STARTED = "CheapestOffer"
     """The cheapest per work at the start."""
@@ -33,7 +33,7 @@ class PriceWhy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class PricedOffer:
     """Instances of a pool for the whole gang.
 
     Attributes:
@@ -62,7 +62,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Switching:
+class SwitchingTerms:
     """Of ``SchedulingPolicy.spec``.
 
     Attributes:
@@ -90,8 +90,8 @@ class PriceDecision:
         next_in_s: Seconds until the next decision.
     """
 
-    chosen: Offer | None
-    runner_up: Offer | None
+    chosen: PricedOffer | None
+    runner_up: PricedOffer | None
     saving: float
     move_cost: float
     reason: PriceWhy
@@ -99,16 +99,16 @@ class PriceDecision:
     next_in_s: float
 
 
-DEFAULT: Final = Switching()
+DEFAULT: Final = SwitchingTerms()
 
 
 def choose_offer(
-    offers: Sequence[Offer],
+    offers: Sequence[PricedOffer],
     current: str | None,
     work_left: float,
     *,
     hours_left: float | None = None,
-    settings: Switching = DEFAULT,
+    settings: SwitchingTerms = DEFAULT,
 ) -> PriceDecision:
     """Stay or move.
 
@@ -143,12 +143,12 @@ def choose_offer(
 
 
 def _in_time(
-    offers: Sequence[Offer],
+    offers: Sequence[PricedOffer],
     current: str | None,
     work_left: float,
     hours_left: float | None,
-    settings: Switching,
-) -> list[Offer]:
+    settings: SwitchingTerms,
+) -> list[PricedOffer]:
     """Offers that end in time, the cheapest per work first; the fastest where none does."""
     restart_h = 0.0 if current is None else settings.restart_h
     timely = [
@@ -162,12 +162,12 @@ def _in_time(
 
 
 def _decided(
-    ranked: Sequence[Offer],
-    chosen: Offer | None,
+    ranked: Sequence[PricedOffer],
+    chosen: PricedOffer | None,
     why: PriceWhy,
-    settings: Switching,
+    settings: SwitchingTerms,
     *,
-    here: Offer | None = None,
+    here: PricedOffer | None = None,
     saving: float = 0.0,
     cost: float = 0.0,
 ) -> PriceDecision:
@@ -185,9 +185,9 @@ def _decided(
 
 def _text(
     why: PriceWhy,
-    chosen: Offer | None,
-    other: Offer | None,
-    here: Offer | None,
+    chosen: PricedOffer | None,
+    other: PricedOffer | None,
+    here: PricedOffer | None,
     saving: float,
     cost: float,
 ) -> str:
@@ -199,16 +199,16 @@ def _text(
             f"move to {_line(chosen)} from {_line(here)}: saves {saving:.2f} $ until the next "
             f"decision, moving costs {cost:.2f} ${second}"
         )
-    said = {
+    reason = {
         PriceWhy.STARTED: "start on",
         PriceWhy.KEPT: "stay on",
         PriceWhy.GONE: "what it ran on is gone: run on",
         PriceWhy.IN_TIME: "what it ran on ends too late: run on",
     }[why]
-    return f"{said} {_line(chosen)}{second}"
+    return f"{reason} {_line(chosen)}{second}"
 
 
-def _line(offer: Offer) -> str:
+def _line(offer: PricedOffer) -> str:
     per = offer.per_work
     return f"{offer.name} ({offer.price_per_hour:.3f} $/h" + (
         f", {per:.4g} $ per unit of work)" if math.isfinite(per) else ")"

@@ -19,8 +19,8 @@ from ullage.api.words import CostObjective
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aim:
-    """How capacity is chosen by an objective.
+class CapacityAim:
+    """Objective by which capacity is chosen.
 
     Attributes:
         fastest: The most work comes first, and its cost second; else the other way round.
@@ -31,18 +31,18 @@ class Aim:
     due: bool = False
 
 
-OBJECTIVES: Final[Mapping[CostObjective, Aim]] = MappingProxyType(
+OBJECTIVES: Final[Mapping[CostObjective, CapacityAim]] = MappingProxyType(
     {
-        CostObjective.COST_PER_WORK: Aim(),
-        CostObjective.DEADLINE: Aim(due=True),
-        CostObjective.MAKESPAN: Aim(fastest=True),
+        CostObjective.COST_PER_WORK: CapacityAim(),
+        CostObjective.DEADLINE: CapacityAim(due=True),
+        CostObjective.MAKESPAN: CapacityAim(fastest=True),
     }
 )
 """Every objective of ``spec.cost``, by its word."""
 
 
-class Why(StrEnum):
-    """Why an allocation was chosen."""
+class CapacityWhy(StrEnum):
+    """Reason for the choice of an allocation."""
 
     ACQUIRED = "PoolAcquired"
     """Instances are added: work gets cheaper, or faster where time is the aim."""
@@ -114,7 +114,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class PoolHolding:
     """Instances of one pool that a job has.
 
     Attributes:
@@ -129,7 +129,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Share:
+class PoolInstances:
     """Instances of one pool in an allocation."""
 
     pool: str
@@ -158,7 +158,7 @@ class Ask:
     budget_per_hour: float | None = None
     allow_spot: bool = True
     allow_on_demand: bool = True
-    held: tuple[Holding, ...] = ()
+    held: tuple[PoolHolding, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what cannot be asked for.
@@ -173,7 +173,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class CapacitySettings:
     """Of ``SchedulingPolicy.spec.spot``; every one is a default to sweep.
 
     Attributes:
@@ -210,16 +210,16 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class CapacityOption:
     """An allocation with what is expected of it."""
 
-    shares: tuple[Share, ...]
+    shares: tuple[PoolInstances, ...]
     expected: Expected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What to hold from now on.
+class CapacityDecision:
+    """The capacity to hold from now on.
 
     Attributes:
         chosen: The allocation; without shares nothing is held.
@@ -232,10 +232,10 @@ class Decision:
         committed: On-demand until the end; belongs into the next inputs.
     """
 
-    chosen: Option
-    runner_up: Option | None
-    current: Option
-    reason: Why
+    chosen: CapacityOption
+    runner_up: CapacityOption | None
+    current: CapacityOption
+    reason: CapacityWhy
     text: str
     inputs_hash: str
     next_in_s: float

@@ -13,16 +13,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ullage.engines.capacity.cost import Terms, expected
+from ullage.engines.capacity.cost import CostTerms, expected
 from ullage.engines.capacity.records import (
     OBJECTIVES,
     Ask,
+    CapacityOption,
+    CapacitySettings,
     CapacityType,
     Expected,
-    Option,
     Pool,
-    Settings,
-    Share,
+    PoolInstances,
 )
 
 Counts = tuple[int, ...]
@@ -34,7 +34,7 @@ _TIES = 1e-9
 
 
 @dataclass(slots=True)
-class Search:
+class CapacitySearch:
     """One decision's search; it remembers what it looked at.
 
     Attributes:
@@ -48,8 +48,8 @@ class Search:
 
     pools: Sequence[Pool]
     ask: Ask
-    terms: Terms
-    settings: Settings
+    terms: CostTerms
+    settings: CapacitySettings
     held: Counts
     held_s: tuple[float, ...]
     seen: dict[Counts, Expected] = field(default_factory=dict)
@@ -87,11 +87,11 @@ class Search:
         least = min(1.0, terms.meet_h / terms.change_h)
         return least + (1.0 - least) * moved / max(1, sum(self.held))
 
-    def option(self, counts: Counts) -> Option:
+    def option(self, counts: Counts) -> CapacityOption:
         """An allocation with what is expected of it."""
-        return Option(shares=self.shares(counts), expected=self.expect(counts))
+        return CapacityOption(shares=self.shares(counts), expected=self.expect(counts))
 
-    def runner_up(self, chosen: Counts) -> Option | None:
+    def runner_up(self, chosen: Counts) -> CapacityOption | None:
         """The best other one of those that the last change was chosen from, else of all seen.
 
         One with other pools comes before one with other counts.
@@ -114,23 +114,23 @@ class Search:
             )
         )
 
-    def shares(self, counts: Counts) -> tuple[Share, ...]:
+    def shares(self, counts: Counts) -> tuple[PoolInstances, ...]:
         """Counts with the names of their pools."""
         return tuple(
-            Share(pool=pool.name, instances=count)
+            PoolInstances(pool=pool.name, instances=count)
             for pool, count in zip(self.pools, counts, strict=True)
             if count
         )
 
     def rank(self, counts: Counts) -> tuple[float, float, Counts]:
         """Sort key: the minimised figure, then tie breakers, then the counts."""
-        found = self.expect(counts)
+        expected = self.expect(counts)
         if OBJECTIVES[self.ask.objective].fastest:
-            return _rounded(-found.work), _rounded(found.per_work), counts
-        return _rounded(found.per_work), _rounded(-found.work), counts
+            return _rounded(-expected.work), _rounded(expected.per_work), counts
+        return _rounded(expected.per_work), _rounded(-expected.work), counts
 
     def gains(self, new: Counts, old: Counts) -> bool:
-        """Whether an allocation is better by more than the least gain.
+        """True if an allocation is better by more than the least gain.
 
         Args:
             new: Instances of each pool after the change.
@@ -168,7 +168,7 @@ class Search:
         return max(0, room // ask.gang * ask.gang)
 
     def _within_limits(self) -> Counts:
-        """What is held, cut to the limits by the gangs that are missed least."""
+        """The instances held, cut to the limits by the gangs that are missed least."""
         counts = tuple(
             min(count, count if pool.most is None else pool.most) if allowed(pool, self.ask) else 0
             for pool, count in zip(self.pools, self.held, strict=True)
@@ -183,12 +183,12 @@ class Search:
 
     def _without(self, counts: Counts, step: int) -> list[Counts]:
         """Every allocation with a number of instances fewer."""
-        found = []
+        neighbours = []
         for index, count in enumerate(counts):
             if count >= step:
-                found.append(_with(counts, index, -step))
-        if found:
-            return found
+                neighbours.append(_with(counts, index, -step))
+        if neighbours:
+            return neighbours
         # spread thinner than a step: from the fullest pools
         left, reduced = step, list(counts)
         for index in sorted(range(len(counts)), key=lambda at: -counts[at]):
@@ -254,7 +254,7 @@ class Search:
             for step in self._sizes(gang, count - 1)
             if sum(best) - step >= self.ask.least
         ]
-        gaining = [one for one in fewer if self.gains(one[1], best)]
+        gaining = [option for option in fewer if self.gains(option[1], best)]
         settled = [counts for index, counts in gaining if self._settled(index)]
         if not settled:
             return best
@@ -283,14 +283,14 @@ class Search:
         return min(settled, key=self.rank)
 
     def _settled(self, index: int) -> bool:
-        """Whether a pool is held long enough to be given back; remembers where it is not."""
+        """True if a pool is held long enough to be given back; remembers where it is not."""
         old = self.held_s[index] >= self.settings.min_hold_s
         self.waited = self.waited or not old
         return old
 
 
 def allowed(pool: Pool, ask: Ask) -> bool:
-    """Whether a job may use a pool at all.
+    """True if a job may use a pool at all.
 
     Args:
         pool: The pool.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which type of accelerator, and how many, for a goal of time or cost.
+"""Choice of a type of accelerator, and of a number of them, for a goal of time or cost.
 
 Pure: records in, records out. It must never choose an offer whose memory no one vouches for.
 """

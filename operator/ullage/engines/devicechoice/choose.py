@@ -15,17 +15,17 @@ from typing import Final
 from ullage.api.contract import Reason
 from ullage.api.words import CostObjective
 from ullage.engines.devicechoice.intervals import Interval
-from ullage.engines.devicechoice.memory import Verdict
+from ullage.engines.devicechoice.memory import MemoryFit
 from ullage.engines.devicechoice.offers import (
-    Aim,
-    Candidate,
-    Goal,
+    ChoiceAim,
+    ChoiceGoal,
+    OfferCandidate,
     Priced,
     Recommendation,
     RecommendationOutcome,
     Source,
 )
-from ullage.engines.devicechoice.predict import Work, cost_of, training_interval
+from ullage.engines.devicechoice.predict import TrainingWork, cost_of, training_interval
 
 MARGIN: Final = 0.05
 """Offers this close to the best, whose intervals overlap it, count as equal to it."""
@@ -33,13 +33,13 @@ HYSTERESIS: Final = 0.1
 """A job moves for no less than this part of what it would cost where it is."""
 
 Refused = tuple[Reason, str]
-Check = Callable[[Candidate, Goal, Interval | None, float | None], Refused | None]
+Check = Callable[[OfferCandidate, ChoiceGoal, Interval | None, float | None], Refused | None]
 
 
 def choose(
-    candidates: Sequence[Candidate],
-    goal: Goal,
-    work: Work,
+    candidates: Sequence[OfferCandidate],
+    goal: ChoiceGoal,
+    work: TrainingWork,
     *,
     margin: float = MARGIN,
     input_bound: bool = False,
@@ -75,13 +75,17 @@ def choose(
     )
 
 
-def _advice_aim(goal: Goal, rows: Sequence[Priced]) -> Aim:
+def _advice_aim(goal: ChoiceGoal, rows: Sequence[Priced]) -> ChoiceAim:
     """Aim of advice where none was asked for: cost, if all offers have one."""
     priced = all(row.cost is not None for row in rows)
-    return Aim.COST if priced and goal.objective is not CostObjective.DEADLINE else Aim.TIME
+    return (
+        ChoiceAim.COST
+        if priced and goal.objective is not CostObjective.DEADLINE
+        else ChoiceAim.TIME
+    )
 
 
-def _outcome(goal: Goal, chosen: Priced | None, best: Priced | None) -> RecommendationOutcome:
+def _outcome(goal: ChoiceGoal, chosen: Priced | None, best: Priced | None) -> RecommendationOutcome:
     if best is None:
         return Reason.NO_FEASIBLE_ACCELERATOR
     if goal.objective is CostObjective.DEADLINE:
@@ -89,7 +93,9 @@ def _outcome(goal: Goal, chosen: Priced | None, best: Priced | None) -> Recommen
     return Reason.INSTANCE_SELECTED if chosen is not None else Reason.ADVICE_ONLY
 
 
-def _priced(candidate: Candidate, goal: Goal, work: Work, *, input_bound: bool) -> Priced:
+def _priced(
+    candidate: OfferCandidate, goal: ChoiceGoal, work: TrainingWork, *, input_bound: bool
+) -> Priced:
     offer, forecast = candidate.offer, candidate.forecast
     total: Interval | None = None
     if forecast is not None and forecast.step is not None and forecast.step.value_s > 0:
@@ -97,7 +103,7 @@ def _priced(candidate: Candidate, goal: Goal, work: Work, *, input_bound: bool) 
     price = offer.price_per_hour
     cost = None if total is None or price is None else cost_of(total.value_s, price)
     refused = next(
-        (found for check in CHECKS if (found := check(candidate, goal, total, cost))), None
+        (refusal for check in CHECKS if (refusal := check(candidate, goal, total, cost))), None
     )
     row = Priced(
         offer=offer,
@@ -113,9 +119,11 @@ def _priced(candidate: Candidate, goal: Goal, work: Work, *, input_bound: bool) 
     return row if held is None else replace(row, hold=held[0], text=held[1])
 
 
-def _memory_fits(c: Candidate, _: Goal, __: Interval | None, ___: float | None) -> Refused | None:
-    """What is known to need more than the device has is never taken."""
-    if c.memory.verdict is not Verdict.TOO_LARGE:
+def _memory_fits(
+    c: OfferCandidate, _: ChoiceGoal, __: Interval | None, ___: float | None
+) -> Refused | None:
+    """Refusal of what is known to need more than the device has."""
+    if c.memory.verdict is not MemoryFit.TOO_LARGE:
         return None
     if c.memory.need_bytes is None:
         return Reason.MEMORY_TOO_LARGE, "it ran out of memory on a device of this size"
@@ -123,7 +131,9 @@ def _memory_fits(c: Candidate, _: Goal, __: Interval | None, ___: float | None) 
     return Reason.MEMORY_TOO_LARGE, f"needs {need:.0f} MiB of {there:.0f} MiB"
 
 
-def _it_ran(c: Candidate, _: Goal, __: Interval | None, ___: float | None) -> Refused | None:
+def _it_ran(
+    c: OfferCandidate, _: ChoiceGoal, __: Interval | None, ___: float | None
+) -> Refused | None:
     """A step of no seconds is a run that failed."""
     step = c.forecast.step if c.forecast else None
     if c.forecast is not None and (step is None or step.value_s <= 0):
@@ -132,7 +142,7 @@ def _it_ran(c: Candidate, _: Goal, __: Interval | None, ___: float | None) -> Re
 
 
 def _someone_can_say(
-    c: Candidate, _: Goal, total: Interval | None, __: float | None
+    c: OfferCandidate, _: ChoiceGoal, total: Interval | None, __: float | None
 ) -> Refused | None:
     """No forecast, no ranking."""
     if total is None:
@@ -143,22 +153,24 @@ def _someone_can_say(
     return None
 
 
-def _is_there(c: Candidate, _: Goal, __: Interval | None, ___: float | None) -> Refused | None:
+def _is_there(
+    c: OfferCandidate, _: ChoiceGoal, __: Interval | None, ___: float | None
+) -> Refused | None:
     """Only what can be had now."""
     return None if c.offer.available else (Reason.NOT_AVAILABLE, "cannot be had now")
 
 
 def _has_a_price(
-    _: Candidate, goal: Goal, __: Interval | None, cost: float | None
+    _: OfferCandidate, goal: ChoiceGoal, __: Interval | None, cost: float | None
 ) -> Refused | None:
     """An aim or a cap of cost needs a price."""
-    if cost is None and (goal.aim() is Aim.COST or goal.max_cost is not None):
+    if cost is None and (goal.aim() is ChoiceAim.COST or goal.max_cost is not None):
         return Reason.PRICE_MISSING, "no price is known"
     return None
 
 
 def _under_cost(
-    _: Candidate, goal: Goal, __: Interval | None, cost: float | None
+    _: OfferCandidate, goal: ChoiceGoal, __: Interval | None, cost: float | None
 ) -> Refused | None:
     """The cap of cost holds."""
     if goal.max_cost is not None and cost is not None and cost > goal.max_cost:
@@ -167,7 +179,7 @@ def _under_cost(
 
 
 def _under_time(
-    _: Candidate, goal: Goal, total: Interval | None, __: float | None
+    _: OfferCandidate, goal: ChoiceGoal, total: Interval | None, __: float | None
 ) -> Refused | None:
     """The cap of time holds."""
     if goal.max_time_s is not None and total is not None and total.value_s > goal.max_time_s:
@@ -187,9 +199,11 @@ CHECKS: Final[tuple[Check, ...]] = (
 )
 
 
-def _held(candidate: Candidate, goal: Goal, *, input_bound: bool) -> tuple[Reason, str] | None:
+def _held(
+    candidate: OfferCandidate, goal: ChoiceGoal, *, input_bound: bool
+) -> tuple[Reason, str] | None:
     forecast = candidate.forecast
-    if candidate.memory.verdict is not Verdict.FITS:
+    if candidate.memory.verdict is not MemoryFit.FITS:
         return Reason.MEMORY_UNKNOWN, "memory is not known: a memory profile is needed"
     if forecast is not None and not forecast.anchored:
         return Reason.NOT_ANCHORED, "from peak rates alone: measure one type first"
@@ -202,7 +216,7 @@ def _held(candidate: Candidate, goal: Goal, *, input_bound: bool) -> tuple[Reaso
     return None
 
 
-def _pick(ranked: Sequence[Priced], aim: Aim, margin: float) -> Priced | None:
+def _pick(ranked: Sequence[Priced], aim: ChoiceAim, margin: float) -> Priced | None:
     """The first, or one that may be as good: a measured one, then the cheaper."""
     if not ranked:
         return None
@@ -215,18 +229,22 @@ def _pick(ranked: Sequence[Priced], aim: Aim, margin: float) -> Priced | None:
     ]
     return min(
         near,
-        key=lambda row: (row.source is not Source.MEASURED, row.value(Aim.COST), _rank(aim)(row)),
+        key=lambda row: (
+            row.source is not Source.MEASURED,
+            row.value(ChoiceAim.COST),
+            _rank(aim)(row),
+        ),
     )
 
 
-def _overlap(one: Priced, other: Priced, aim: Aim) -> bool:
-    """Whether two values may be the same; a cost is as uncertain as its time."""
-    left, right = _bounds(one, aim), _bounds(other, aim)
+def _overlap(priced: Priced, other: Priced, aim: ChoiceAim) -> bool:
+    """True if two values may be the same; a cost is as uncertain as its time."""
+    left, right = _bounds(priced, aim), _bounds(other, aim)
     return left is not None and right is not None and left.overlaps(right)
 
 
-def _bounds(row: Priced, aim: Aim) -> Interval | None:
-    if row.total is None or aim is Aim.TIME:
+def _bounds(row: Priced, aim: ChoiceAim) -> Interval | None:
+    if row.total is None or aim is ChoiceAim.TIME:
         return row.total
     if row.offer.price_per_hour is None:
         return None
@@ -237,9 +255,9 @@ def _name(row: Priced) -> tuple[str, int, str]:
     return row.offer.accelerator, row.offer.gpus, row.offer.placement
 
 
-def _rank(aim: Aim) -> Callable[[Priced], tuple[float, bool, float, tuple[str, int, str]]]:
+def _rank(aim: ChoiceAim) -> Callable[[Priced], tuple[float, bool, float, tuple[str, int, str]]]:
     """Value, then measured before estimated, then the other value, then the name."""
-    other = Aim.TIME if aim is Aim.COST else Aim.COST
+    other = ChoiceAim.TIME if aim is ChoiceAim.COST else ChoiceAim.COST
     return lambda row: (
         row.value(aim),
         row.source is not Source.MEASURED,

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How much longer a step takes when another number of devices shares the work: the bounds.
+"""Bounds of the longer step when another number of devices shares the work.
 
 With the same work for each device, log(step of m / step of n) = loss * D + error, with the ring's
 D = (m - 1) / m - (n - 1) / n. The error is as wide as sqrt(still^2 + (wide * D)^2): two steps
@@ -16,7 +16,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scaling:
+class StepScaling:
     """Coefficients, in e-folds of a step.
 
     Attributes:
@@ -57,6 +57,6 @@ def ring(devices: int) -> float:
     return (devices - 1) / devices
 
 
-FITTED: Final = Scaling(loss=0.35, still=0.05, wide=0.4, low=-0.935, high=2.06)
+FITTED: Final = StepScaling(loss=0.35, still=0.05, wide=0.4, low=-0.935, high=2.06)
 """Fitted over Gavel's data-parallel jobs and Sia's jobs on one node, every family with the same
 weight; `make bench-devicechoice` fits it again and says how often left-out families keep to it."""

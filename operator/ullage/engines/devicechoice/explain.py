@@ -37,7 +37,8 @@ def summary(recommendation: Recommendation) -> str:
 def offer_line(row: Priced) -> str:
     """One offer: devices, time with bounds, cost, source, and what stands in the way."""
     offer = row.offer
-    parts = [f"{offer.gpus} x {offer.accelerator}{_bracket(offer.placement)}"]
+    placement = f" ({offer.placement})" if offer.placement else ""
+    parts = [f"{offer.gpus} x {offer.accelerator}{placement}"]
     if row.total is not None:
         low, value, high = (
             seconds / S_PER_HOUR
@@ -52,7 +53,3 @@ def offer_line(row: Priced) -> str:
     if row.text:
         parts.append(row.text)
     return ", ".join(parts)
-
-
-def _bracket(placement: str) -> str:
-    return f" ({placement})" if placement else ""

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Features of a layer's time: the bytes that it reads and writes, and its arithmetic.
 
-An op table is a tuple of ``Op``, with sizes of the whole batch that ONE device works on. It must
-never look at a measured time: features are known before anything ran.
+An op table is a tuple of ``LayerOp``, with sizes of the whole batch that ONE device works on. It
+must never look at a measured time: features are known before anything ran.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BACKWARD_WORK: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Op:
+class LayerOp:
     """One kind of operation in a step, with what a prediction needs of it.
 
     Attributes:
@@ -64,13 +64,13 @@ class Op:
 class TimedOp:
     """An op and how long it took, in seconds per execution, for the batch of its table."""
 
-    op: Op
+    op: LayerOp
     forward_s: float
     backward_s: float
 
 
-class Size(StrEnum):
-    """Which bytes stand for the size of a layer."""
+class SizeMeasure(StrEnum):
+    """Bytes that stand for the size of a layer."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -78,8 +78,8 @@ class Size(StrEnum):
     LARGER = "larger of input and output"
 
 
-class Split(StrEnum):
-    """What gets a fit of its own."""
+class FitSplit(StrEnum):
+    """Part of the ops that gets a fit of its own."""
 
     TYPE = "op type"
     KERNEL = "kernel class"
@@ -95,24 +95,24 @@ class Design:
         arithmetic: FLOPs and parameter bytes are columns too.
     """
 
-    size: Size
-    split: Split
+    size: SizeMeasure
+    split: FitSplit
     arithmetic: bool = True
 
-    def key(self, op: Op) -> str:
+    def key(self, op: LayerOp) -> str:
         """The group of an op: its type, and the kernel class where the design tells them apart."""
-        return op.kind if self.split is Split.TYPE else f"{op.kind}/{op.kernel or ''}"
+        return op.kind if self.split is FitSplit.TYPE else f"{op.kind}/{op.kernel or ''}"
 
-    def row(self, op: Op) -> tuple[float, ...]:
+    def row(self, op: LayerOp) -> tuple[float, ...]:
         """Columns of one op: 1, bytes, and FLOPs and parameter bytes with ``arithmetic``."""
         match self.size:
-            case Size.INPUT:
+            case SizeMeasure.INPUT:
                 size = op.input_bytes
-            case Size.OUTPUT:
+            case SizeMeasure.OUTPUT:
                 size = op.output_bytes
-            case Size.SUM:
+            case SizeMeasure.SUM:
                 size = op.input_bytes + op.output_bytes
-            case Size.LARGER:
+            case SizeMeasure.LARGER:
                 size = max(op.input_bytes, op.output_bytes)
             case _:
                 assert_never(self.size)
@@ -124,5 +124,5 @@ class Design:
         return f"{self.size}{extra}, per {self.split}"
 
 
-DESIGNS: Final = tuple(Design(size=size, split=split) for split in Split for size in Size)
+DESIGNS: Final = tuple(Design(size=size, split=split) for split in FitSplit for size in SizeMeasure)
 """Designs that a fit chooses from, inside its training rows."""

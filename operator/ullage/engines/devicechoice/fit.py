@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ullage.engines.devicechoice.features import DESIGNS, Design, Floats, Op, TimedOp
+from ullage.engines.devicechoice.features import DESIGNS, Design, Floats, LayerOp, TimedOp
 from ullage.engines.devicechoice.intervals import factor_of
 
 HEAVY_PART: Final = 1.0
@@ -33,7 +33,7 @@ Networks = Mapping[str, Network]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class OpLine:
     """Non-negative coefficients of one kind of op, forward and backward.
 
     Attributes:
@@ -60,16 +60,16 @@ class OpTimes:
     """
 
     design: Design
-    lines: Mapping[str, Line]
+    lines: Mapping[str, OpLine]
     light_s: float
     cpu_s: float
     rows: int
 
-    def line(self, op: Op) -> Line | None:
+    def line(self, op: LayerOp) -> OpLine | None:
         """The fit for an op; ``None`` = it counts as light."""
         return self.lines.get(self.design.key(op)) or self.lines.get(op.kind)
 
-    def heavy_s(self, op: Op) -> float | None:
+    def heavy_s(self, op: LayerOp) -> float | None:
         """Forward + backward seconds of one execution, ``None`` without a fit."""
         line = self.line(op)
         if line is None:
@@ -95,13 +95,13 @@ class _Rows:
     def of(cls, timed: Network, design: Design) -> _Rows:
         """The rows of a network with at least one op."""
         return cls(
-            kinds=np.array([one.op.kind for one in timed], np.str_),
-            keys=np.array([design.key(one.op) for one in timed], np.str_),
-            columns=np.array([design.row(one.op) for one in timed]),
-            forward_s=np.array([one.forward_s for one in timed]),
-            backward_s=np.array([one.backward_s for one in timed]),
-            count=np.array([one.op.count for one in timed], np.float64),
-            on_cpu=np.array([one.op.on_cpu for one in timed], np.bool_),
+            kinds=np.array([row.op.kind for row in timed], np.str_),
+            keys=np.array([design.key(row.op) for row in timed], np.str_),
+            columns=np.array([design.row(row.op) for row in timed]),
+            forward_s=np.array([row.forward_s for row in timed]),
+            backward_s=np.array([row.backward_s for row in timed]),
+            count=np.array([row.op.count for row in timed], np.float64),
+            on_cpu=np.array([row.op.on_cpu for row in timed], np.bool_),
         )
 
     @classmethod
@@ -115,7 +115,7 @@ class _Rows:
 
     def where(self, chosen: NDArray[np.bool_]) -> _Rows:
         """The rows that are chosen."""
-        return _Rows(**{one.name: getattr(self, one.name)[chosen] for one in fields(self)})
+        return _Rows(**{column.name: getattr(self, column.name)[chosen] for column in fields(self)})
 
     @property
     def total_s(self) -> float:
@@ -193,7 +193,7 @@ def _median(rows: _Rows) -> float:
     return float(took[order][np.searchsorted(up_to, middle)].mean())
 
 
-def _line(rows: _Rows) -> Line:
+def _line(rows: _Rows) -> OpLine:
     from scipy.optimize import nnls  # imports are slow, and reading needs none of it
 
     # the mean of n equal rows, n times as heavy, has the same least squares
@@ -207,14 +207,14 @@ def _line(rows: _Rows) -> Line:
         coefficients: Floats = nnls(table, times * weight)[0] / scale
         return tuple(coefficients.tolist())
 
-    return Line(
+    return OpLine(
         forward=solved(rows.forward_s),
         backward=solved(rows.backward_s),
         rows=int(rows.count.sum()),
     )
 
 
-def compute_s(times: OpTimes, ops: Sequence[Op]) -> float:
+def compute_s(times: OpTimes, ops: Sequence[LayerOp]) -> float:
     """Seconds of all ops of a step: fits, medians of light ops, medians of the host's.
 
     Args:
@@ -230,7 +230,7 @@ def compute_s(times: OpTimes, ops: Sequence[Op]) -> float:
 
 def measured_s(network: Network) -> float:
     """Measured seconds of all ops of a step."""
-    return sum((one.forward_s + one.backward_s) * one.op.count for one in network)
+    return sum((row.forward_s + row.backward_s) * row.op.count for row in network)
 
 
 def left_out_errors(
@@ -257,13 +257,13 @@ def left_out_errors(
         kept = [rows for network, rows in parts.items() if group(network) != group(name)]
         if kept:
             times = _fitted(kept, design, heavy_part)
-            said = compute_s(times, [one.op for one in networks[name]])
-            errors[name] = said / measured_s(networks[name]) - 1.0
+            predicted_s = compute_s(times, [row.op for row in networks[name]])
+            errors[name] = predicted_s / measured_s(networks[name]) - 1.0
     return errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
+class LearnedOpTimes:
     """Op times of one type of device, with the design that suits them.
 
     Attributes:
@@ -287,7 +287,7 @@ def learn_op_times(
     designs: Sequence[Design] = DESIGNS,
     *,
     group: Callable[[str], str] = str,
-) -> Learned:
+) -> LearnedOpTimes:
     """Fit in the design with the least mean absolute error of left-out networks among these.
 
     With one network there is nothing to leave out, and the first design is taken.
@@ -304,9 +304,9 @@ def learn_op_times(
     if not designs:
         raise ValueError("give at least one design to choose from")
     tried = [(design, left_out_errors(networks, design)) for design in designs]
-    design, alone = min(tried, key=lambda one: _loss(one[1]))
+    design, alone = min(tried, key=lambda attempt: _loss(attempt[1]))
     apart = len({group(name) for name in networks}) == len(networks)
-    return Learned(
+    return LearnedOpTimes(
         times=fit_op_times([networks[name] for name in sorted(networks)], design),
         networks=len(networks),
         errors=alone if apart else left_out_errors(networks, design, group=group),

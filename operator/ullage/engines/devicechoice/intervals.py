@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How wrong an estimate may be, from how wrong estimates of left-out work were.
+"""Intervals of an estimate, from the errors of estimates of left-out work.
 
 The factor is an empirical quantile with the correction for few errors (split conformal). It must
 never promise more than the errors show: too few of them double the widest.
@@ -39,7 +39,7 @@ class Interval:
             raise ValueError(f"want 0 <= low <= value <= high, not {self}")
 
     def overlaps(self, other: Interval) -> bool:
-        """Whether both may be the same time."""
+        """True if both may be the same time."""
         return self.low_s <= other.high_s and other.low_s <= self.high_s
 
     def times(self, factor: float) -> Interval:

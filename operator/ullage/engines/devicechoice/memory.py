@@ -18,7 +18,7 @@ ADAM_BYTES_PER_PARAMETER: Final = 18.0
 """Mixed precision Adam: 2 weights + 4 gradients + 4 master + 8 moments (derived)."""
 
 
-class Verdict(StrEnum):
+class MemoryFit(StrEnum):
     """Verdict of the evidence."""
 
     FITS = "Fits"
@@ -26,8 +26,8 @@ class Verdict(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class Evidence(StrEnum):
-    """Where a verdict comes from."""
+class MemoryEvidence(StrEnum):
+    """Source of a verdict."""
 
     FAILED = "MeasuredFailure"
     PEAK = "MeasuredPeak"
@@ -91,8 +91,8 @@ class MemoryVerdict:
         device_bytes: Bytes there are.
     """
 
-    verdict: Verdict
-    evidence: Evidence
+    verdict: MemoryFit
+    evidence: MemoryEvidence
     need_bytes: float | None
     device_bytes: float
 
@@ -117,26 +117,28 @@ def memory_verdict(
         footprint: Declared or profiled parts, the second best evidence.
     """
 
-    def answer(verdict: Verdict, evidence: Evidence, need: float | None) -> MemoryVerdict:
+    def answer(verdict: MemoryFit, evidence: MemoryEvidence, need: float | None) -> MemoryVerdict:
         return MemoryVerdict(
             verdict=verdict, evidence=evidence, need_bytes=need, device_bytes=device_bytes
         )
 
-    def judged(need: float, evidence: Evidence) -> MemoryVerdict:
-        return answer(Verdict.FITS if need <= device_bytes else Verdict.TOO_LARGE, evidence, need)
+    def judged(need: float, evidence: MemoryEvidence) -> MemoryVerdict:
+        return answer(
+            MemoryFit.FITS if need <= device_bytes else MemoryFit.TOO_LARGE, evidence, need
+        )
 
     if not math.isfinite(device_bytes) or device_bytes <= 0:
-        return answer(Verdict.UNKNOWN, Evidence.NONE, None)
+        return answer(MemoryFit.UNKNOWN, MemoryEvidence.NONE, None)
     if any(run.failed and run.device_bytes >= device_bytes for run in measured):
-        return answer(Verdict.TOO_LARGE, Evidence.FAILED, None)
+        return answer(MemoryFit.TOO_LARGE, MemoryEvidence.FAILED, None)
     peaks = [run for run in measured if not run.failed and run.peak_bytes > 0]
     same = [run.peak_bytes for run in peaks if run.device_bytes == device_bytes]
     if same:
-        return judged(max(same) + context_bytes, Evidence.PEAK)
+        return judged(max(same) + context_bytes, MemoryEvidence.PEAK)
     other = [run.peak_bytes + context_bytes for run in peaks]
     if other and max(other) <= device_bytes:
-        return judged(max(other), Evidence.PEAK)
+        return judged(max(other), MemoryEvidence.PEAK)
     need = footprint.need_bytes() if footprint is not None else None
     if need is None:
-        return answer(Verdict.UNKNOWN, Evidence.NONE, None)
-    return judged(need + context_bytes, Evidence.ESTIMATE)
+        return answer(MemoryFit.UNKNOWN, MemoryEvidence.NONE, None)
+    return judged(need + context_bytes, MemoryEvidence.ESTIMATE)

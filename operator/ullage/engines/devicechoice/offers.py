@@ -27,15 +27,15 @@ RecommendationOutcome = Literal[
 ]
 
 
-class Aim(StrEnum):
-    """What is minimised."""
+class ChoiceAim(StrEnum):
+    """Quantity that is minimised."""
 
     COST = "cost"
     TIME = "time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class AcceleratorOffer:
     """Devices that can be had.
 
     Attributes:
@@ -69,7 +69,7 @@ class StepForecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class OfferCandidate:
     """An offer with what is known of the job on it.
 
     Attributes:
@@ -79,14 +79,14 @@ class Candidate:
         unknown: Why no one can say, for people too, where more than that is known.
     """
 
-    offer: Offer
+    offer: AcceleratorOffer
     forecast: StepForecast | None
     memory: MemoryVerdict
     unknown: tuple[Reason, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
+class ChoiceGoal:
     """The user's aim.
 
     Attributes:
@@ -105,16 +105,16 @@ class Goal:
     gpus: int | None = None
     delay_per_hour: float = 0.0
 
-    def aim(self) -> Aim | None:
-        """What is minimised; ``None`` = nothing was asked for, or capacity decides.
+    def aim(self) -> ChoiceAim | None:
+        """The quantity that is minimised; ``None`` = nothing was asked for, or capacity decides.
 
         A cap alone minimises the other quantity; both caps alone minimise cost.
         """
         match self.objective:
             case CostObjective.COST_PER_WORK:
-                return Aim.COST
+                return ChoiceAim.COST
             case CostObjective.MAKESPAN:
-                return Aim.TIME
+                return ChoiceAim.TIME
             case CostObjective.DEADLINE:
                 return None
             case None:
@@ -122,8 +122,8 @@ class Goal:
             case _:
                 assert_never(self.objective)
         if self.max_time_s is not None:
-            return Aim.COST
-        return Aim.TIME if self.max_cost is not None else None
+            return ChoiceAim.COST
+        return ChoiceAim.TIME if self.max_cost is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ class Priced:
         delay_per_hour: What an hour until the end costs the owner, beside the devices.
     """
 
-    offer: Offer
+    offer: AcceleratorOffer
     total: Interval | None
     cost: float | None
     source: Source | None
@@ -152,11 +152,11 @@ class Priced:
     text: str = ""
     delay_per_hour: float = 0.0
 
-    def value(self, aim: Aim) -> float:
-        """What is minimised: seconds, or price and delay; infinite where it is unknown."""
-        if self.total is None or (aim is Aim.COST and self.cost is None):
+    def value(self, aim: ChoiceAim) -> float:
+        """The minimised value: seconds, or price and delay; infinite where it is unknown."""
+        if self.total is None or (aim is ChoiceAim.COST and self.cost is None):
             return float("inf")
-        if aim is Aim.TIME or self.cost is None:
+        if aim is ChoiceAim.TIME or self.cost is None:
             return self.total.value_s
         return self.cost + cost_of(self.total.value_s, self.delay_per_hour)
 
@@ -175,7 +175,7 @@ class Recommendation:
     """
 
     outcome: RecommendationOutcome
-    aim: Aim | None
+    aim: ChoiceAim | None
     rows: tuple[Priced, ...]
     chosen: Priced | None
     best: Priced | None

@@ -18,7 +18,7 @@ S_PER_HOUR: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class TrainingWork:
     """Work of a training.
 
     Attributes:
@@ -46,7 +46,7 @@ class Work:
         return self.epochs * math.ceil(self.samples / (gpus * self.batch_per_gpu))
 
 
-def training_interval(step: Interval, work: Work, gpus: int) -> Interval:
+def training_interval(step: Interval, work: TrainingWork, gpus: int) -> Interval:
     """Seconds of the whole training on ``gpus`` devices.
 
     Args:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.engines.devicechoice.features import BACKWARD_WORK, Op
+from ullage.engines.devicechoice.features import BACKWARD_WORK, LayerOp
 
 PEAK_EFFICIENCY: Final = 0.5
 """Part of the peak that dense kernels reach, before anything was measured (a default to sweep)."""
@@ -21,7 +21,7 @@ FIRST_CONFIDENCE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class RooflineDevice:
     """Data-sheet figures of a type of device.
 
     Attributes:
@@ -66,8 +66,8 @@ class RooflineStep:
 
 
 def roofline_step(
-    device: Device,
-    ops: Sequence[Op],
+    device: RooflineDevice,
+    ops: Sequence[LayerOp],
     dtype: str,
     *,
     efficiency: float = PEAK_EFFICIENCY,
@@ -103,7 +103,9 @@ def roofline_step(
     )
 
 
-def correction_of(device: Device, ops: Sequence[Op], dtype: str, measured_s: float) -> float:
+def correction_of(
+    device: RooflineDevice, ops: Sequence[LayerOp], dtype: str, measured_s: float
+) -> float:
     """Measured / roofline on a type that was measured: what to multiply other types by.
 
     Args:
@@ -115,7 +117,7 @@ def correction_of(device: Device, ops: Sequence[Op], dtype: str, measured_s: flo
     Raises:
         ValueError: the measured step or the estimate is not above 0.
     """
-    said = roofline_step(device, ops, dtype).step_s
-    if said <= 0 or measured_s <= 0 or not math.isfinite(measured_s):
+    predicted_s = roofline_step(device, ops, dtype).step_s
+    if predicted_s <= 0 or measured_s <= 0 or not math.isfinite(measured_s):
         raise ValueError("a correction needs a measured step and an op table with work in it")
-    return measured_s / said
+    return measured_s / predicted_s

@@ -160,8 +160,8 @@ def _spread(weights: Floats, precision: Floats) -> float:
     """Quantile of standardised leave-one-out residuals, which the inverse gives in closed form."""
     off = np.sort(np.abs(weights / np.sqrt(precision)))
     rank = math.ceil((len(off) + 1) * LEVEL)
-    said = float(off[rank - 1]) if rank <= len(off) else 2.0 * float(off[-1])
-    return max(said, LEAST_SPREAD)
+    spread = float(off[rank - 1]) if rank <= len(off) else 2.0 * float(off[-1])
+    return max(spread, LEAST_SPREAD)
 
 
 def _points(configs: Sequence[Config]) -> Floats:
@@ -177,7 +177,7 @@ def _kernel(
 ) -> Floats:
     apart = (left[:, None] - right[None]) / length
     smooth = np.exp(-0.5 * (apart**2).sum(-1))
-    pairs = [one == other for one, other in product(left_family, right_family)]
+    pairs = [family == other for family, other in product(left_family, right_family)]
     same = np.array(pairs, np.float64).reshape(len(left_family), len(right_family))
     return np.asarray(
         CONSTANT + FAMILY * same + SMOOTH * smooth * (ACROSS + (1 - ACROSS) * same), np.float64

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who keeps memory on a shared device, and who may launch now: lanes (after Salus, MLSys 2020).
+"""Lanes (after Salus, MLSys 2020): who keeps memory on a shared device, and who may launch now.
 
 A job's persistent memory stays on the device; its ephemeral memory is gone at every boundary
 between steps. A lane is memory that the steps of its residents use one after the other; lanes run

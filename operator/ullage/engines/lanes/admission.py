@@ -15,23 +15,23 @@ from ullage.engines.lanes.memory import DeviceMemory, need_of
 from ullage.engines.lanes.records import Change, JobDemand, Queued
 from ullage.engines.lanes.rules import missing_mib
 from ullage.engines.lanes.settings import LaneSettings, Margins
-from ullage.engines.lanes.state import Memory, Resident
-from ullage.engines.lanes.suspension import Moment, leavers
+from ullage.engines.lanes.state import LaneResident, MemoryPlace
+from ullage.engines.lanes.suspension import SuspensionMoment, leavers
 
 
 @dataclass(slots=True, kw_only=True)
-class Admission:
-    """Who waits for ``memory``, by job; ``away`` are suspended, whether or not they wait.
+class LaneQueue:
+    """Queue of the jobs that wait for ``memory``; ``away`` are suspended, whether or not they wait.
 
     ``arrivals`` is the number of the last newcomer.
     """
 
     memory: DeviceMemory
     away: Away
-    queue: OrderedDict[str, Resident] = field(default_factory=OrderedDict)
+    queue: OrderedDict[str, LaneResident] = field(default_factory=OrderedDict)
     arrivals: int = 0
 
-    def newcomer(self, demand: JobDemand, margins: Margins, now_s: float) -> Resident:
+    def newcomer(self, demand: JobDemand, margins: Margins, now_s: float) -> LaneResident:
         """A job as it would be resident; it does not wait yet.
 
         Args:
@@ -39,7 +39,7 @@ class Admission:
             margins: What is added to it.
             now_s: The present.
         """
-        return Resident(
+        return LaneResident(
             demand=demand,
             persistent_mib=margins.persistent_mib(demand.persistent_mib),
             ephemeral_mib=margins.ephemeral_mib(demand.persistent_mib, demand.ephemeral_mib),
@@ -49,19 +49,19 @@ class Admission:
             step_s=demand.step_s,
         )
 
-    def add(self, newcomer: Resident) -> None:
+    def add(self, newcomer: LaneResident) -> None:
         """A newcomer waits, after all others."""
         self.arrivals += 1
         self.queue[newcomer.name] = newcomer
 
-    def enqueue(self, resident: Resident, now_s: float) -> None:
+    def enqueue(self, resident: LaneResident, now_s: float) -> None:
         """A suspended job wants its memory back; one that waits already keeps its place."""
         if resident.name not in self.queue:
             resident.queued_s = now_s
             self.queue[resident.name] = resident
 
     def place(self, job: str) -> Queued:
-        """Where a queued job stands.
+        """Place of a queued job.
 
         Raises:
             KeyError: it is not queued.
@@ -79,7 +79,7 @@ class Admission:
             if assigned is None:
                 return False
             del self.queue[first.name]
-            if first.memory is Memory.AWAY:
+            if first.memory is MemoryPlace.AWAY:
                 changes.append(self.away.resume(first))
                 continue
             first.since_s = now_s
@@ -89,7 +89,7 @@ class Admission:
 
     def make_room(
         self, settings: LaneSettings, now_s: float, changes: list[Change]
-    ) -> tuple[Resident, ...]:
+    ) -> tuple[LaneResident, ...]:
         """Residents leave for the first job of the queue; those in a step when it has ended.
 
         Args:
@@ -100,20 +100,20 @@ class Admission:
         Returns:
             Those that begin to leave.
         """
-        for one in self.memory.residents.values():
-            one.leaves = False
+        for resident in self.memory.residents.values():
+            resident.leaves = False
         if not self.queue:
             return ()
         first = next(iter(self.queue.values()))
-        moment = Moment(now_s=now_s, waits_since_s=first.queued_s)
+        moment = SuspensionMoment(now_s=now_s, waits_since_s=first.queued_s)
         memory = self.memory
-        leaving: list[Resident] = []
-        for one in leavers(
+        leaving: list[LaneResident] = []
+        for resident in leavers(
             need_of(first), memory.lanes.values(), memory.usable_mib, settings, moment
         ):
-            if one.lease is not None:
-                one.leaves = True
+            if resident.lease is not None:
+                resident.leaves = True
                 continue
-            changes.append(self.away.suspend(one))
-            leaving.append(one)
+            changes.append(self.away.suspend(resident))
+            leaving.append(resident)
         return tuple(leaving)

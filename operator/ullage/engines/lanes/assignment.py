@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ullage.api.contract import MAX_LANE
-from ullage.engines.lanes.rules import Need, Rule, Size, fit
+from ullage.engines.lanes.rules import LaneNeed, LaneRule, LaneSize, fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class LaneAssignment:
     """A tenant of a device: its lane, 0 where it shares none, its memory in MiB and its share."""
 
     lane: int
@@ -27,7 +27,7 @@ class Assignment:
     percent: int = 0
 
 
-class Part(Protocol):
+class LanePart(Protocol):
     """A slice of a device, wanted or held."""
 
     @property
@@ -47,16 +47,16 @@ class Part(Protocol):
 
     @property
     def ephemeral_mib(self) -> int:
-        """What of it is needed during a step alone."""
+        """The part of it that is needed during a step alone."""
         ...
 
     @property
     def suspendable(self) -> bool:
-        """Whether all its memory may leave the device between steps."""
+        """True if all its memory may leave the device between steps."""
         ...
 
 
-def assignment_of(part: Part) -> Assignment:
+def assignment_of(part: LanePart) -> LaneAssignment:
     """A slice as far as lanes matter; one that was assigned none has all its memory for good.
 
     One that may be suspended has none for good: while another of its lane runs a step, all its
@@ -64,7 +64,7 @@ def assignment_of(part: Part) -> Assignment:
     """
     step_mib = part.memory_mib if part.suspendable else part.ephemeral_mib
     shared = min(step_mib, part.memory_mib) if part.lane else 0
-    return Assignment(
+    return LaneAssignment(
         lane=part.lane,
         persistent_mib=part.memory_mib - shared,
         ephemeral_mib=shared,
@@ -82,8 +82,8 @@ class AssignedLane:
     residents: int
 
 
-def counted_mib(tenants: Sequence[Assignment]) -> tuple[int, ...]:
-    """What each tenant adds to the memory that a device promises, in their order.
+def counted_mib(tenants: Sequence[LaneAssignment]) -> tuple[int, ...]:
+    """MiB that each tenant adds to the memory that a device promises, in their order.
 
     A lane counts once, with the first of its tenants that has the largest step.
 
@@ -91,49 +91,49 @@ def counted_mib(tenants: Sequence[Assignment]) -> tuple[int, ...]:
         tenants: All of one device.
     """
     largest: dict[int, int] = {}
-    for at, one in enumerate(tenants):
-        before = largest.get(one.lane)
-        if one.lane and (before is None or one.ephemeral_mib > tenants[before].ephemeral_mib):
-            largest[one.lane] = at
+    for at, tenant in enumerate(tenants):
+        before = largest.get(tenant.lane)
+        if tenant.lane and (before is None or tenant.ephemeral_mib > tenants[before].ephemeral_mib):
+            largest[tenant.lane] = at
     counts = set(largest.values())
     return tuple(
-        one.persistent_mib + (one.ephemeral_mib if not one.lane or at in counts else 0)
-        for at, one in enumerate(tenants)
+        tenant.persistent_mib + (tenant.ephemeral_mib if not tenant.lane or at in counts else 0)
+        for at, tenant in enumerate(tenants)
     )
 
 
-def counted_percent(tenants: Sequence[Assignment]) -> int:
+def counted_percent(tenants: Sequence[LaneAssignment]) -> int:
     """The sum of shares of a device, where a lane holds one share.
 
     Args:
         tenants: All of one device.
     """
-    alone = sum(one.percent for one in tenants if not one.lane)
-    return alone + sum(one.percent for one in assigned_lanes(tenants))
+    alone = sum(tenant.percent for tenant in tenants if not tenant.lane)
+    return alone + sum(lane.percent for lane in assigned_lanes(tenants))
 
 
-def assigned_lanes(tenants: Iterable[Assignment]) -> tuple[AssignedLane, ...]:
+def assigned_lanes(tenants: Iterable[LaneAssignment]) -> tuple[AssignedLane, ...]:
     """The lanes of a device, by number.
 
     Args:
         tenants: All of the device; those that share no lane count for nothing here.
     """
-    found: dict[int, AssignedLane] = {}
-    for one in tenants:
-        if not one.lane:
+    by_number: dict[int, AssignedLane] = {}
+    for tenant in tenants:
+        if not tenant.lane:
             continue
-        lane = found.get(one.lane)
-        found[one.lane] = AssignedLane(
-            lane=one.lane,
-            size_mib=max(one.ephemeral_mib, lane.size_mib if lane else 0),
-            percent=max(one.percent, lane.percent if lane else 0),
+        lane = by_number.get(tenant.lane)
+        by_number[tenant.lane] = AssignedLane(
+            lane=tenant.lane,
+            size_mib=max(tenant.ephemeral_mib, lane.size_mib if lane else 0),
+            percent=max(tenant.percent, lane.percent if lane else 0),
             residents=1 + (lane.residents if lane else 0),
         )
-    return tuple(found[number] for number in sorted(found))
+    return tuple(by_number[number] for number in sorted(by_number))
 
 
 def choose_lane(
-    need: Need, lanes: Sequence[AssignedLane], free_mib: int, *, may_open: bool
+    need: LaneNeed, lanes: Sequence[AssignedLane], free_mib: int, *, may_open: bool
 ) -> AssignedLane | None:
     """The lane that rules 2 and 3 name; ``None`` where rule 1 opens one, or no rule holds.
 
@@ -145,12 +145,14 @@ def choose_lane(
         free_mib: What the device has not promised, MiB.
         may_open: Whether another lane may run beside those that there are.
     """
-    order = sorted(lanes, key=lambda one: (one.size_mib, one.residents, one.lane))
-    sizes = [Size(lane=one.lane, size_mib=one.size_mib, duty=0.0, shared=True) for one in order]
-    found = fit(need, sizes, free_mib, may_open=may_open)
-    if found is None or found.rule is Rule.OPEN:
+    order = sorted(lanes, key=lambda lane: (lane.size_mib, lane.residents, lane.lane))
+    sizes = [
+        LaneSize(lane=lane.lane, size_mib=lane.size_mib, duty=0.0, shared=True) for lane in order
+    ]
+    place = fit(need, sizes, free_mib, may_open=may_open)
+    if place is None or place.rule is LaneRule.OPEN:
         return None
-    return next(one for one in lanes if one.lane == found.lane)
+    return next(lane for lane in lanes if lane.lane == place.lane)
 
 
 def next_lane(lanes: Iterable[AssignedLane]) -> int:
@@ -162,7 +164,7 @@ def next_lane(lanes: Iterable[AssignedLane]) -> int:
     Raises:
         ValueError: all numbers are taken.
     """
-    taken = {one.lane for one in lanes}
+    taken = {lane.lane for lane in lanes}
     for number in range(1, MAX_LANE + 1):
         if number not in taken:
             return number

@@ -36,7 +36,7 @@ class EarlyRelease:
         self._samples = deque(maxlen=self.window)
 
     def sample(self, used_mib: int) -> bool:
-        """Whether the lane may be released now; true once a step at most.
+        """True if the lane may be released now; true once a step at most.
 
         Args:
             used_mib: Of the lane, at equal intervals, MiB.

@@ -7,22 +7,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ullage.engines.lanes.memory import DeviceMemory
-from ullage.engines.lanes.records import Change, Exceeded, Refusal, Refused
+from ullage.engines.lanes.records import Change, Exceeded, JobRefused, TableRefusal
 from ullage.engines.lanes.settings import Margins
-from ullage.engines.lanes.state import Memory, Resident
+from ullage.engines.lanes.state import LaneResident, MemoryPlace
 from ullage.engines.lanes.turns import stop_asking
 
 
 @dataclass(slots=True, kw_only=True)
 class LargerSteps:
-    """Which residents of ``memory`` wait for a larger step."""
+    """Residents of ``memory`` that wait for a larger step."""
 
     memory: DeviceMemory
     _outgrown: set[str] = field(init=False, default_factory=set)
 
-    def note(self, resident: Resident) -> None:
+    def note(self, resident: LaneResident) -> None:
         """Note whether a step needs more than its job has, of jobs whose memory is here."""
-        if resident.needs_mib and resident.memory is Memory.HERE:
+        if resident.needs_mib and resident.memory is MemoryPlace.HERE:
             self._outgrown.add(resident.name)
         else:
             self._outgrown.discard(resident.name)
@@ -31,7 +31,7 @@ class LargerSteps:
         """A job is resident no longer."""
         self._outgrown.discard(job)
 
-    def need(self, resident: Resident, ephemeral_mib: int, margins: Margins) -> None:
+    def need(self, resident: LaneResident, ephemeral_mib: int, margins: Margins) -> None:
         """The next step of a job needs more than was known.
 
         Args:
@@ -45,7 +45,7 @@ class LargerSteps:
             self.note(resident)
 
     def learn_peak(
-        self, resident: Resident, peak_mib: int, margins: Margins, changes: list[Change]
+        self, resident: LaneResident, peak_mib: int, margins: Margins, changes: list[Change]
     ) -> None:
         """Take what a step took; a peak above what was declared is the job's new demand.
 
@@ -74,30 +74,30 @@ class LargerSteps:
             Whether none waits for lanes to merge.
         """
         done = True
-        for one in [self.memory.residents[name] for name in sorted(self._outgrown)]:
-            if one.lease is not None or one.asked_s is None:
+        for resident in [self.memory.residents[name] for name in sorted(self._outgrown)]:
+            if resident.lease is not None or resident.asked_s is None:
                 continue
-            grown = self.memory.grow(one, one.needs_mib, changes)
+            grown = self.memory.grow(resident, resident.needs_mib, changes)
             if grown:
-                self._has_what_it_needs(one)
+                self._has_what_it_needs(resident)
             elif grown is None:
                 done = False
             else:
-                changes.append(self._refused(one))
-                stop_asking(one, now_s)
-                self._has_what_it_needs(one)
-                if one.peak_mib > one.ephemeral_mib:
-                    self.need(one, one.peak_mib, margins)
+                changes.append(self._refused(resident))
+                stop_asking(resident, now_s)
+                self._has_what_it_needs(resident)
+                if resident.peak_mib > resident.ephemeral_mib:
+                    self.need(resident, resident.peak_mib, margins)
         return done
 
-    def _has_what_it_needs(self, resident: Resident) -> None:
+    def _has_what_it_needs(self, resident: LaneResident) -> None:
         resident.needs_mib = 0
         self._outgrown.discard(resident.name)
 
-    def _refused(self, resident: Resident) -> Refused:
-        return Refused(
+    def _refused(self, resident: LaneResident) -> JobRefused:
+        return JobRefused(
             job=resident.name,
-            reason=Refusal.CANNOT_GROW,
+            reason=TableRefusal.CANNOT_GROW,
             needs_mib=resident.persistent_mib + resident.needs_mib,
             usable_mib=self.memory.usable_mib,
         )

@@ -19,11 +19,11 @@ from ullage.engines.lanes.records import (
     Resized,
 )
 from ullage.engines.lanes.rules import (
-    Fit,
-    Merge,
-    Need,
-    Rule,
-    Size,
+    LaneFit,
+    LaneMerge,
+    LaneNeed,
+    LaneRule,
+    LaneSize,
     fit,
     loses,
     merges,
@@ -32,10 +32,10 @@ from ullage.engines.lanes.rules import (
 )
 from ullage.engines.lanes.safety import check
 from ullage.engines.lanes.settings import LaneAim
-from ullage.engines.lanes.state import Lane, Resident
+from ullage.engines.lanes.state import LaneResident, LaneState
 
-_ANSWERS: Final[Mapping[Rule, type[Opened | Joined | Enlarged]]] = MappingProxyType(
-    {Rule.OPEN: Opened, Rule.JOIN: Joined, Rule.ENLARGE: Enlarged}
+_ANSWERS: Final[Mapping[LaneRule, type[Opened | Joined | Enlarged]]] = MappingProxyType(
+    {LaneRule.OPEN: Opened, LaneRule.JOIN: Joined, LaneRule.ENLARGE: Enlarged}
 )
 
 
@@ -45,25 +45,25 @@ class DeviceMemory:
 
     usable_mib: int
     aim: LaneAim = LaneAim.RESIDENTS
-    lanes: dict[int, Lane] = field(default_factory=dict)
-    residents: dict[str, Resident] = field(default_factory=dict)
+    lanes: dict[int, LaneState] = field(default_factory=dict)
+    residents: dict[str, LaneResident] = field(default_factory=dict)
     next_lane: int = 1
 
     @property
     def free_mib(self) -> int:
-        """What neither lanes nor persistent memory reserve."""
+        """MiB that neither lanes nor persistent memory reserve."""
         lanes = self.lanes.values()
-        return self.usable_mib - sum(one.reserved_mib + one.persistent_mib for one in lanes)
+        return self.usable_mib - sum(lane.reserved_mib + lane.persistent_mib for lane in lanes)
 
     def check(self) -> None:
         """Raise `UnsafeLanes` where memory could run out."""
         check(self.lanes.values(), self.usable_mib)
 
-    def sizes(self) -> list[Size]:
+    def sizes(self) -> list[LaneSize]:
         """Lanes as the rules see them."""
         return sizes(self.lanes.values())
 
-    def admit(self, resident: Resident, changes: list[Change]) -> Placed | None:
+    def admit(self, resident: LaneResident, changes: list[Change]) -> Placed | None:
         """Give a newcomer its lane by rules 1 to 3; ``None`` where rules or aim give none.
 
         Args:
@@ -71,18 +71,18 @@ class DeviceMemory:
             changes: Get what others see of it.
         """
         need = need_of(resident)
-        for one in self._merges(need, self.sizes(), self.free_mib):
-            self._merge(one, changes)
-        found = fit(need, self.sizes(), self.free_mib)
-        if found is None or not self._has_time(found):
+        for merge in self._merges(need, self.sizes(), self.free_mib):
+            self._merge(merge, changes)
+        place = fit(need, self.sizes(), self.free_mib)
+        if place is None or not self._has_time(place):
             return None
-        lane = self._lane(found, own=need.own, assigned=need.assigned)
-        if found.rule is Rule.OPEN:
+        lane = self._lane(place, own=need.own, assigned=need.assigned)
+        if place.rule is LaneRule.OPEN:
             lane.size_mib = need.ephemeral_mib
         self.residents[resident.name] = resident
         lane.add(resident)
         self.resize(lane, changes)
-        return _ANSWERS[found.rule](
+        return _ANSWERS[place.rule](
             job=resident.name,
             lane=lane.lane,
             size_mib=lane.reserved_mib,
@@ -90,7 +90,7 @@ class DeviceMemory:
             persistent_mib=resident.persistent_mib,
         )
 
-    def resize(self, lane: Lane, changes: list[Change]) -> None:
+    def resize(self, lane: LaneState, changes: list[Change]) -> None:
         """Take an idle lane to its target; close it where nobody is left in it."""
         if not lane.idle:
             return
@@ -102,7 +102,7 @@ class DeviceMemory:
             lane.epoch += 1
             changes.append(Resized(lane=lane.lane, size_mib=lane.size_mib, epoch=lane.epoch))
 
-    def dismiss(self, resident: Resident, changes: list[Change]) -> None:
+    def dismiss(self, resident: LaneResident, changes: list[Change]) -> None:
         """Take a job out; what it held is free."""
         lane = self.lanes[resident.lane]
         if lane.holder == resident.name:
@@ -119,23 +119,27 @@ class DeviceMemory:
         """
         if self.aim is LaneAim.RULES_ALONE:
             return
-        shared = (one for one in self.lanes.values() if len(one.residents) > 1)
-        idle = [one for one in shared if one.idle and not one.assigned]
+        shared = (lane for lane in self.lanes.values() if len(lane.residents) > 1)
+        idle = [lane for lane in shared if lane.idle and not lane.assigned]
         while idle:
             free = self.free_mib
             plans = [
-                (split(one.residents.values(), free), one) for one in idle if one.least_mib <= free
+                (split(lane.residents.values(), free), lane)
+                for lane in idle
+                if lane.least_mib <= free
             ]
-            able = [(plan, one) for plan, one in plans if plan is not None]
+            able = [(plan, lane) for plan, lane in plans if plan is not None]
             if not able:
                 return
             plan, lane = min(able, key=lambda each: (-each[0].gain, each[0].skew, each[1].lane))
             new = self._open(own=False)
             self._move([lane.residents[name] for name in plan.names], new, changes)
             self.resize(lane, changes)
-            idle = [one for one in (*idle, new) if len(one.residents) > 1]
+            idle = [lane for lane in (*idle, new) if len(lane.residents) > 1]
 
-    def grow(self, resident: Resident, ephemeral_mib: int, changes: list[Change]) -> bool | None:
+    def grow(
+        self, resident: LaneResident, ephemeral_mib: int, changes: list[Change]
+    ) -> bool | None:
         """Give a resident that holds nothing a larger step, in its lane or another.
 
         Args:
@@ -147,31 +151,31 @@ class DeviceMemory:
             Whether it has it; ``None`` where lanes merge for it at boundaries to come.
         """
         old = self.lanes[resident.lane]
-        need = Need(
+        need = LaneNeed(
             persistent_mib=0, ephemeral_mib=ephemeral_mib, own=old.own, assigned=old.assigned
         )
         seen, free = self._without(resident)
-        found = fit(need, seen, free)
-        if found is None:
+        place = fit(need, seen, free)
+        if place is None:
             planned = self._merges(need, seen, free)
-            for one in planned:
-                self._merge(one, changes)
+            for merge in planned:
+                self._merge(merge, changes)
             seen, free = self._without(resident)
-            found = fit(need, seen, free)
-            if found is None:
+            place = fit(need, seen, free)
+            if place is None:
                 return None if planned else False
         resident.ephemeral_mib = ephemeral_mib
         old = self.lanes[resident.lane]
-        alone = found.rule is Rule.OPEN and len(old.residents) == 1
-        if (alone and old.idle) or found.lane == old.lane:
+        alone = place.rule is LaneRule.OPEN and len(old.residents) == 1
+        if (alone and old.idle) or place.lane == old.lane:
             old.measure()
         else:
-            into = self._lane(found, own=old.own, assigned=old.assigned)
+            into = self._lane(place, own=old.own, assigned=old.assigned)
             self._move([resident], into, changes)
         self.resize(old, changes)
         return True
 
-    def _without(self, resident: Resident) -> tuple[list[Size], int]:
+    def _without(self, resident: LaneResident) -> tuple[list[LaneSize], int]:
         """Lanes and free memory as if a resident had a step of no size."""
         had, lane = resident.ephemeral_mib, self.lanes[resident.lane]
         kept = lane.size_mib
@@ -179,57 +183,64 @@ class DeviceMemory:
         lane.measure()
         if lane.idle:
             lane.size_mib = lane.target_mib
-        seen = [one for one in self.sizes() if one.lane != lane.lane or len(lane.residents) > 1]
+        seen = [size for size in self.sizes() if size.lane != lane.lane or len(lane.residents) > 1]
         free = self.free_mib
         resident.ephemeral_mib, lane.size_mib = had, kept
         lane.measure()
         return seen, free
 
-    def _lane(self, found: Fit, *, own: bool, assigned: int) -> Lane:
-        if found.lane is None:
+    def _lane(self, place: LaneFit, *, own: bool, assigned: int) -> LaneState:
+        if place.lane is None:
             return self._open(own=own, assigned=assigned)
-        return self.lanes[found.lane]
+        return self.lanes[place.lane]
 
-    def _open(self, *, own: bool, assigned: int = 0) -> Lane:
-        lane = Lane(lane=self.next_lane, size_mib=0, own=own, assigned=assigned)
+    def _open(self, *, own: bool, assigned: int = 0) -> LaneState:
+        lane = LaneState(lane=self.next_lane, size_mib=0, own=own, assigned=assigned)
         self.lanes[lane.lane] = lane
         self.next_lane += 1
         return lane
 
-    def _merges(self, need: Need, seen: Sequence[Size], free_mib: int) -> tuple[Merge, ...]:
-        """What the setting permits of the merges that make room."""
+    def _merges(
+        self, need: LaneNeed, seen: Sequence[LaneSize], free_mib: int
+    ) -> tuple[LaneMerge, ...]:
+        """The merges that make room, as far as the setting permits them."""
         if self.aim is LaneAim.RULES_ALONE:
             return ()
-        found = merges(need, seen, free_mib)
-        costs = self.aim is LaneAim.THROUGHPUT and found and loses(need, seen, free_mib, found)
-        return () if costs else found
+        planned = merges(need, seen, free_mib)
+        costs = self.aim is LaneAim.THROUGHPUT and planned and loses(need, seen, free_mib, planned)
+        return () if costs else planned
 
-    def _has_time(self, found: Fit) -> bool:
-        """Whether a lane's residents leave it idle at times; matters to one aim alone."""
-        full = found.lane is not None and self.lanes[found.lane].duty >= 1
+    def _has_time(self, place: LaneFit) -> bool:
+        """True if a lane's residents leave it idle at times; matters to one aim alone."""
+        full = place.lane is not None and self.lanes[place.lane].duty >= 1
         return not full or self.aim is not LaneAim.THROUGHPUT
 
-    def _merge(self, merge: Merge, changes: list[Change]) -> None:
+    def _merge(self, merge: LaneMerge, changes: list[Change]) -> None:
         small = self.lanes[merge.lane]
         if small.idle:
             self._move(list(small.residents.values()), self.lanes[merge.into], changes)
             self.resize(small, changes)
 
-    def _move(self, residents: Sequence[Resident], into: Lane, changes: list[Change]) -> None:
+    def _move(
+        self, residents: Sequence[LaneResident], into: LaneState, changes: list[Change]
+    ) -> None:
         """Residents that hold nothing, all of one lane, go to another one."""
         old = self.lanes[residents[0].lane]
-        for one in residents:
-            lead_s, lead_steps = one.level_s - old.clock_s, one.level_steps - old.clock_steps
-            old.remove(one.name)
-            into.add(one, lead_s, lead_steps)
-        names = tuple(one.name for one in residents)
+        for resident in residents:
+            lead_s, lead_steps = (
+                resident.level_s - old.clock_s,
+                resident.level_steps - old.clock_steps,
+            )
+            old.remove(resident.name)
+            into.add(resident, lead_s, lead_steps)
+        names = tuple(resident.name for resident in residents)
         changes.append(Moved(jobs=names, lane=old.lane, into=into.lane))
         self.resize(into, changes)
 
 
-def need_of(resident: Resident) -> Need:
-    """What a job adds to a device that it is not on."""
-    return Need(
+def need_of(resident: LaneResident) -> LaneNeed:
+    """The memory that a job adds to a device that it is not on."""
+    return LaneNeed(
         persistent_mib=resident.persistent_mib,
         ephemeral_mib=resident.ephemeral_mib,
         own=resident.demand.own_lane,

@@ -9,14 +9,16 @@ from types import MappingProxyType
 from typing import Final
 
 from ullage.engines.lanes.settings import IterationPolicy, LaneSettings
-from ullage.engines.lanes.state import Resident
+from ullage.engines.lanes.state import LaneResident
 
-Key = Callable[[Resident, LaneSettings, float], float]
+Key = Callable[[LaneResident, LaneSettings, float], float]
 FIRST_STEPS: Final = 5
 """Steps after which their mean says how long a step is; the first one is often much longer."""
 
 
-def chosen(residents: Iterable[Resident], settings: LaneSettings, now_s: float) -> Resident | None:
+def chosen(
+    residents: Iterable[LaneResident], settings: LaneSettings, now_s: float
+) -> LaneResident | None:
     """The resident whose step is next; of equal ones the first that asked. None where none asks.
 
     Args:
@@ -25,11 +27,17 @@ def chosen(residents: Iterable[Resident], settings: LaneSettings, now_s: float) 
         now_s: The present.
     """
     key = KEYS[settings.policy]
-    asking = (one for one in residents if one.asked_s is not None and one.lease is None)
-    return min(asking, key=lambda one: (key(one, settings, now_s), one.asked), default=None)
+    asking = (
+        resident
+        for resident in residents
+        if resident.asked_s is not None and resident.lease is None
+    )
+    return min(
+        asking, key=lambda resident: (key(resident, settings, now_s), resident.asked), default=None
+    )
 
 
-def remaining_s(resident: Resident) -> float:
+def remaining_s(resident: LaneResident) -> float:
     """Seconds that a job still runs.
 
     One of unknown length, or beyond what it declared, is expected to run as long as it has run:
@@ -46,17 +54,17 @@ def remaining_s(resident: Resident) -> float:
     return left_s if left_s > 0 else resident.ran_s
 
 
-def _srtf(one: Resident, settings: LaneSettings, now_s: float) -> float:
-    """What is left, less the wait: no job waits for ever (derived)."""
-    return remaining_s(one) - one.wait_s(now_s) / settings.aging
+def _srtf(resident: LaneResident, settings: LaneSettings, now_s: float) -> float:
+    """Remaining time, less the wait: no job waits for ever (derived)."""
+    return remaining_s(resident) - resident.wait_s(now_s) / settings.aging
 
 
 KEYS: Final[Mapping[IterationPolicy, Key]] = MappingProxyType(
     {
-        IterationPolicy.FAIR: lambda one, *_: one.level_s,
-        IterationPolicy.RR: lambda one, *_: one.level_steps,
-        IterationPolicy.PACK: lambda one, *_: one.asked,
-        IterationPolicy.FIFO: lambda one, *_: one.number,
+        IterationPolicy.FAIR: lambda resident, *_: resident.level_s,
+        IterationPolicy.RR: lambda resident, *_: resident.level_steps,
+        IterationPolicy.PACK: lambda resident, *_: resident.asked,
+        IterationPolicy.FIFO: lambda resident, *_: resident.number,
         IterationPolicy.SRTF: _srtf,
     }
 )

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What outlives the process that keeps a lane table."""
+"""Record of a lane table, which outlives the process that keeps it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from ullage.engines.lanes.away import Away
 from ullage.engines.lanes.memory import DeviceMemory
-from ullage.engines.lanes.records import JobDemand, Lease
-from ullage.engines.lanes.state import Lane, Memory, Resident
+from ullage.engines.lanes.records import JobDemand, LaneLease
+from ullage.engines.lanes.state import LaneResident, LaneState, MemoryPlace
 
 Shape = tuple[object, ...]
 """Equal where the record differs in leases and times alone."""
@@ -31,9 +31,9 @@ class ResidentRecord:
     ran_s: float
     steps: int
     step_s: float | None
-    lease: Lease | None
+    lease: LaneLease | None
     draining: bool
-    memory: Memory = Memory.HERE
+    memory: MemoryPlace = MemoryPlace.HERE
     came_s: float = 0.0
 
 
@@ -66,9 +66,9 @@ class TableRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningRecord:
-    """What every step changes: the leases, those of them released early, the last number."""
+    """The part that every step changes: the leases, those released early, the last number."""
 
-    held: tuple[Lease, ...]
+    held: tuple[LaneLease, ...]
     draining: tuple[str, ...]
     leases: int
 
@@ -80,11 +80,11 @@ def running_in(record: TableRecord, running: RunningRecord) -> TableRecord:
         record: Of the same lanes and residents.
         running: What has changed since.
     """
-    held = {one.job: one for one in running.held}
+    held = {lease.job: lease for lease in running.held}
 
-    def later(one: ResidentRecord) -> ResidentRecord:
-        name = one.demand.name
-        return replace(one, lease=held.get(name), draining=name in running.draining)
+    def later(resident: ResidentRecord) -> ResidentRecord:
+        name = resident.demand.name
+        return replace(resident, lease=held.get(name), draining=name in running.draining)
 
     lanes = tuple(
         replace(lane, residents=tuple(map(later, lane.residents))) for lane in record.lanes
@@ -93,7 +93,7 @@ def running_in(record: TableRecord, running: RunningRecord) -> TableRecord:
 
 
 def shape_of(
-    lanes: Iterable[Lane], queue: Iterable[Resident], away: Iterable[Resident] = ()
+    lanes: Iterable[LaneState], queue: Iterable[LaneResident], away: Iterable[LaneResident] = ()
 ) -> Shape:
     """Lanes, their residents, who waits and how much each may take, without leases and times.
 
@@ -106,17 +106,25 @@ def shape_of(
         (
             *(lane.lane, lane.size_mib, lane.epoch, lane.assigned),
             *(
-                (one.number, one.persistent_mib, one.ephemeral_mib, one.needs_mib, one.memory)
-                for one in lane.residents.values()
+                (
+                    resident.number,
+                    resident.persistent_mib,
+                    resident.ephemeral_mib,
+                    resident.needs_mib,
+                    resident.memory,
+                )
+                for resident in lane.residents.values()
             ),
         )
         for lane in lanes
     )
-    absent = tuple((one.number, one.persistent_mib, one.ephemeral_mib) for one in away)
-    return (*parts, tuple(one.demand.name for one in queue), absent)
+    absent = tuple(
+        (resident.number, resident.persistent_mib, resident.ephemeral_mib) for resident in away
+    )
+    return (*parts, tuple(demand.demand.name for demand in queue), absent)
 
 
-def recorded(lane: Lane) -> LaneRecord:
+def recorded(lane: LaneState) -> LaneRecord:
     """A lane as it is."""
     return LaneRecord(
         lane=lane.lane,
@@ -124,36 +132,36 @@ def recorded(lane: Lane) -> LaneRecord:
         own=lane.own,
         epoch=lane.epoch,
         residents=tuple(
-            recorded_resident(one, draining=one.name in lane.draining)
-            for one in lane.residents.values()
+            recorded_resident(resident, draining=resident.name in lane.draining)
+            for resident in lane.residents.values()
         ),
         assigned=lane.assigned,
     )
 
 
-def recorded_resident(one: Resident, *, draining: bool = False) -> ResidentRecord:
+def recorded_resident(resident: LaneResident, *, draining: bool = False) -> ResidentRecord:
     """A job as it is.
 
     Args:
-        one: The job.
+        resident: The job.
         draining: It released its lease early and still runs.
     """
     return ResidentRecord(
-        demand=one.demand,
-        persistent_mib=one.persistent_mib,
-        ephemeral_mib=one.ephemeral_mib,
-        needs_mib=one.needs_mib,
-        peak_mib=one.peak_mib,
-        number=one.number,
-        since_s=one.since_s,
-        waited_s=one.waited_s,
-        ran_s=one.ran_s,
-        steps=one.steps,
-        step_s=one.step_s,
-        lease=one.lease,
+        demand=resident.demand,
+        persistent_mib=resident.persistent_mib,
+        ephemeral_mib=resident.ephemeral_mib,
+        needs_mib=resident.needs_mib,
+        peak_mib=resident.peak_mib,
+        number=resident.number,
+        since_s=resident.since_s,
+        waited_s=resident.waited_s,
+        ran_s=resident.ran_s,
+        steps=resident.steps,
+        step_s=resident.step_s,
+        lease=resident.lease,
         draining=draining,
-        memory=one.memory,
-        came_s=one.came_s,
+        memory=resident.memory,
+        came_s=resident.came_s,
     )
 
 
@@ -173,21 +181,21 @@ def rebuild(record: TableRecord, memory: DeviceMemory, away: Away) -> None:
             raise ValueError(f"lane {lane.lane} or a job of it is recorded twice")
         memory.lanes[lane.lane] = lane
         memory.residents.update(lane.residents)
-    for one in map(_rebuilt_resident, record.away):
-        known = one.name in memory.residents or one.name in away.jobs
-        if known or one.memory is not Memory.AWAY or one.lease is not None:
-            raise ValueError(f"{one.name!r} is recorded as away and is not")
-        away.jobs[one.name] = one
-    memory.next_lane = max((record.next_lane, *(one + 1 for one in memory.lanes)))
+    for resident in map(_rebuilt_resident, record.away):
+        known = resident.name in memory.residents or resident.name in away.jobs
+        if known or resident.memory is not MemoryPlace.AWAY or resident.lease is not None:
+            raise ValueError(f"{resident.name!r} is recorded as away and is not")
+        away.jobs[resident.name] = resident
+    memory.next_lane = max((record.next_lane, *(number + 1 for number in memory.lanes)))
 
 
-def _rebuilt(record: LaneRecord) -> Lane:
+def _rebuilt(record: LaneRecord) -> LaneState:
     """A lane as it was; levels of FAIR and RR start anew, equal for all.
 
     Raises:
         ValueError: two jobs run in it, or a lease is of another lane.
     """
-    lane = Lane(
+    lane = LaneState(
         lane=record.lane,
         size_mib=record.size_mib,
         own=record.own,
@@ -195,24 +203,24 @@ def _rebuilt(record: LaneRecord) -> Lane:
         epoch=record.epoch,
     )
     for each in record.residents:
-        one = _rebuilt_resident(each)
-        lane.add(one)
+        resident = _rebuilt_resident(each)
+        lane.add(resident)
         if each.lease is None:
             continue
-        if (each.lease.job, each.lease.lane) != (one.name, lane.lane):
-            raise ValueError(f"the lease of {one.name!r} is not of lane {lane.lane}")
+        if (each.lease.job, each.lease.lane) != (resident.name, lane.lane):
+            raise ValueError(f"the lease of {resident.name!r} is not of lane {lane.lane}")
         if each.draining:
-            lane.draining.add(one.name)
+            lane.draining.add(resident.name)
         elif lane.holder is None:
-            lane.holder = one.name
+            lane.holder = resident.name
         else:
-            raise ValueError(f"{lane.holder!r} and {one.name!r} run in lane {lane.lane}")
+            raise ValueError(f"{lane.holder!r} and {resident.name!r} run in lane {lane.lane}")
     return lane
 
 
-def _rebuilt_resident(record: ResidentRecord) -> Resident:
+def _rebuilt_resident(record: ResidentRecord) -> LaneResident:
     """A job as it was; who asks must ask again."""
-    return Resident(
+    return LaneResident(
         demand=record.demand,
         persistent_mib=record.persistent_mib,
         ephemeral_mib=record.ephemeral_mib,

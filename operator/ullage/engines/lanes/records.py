@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What jobs ask of a device's lanes, and what they are answered. Memory in MiB, times in s."""
+"""Demands of jobs on a device's lanes, and the answers to them. Memory in MiB, times in s."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def mib(amount: int, what: str) -> int:
     return amount
 
 
-class Refusal(StrEnum):
-    """Why a job is refused."""
+class TableRefusal(StrEnum):
+    """Reason to refuse a job."""
 
     EXCEEDS_DEVICE = "ExceedsDevice"
     """Its memory never fits, even alone."""
@@ -109,7 +109,7 @@ class Assigned:
 
     @property
     def limit_mib(self) -> int:
-        """What its process may have at most."""
+        """The most that its process may have."""
         return self.persistent_mib + self.size_mib
 
 
@@ -142,17 +142,17 @@ class Queued:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class JobRefused:
     """A job gets nothing; ``needs_mib`` beside ``usable_mib`` of the device says how far it is."""
 
     job: str
-    reason: Refusal
+    reason: TableRefusal
     needs_mib: int = 0
     usable_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
+class LaneLease:
     """The right of a job to launch in its lane until its step ends."""
 
     lease: int
@@ -166,7 +166,7 @@ class Lease:
 class Granted:
     """A job may launch now; its lane has this size."""
 
-    lease: Lease
+    lease: LaneLease
     size_mib: int
     epoch: int
 
@@ -237,8 +237,8 @@ class Resume:
 
 
 Placed = Opened | Joined | Enlarged
-Answer = Opened | Joined | Enlarged | Queued | Refused
-Turn = Granted | Waits | Refused
+Answer = Opened | Joined | Enlarged | Queued | JobRefused
+Turn = Granted | Waits | JobRefused
 Order = Suspend | Resume
 Change = Answer | Granted | Resized | Moved | Exceeded | Order
 Changes = tuple[Change, ...]

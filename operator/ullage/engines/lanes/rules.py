@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which lane a job gets, which lanes merge for one that waits, and how a lane splits again."""
+"""Rules of lanes: the lane of a job, merges for one that waits, and how a lane splits again."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from ullage.engines.lanes.state import Lane, Resident
+from ullage.engines.lanes.state import LaneResident, LaneState
 
 
-class Rule(Enum):
-    """How a job gets its lane, in the order in which it is tried."""
+class LaneRule(Enum):
+    """Rule by which a job gets its lane, in the order in which it is tried."""
 
     OPEN = auto()
     JOIN = auto()
@@ -20,16 +20,16 @@ class Rule(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class LaneFit:
     """A rule that holds, and the lane that it names; ``None`` where it opens one."""
 
-    rule: Rule
+    rule: LaneRule
     lane: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """What a job adds: memory for good, a step, and the part of time in which it wants to run.
+class LaneNeed:
+    """Needs of a job: memory for good, a step, and the part of time in which it wants to run.
 
     ``own`` where it shares no lane, ``assigned`` where only the lane of this number will do. A
     resident whose step grows adds no duty.
@@ -43,7 +43,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class LaneSize:
     """A lane as the rules see it."""
 
     lane: int
@@ -52,27 +52,29 @@ class Size:
     shared: bool
     assigned: int = 0
 
-    def takes(self, need: Need) -> bool:
-        """Whether a job may share the lane."""
+    def takes(self, need: LaneNeed) -> bool:
+        """True if a job may share the lane."""
         return self.shared and not need.own and self.assigned == need.assigned
 
 
-def sizes(lanes: Iterable[Lane]) -> list[Size]:
+def sizes(lanes: Iterable[LaneState]) -> list[LaneSize]:
     """Lanes by what they reserve, the smallest first."""
     seen = [
-        Size(
-            lane=one.lane,
-            size_mib=one.reserved_mib,
-            duty=one.duty,
-            shared=not one.own,
-            assigned=one.assigned,
+        LaneSize(
+            lane=lane.lane,
+            size_mib=lane.reserved_mib,
+            duty=lane.duty,
+            shared=not lane.own,
+            assigned=lane.assigned,
         )
-        for one in lanes
+        for lane in lanes
     ]
-    return sorted(seen, key=lambda one: (one.size_mib, one.lane))
+    return sorted(seen, key=lambda size: (size.size_mib, size.lane))
 
 
-def fit(need: Need, lanes: Sequence[Size], free_mib: int, *, may_open: bool = True) -> Fit | None:
+def fit(
+    need: LaneNeed, lanes: Sequence[LaneSize], free_mib: int, *, may_open: bool = True
+) -> LaneFit | None:
     """The first rule that holds (rules 1 to 3; recalled from Salus, MLSys 2020, section 4.2).
 
     Args:
@@ -82,41 +84,41 @@ def fit(need: Need, lanes: Sequence[Size], free_mib: int, *, may_open: bool = Tr
         may_open: Whether one more lane may run beside those that there are.
     """
     left = free_mib - need.persistent_mib
-    shared = [one for one in lanes if one.takes(need)]
+    shared = [lane for lane in lanes if lane.takes(need)]
     if left >= need.ephemeral_mib and may_open and not (need.assigned and shared):
-        return Fit(rule=Rule.OPEN)
+        return LaneFit(rule=LaneRule.OPEN)
     if left < 0:
         return None
-    for one in shared:
-        if one.size_mib >= need.ephemeral_mib:
-            return Fit(rule=Rule.JOIN, lane=one.lane)
-    for one in shared:
-        if left >= need.ephemeral_mib - one.size_mib:
-            return Fit(rule=Rule.ENLARGE, lane=one.lane)
+    for lane in shared:
+        if lane.size_mib >= need.ephemeral_mib:
+            return LaneFit(rule=LaneRule.JOIN, lane=lane.lane)
+    for lane in shared:
+        if left >= need.ephemeral_mib - lane.size_mib:
+            return LaneFit(rule=LaneRule.ENLARGE, lane=lane.lane)
     return None
 
 
-def missing_mib(need: Need, lanes: Sequence[Size], free_mib: int) -> int:
-    """What would have to be free beyond ``free_mib`` for the job to get a lane; 0 where it fits.
+def missing_mib(need: LaneNeed, lanes: Sequence[LaneSize], free_mib: int) -> int:
+    """Memory that would have to be free beyond ``free_mib`` for the job's lane; 0 where it fits.
 
     Args:
         need: What the job adds.
         lanes: All lanes.
         free_mib: What neither lanes nor persistent memory reserve, MiB.
     """
-    largest = max((one.size_mib for one in lanes if one.takes(need)), default=0)
+    largest = max((lane.size_mib for lane in lanes if lane.takes(need)), default=0)
     return max(0, need.persistent_mib + max(0, need.ephemeral_mib - largest) - free_mib)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Merge:
+class LaneMerge:
     """The smaller lane's residents move into the larger one; the smaller one closes."""
 
     lane: int
     into: int
 
 
-def merges(need: Need, lanes: Sequence[Size], free_mib: int) -> tuple[Merge, ...]:
+def merges(need: LaneNeed, lanes: Sequence[LaneSize], free_mib: int) -> tuple[LaneMerge, ...]:
     """Merges after which the job fits; none where it fits already, or even one lane is too much.
 
     Each merge is the one that frees the most, what exceeds the missing memory not counted; of
@@ -129,30 +131,32 @@ def merges(need: Need, lanes: Sequence[Size], free_mib: int) -> tuple[Merge, ...
     """
     if need.assigned:
         return ()  # the operator has counted the memory of lanes that it assigns
-    shared = [one for one in lanes if one.shared and not one.assigned]
-    freed = sum(one.size_mib for one in shared[:-1])
+    shared = [lane for lane in lanes if lane.shared and not lane.assigned]
+    freed = sum(lane.size_mib for lane in shared[:-1])
     if missing_mib(need, shared, free_mib + freed):
         return ()
-    found = []
+    merged = []
     while (missing := missing_mib(need, shared, free_mib)) and len(shared) > 1:
         small, large = min(
             ((a, b) for at, b in enumerate(shared) for a in shared[:at]),
             key=lambda pair: (-min(pair[0].size_mib, missing), _loss(*pair), -pair[1].size_mib),
         )
-        shared = [one for one in shared if one is not small]
+        shared = [lane for lane in shared if lane is not small]
         shared[shared.index(large)] = replace(large, duty=large.duty + small.duty)
         free_mib += small.size_mib
-        found.append(Merge(lane=small.lane, into=large.lane))
-    return tuple(found)
+        merged.append(LaneMerge(lane=small.lane, into=large.lane))
+    return tuple(merged)
 
 
-def _loss(one: Size, other: Size) -> float:
+def _loss(size: LaneSize, other: LaneSize) -> float:
     """Predicted throughput, in lanes that run all the time, that a merge loses (derived)."""
-    return min(1.0, one.duty) + min(1.0, other.duty) - min(1.0, one.duty + other.duty)
+    return min(1.0, size.duty) + min(1.0, other.duty) - min(1.0, size.duty + other.duty)
 
 
-def loses(need: Need, lanes: Sequence[Size], free_mib: int, planned: Sequence[Merge]) -> bool:
-    """Whether merges cost more predicted throughput than the job that they admit adds (derived).
+def loses(
+    need: LaneNeed, lanes: Sequence[LaneSize], free_mib: int, planned: Sequence[LaneMerge]
+) -> bool:
+    """True if merges cost more predicted throughput than the job that they admit adds (derived).
 
     Args:
         need: What that job adds.
@@ -160,23 +164,23 @@ def loses(need: Need, lanes: Sequence[Size], free_mib: int, planned: Sequence[Me
         free_mib: What neither lanes nor persistent memory reserve before, MiB.
         planned: Merges of these lanes.
     """
-    left = {one.lane: one for one in lanes}
-    for one in planned:
-        small, large = left.pop(one.lane), left[one.into]
+    left = {lane.lane: lane for lane in lanes}
+    for merge in planned:
+        small, large = left.pop(merge.lane), left[merge.into]
         free_mib += small.size_mib
-        left[one.into] = replace(large, duty=large.duty + small.duty)
-    before = sum(min(1.0, one.duty) for one in lanes)
-    after = sum(min(1.0, one.duty) for one in left.values())
-    ordered = sorted(left.values(), key=lambda one: (one.size_mib, one.lane))
-    found = fit(need, ordered, free_mib)
-    home = None if found is None or found.lane is None else left[found.lane]
+        left[merge.into] = replace(large, duty=large.duty + small.duty)
+    before = sum(min(1.0, lane.duty) for lane in lanes)
+    after = sum(min(1.0, lane.duty) for lane in left.values())
+    ordered = sorted(left.values(), key=lambda lane: (lane.size_mib, lane.lane))
+    place = fit(need, ordered, free_mib)
+    home = None if place is None or place.lane is None else left[place.lane]
     has = 0.0 if home is None else home.duty
     after += min(1.0, has + need.duty) - min(1.0, has)
     return after < before - _LEAST_GAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class LaneSplit:
     """These residents get a lane of their own, of this size; the rest stays."""
 
     names: tuple[str, ...]
@@ -185,8 +189,8 @@ class Split:
     skew: int
 
 
-def split(residents: Iterable[Resident], free_mib: int) -> Split | None:
-    """How to part a lane in two for the most throughput; ``None`` where nothing is gained.
+def split(residents: Iterable[LaneResident], free_mib: int) -> LaneSplit | None:
+    """The best two parts of a lane for throughput; ``None`` where nothing is gained.
 
     The smaller steps go: a lane for the k smallest takes the memory of the k-th, and any other
     choice of k residents takes more. Of equal gains the more even one counts (derived).
@@ -195,19 +199,19 @@ def split(residents: Iterable[Resident], free_mib: int) -> Split | None:
         residents: Of an idle lane.
         free_mib: What neither lanes nor persistent memory reserve, MiB.
     """
-    order = sorted(residents, key=lambda one: (one.ephemeral_mib, one.number))
-    whole = sum(one.demand.duty for one in order)
-    best: Split | None = None
+    order = sorted(residents, key=lambda resident: (resident.ephemeral_mib, resident.number))
+    whole = sum(resident.demand.duty for resident in order)
+    best: LaneSplit | None = None
     goes = 0.0
-    for at, one in enumerate(order[:-1], start=1):
-        if one.ephemeral_mib > free_mib:
+    for at, resident in enumerate(order[:-1], start=1):
+        if resident.ephemeral_mib > free_mib:
             break
-        goes += one.demand.duty
+        goes += resident.demand.duty
         gain = min(1.0, goes) + min(1.0, whole - goes) - min(1.0, whole)
         skew = abs(len(order) - 2 * at)
         if gain > _LEAST_GAIN and (best is None or (-gain, skew) < (-best.gain, best.skew)):
             names = tuple(each.name for each in order[:at])
-            best = Split(names=names, size_mib=one.ephemeral_mib, gain=gain, skew=skew)
+            best = LaneSplit(names=names, size_mib=resident.ephemeral_mib, gain=gain, skew=skew)
     return best
 
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ullage.engines.lanes.state import Lane, Memory
+from ullage.engines.lanes.state import LaneState, MemoryPlace
 
 
 class UnsafeLanes(RuntimeError):
     """Memory could run out: a mistake of this package. Nothing more may be granted."""
 
 
-def check(lanes: Iterable[Lane], usable_mib: int) -> None:
+def check(lanes: Iterable[LaneState], usable_mib: int) -> None:
     """Sum of P and L within the device, every L at least the largest step, one step a lane.
 
     Args:
@@ -26,18 +26,24 @@ def check(lanes: Iterable[Lane], usable_mib: int) -> None:
     used = 0
     for lane in lanes:
         used += lane.reserved_mib
-        for one in lane.residents.values():
-            used += one.persistent_mib
-            if one.ephemeral_mib > lane.reserved_mib:
-                raise UnsafeLanes(f"lane {lane.lane} is smaller than a step of {one.name!r}")
-            holds = one.lease is not None
-            if one.memory is Memory.AWAY or (holds and one.memory is not Memory.HERE):
-                raise UnsafeLanes(f"{one.name!r} has a place in lane {lane.lane} without memory")
-            if holds and one.ephemeral_mib > lane.size_mib:
-                raise UnsafeLanes(f"{one.name!r} runs in lane {lane.lane}, which has not grown yet")
-            if holds != (lane.holder == one.name or one.name in lane.draining):
-                raise UnsafeLanes(f"lane {lane.lane} and {one.name!r} differ on who runs")
-        if any(one.demand.assigned != lane.assigned for one in lane.residents.values()):
+        for resident in lane.residents.values():
+            used += resident.persistent_mib
+            if resident.ephemeral_mib > lane.reserved_mib:
+                raise UnsafeLanes(f"lane {lane.lane} is smaller than a step of {resident.name!r}")
+            holds = resident.lease is not None
+            if resident.memory is MemoryPlace.AWAY or (
+                holds and resident.memory is not MemoryPlace.HERE
+            ):
+                raise UnsafeLanes(
+                    f"{resident.name!r} has a place in lane {lane.lane} without memory"
+                )
+            if holds and resident.ephemeral_mib > lane.size_mib:
+                raise UnsafeLanes(
+                    f"{resident.name!r} runs in lane {lane.lane}, which has not grown yet"
+                )
+            if holds != (lane.holder == resident.name or resident.name in lane.draining):
+                raise UnsafeLanes(f"lane {lane.lane} and {resident.name!r} differ on who runs")
+        if any(resident.demand.assigned != lane.assigned for resident in lane.residents.values()):
             raise UnsafeLanes(f"lane {lane.lane} has a job that was assigned another one")
         if lane.own and len(lane.residents) > 1:
             raise UnsafeLanes(f"lane {lane.lane} belongs to one job and has more")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What an owner sets for the lanes of a device."""
+"""Settings of an owner for the lanes of a device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ullage.engines.lanes.records import MOST_MIB, mib
 
 
 class LaneAim(StrEnum):
-    """What memory is for: residents that take turns, or steps that run side by side."""
+    """Use of memory: for residents that take turns, or for steps that run side by side."""
 
     RESIDENTS = "Residents"
     """Jobs join lanes, and lanes merge for the first that waits, as soon as that makes room."""
@@ -25,7 +25,7 @@ class LaneAim(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Margins:
-    """How much more than declared is reserved. Defaults: Salus @7b7f5e0, `lanemgr.cpp`.
+    """Reserves beyond what is declared. Defaults: Salus @7b7f5e0, `lanemgr.cpp`.
 
     ``persistent`` multiplies persistent memory, ``peak`` the sum of both; ``free_mib`` of the
     device are given to no one.
@@ -41,11 +41,11 @@ class Margins:
             raise ValueError("margins are factors from 1 to 10")
 
     def persistent_mib(self, persistent_mib: int) -> int:
-        """What is reserved for good."""
+        """Memory that is reserved for good."""
         return math.ceil(persistent_mib * self.persistent)
 
     def ephemeral_mib(self, persistent_mib: int, ephemeral_mib: int) -> int:
-        """What a step needs of its lane; never less than declared.
+        """Memory of its lane that a step needs; never less than declared.
 
         Args:
             persistent_mib: As declared, MiB.
@@ -96,17 +96,17 @@ class LaneSettings:
     def __post_init__(self) -> None:
         mib(self.capacity_mib, "device memory")
         positive = (self.deadline_factor, self.first_step_s, self.aging)
-        if not all(math.isfinite(one) and one > 0 for one in positive):
+        if not all(math.isfinite(value) and value > 0 for value in positive):
             raise ValueError("deadline, first step and aging are positive numbers")
         if not (math.isfinite(self.credit_s) and self.credit_s >= 0 and self.credit_steps >= 0):
             raise ValueError("a credit is at least 0")
         times = (self.idle_s, self.busy_s, self.least_resident_s, self.spare_s)
-        if not all(math.isfinite(one) and one >= 0 for one in times):
+        if not all(math.isfinite(value) and value >= 0 for value in times):
             raise ValueError("times of suspended jobs are seconds from 0")
         if not 0 <= self.most_queued <= MOST_MIB:
             raise ValueError("as many jobs wait as 0 or more")
 
     @property
     def usable_mib(self) -> int:
-        """What persistent memory and lanes may take together."""
+        """Memory that persistent parts and lanes may take together."""
         return max(0, self.capacity_mib - self.margins.free_mib)

@@ -15,9 +15,9 @@ from ullage.engines.lanes.records import (
     Enlarged,
     Granted,
     JobDemand,
+    JobRefused,
     Joined,
     Opened,
-    Refused,
     Turn,
 )
 from ullage.engines.lanes.settings import LaneSettings
@@ -54,7 +54,7 @@ class LaneJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedJob:
-    """When a job became resident and ended, what it ran; ``wait_fraction`` from then on."""
+    """Resident time, end and steps of a job; ``wait_fraction`` from the former on."""
 
     name: str
     arrival_s: float
@@ -87,7 +87,7 @@ class PlayedLanes:
     @property
     def mean_completion_s(self) -> float:
         """Of all jobs that ran."""
-        return sum(one.completion_s for one in self.jobs) / max(1, len(self.jobs))
+        return sum(job.completion_s for job in self.jobs) / max(1, len(self.jobs))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -150,10 +150,10 @@ class LaneSimulator:
             self._pass(until_s)
 
     def played(self) -> PlayedLanes:
-        """What happened until now."""
-        first_s = min((one.arrival_s for one in self._jobs.values()), default=0.0)
+        """The run until now."""
+        first_s = min((job.arrival_s for job in self._jobs.values()), default=0.0)
         span_s = max(self.now_s - first_s, 1e-12)
-        residents, lanes, busy = (one / span_s for one in self._sums)
+        residents, lanes, busy = (total / span_s for total in self._sums)
         return PlayedLanes(
             jobs=tuple(self._ended),
             refused=tuple(self._refused),
@@ -183,7 +183,7 @@ class LaneSimulator:
 
     def _arrive(self, name: str) -> None:
         answer, changes = self.table.arrive(self._jobs[name].demand, self.now_s)
-        if isinstance(answer, Refused):
+        if isinstance(answer, JobRefused):
             self._refused.append(name)
         self._follow((answer, *changes))
 
@@ -192,11 +192,11 @@ class LaneSimulator:
         self._follow((turn, *changes))
 
     def _follow(self, changes: Sequence[Change | Turn]) -> None:
-        for one in changes:
-            if isinstance(one, Opened | Joined | Enlarged):
-                self._acquire(one.job)
-            elif isinstance(one, Granted):
-                self._start(one)
+        for change in changes:
+            if isinstance(change, Opened | Joined | Enlarged):
+                self._acquire(change.job)
+            elif isinstance(change, Granted):
+                self._start(change)
 
     def _start(self, grant: Granted) -> None:
         lease, job = grant.lease, self._jobs[grant.job]
@@ -251,13 +251,3 @@ def play_lanes(
         simulator.add(job)
     simulator.run()
     return simulator.played()
-
-
-def jain(shares: Sequence[float]) -> float:
-    """Jain's index of fairness, 1 where all are equal (Jain, Chiu and Hawe, DEC-TR-301, 1984).
-
-    Args:
-        shares: What each received, in one unit.
-    """
-    squares = sum(one * one for one in shares)
-    return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0

@@ -7,11 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ullage.engines.lanes.records import JobDemand, Lease
+from ullage.engines.lanes.records import JobDemand, LaneLease
 
 
-class Memory(StrEnum):
-    """Where the memory of a job is; everywhere but away it is reserved on the device."""
+class MemoryPlace(StrEnum):
+    """Place of a job's memory; everywhere but away it is reserved on the device."""
 
     HERE = "Here"
     LEAVING = "Leaving"
@@ -25,7 +25,7 @@ class Memory(StrEnum):
 
 
 @dataclass(slots=True, kw_only=True)
-class Resident:
+class LaneResident:
     """A job whose persistent memory is on the device.
 
     ``persistent_mib`` and ``ephemeral_mib`` are what is reserved for it, margins included.
@@ -44,7 +44,7 @@ class Resident:
     number: int
     since_s: float
     lane: int = 0
-    lease: Lease | None = None
+    lease: LaneLease | None = None
     asked_s: float | None = None
     asked: int = 0
     waited_s: float = 0.0
@@ -55,7 +55,7 @@ class Resident:
     level_steps: int = 0
     needs_mib: int = 0
     peak_mib: int = 0
-    memory: Memory = Memory.HERE
+    memory: MemoryPlace = MemoryPlace.HERE
     order: int = 0
     came_s: float = 0.0
     quiet_s: float = 0.0
@@ -71,21 +71,21 @@ class Resident:
 
     @property
     def whole_mib(self) -> int:
-        """What it reserves alone on a device."""
+        """Memory that it reserves alone on a device."""
         return self.persistent_mib + self.ephemeral_mib
 
     @property
     def may_run(self) -> bool:
-        """Whether its memory is where a step needs it, and stays."""
-        return self.memory is Memory.HERE and not self.leaves
+        """True if its memory is where a step needs it, and stays."""
+        return self.memory is MemoryPlace.HERE and not self.leaves
 
     def wait_s(self, now_s: float) -> float:
-        """How long it has waited for its lane in all."""
+        """Seconds that it has waited for its lane in all."""
         return self.waited_s + (0.0 if self.asked_s is None else max(0.0, now_s - self.asked_s))
 
 
 @dataclass(slots=True, kw_only=True)
-class Lane:
+class LaneState:
     """Memory that its residents' steps use one at a time.
 
     ``size_mib`` holds now. ``target_mib``, the largest step of a resident, holds from the next
@@ -99,7 +99,7 @@ class Lane:
     own: bool = False
     assigned: int = 0
     epoch: int = 1
-    residents: dict[str, Resident] = field(default_factory=dict)
+    residents: dict[str, LaneResident] = field(default_factory=dict)
     holder: str | None = None
     draining: set[str] = field(default_factory=set)
     clock_s: float = 0.0
@@ -112,15 +112,15 @@ class Lane:
 
     @property
     def reserved_mib(self) -> int:
-        """What the lane takes of the device: until a boundary the larger of both sizes."""
+        """Memory that the lane takes of the device: until a boundary the larger of both sizes."""
         return max(self.size_mib, self.target_mib)
 
     @property
     def idle(self) -> bool:
-        """Whether it holds nothing, so that its size and residents may change."""
+        """True if it holds nothing, so that its size and residents may change."""
         return self.holder is None and not self.draining
 
-    def add(self, resident: Resident, lead_s: float = 0.0, lead_steps: int = 0) -> None:
+    def add(self, resident: LaneResident, lead_s: float = 0.0, lead_steps: int = 0) -> None:
         """Take a resident in.
 
         Args:
@@ -142,7 +142,7 @@ class Lane:
     def measure(self) -> None:
         """Take sums and sizes from the residents again."""
         residents = self.residents.values()
-        steps = [one.ephemeral_mib for one in residents]
+        steps = [resident.ephemeral_mib for resident in residents]
         self.target_mib, self.least_mib = max(steps, default=0), min(steps, default=0)
-        self.persistent_mib = sum(one.persistent_mib for one in residents)
-        self.duty = sum(one.demand.duty for one in residents)
+        self.persistent_mib = sum(resident.persistent_mib for resident in residents)
+        self.duty = sum(resident.demand.duty for resident in residents)

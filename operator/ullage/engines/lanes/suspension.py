@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which residents are suspended so that the first job of the queue fits, and in what order.
+"""Choice of the residents that are suspended so that the first job of the queue fits.
 
 A suspended job has nothing on the device: it waits in the queue with all others when it asks again,
 and comes back by the same rules. A resident is suspended only when another job needs its memory.
@@ -11,47 +11,51 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ullage.engines.lanes.rules import Need, Size, missing_mib, sizes
+from ullage.engines.lanes.rules import LaneNeed, LaneSize, missing_mib, sizes
 from ullage.engines.lanes.settings import LaneSettings
-from ullage.engines.lanes.state import Lane, Memory, Resident
+from ullage.engines.lanes.state import LaneResident, LaneState, MemoryPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """When a choice is made, seconds: the present, and since when the first job waits."""
+class SuspensionMoment:
+    """Moment of a choice, seconds: the present, and since when the first job waits."""
 
     now_s: float
     waits_since_s: float
 
     def overdue(self, settings: LaneSettings) -> bool:
-        """Whether the first job has waited so long that busy residents make room, too."""
+        """True if the first job has waited so long that busy residents make room, too."""
         return self.now_s - self.waits_since_s >= settings.busy_s
 
 
-def may_leave(one: Resident, settings: LaneSettings, moment: Moment) -> bool:
-    """Whether a resident can be suspended now, or at the end of its step.
+def may_leave(resident: LaneResident, settings: LaneSettings, moment: SuspensionMoment) -> bool:
+    """True if a resident can be suspended now, or at the end of its step.
 
     It must have been here for a while, and have had a step since it came where it asks for one:
     each time on the device is of use. A resident that works is chosen only for a job that has
     waited for long.
 
     Args:
-        one: A resident.
+        resident: To leave or not.
         settings: Say how long each of this takes.
         moment: When.
     """
-    if not one.demand.suspendable or one.memory is not Memory.HERE:
+    if not resident.demand.suspendable or resident.memory is not MemoryPlace.HERE:
         return False
-    if moment.now_s < max(one.came_s + settings.least_resident_s, one.spared_until_s):
+    if moment.now_s < max(resident.came_s + settings.least_resident_s, resident.spared_until_s):
         return False
-    if one.lease is None and one.asked_s is None:
-        return moment.now_s - one.quiet_s >= settings.idle_s or moment.overdue(settings)
-    return moment.overdue(settings) and (one.served or one.lease is not None)
+    if resident.lease is None and resident.asked_s is None:
+        return moment.now_s - resident.quiet_s >= settings.idle_s or moment.overdue(settings)
+    return moment.overdue(settings) and (resident.served or resident.lease is not None)
 
 
 def leavers(
-    need: Need, lanes: Iterable[Lane], usable_mib: int, settings: LaneSettings, moment: Moment
-) -> tuple[Resident, ...]:
+    need: LaneNeed,
+    lanes: Iterable[LaneState],
+    usable_mib: int,
+    settings: LaneSettings,
+    moment: SuspensionMoment,
+) -> tuple[LaneResident, ...]:
     """Whom to suspend so that a job fits; none where that does not help, or enough leave already.
 
     Idle residents go before those that work, of these the one that did nothing for longest; who is
@@ -65,50 +69,50 @@ def leavers(
         moment: When.
     """
     lanes = tuple(lanes)
-    everyone = [one for lane in lanes for one in lane.residents.values()]
-    gone = [one for one in everyone if one.memory is Memory.LEAVING]
-    able = [one for one in everyone if may_leave(one, settings, moment)]
-    order = sorted(able, key=lambda one: (_works(one), one.quiet_s, one.number))
-    chosen: list[Resident] = []
+    everyone = [resident for lane in lanes for resident in lane.residents.values()]
+    gone = [resident for resident in everyone if resident.memory is MemoryPlace.LEAVING]
+    able = [resident for resident in everyone if may_leave(resident, settings, moment)]
+    order = sorted(able, key=lambda resident: (_works(resident), resident.quiet_s, resident.number))
+    chosen: list[LaneResident] = []
     while _misses(need, lanes, usable_mib, (*gone, *chosen)):
         if not order:
             return ()
         chosen.append(order.pop(0))
-    for one in tuple(chosen):
-        rest = [each for each in chosen if each is not one]
+    for resident in tuple(chosen):
+        rest = [each for each in chosen if each is not resident]
         if not _misses(need, lanes, usable_mib, (*gone, *rest)):
             chosen = rest
     return tuple(chosen)
 
 
-def _works(one: Resident) -> bool:
-    return one.lease is not None or one.asked_s is not None
+def _works(resident: LaneResident) -> bool:
+    return resident.lease is not None or resident.asked_s is not None
 
 
 def _misses(
-    need: Need, lanes: Sequence[Lane], usable_mib: int, without: Sequence[Resident]
+    need: LaneNeed, lanes: Sequence[LaneState], usable_mib: int, without: Sequence[LaneResident]
 ) -> bool:
-    """Whether a job lacks memory even when these residents are gone and lanes at a boundary."""
-    names = {one.name for one in without}
+    """True if a job lacks memory even when these residents are gone and lanes at a boundary."""
+    names = {resident.name for resident in without}
     left = [kept for lane in lanes if (kept := _after(lane, names)) is not None]
-    used = sum(one.size_mib for one in left)
+    used = sum(lane.size_mib for lane in left)
     used += sum(
-        one.persistent_mib
+        resident.persistent_mib
         for lane in lanes
-        for one in lane.residents.values()
-        if one.name not in names
+        for resident in lane.residents.values()
+        if resident.name not in names
     )
     return missing_mib(need, left, usable_mib - used) > 0
 
 
-def _after(lane: Lane, names: set[str]) -> Size | None:
+def _after(lane: LaneState, names: set[str]) -> LaneSize | None:
     """A lane without these residents; ``None`` = it closes."""
-    rest = [one for one in lane.residents.values() if one.name not in names]
+    rest = [resident for resident in lane.residents.values() if resident.name not in names]
     if not rest:
         return None
     (size,) = sizes((lane,))
-    largest = max(one.ephemeral_mib for one in rest)
-    return Size(
+    largest = max(resident.ephemeral_mib for resident in rest)
+    return LaneSize(
         lane=size.lane,
         size_mib=largest,
         duty=size.duty,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from ullage.engines.lanes.admission import Admission
+from ullage.engines.lanes.admission import LaneQueue
 from ullage.engines.lanes.away import Away, settled
 from ullage.engines.lanes.larger_steps import LargerSteps
 from ullage.engines.lanes.memory import DeviceMemory
@@ -29,19 +29,19 @@ from ullage.engines.lanes.records import (
     Enlarged,
     Granted,
     JobDemand,
+    JobRefused,
     Joined,
-    Lease,
+    LaneLease,
     Opened,
     Order,
     Queued,
-    Refusal,
-    Refused,
+    TableRefusal,
     Turn,
     Waits,
     mib,
 )
 from ullage.engines.lanes.settings import LaneSettings
-from ullage.engines.lanes.state import Lane, Memory, Resident
+from ullage.engines.lanes.state import LaneResident, LaneState, MemoryPlace
 from ullage.engines.lanes.turns import Turns, count_step, stop_asking
 
 
@@ -56,17 +56,17 @@ class LaneTable:
     memory: DeviceMemory = field(init=False)
     away: Away = field(init=False, default_factory=Away)
     _now_s: float = field(init=False, default=-math.inf)
-    _admission: Admission = field(init=False)
+    _admission: LaneQueue = field(init=False)
     _larger: LargerSteps = field(init=False)
     _turns: Turns = field(init=False, default_factory=Turns)
 
     def __post_init__(self) -> None:
         self.memory = DeviceMemory(usable_mib=self.settings.usable_mib, aim=self.settings.aim)
-        self._admission = Admission(memory=self.memory, away=self.away)
+        self._admission = LaneQueue(memory=self.memory, away=self.away)
         self._larger = LargerSteps(memory=self.memory)
 
     @property
-    def queue(self) -> Mapping[str, Resident]:
+    def queue(self) -> Mapping[str, LaneResident]:
         """Jobs that wait for memory, in their order."""
         return self._admission.queue
 
@@ -81,19 +81,19 @@ class LaneTable:
         resident = self._admission.newcomer(demand, self.settings.margins, self._now_s)
         whole = resident.whole_mib
         if self.knows(demand.name):
-            return self._refused(demand.name, Refusal.KNOWN), ()
+            return self._refused(demand.name, TableRefusal.KNOWN), ()
         if whole > self.memory.usable_mib:
-            return self._refused(demand.name, Refusal.EXCEEDS_DEVICE, whole), ()
+            return self._refused(demand.name, TableRefusal.EXCEEDS_DEVICE, whole), ()
         if len(self.queue) >= max(1, self.settings.most_queued):
-            return self._refused(demand.name, Refusal.QUEUE_FULL, whole), ()
+            return self._refused(demand.name, TableRefusal.QUEUE_FULL, whole), ()
         self._admission.add(resident)
         changes: list[Change] = []
         self._settle(changes)
         answer: Answer | None = None
-        for one in changes:
-            if isinstance(one, Opened | Joined | Enlarged) and one.job == demand.name:
-                answer = one
-        rest = tuple(one for one in changes if one is not answer)
+        for change in changes:
+            if isinstance(change, Opened | Joined | Enlarged) and change.job == demand.name:
+                answer = change
+        rest = tuple(change for change in changes if change is not answer)
         return answer or self.place(demand.name), rest
 
     def leave(self, job: str, now_s: float) -> Changes:
@@ -130,20 +130,22 @@ class LaneTable:
             return self._acquire_away(self.away.jobs[job], ephemeral_mib)
         resident = self.memory.residents.get(job)
         if resident is None:
-            return self._refused(job, Refusal.UNKNOWN), ()
-        if resident.memory is Memory.STUCK:
-            return self._refused(job, Refusal.STUCK), ()
+            return self._refused(job, TableRefusal.UNKNOWN), ()
+        if resident.memory is MemoryPlace.STUCK:
+            return self._refused(job, TableRefusal.STUCK), ()
         if resident.lease is not None:
-            return self._refused(job, Refusal.HOLDS_LEASE), ()
+            return self._refused(job, TableRefusal.HOLDS_LEASE), ()
         if ephemeral_mib is not None:
             self._needs(resident, ephemeral_mib)
         self._ask(resident)
         changes: list[Change] = []
         self._settle(changes)
-        for one in changes:
-            if isinstance(one, Granted | Refused) and one.job == job:
-                return one, tuple(each for each in changes if each is not one)
-        others = sum(one.asked_s is not None for one in self._lane_of(resident).residents.values())
+        for change in changes:
+            if isinstance(change, Granted | JobRefused) and change.job == job:
+                return change, tuple(each for each in changes if each is not change)
+        others = sum(
+            other.asked_s is not None for other in self._lane_of(resident).residents.values()
+        )
         return Waits(job=job, lane=resident.lane, others=others - 1), tuple(changes)
 
     def withdraw(self, job: str, now_s: float) -> None:
@@ -258,7 +260,7 @@ class LaneTable:
         """
         self._clock(now_s)
         mib(holds_mib, "what a job keeps")
-        resident = self._ordered(order, Memory.LEAVING)
+        resident = self._ordered(order, MemoryPlace.LEAVING)
         if resident is None:
             return ()
         changes: list[Change] = []
@@ -268,7 +270,7 @@ class LaneTable:
             if resident.asked_s is not None:
                 self._admission.enqueue(resident, self._now_s)
         else:
-            resident.memory, resident.order = Memory.HERE, 0
+            resident.memory, resident.order = MemoryPlace.HERE, 0
             resident.spared_until_s = self._now_s + self.settings.spare_s
             self._larger.note(resident)
         self._settle(changes)
@@ -283,7 +285,7 @@ class LaneTable:
             done: The job's memory is on the device; else the job is stuck until its process ends.
         """
         self._clock(now_s)
-        resident = self._ordered(order, Memory.COMING)
+        resident = self._ordered(order, MemoryPlace.COMING)
         if resident is None:
             return ()
         changes: list[Change] = []
@@ -291,12 +293,12 @@ class LaneTable:
             settled(resident, self._now_s)
             self._larger.note(resident)
         else:
-            resident.memory, resident.order, resident.asked_s = Memory.STUCK, 0, None
+            resident.memory, resident.order, resident.asked_s = MemoryPlace.STUCK, 0, None
         self._settle(changes)
         return tuple(changes)
 
     def look(self, now_s: float) -> Changes:
-        """What time alone changes: idle residents make room for the first job of the queue.
+        """Changes by time alone: idle residents make room for the first job of the queue.
 
         Args:
             now_s: The present.
@@ -314,11 +316,11 @@ class LaneTable:
     def record(self) -> TableRecord:
         """The state to keep for `restored`; who asks is not part of it."""
         return TableRecord(
-            lanes=tuple(recorded(one) for one in self.memory.lanes.values()),
+            lanes=tuple(recorded(lane) for lane in self.memory.lanes.values()),
             queue=tuple(
-                one.demand for name, one in self.queue.items() if name not in self.away.jobs
+                demand.demand for name, demand in self.queue.items() if name not in self.away.jobs
             ),
-            away=tuple(recorded_resident(one) for one in self.away.jobs.values()),
+            away=tuple(recorded_resident(resident) for resident in self.away.jobs.values()),
             next_lane=self.memory.next_lane,
             arrivals=self._admission.arrivals,
             leases=self._turns.leases,
@@ -328,15 +330,15 @@ class LaneTable:
         """The leases to keep beside an earlier record, while `shape` is the same."""
         lanes, residents = self.memory.lanes.values(), self.memory.residents.values()
         return RunningRecord(
-            held=tuple(one.lease for one in residents if one.lease is not None),
+            held=tuple(resident.lease for resident in residents if resident.lease is not None),
             draining=tuple(name for lane in lanes for name in lane.draining),
             leases=self._turns.leases,
         )
 
     @property
     def shape(self) -> Shape:
-        """What of the record a step does not change."""
-        queue = (one for name, one in self.queue.items() if name not in self.away.jobs)
+        """The part of the record that a step does not change."""
+        queue = (demand for name, demand in self.queue.items() if name not in self.away.jobs)
         return shape_of(self.memory.lanes.values(), queue, self.away.jobs.values())
 
     @classmethod
@@ -359,11 +361,15 @@ class LaneTable:
         table._clock(now_s)
         memory = table.memory
         rebuild(record, memory, table.away)
-        for one in memory.residents.values():
-            table._larger.note(one)
-        held = [one.lease.lease for one in memory.residents.values() if one.lease is not None]
+        for resident in memory.residents.values():
+            table._larger.note(resident)
+        held = [
+            resident.lease.lease
+            for resident in memory.residents.values()
+            if resident.lease is not None
+        ]
         known = (*memory.residents.values(), *table.away.jobs.values())
-        numbers = [one.number for one in known]
+        numbers = [resident.number for resident in known]
         table._turns.leases = max((record.leases, *held))
         table._admission.arrivals = max((record.arrivals - len(record.queue), *numbers))
         memory.check()
@@ -373,17 +379,17 @@ class LaneTable:
                 table._admission.add(resident)
         return table
 
-    def overdue(self, now_s: float) -> tuple[Lease, ...]:
+    def overdue(self, now_s: float) -> tuple[LaneLease, ...]:
         """Leases past their deadline; they stay with their jobs."""
         self._clock(now_s)
         return tuple(
-            one.lease
-            for one in self.memory.residents.values()
-            if one.lease is not None and one.lease.deadline_s < self._now_s
+            resident.lease
+            for resident in self.memory.residents.values()
+            if resident.lease is not None and resident.lease.deadline_s < self._now_s
         )
 
     def place(self, job: str) -> Queued:
-        """Where a queued job stands.
+        """Place of a queued job.
 
         Raises:
             KeyError: it is not queued.
@@ -391,10 +397,12 @@ class LaneTable:
         return self._admission.place(job)
 
     def knows(self, job: str) -> bool:
-        """Whether a job of this name is resident or queued."""
+        """True if a job of this name is resident or queued."""
         return job in self.memory.residents or job in self.queue or job in self.away.jobs
 
-    def _acquire_away(self, resident: Resident, ephemeral_mib: int | None) -> tuple[Turn, Changes]:
+    def _acquire_away(
+        self, resident: LaneResident, ephemeral_mib: int | None
+    ) -> tuple[Turn, Changes]:
         """A suspended job asks: it waits in the queue for its memory, then for its lane."""
         if ephemeral_mib is not None:
             self._needs(resident, ephemeral_mib)
@@ -404,10 +412,10 @@ class LaneTable:
         self._settle(changes)
         return Waits(job=resident.name, lane=resident.lane, others=len(self.queue)), tuple(changes)
 
-    def _ordered(self, order: int, memory: Memory) -> Resident | None:
-        for one in self.memory.residents.values():
-            if one.memory is memory and one.order == order:
-                return one
+    def _ordered(self, order: int, memory: MemoryPlace) -> LaneResident | None:
+        for resident in self.memory.residents.values():
+            if resident.memory is memory and resident.order == order:
+                return resident
         return None
 
     def _clock(self, now_s: float) -> None:
@@ -415,36 +423,36 @@ class LaneTable:
             raise ValueError("the present is a number of seconds")
         self._now_s = max(self._now_s, now_s)
 
-    def _refused(self, job: str, reason: Refusal, needs_mib: int = 0) -> Refused:
+    def _refused(self, job: str, reason: TableRefusal, needs_mib: int = 0) -> JobRefused:
         usable = self.memory.usable_mib
-        return Refused(job=job, reason=reason, needs_mib=needs_mib, usable_mib=usable)
+        return JobRefused(job=job, reason=reason, needs_mib=needs_mib, usable_mib=usable)
 
-    def _lane_of(self, resident: Resident) -> Lane:
+    def _lane_of(self, resident: LaneResident) -> LaneState:
         return self.memory.lanes[resident.lane]
 
-    def _holder(self, lease: int) -> Resident | None:
-        for one in self.memory.residents.values():
-            if one.lease is not None and one.lease.lease == lease:
-                return one
+    def _holder(self, lease: int) -> LaneResident | None:
+        for resident in self.memory.residents.values():
+            if resident.lease is not None and resident.lease.lease == lease:
+                return resident
         return None
 
-    def _ask(self, resident: Resident) -> None:
+    def _ask(self, resident: LaneResident) -> None:
         self._turns.ask(resident, self._lane_of(resident), self.settings, self._now_s)
 
-    def _needs(self, resident: Resident, ephemeral_mib: int) -> None:
+    def _needs(self, resident: LaneResident, ephemeral_mib: int) -> None:
         needs = mib(ephemeral_mib, "ephemeral memory")
         self._larger.need(resident, needs, self.settings.margins)
 
     def _settle(self, changes: list[Change]) -> None:
-        """What a boundary permits: sizes, larger steps, newcomers, merges, splits, grants."""
+        """Do what a boundary permits: sizes, larger steps, newcomers, merges, splits, grants."""
         memory, settings, now_s = self.memory, self.settings, self._now_s
         for lane in list(memory.lanes.values()):
             memory.resize(lane, changes)
         grown = self._larger.grow(settings.margins, now_s, changes)
         if grown and self._admission.admit(now_s, changes):
             memory.part(changes)
-        for one in self._admission.make_room(settings, now_s, changes):
-            self._larger.note(one)
+        for resident in self._admission.make_room(settings, now_s, changes):
+            self._larger.note(resident)
         for lane in memory.lanes.values():
             granted = self._turns.grant(lane, settings, now_s)
             if granted is not None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ullage.engines.lanes.policies import chosen
-from ullage.engines.lanes.records import Granted, Lease
+from ullage.engines.lanes.records import Granted, LaneLease
 from ullage.engines.lanes.settings import LaneSettings
-from ullage.engines.lanes.state import Lane, Resident
+from ullage.engines.lanes.state import LaneResident, LaneState
 
 SMOOTHING = 0.2
 """Weight of the newest step in the expected step of a job."""
@@ -22,7 +22,9 @@ class Turns:
     asks: int = 0
     leases: int = 0
 
-    def ask(self, resident: Resident, lane: Lane, settings: LaneSettings, now_s: float) -> None:
+    def ask(
+        self, resident: LaneResident, lane: LaneState, settings: LaneSettings, now_s: float
+    ) -> None:
         """The job waits from now on; what it may catch up is bounded.
 
         Args:
@@ -38,13 +40,13 @@ class Turns:
         least = lane.clock_steps - settings.credit_steps
         resident.level_steps = max(resident.level_steps, least)
 
-    def ask_away(self, resident: Resident, now_s: float) -> None:
+    def ask_away(self, resident: LaneResident, now_s: float) -> None:
         """A job that is in no lane waits for one, and for its step there, from now on."""
         if resident.asked_s is None:
             self.asks += 1
             resident.asked, resident.asked_s = self.asks, now_s
 
-    def grant(self, lane: Lane, settings: LaneSettings, now_s: float) -> Granted | None:
+    def grant(self, lane: LaneState, settings: LaneSettings, now_s: float) -> Granted | None:
         """The next step of an idle lane, as the policy says; ``None`` = none.
 
         Args:
@@ -55,16 +57,18 @@ class Turns:
         if lane.holder is not None or (lane.draining and not settings.early_release):
             return None
         able = [
-            one
-            for one in lane.residents.values()
-            if one.may_run and not one.needs_mib and one.ephemeral_mib <= lane.size_mib
+            resident
+            for resident in lane.residents.values()
+            if resident.may_run
+            and not resident.needs_mib
+            and resident.ephemeral_mib <= lane.size_mib
         ]
         resident = chosen(able, settings, now_s)
         if resident is None:
             return None
         self.leases += 1
         known = settings.first_step_s if resident.step_s is None else resident.step_s
-        lease = Lease(
+        lease = LaneLease(
             lease=self.leases,
             job=resident.name,
             lane=lane.lane,
@@ -80,13 +84,13 @@ class Turns:
         return Granted(lease=lease, size_mib=lane.size_mib, epoch=lane.epoch)
 
 
-def stop_asking(resident: Resident, now_s: float) -> None:
+def stop_asking(resident: LaneResident, now_s: float) -> None:
     """The job waits no longer; how long it did stays known."""
     resident.waited_s = resident.wait_s(now_s)
     resident.asked_s, resident.quiet_s = None, now_s
 
 
-def count_step(resident: Resident, slowdown: float, now_s: float) -> None:
+def count_step(resident: LaneResident, slowdown: float, now_s: float) -> None:
     """Count the step by our own clock; what the client says of its time could be wrong.
 
     Args:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What an operation reads, writes and computes, from the arguments that a trace tells.
+"""Reads, writes and FLOPs of an operation, from the arguments that a trace tells.
 
 Arguments stand where the operation's schema has them (the source: PyTorch's native functions). What
 they do not tell stays ``None``: nothing is guessed.
@@ -59,13 +59,15 @@ def shape(value: object) -> Sizes | None:
     """The sizes of one tensor; ``None`` where it is a scalar, a list of tensors, or nothing."""
     if not isinstance(value, list) or not value:
         return None
-    if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in value):
+    if not all(
+        isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in value
+    ):
         return None
     return tuple(value) if math.prod(value) <= MOST_ELEMENTS else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class OpCall:
     """One execution of an operation as a trace tells it; lists are by place of the argument.
 
     Attributes:
@@ -83,13 +85,13 @@ class Call:
     @classmethod
     def of(
         cls, name: str, shapes: Sequence[object], types: Sequence[object], values: Sequence[object]
-    ) -> Call:
+    ) -> OpCall:
         """A call from the lists of a trace; a value may be a text that holds it."""
         return cls(
             name=name,
-            shapes=[shape(one) for one in shapes],
-            types=[str(one) for one in types],
-            values=[_value(one) for one in values],
+            shapes=[shape(listed) for listed in shapes],
+            types=[str(kind) for kind in types],
+            values=[_value(value) for value in values],
         )
 
     def sizes(self, at: int) -> Sizes | None:
@@ -100,8 +102,10 @@ class Call:
         """A list of whole numbers of at least 0, or one; empty where it is something else."""
         held = self.values[at] if 0 <= at < len(self.values) else None
         listed = held if isinstance(held, list) else [held]
-        found = [one for one in listed if isinstance(one, int) and 0 <= one <= MOST_ELEMENTS]
-        return tuple(found) if len(found) == len(listed) else ()
+        whole = [
+            number for number in listed if isinstance(number, int) and 0 <= number <= MOST_ELEMENTS
+        ]
+        return tuple(whole) if len(whole) == len(listed) else ()
 
     def bytes_of(self, places: Collection[int]) -> float | None:
         """Bytes of the tensors at these places; ``None`` where none is known."""
@@ -129,14 +133,16 @@ class Call:
     @property
     def format(self) -> str:
         """Format of the first floating-point argument; empty where there is none."""
-        return next((FORMATS[one] for kind in self.types if (one := element(kind)) in FORMATS), "")
+        return next(
+            (FORMATS[name] for kind in self.types if (name := element(kind)) in FORMATS), ""
+        )
 
     def _width(self, at: int) -> int | None:
         return ELEMENT_BYTES.get(element(self.types[at])) if at < len(self.types) else None
 
 
 def _value(held: object) -> object:
-    """What the text of a value says: ``[2, 2]``, ``1``, ``[True, False]``."""
+    """The value of a text: ``[2, 2]``, ``1``, ``[True, False]``."""
     if not isinstance(held, str) or not held or len(held) > 1024:
         return held
     try:
@@ -146,8 +152,8 @@ def _value(held: object) -> object:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What an execution reads, writes and computes; ``None`` = the arguments do not tell."""
+class OpWork:
+    """Reads, writes and FLOPs of an execution; ``None`` = the arguments do not tell."""
 
     bytes_read: float | None = None
     parameter_bytes: float | None = None
@@ -156,7 +162,7 @@ class Work:
     kernel: Kernel | None = None
 
 
-def work_of(call: Call, parameters: Collection[Sizes] = ()) -> Work:
+def work_of(call: OpCall, parameters: Collection[Sizes] = ()) -> OpWork:
     """The work of a call.
 
     Args:
@@ -167,7 +173,7 @@ def work_of(call: Call, parameters: Collection[Sizes] = ()) -> Work:
     convolution = _convolution(call)
     if convolution is not None:
         return _convolved(call, CONVOLUTIONS[call.name], convolution)
-    return Work(
+    return OpWork(
         bytes_read=call.bytes_of(range(len(call.shapes))),
         parameter_bytes=_parameter_bytes(call, parameters),
         bytes_written=call.written(_result(call)),
@@ -198,7 +204,7 @@ PRODUCTS: Final = frozenset({"aten::mm", "aten::matmul"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Places:
-    """Where the arguments of a convolution stand; ``None`` = it has no such argument."""
+    """Places of the arguments of a convolution; ``None`` = it has no such argument."""
 
     input: int = 0
     weight: int = 1
@@ -254,7 +260,7 @@ CONVOLUTIONS: Final[Mapping[str, _Places]] = {
 }
 
 
-def _convolution(call: Call) -> Convolution | None:
+def _convolution(call: OpCall) -> Convolution | None:
     """The convolution that a call is a pass of."""
     places = CONVOLUTIONS.get(call.name)
     if places is None:
@@ -280,11 +286,11 @@ def _convolution(call: Call) -> Convolution | None:
     )
 
 
-def _convolved(call: Call, places: _Places, convolution: Convolution) -> Work:
+def _convolved(call: OpCall, places: _Places, convolution: Convolution) -> OpWork:
     """The work of a convolution, or of its backward pass."""
     result = convolution.output()
     held = [places.weight] if places.bias is None else [places.weight, places.bias]
-    work = Work(
+    work = OpWork(
         bytes_read=call.bytes_of(range(len(call.shapes))),
         parameter_bytes=call.bytes_of(held),
         bytes_written=call.written(result),
@@ -307,7 +313,7 @@ def _convolved(call: Call, places: _Places, convolution: Convolution) -> Work:
     )
 
 
-def _parameter_bytes(call: Call, parameters: Collection[Sizes]) -> float | None:
+def _parameter_bytes(call: OpCall, parameters: Collection[Sizes]) -> float | None:
     places = PARAMETERS.get(call.name, ())
     if call.name in PRODUCTS:
         places = tuple(at for at in (0, 1) if _is_parameter(call.sizes(at), parameters))
@@ -366,7 +372,7 @@ SECOND: Final = frozenset({"aten::max_pool2d_with_indices_backward", "aten::avg_
 BROADCAST: Final = frozenset({"aten::add", "aten::sub", "aten::mul", "aten::div"})
 
 
-def _result(call: Call) -> Sizes | None:
+def _result(call: OpCall) -> Sizes | None:
     """Sizes of what a call writes, where its arguments tell."""
     if call.name in FACTORS:
         left, right = (call.sizes(at) for at in FACTORS[call.name])
@@ -391,7 +397,7 @@ def _broadcast(shapes: Sequence[Sizes]) -> Sizes | None:
     return tuple(max(column) if min(column) else 0 for column in zip(*whole, strict=True))
 
 
-def _pooled(call: Call) -> Sizes | None:
+def _pooled(call: OpCall) -> Sizes | None:
     """Sizes of what a pool writes: an extent as a convolution of its window has it."""
     dilation, ceiling = POOLS[call.name]
     read, taps = call.sizes(0), _taps(call)
@@ -407,13 +413,13 @@ def _pooled(call: Call) -> Sizes | None:
     return windows.output()
 
 
-def _taps(call: Call) -> Sizes:
+def _taps(call: OpCall) -> Sizes:
     """Height and width of a pool's window."""
     window = call.numbers(1)
     return window * 2 if len(window) == 1 else window
 
 
-def _flops(call: Call) -> float | None:
+def _flops(call: OpCall) -> float | None:
     """FLOPs of matrix products, 2 m k n, and of pools, one for each tap (derived)."""
     if call.name in POOLS:
         written = _pooled(call)

@@ -13,13 +13,13 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from ullage.engines.profiles.calls import GRADIENT, Call, work_of
+from ullage.engines.profiles.calls import GRADIENT, OpCall, work_of
 from ullage.engines.profiles.convolutions import Sizes
 from ullage.engines.profiles.traces import (
     Json,
-    Trace,
+    OpTrace,
+    OpTraceError,
     TracedOp,
-    TraceError,
     decoded,
     objects,
     precision_of,
@@ -31,7 +31,7 @@ OPERATION: Final = "aten::"
 SCHEMAS: Final = ("1.0", "1.1")
 
 
-def read_chakra(text: str, steps: int | None = None) -> Trace:
+def read_chakra(text: str, steps: int | None = None) -> OpTrace:
     """The step that a trace shows, without times.
 
     Args:
@@ -43,10 +43,10 @@ def read_chakra(text: str, steps: int | None = None) -> Trace:
     """
     top = decoded(text)
     if not isinstance(top, dict) or "nodes" not in top:
-        raise TraceError("the file holds no execution trace: expected an object with nodes")
+        raise OpTraceError("the file holds no execution trace: expected an object with nodes")
     schema = str(top.get("schema", ""))
     if not schema.startswith(SCHEMAS):
-        raise TraceError(f"schema {schema!r} is not known; {' and '.join(SCHEMAS)} are")
+        raise OpTraceError(f"schema {schema!r} is not known; {' and '.join(SCHEMAS)} are")
     nodes = objects(top["nodes"], "nodes")
     parents = {_parent(node) for node in nodes if _is_operation(node)}
     parameters = _parameters(nodes)
@@ -56,11 +56,11 @@ def read_chakra(text: str, steps: int | None = None) -> Trace:
         if _is_operation(node) and node.get("id") not in parents
     ]
     if not ops:
-        raise TraceError(f"the trace holds no operations (names that begin with {OPERATION})")
+        raise OpTraceError(f"the trace holds no operations (names that begin with {OPERATION})")
     marks = {mark[1] for node in nodes if (mark := STEP.search(str(node.get("name", ""))))}
     count = len(marks) or steps or 1
     rows, merged = together(ops, count)
-    return Trace(ops=rows, steps=count, precision=precision_of(rows), merged=merged)
+    return OpTrace(ops=rows, steps=count, precision=precision_of(rows), merged=merged)
 
 
 def _is_operation(node: Json) -> bool:
@@ -93,15 +93,15 @@ def _parameters(nodes: Sequence[Json]) -> frozenset[Sizes]:
     return frozenset(sizes for call in gradients for sizes in call.shapes if sizes is not None)
 
 
-def _call(node: Json, which: str) -> Call:
+def _call(node: Json, which: str) -> OpCall:
     """Sizes, types and values of the inputs or outputs."""
     held = node.get(f"{which}s")
     if isinstance(held, dict):
         lists = (held.get("shapes"), held.get("types"), held.get("values"))
     else:
         lists = (node.get(f"{which}_shapes"), node.get(f"{which}_types"), held)
-    shapes, types, values = (_list(one) for one in lists)
-    return Call.of(str(node["name"]), shapes, types, values)
+    shapes, types, values = (_list(entries) for entries in lists)
+    return OpCall.of(str(node["name"]), shapes, types, values)
 
 
 def _list(value: object) -> Sequence[object]:

@@ -63,15 +63,15 @@ class Convolution:
         if self.transposed:
             more = _each(self.output_padding, len(taps)) or (0,) * len(taps)
             spread = zip(extents, stride, padding, reach, more, strict=True)
-            found = tuple(
+            sizes = tuple(
                 (size - 1) * by - 2 * pad + far + add for size, by, pad, far, add in spread
             )
         else:
             folded = zip(extents, stride, padding, reach, strict=True)
-            found = tuple((size + 2 * pad - far) // by + 1 for size, by, pad, far in folded)
-        if min(found) < 1:
+            sizes = tuple((size + 2 * pad - far) // by + 1 for size, by, pad, far in folded)
+        if min(sizes) < 1:
             return None
-        return self.input[0], self.weight[1 if self.transposed else 0], *found
+        return self.input[0], self.weight[1 if self.transposed else 0], *sizes
 
     def flops(self, result: Sizes | None) -> float | None:
         """Forward FLOPs, 2 for a multiply-add; ``None`` where they need a size that is not known.

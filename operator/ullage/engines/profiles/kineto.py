@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage.engines.profiles.calls import GRADIENT, Call, work_of
+from ullage.engines.profiles.calls import GRADIENT, OpCall, work_of
 from ullage.engines.profiles.convolutions import Sizes
 from ullage.engines.profiles.traces import (
     Json,
-    Trace,
+    OpTrace,
+    OpTraceError,
     TracedOp,
-    TraceError,
     decoded,
     number,
     objects,
@@ -54,7 +54,7 @@ class _Event:
         return self.start_us + self.duration_us
 
 
-def read_kineto(text: str, steps: int | None = None) -> Trace:
+def read_kineto(text: str, steps: int | None = None) -> OpTrace:
     """The step that a trace shows.
 
     Args:
@@ -67,12 +67,13 @@ def read_kineto(text: str, steps: int | None = None) -> Trace:
     top = decoded(text)
     head: Json = top if isinstance(top, dict) else {}
     rows = objects(head.get("traceEvents", top), "traceEvents")
-    events = [one for at, row in enumerate(rows) if (one := _event(row, at)) is not None]
+    read = (_event(row, at) for at, row in enumerate(rows))
+    events = [event for event in read if event is not None]
     first_us, last_us, marked = _window(events, steps)
     inside = [event for event in events if first_us <= event.start_us < last_us]
     operations = [event for event in inside if event.category == "cpu_op"]
     if not operations:
-        raise TraceError(
+        raise OpTraceError(
             "the trace holds no operations (category cpu_op): profile with ProfilerActivity.CPU"
         )
     kernels = [event for event in events if event.category in KERNELS]
@@ -81,7 +82,7 @@ def read_kineto(text: str, steps: int | None = None) -> Trace:
         _on_device(operations, kernels, parameters) if kernels else _on_cpu(operations, parameters)
     )
     ops, merged = together(timed, marked)
-    return Trace(
+    return OpTrace(
         ops=ops,
         steps=marked,
         step_s=(last_us - first_us) * US / marked,
@@ -99,7 +100,7 @@ def _event(raw: Json, at: int) -> _Event | None:
     place = f"traceEvents[{at}]"
     start, duration = number(raw, "ts", place), number(raw, "dur", place)
     if start is None:
-        raise TraceError(f"{place}.ts: missing")
+        raise OpTraceError(f"{place}.ts: missing")
     args = raw.get("args")
     return _Event(
         place=place,
@@ -120,17 +121,21 @@ def _window(events: Sequence[_Event], steps: int | None) -> tuple[float, float, 
         if STEP.match(event.name) and event.category in ("user_annotation", "cpu_op")
     ]
     if marks:
-        found = len({mark.name for mark in marks})
-        return min(mark.start_us for mark in marks), max(mark.end_us for mark in marks), found
+        steps = len({mark.name for mark in marks})
+        return min(mark.start_us for mark in marks), max(mark.end_us for mark in marks), steps
     if steps is None:
-        raise TraceError(
+        raise OpTraceError(
             "the trace marks no steps: call step() on the profiler after each, or say how many it"
             " holds with --steps"
         )
     timed = [event for event in events if event.category == "cpu_op" or event.category in KERNELS]
     if not timed:
-        raise TraceError("the trace holds no operations (category cpu_op)")
-    return min(event.start_us for event in timed), max(one.end_us for one in timed) + 1e-3, steps
+        raise OpTraceError("the trace holds no operations (category cpu_op)")
+    return (
+        min(event.start_us for event in timed),
+        max(event.end_us for event in timed) + 1e-3,
+        steps,
+    )
 
 
 def _on_device(
@@ -195,7 +200,7 @@ def _op(event: _Event, spent_us: float, parameters: frozenset[Sizes]) -> TracedO
     return TracedOp(
         type=event.name,
         seconds=spent_us * US,
-        flops=next((one for one in stated if one), work.flops),
+        flops=next((flops for flops in stated if flops), work.flops),
         bytes_read=work.bytes_read,
         parameter_bytes=work.parameter_bytes,
         bytes_written=work.bytes_written,
@@ -204,8 +209,8 @@ def _op(event: _Event, spent_us: float, parameters: frozenset[Sizes]) -> TracedO
     )
 
 
-def _call(event: _Event) -> Call:
-    return Call.of(
+def _call(event: _Event) -> OpCall:
+    return OpCall.of(
         event.name,
         _list(event.args, "Input Dims"),
         _list(event.args, "Input type"),

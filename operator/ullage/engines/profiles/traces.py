@@ -26,7 +26,7 @@ REST: Final = "other"
 """Type of what is left when even one row per type is too many."""
 
 
-class TraceError(ValueError):
+class OpTraceError(ValueError):
     """The trace cannot be used; the text names the place and what to do."""
 
 
@@ -58,7 +58,7 @@ class TracedOp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class OpTrace:
     """One step of a trace.
 
     Attributes:
@@ -88,17 +88,17 @@ def decoded(text: str) -> object:
     """
 
     def refused(word: str) -> NoReturn:
-        raise TraceError(f"the trace holds {word}, which is no number; record it again")
+        raise OpTraceError(f"the trace holds {word}, which is no number; record it again")
 
     try:
         return json.loads(text, parse_constant=refused)
     except json.JSONDecodeError as error:
-        raise TraceError(
+        raise OpTraceError(
             f"the trace is no JSON (line {error.lineno}: {error.msg}); a trace in protobuf must be"
             " exported as JSON first"
         ) from error
     except RecursionError as error:
-        raise TraceError("the trace is nested too deeply to be one") from error
+        raise OpTraceError("the trace is nested too deeply to be one") from error
 
 
 def objects(value: object, place: str) -> list[Json]:
@@ -112,12 +112,14 @@ def objects(value: object, place: str) -> list[Json]:
         TraceError: it is none, or too long.
     """
     if not isinstance(value, list):
-        raise TraceError(f"{place}: expected a list; this is no trace of that form")
+        raise OpTraceError(f"{place}: expected a list; this is no trace of that form")
     if len(value) > MOST_EVENTS:
-        raise TraceError(f"{place}: {len(value)} entries, at most {MOST_EVENTS}; trace fewer steps")
-    for index, one in enumerate(value):
-        if not isinstance(one, dict):
-            raise TraceError(f"{place}[{index}]: expected an object")
+        raise OpTraceError(
+            f"{place}: {len(value)} entries, at most {MOST_EVENTS}; trace fewer steps"
+        )
+    for index, entry in enumerate(value):
+        if not isinstance(entry, dict):
+            raise OpTraceError(f"{place}[{index}]: expected an object")
     return cast("list[Json]", value)
 
 
@@ -136,9 +138,9 @@ def number(raw: Json, field: str, place: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TraceError(f"{place}.{field}: expected a number, got {type(value).__name__}")
+        raise OpTraceError(f"{place}.{field}: expected a number, got {type(value).__name__}")
     if not math.isfinite(value) or value < 0:
-        raise TraceError(f"{place}.{field}: {value} must be a finite number of at least 0")
+        raise OpTraceError(f"{place}.{field}: {value} must be a finite number of at least 0")
     return float(value)
 
 
@@ -177,7 +179,7 @@ def _type(op: TracedOp) -> tuple[str, Kernel | None]:
 
 
 def _sizes(op: TracedOp) -> tuple[object, ...]:
-    """What equal operations have in common."""
+    """The part that equal operations have in common."""
     sizes = op.bytes_read, op.parameter_bytes, op.bytes_written, op.flops
     return *_type(op), *sizes
 
@@ -245,4 +247,4 @@ def precision_of(ops: Iterable[TracedOp]) -> str:
     for op in ops:
         if op.number:
             weight[op.number] += round((op.flops or 1e-3 * (op.bytes_read or 0.0)) * op.count)
-    return min(weight, key=lambda one: (-weight[one], one), default="")
+    return min(weight, key=lambda precision: (-weight[precision], precision), default="")

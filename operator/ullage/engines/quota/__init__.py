@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What tenants may hold of each accelerator type, borrow from each other, and take back.
+"""Quota of tenants by accelerator type: what they hold, borrow from each other, and take back.
 
 The words are those of Kueue (nominal quota, borrowing and lending limit, cohort, reclaim). Amounts
 are percent of devices. Nothing here knows a device, a pod or a clock.

@@ -22,7 +22,7 @@ class Reclaim(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class QuotaLimits:
     """Percent of devices of one type that one tenant may hold.
 
     Attributes:
@@ -37,16 +37,16 @@ class Limits:
 
     @property
     def lendable(self) -> int:
-        """What the cohort may use while the tenant does not."""
+        """Quota that the cohort may use while the tenant does not."""
         return self.nominal if self.lending is None else min(self.lending, self.nominal)
 
     @property
     def guaranteed(self) -> int:
-        """What is never lent."""
+        """Quota that is never lent."""
         return self.nominal - self.lendable
 
 
-NOTHING: Final = Limits()
+NOTHING: Final = QuotaLimits()
 """A type that a tenant with quota has no entry of."""
 
 
@@ -62,7 +62,7 @@ class QuotaTenant:
     """
 
     name: str
-    limits: Mapping[str, Limits] = field(default_factory=dict)
+    limits: Mapping[str, QuotaLimits] = field(default_factory=dict)
     cohort: str = ""
     reclaim: Reclaim = Reclaim.NEVER
 
@@ -88,6 +88,6 @@ class Quotas:
                     pools[key] = pools.get(key, 0) + limits.lendable
         object.__setattr__(self, "pools", pools)
 
-    def limits(self, tenant: int, kind: str) -> Limits:
-        """What a tenant may hold of a type."""
+    def limits(self, tenant: int, kind: str) -> QuotaLimits:
+        """Bounds of what a tenant may hold of a type."""
         return self.tenants[tenant].limits.get(kind, NOTHING)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What tenants hold of their quota, what each may still get, and who may make whom leave.
+"""Use of quota by tenant, what each may still get, and who may make whom leave.
 
 A tenant first uses what it never lends, then the cohort's pool, which is the sum of what all
 tenants lend. So a tenant borrows exactly what others leave unused, and one that others borrowed
@@ -44,16 +44,16 @@ class QuotaUsage:
         return self._used.get((tenant, kind), 0)
 
     def nominal_left(self, tenant: int, kind: str) -> int:
-        """What a tenant may get of a type before it borrows; below 0 = so much it borrows."""
+        """Quota of a type left before a tenant borrows; below 0 = so much it borrows."""
         return self.quotas.limits(tenant, kind).nominal - self.used(tenant, kind)
 
     def unused(self, tenant: int, kind: str) -> int:
-        """What the pool of a tenant's cohort has left of a type."""
+        """Quota of a type that is left in the pool of a tenant's cohort."""
         key = self.quotas.tenants[tenant].cohort, kind
         return max(0, self.quotas.pools.get(key, 0) - self._pooled.get(key, 0))
 
     def available(self, tenant: int, kind: str) -> int:
-        """What a tenant may get of a type now, in percent of devices, borrowing included."""
+        """Quota of a type that a tenant may get now, in percent of devices, borrowing included."""
         limits, used = self.quotas.limits(tenant, kind), self.used(tenant, kind)
         if not self.quotas.tenants[tenant].cohort or kind not in self.quotas.tenants[tenant].limits:
             return max(0, limits.nominal - used)
@@ -63,7 +63,7 @@ class QuotaUsage:
         return max(0, room)
 
     def most(self, tenant: int, kind: str) -> int:
-        """What a tenant could ever hold of a type, if no one else held anything."""
+        """Quota of a type that a tenant could ever hold, if no one else held anything."""
         limits = self.quotas.limits(tenant, kind)
         cohort = self.quotas.tenants[tenant].cohort
         if not cohort or kind not in self.quotas.tenants[tenant].limits:
@@ -74,13 +74,13 @@ class QuotaUsage:
         return min(all_of_it, limits.nominal + limits.borrowing)
 
     def is_borrowing(self, tenant: int, kind: str) -> bool:
-        """Whether a tenant holds more of a type than its nominal quota."""
+        """True if a tenant holds more of a type than its nominal quota."""
         return self.nominal_left(tenant, kind) < 0
 
     def reclaims(
         self, tenant: int, percent: int, victim: int, kind: str, *, is_lower: bool
     ) -> bool:
-        """Whether a tenant may take back what another one borrowed.
+        """True if a tenant may take back what another one borrowed.
 
         Args:
             tenant: It needs room inside its nominal quota.
@@ -104,7 +104,7 @@ class QuotaUsage:
         )
 
     def protects(self, tenant: int, victim: int, kind: str) -> bool:
-        """Whether the quota of a tenant keeps its work from leaving for another's, by priority.
+        """True if the quota of a tenant keeps its work from leaving for another's, by priority.
 
         What a tenant holds inside its nominal quota is its own. What it borrowed goes back to its
         cohort by the rules of reclaim alone.

@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.engines.scaling.configurations import Configuration, Demand, Option, ranked
-from ullage.engines.scaling.forecast import FIRST_CAUTION, Forecast, forecast
-from ullage.engines.scaling.pooled_queue import LatencyTarget, OfferedLoad
+from ullage.engines.scaling.configurations import Configuration, Demand, ReplicaOption, ranked
+from ullage.engines.scaling.forecast import FIRST_CAUTION, LoadForecast, forecast
+from ullage.engines.scaling.pooled_queue import LatencyTarget, PooledLoad
 from ullage.engines.scaling.season import expected
-from ullage.engines.scaling.stabilisation import Need, desired_replicas
+from ullage.engines.scaling.stabilisation import ReplicaNeed, desired_replicas
 
 HOLD_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingTerms:
-    """What a service asks of its autoscaler.
+    """Terms of a service for its autoscaler.
 
     Attributes:
         target: What to keep.
@@ -50,10 +50,10 @@ class ScalingTerms:
         return math.ceil(self.launch_s / self.bin_s) + 1
 
     def demand(self, load_per_s: float) -> Demand:
-        """What must be kept under a load, in requests per second; one replica at least."""
+        """Demand under a load, in requests per second; one replica at least."""
         return Demand(
             target=self.target,
-            load=OfferedLoad(requests_per_s=load_per_s, cv2=self.cv2, pooled=self.pooled),
+            load=PooledLoad(requests_per_s=load_per_s, cv2=self.cv2, pooled=self.pooled),
             least=max(1, self.least),
             most=self.most,
         )
@@ -61,19 +61,19 @@ class ScalingTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingDecision:
-    """How many replicas there should be, and why."""
+    """Number of replicas there should be, and why."""
 
     replicas: int
-    forecast: Forecast
+    forecast: LoadForecast
     load_per_s: float
     """What is planned for: the forecast, and what waits already."""
-    chosen: Option
-    need: Need
+    chosen: ReplicaOption
+    need: ReplicaNeed
 
 
 def decide_replicas(
     rates: Sequence[float],
-    needs: Sequence[Need],
+    needs: Sequence[ReplicaNeed],
     configuration: Configuration,
     terms: ScalingTerms,
     *,
@@ -83,7 +83,7 @@ def decide_replicas(
     caution: float = FIRST_CAUTION,
     season: Sequence[float] = (),
 ) -> ScalingDecision:
-    """How many replicas of a configuration there should be from now on.
+    """The replicas of a configuration that there should be from now on.
 
     Args:
         rates: Requests per second to the service in bins of ``terms.bin_s``, the oldest first.
@@ -99,7 +99,7 @@ def decide_replicas(
     Raises:
         ValueError: a rate is negative or not finite, or there is none.
     """
-    said = expected(
+    expected_rates = expected(
         season,
         now_s=now_s,
         bin_s=terms.bin_s,
@@ -107,11 +107,11 @@ def decide_replicas(
         bins=len(rates),
         ahead=terms.bins_ahead,
     )
-    ahead = forecast(rates, terms.bins_ahead, expected=said, caution=caution)
+    ahead = forecast(rates, terms.bins_ahead, expected=expected_rates, caution=caution)
     drain_s = max(terms.target.limit_s, terms.bin_s)
     load = ahead.ahead + waiting / drain_s
     (chosen,) = ranked([configuration], terms.demand(load))
-    need = Need(at_s=now_s, replicas=chosen.replicas)
+    need = ReplicaNeed(at_s=now_s, replicas=chosen.replicas)
     return ScalingDecision(
         replicas=desired_replicas([*needs, need], now_s, terms.hold_s, current),
         forecast=ahead,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ullage.engines.scaling.pooled_queue import (
     LatencyTarget,
-    OfferedLoad,
+    PooledLoad,
     predicted_s,
     replicas_needed,
 )
@@ -19,7 +19,7 @@ from ullage.engines.scaling.service_times import ServiceTime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """What one replica may be: a share of a type of device.
+    """One replica as it may be: a share of a type of device.
 
     ``service`` is its service time at that share; ``cost`` what it costs, in any unit that all have
     in common: percent of a device, or money an hour.
@@ -33,16 +33,16 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What must be kept under which load, and the bounds of the number of replicas."""
+    """Objective, load, and the bounds of the number of replicas."""
 
     target: LatencyTarget
-    load: OfferedLoad
+    load: PooledLoad
     least: int
     most: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class ReplicaOption:
     """A configuration with its replicas.
 
     ``predicted_s`` is the latency at the target's quantile, ``keeps`` whether the target is kept.
@@ -59,7 +59,7 @@ class Option:
         return self.replicas * self.configuration.cost
 
 
-def ranked(configurations: Sequence[Configuration], demand: Demand) -> list[Option]:
+def ranked(configurations: Sequence[Configuration], demand: Demand) -> list[ReplicaOption]:
     """The best option of each configuration, the best first.
 
     Those that keep the target come first, the cheapest before dearer ones; then those that do
@@ -70,15 +70,15 @@ def ranked(configurations: Sequence[Configuration], demand: Demand) -> list[Opti
         configurations: What a replica may be.
         demand: What must be kept.
     """
-    options = [_option(one, demand) for one in configurations]
+    options = [_option(configuration, demand) for configuration in configurations]
     return sorted(options, key=_rank)
 
 
-def _option(configuration: Configuration, demand: Demand) -> Option:
+def _option(configuration: Configuration, demand: Demand) -> ReplicaOption:
     service, target = configuration.service, demand.target
     needed = replicas_needed(service, demand.load, target, max(1, demand.most))
     count = max(demand.least, demand.most if needed is None else needed, 1)
-    return Option(
+    return ReplicaOption(
         configuration=configuration,
         replicas=count,
         predicted_s=predicted_s(service, demand.load, count, target.quantile),
@@ -86,14 +86,14 @@ def _option(configuration: Configuration, demand: Demand) -> Option:
     )
 
 
-def _rank(option: Option) -> tuple[bool, float, float, int, str, int]:
-    one = option.configuration
+def _rank(option: ReplicaOption) -> tuple[bool, float, float, int, str, int]:
+    configuration = option.configuration
     late = 0.0 if option.keeps else option.predicted_s
     return (
         not option.keeps,
         late if math.isfinite(late) else math.inf,
         option.cost,
         option.replicas,
-        one.accelerator,
-        one.share_percent,
+        configuration.accelerator,
+        configuration.share_percent,
     )

@@ -18,7 +18,7 @@ from ullage.engines.scaling.forecast import FIRST_CAUTION, adapted
 from ullage.engines.scaling.pooled_queue import LatencyTarget
 from ullage.engines.scaling.season import learned
 from ullage.engines.scaling.service_times import ServiceTime
-from ullage.engines.scaling.stabilisation import Need
+from ullage.engines.scaling.stabilisation import ReplicaNeed
 
 KEPT_BINS: Final = 80
 """Bins that are remembered: as many as the errors of a forecast look at, and a slot of a season."""
@@ -32,7 +32,7 @@ GAP_BINS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingMemory:
-    """What a scaler knows from earlier bins.
+    """Memory of a scaler from earlier bins.
 
     Attributes:
         rates: Requests per second by bin, the oldest first.
@@ -43,7 +43,7 @@ class ScalingMemory:
     """
 
     rates: tuple[float, ...] = ()
-    needs: tuple[Need, ...] = ()
+    needs: tuple[ReplicaNeed, ...] = ()
     caution: float = FIRST_CAUTION
     as_of_s: float = 0.0
     season: tuple[float, ...] = ()
@@ -51,7 +51,7 @@ class ScalingMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """What was measured in the bin that ends now.
+    """Measurements of the bin that ends now.
 
     Attributes:
         now_s: End of the bin, seconds.
@@ -115,7 +115,7 @@ def follow(
         season = learned(
             season, rates, now_s=heard.now_s, bin_s=terms.bin_s, season_s=terms.season_s
         )
-    found = decide_replicas(
+    decided = decide_replicas(
         rates,
         needs,
         configuration,
@@ -127,10 +127,10 @@ def follow(
         season=season,
     )
     kept = max(2, math.ceil(terms.hold_s / terms.bin_s) + 2)
-    return found, replace(
+    return decided, replace(
         memory,
         rates=rates,
-        needs=(*needs, found.need)[-kept:],
+        needs=(*needs, decided.need)[-kept:],
         caution=caution,
         as_of_s=heard.now_s,
         season=season,

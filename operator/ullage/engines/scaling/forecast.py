@@ -51,7 +51,7 @@ SEASONAL_FACTOR: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
+class LoadForecast:
     """Requests per second: the level now, and what is planned for ahead."""
 
     level: float
@@ -81,8 +81,8 @@ def forecast(
     *,
     expected: Floats | None = None,
     caution: float = FIRST_CAUTION,
-) -> Forecast:
-    """What to plan for when a replica that is asked for now begins to serve.
+) -> LoadForecast:
+    """The load to plan for when a replica that is asked for now begins to serve.
 
     Args:
         rates: Requests per second in bins of equal length, the oldest first; at least one.
@@ -105,7 +105,7 @@ def forecast(
         repeated = _repeated(level, ahead, expected[-values.size - ahead :])
     base = np.maximum(plain, repeated)
     margin = _margin(values, base, ahead, caution)
-    return Forecast(
+    return LoadForecast(
         level=float(level[-1]),
         ahead=float(base[-1] * margin),
         margin=margin,
@@ -126,7 +126,7 @@ def _holt(values: Floats) -> tuple[Floats, Floats]:
 
 
 def _repeated(level: Floats, ahead: int, expected: Floats) -> Floats:
-    """What the season says of the bins ahead, at the level of each bin; 0 where it says nothing."""
+    """The season's rates of the bins ahead, at the level of each bin; 0 where it says nothing."""
     peaks = sliding_window_view(expected[1:], ahead).max(axis=1)
     now = expected[: level.size]
     most = np.minimum(peaks, SEASONAL_FACTOR * now)

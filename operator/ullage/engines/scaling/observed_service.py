@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.engines.scaling.pooled_queue import OfferedLoad, predicted_s
+from ullage.engines.scaling.pooled_queue import PooledLoad, predicted_s
 from ullage.engines.scaling.service_times import ServiceTime
 
 BUSY: Final = 0.8
@@ -58,7 +58,7 @@ def observed_service(seen: Latencies, before: ServiceTime | None) -> ServiceTime
         ValueError: a figure is not finite or not above 0.
     """
     figures = (seen.requests_per_s, seen.mean_s, seen.at_quantile_s)
-    if not all(math.isfinite(one) and one > 0 for one in figures):
+    if not all(math.isfinite(figure) and figure > 0 for figure in figures):
         raise ValueError("a service time needs requests with latencies above 0")
     sigma = before.sigma if before is not None else FIRST_SIGMA
     mean_s = mean_without_wait(seen.requests_per_s, seen.mean_s, _cv2(sigma))
@@ -93,7 +93,7 @@ def mean_without_wait(requests_per_s: float, latency_s: float, cv2: float) -> fl
 def _spread(seen: Latencies) -> float:
     """The spread that puts the latency at the quantile, by bisection."""
     low, high = 0.0, WIDEST
-    load = OfferedLoad(requests_per_s=seen.requests_per_s)
+    load = PooledLoad(requests_per_s=seen.requests_per_s)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         mean_s = mean_without_wait(seen.requests_per_s, seen.mean_s, _cv2(middle))

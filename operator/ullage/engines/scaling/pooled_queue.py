@@ -30,7 +30,7 @@ RAREST: Final = 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfferedLoad:
+class PooledLoad:
     """Requests to all replicas of a service.
 
     Attributes:
@@ -52,7 +52,7 @@ class LatencyTarget:
     quantile: float = 0.99
 
 
-def late_part(service: ServiceTime, load: OfferedLoad, replicas: int, limit_s: float) -> float:
+def late_part(service: ServiceTime, load: PooledLoad, replicas: int, limit_s: float) -> float:
     """The part of requests that take longer than a limit, waiting included.
 
     Args:
@@ -80,7 +80,7 @@ def late_part(service: ServiceTime, load: OfferedLoad, replicas: int, limit_s: f
     return float(np.where(left_s > 0, waits, 1.0) @ _weights())
 
 
-def predicted_s(service: ServiceTime, load: OfferedLoad, replicas: int, quantile: float) -> float:
+def predicted_s(service: ServiceTime, load: PooledLoad, replicas: int, quantile: float) -> float:
     """Latency at a quantile of the requests to all replicas, by bisection of :func:`late_part`.
 
     Returns:
@@ -116,7 +116,7 @@ def delay_probability(offered: float, servers: int) -> float:
 
 
 def replicas_needed(
-    service: ServiceTime, load: OfferedLoad, target: LatencyTarget, most: int
+    service: ServiceTime, load: PooledLoad, target: LatencyTarget, most: int
 ) -> int | None:
     """The fewest replicas that keep a target; ``None`` = ``most`` do not.
 

@@ -46,7 +46,7 @@ def learned(
         season_s: Length of a season, seconds; 0 = there is none.
     """
     count = slots_of(season_s)
-    found = list(slots) if len(slots) == count else [0.0] * count
+    means = list(slots) if len(slots) == count else [0.0] * count
     if not count:
         return ()
     slot, following = (
@@ -54,11 +54,11 @@ def learned(
     )
     bins = max(1, round(SLOT_S / bin_s))
     if slot == following or 2 * len(rates) < bins:
-        return tuple(found)
-    newest, before = float(np.mean(rates[-bins:])), found[slot]
+        return tuple(means)
+    newest, before = float(np.mean(rates[-bins:])), means[slot]
     mean = NEWEST * newest + (1 - NEWEST) * before
-    found[slot] = min(mean, MOST_GROWTH * before) if before > 0 else newest
-    return tuple(found)
+    means[slot] = min(mean, MOST_GROWTH * before) if before > 0 else newest
+    return tuple(means)
 
 
 def expected(

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether replicas of another share or accelerator would keep a latency for less, or at all.
+"""Comparison with replicas of another share or accelerator that keep a latency for less, or at all.
 
 The number of replicas follows the load within a minute; a share and an accelerator change by a new
 start of every replica. So a change must be worth it, and on the same accelerator a larger share is
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ullage.engines.scaling.configurations import Configuration, Demand, Option, ranked
+from ullage.engines.scaling.configurations import Configuration, Demand, ReplicaOption, ranked
 
 STEP: Final = 5
 """Percent between two shares that are considered."""
@@ -42,7 +42,7 @@ def configured(
     seconds: Callable[[str, int], float],
     price: float = 1.0,
 ) -> Configuration:
-    """What a replica would be with a share of an accelerator.
+    """The replica with a share of an accelerator.
 
     Args:
         now: Whose service time was seen.
@@ -62,8 +62,8 @@ def configured(
 
 def better_share(
     now: Configuration, others: Sequence[Configuration], demand: Demand
-) -> Option | None:
-    """What replicas should become; ``None`` = they stay what they are.
+) -> ReplicaOption | None:
+    """The better configuration of replicas; ``None`` = they stay what they are.
 
     Where the present share keeps the target: the cheapest that keeps it with :data:`SPARE` left
     and saves :data:`SAVES`, of smaller shares and other accelerators. Where it does not: the
@@ -76,30 +76,34 @@ def better_share(
         demand: What must be kept, under the largest load that is reckoned with.
     """
     (here,) = ranked([now], demand)
-    alike = [one for one in others if one.accelerator == now.accelerator]
-    elsewhere = [one for one in others if one.accelerator != now.accelerator]
+    alike = [other for other in others if other.accelerator == now.accelerator]
+    elsewhere = [other for other in others if other.accelerator != now.accelerator]
     if not here.keeps:
-        larger = [one for one in alike if one.share_percent > now.share_percent]
+        larger = [other for other in alike if other.share_percent > now.share_percent]
         return _cheapest([*larger, *elsewhere], demand, math.inf)
     limit_s = demand.target.limit_s * (1 - SPARE)
     strict = replace(demand, target=replace(demand.target, limit_s=limit_s))
-    smaller = [one for one in alike if one.share_percent < now.share_percent]
+    smaller = [other for other in alike if other.share_percent < now.share_percent]
     return _cheapest([*smaller, *elsewhere], strict, (1 - SAVES) * here.cost)
 
 
 def _cheapest(
     configurations: Sequence[Configuration], demand: Demand, most: float
-) -> Option | None:
+) -> ReplicaOption | None:
     """The cheapest that keeps the target and costs no more; the queue is computed for few."""
-    costs = [(_least_cost(one, demand), one) for one in configurations]
-    hopeful = [one for cost, one in costs if math.isfinite(cost) and cost <= most]
-    found = next(iter(ranked(hopeful, demand)), None)
-    return found if found is not None and found.keeps and found.cost <= most else None
+    costs = [
+        (_least_cost(configuration, demand), configuration) for configuration in configurations
+    ]
+    hopeful = [
+        configuration for cost, configuration in costs if math.isfinite(cost) and cost <= most
+    ]
+    cheapest = next(iter(ranked(hopeful, demand)), None)
+    return cheapest if cheapest is not None and cheapest.keeps and cheapest.cost <= most else None
 
 
-def _least_cost(one: Configuration, demand: Demand) -> float:
-    """What replicas cost that are busy all the time; infinite where one is too slow even alone."""
-    if one.service.quantile_s(demand.target.quantile) > demand.target.limit_s:
+def _least_cost(configuration: Configuration, demand: Demand) -> float:
+    """Cost of replicas that are busy all the time; infinite where one is too slow even alone."""
+    if configuration.service.quantile_s(demand.target.quantile) > demand.target.limit_s:
         return math.inf
-    busy = demand.load.requests_per_s * one.service.mean_s
-    return max(busy, demand.least) * one.cost if busy <= demand.most else math.inf
+    busy = demand.load.requests_per_s * configuration.service.mean_s
+    return max(busy, demand.least) * configuration.cost if busy <= demand.most else math.inf

@@ -21,8 +21,8 @@ from ullage.engines.scaling.forecast import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What a scaler sees at the end of a bin."""
+class ScalerView:
+    """View of a scaler at the end of a bin."""
 
     now_s: float
     rates: tuple[float, ...]
@@ -38,12 +38,12 @@ class Seen:
     """Ready ones and those that start."""
 
 
-Scaler = Callable[[Seen], int]
+Scaler = Callable[[ScalerView], int]
 """Replicas that there should be from now on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Requests:
+class RequestLoad:
     """Requests in order of arrival: when they come and how long each is served, seconds."""
 
     arrival_s: Floats
@@ -64,7 +64,7 @@ class PlayedRequests:
 
 
 def play_requests(
-    requests: Requests,
+    requests: RequestLoad,
     scaler: Scaler,
     *,
     limit_s: float,
@@ -139,7 +139,7 @@ class _Fleet:
         return self.ready + len(self.starting)
 
     def next_s(self) -> float:
-        """When a replica ends a request or begins to serve."""
+        """Time at which a replica ends a request or begins to serve."""
         ends = self.serving[0][0] if self.serving else math.inf
         return min(ends, self.starting[0] if self.starting else math.inf)
 
@@ -177,11 +177,11 @@ class _Fleet:
             self.ready -= 1
         self.changes.append((now_s, self.current))
 
-    def seen(self, now_s: float, rates: tuple[float, ...], bin_s: float) -> Seen:
+    def seen(self, now_s: float, rates: tuple[float, ...], bin_s: float) -> ScalerView:
         busy, self.busy_s = self.busy_s / bin_s, 0.0
         ended, late = self.ended, self.late
         self.ended = self.late = 0
-        return Seen(
+        return ScalerView(
             now_s=now_s,
             rates=rates,
             busy=busy,

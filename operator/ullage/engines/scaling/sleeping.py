@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""When a service without requests gives up its last replica, and when it gets one again.
+"""Sleep of a service without requests: when it gives up its last replica, and gets one again.
 
 Requests wait in the router meanwhile, so a sleep costs the time to wake, never a request. A wake
 soon after the service fell asleep doubles the time without requests that it takes to sleep again,
@@ -18,7 +18,7 @@ MOST_DOUBLINGS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SleepTerms:
-    """What a service asks for.
+    """Terms of a service for its sleep.
 
     Attributes:
         idle_s: Seconds without a request after which it may sleep, above 0.
@@ -32,7 +32,7 @@ class SleepTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SleepMemory:
-    """What is known from earlier sleeps.
+    """Memory of earlier sleeps.
 
     Attributes:
         since_s: When it fell asleep; 0 = it is awake.
@@ -44,7 +44,7 @@ class SleepMemory:
 
     @property
     def asleep(self) -> bool:
-        """Whether it sleeps."""
+        """True if it sleeps."""
         return self.since_s > 0
 
     def awake(self) -> SleepMemory:
@@ -54,7 +54,7 @@ class SleepMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutersSaid:
-    """What the routers know, as of now.
+    """Knowledge of the routers, as of now.
 
     Attributes:
         waiting: Requests that wait for a replica.
@@ -75,15 +75,15 @@ def idle_needed_s(memory: SleepMemory, terms: SleepTerms) -> float:
     return float(terms.idle_s * 2**memory.doublings)
 
 
-def may_sleep(memory: SleepMemory, terms: SleepTerms, said: RoutersSaid, now_s: float) -> bool:
-    """Whether nothing waits, no request came for long enough, and it wakes before one is lost."""
-    idle = now_s - said.idle_since_s >= idle_needed_s(memory, terms)
-    return idle and not said.waiting and said.wake_s <= terms.hold_s
+def may_sleep(memory: SleepMemory, terms: SleepTerms, routers: RoutersSaid, now_s: float) -> bool:
+    """True if nothing waits, no request came for long enough, and it wakes before one is lost."""
+    idle = now_s - routers.idle_since_s >= idle_needed_s(memory, terms)
+    return idle and not routers.waiting and routers.wake_s <= terms.hold_s
 
 
-def has_to_wake(memory: SleepMemory, said: RoutersSaid) -> bool:
-    """Whether a request waits, or came since the service fell asleep."""
-    return said.waiting > 0 or (said.asked_s is not None and said.asked_s > memory.since_s)
+def has_to_wake(memory: SleepMemory, routers: RoutersSaid) -> bool:
+    """True if a request waits, or came since the service fell asleep."""
+    return routers.waiting > 0 or (routers.asked_s is not None and routers.asked_s > memory.since_s)
 
 
 def fallen_asleep(memory: SleepMemory, now_s: float) -> SleepMemory:

@@ -9,15 +9,17 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """How many replicas were needed, and when that was found; ``at_s`` on the caller's clock."""
+class ReplicaNeed:
+    """Number of replicas needed, and when that was found; ``at_s`` on the caller's clock."""
 
     at_s: float
     replicas: int
 
 
-def desired_replicas(needs: Sequence[Need], now_s: float, hold_s: float, current: int) -> int:
-    """How many replicas there should be.
+def desired_replicas(
+    needs: Sequence[ReplicaNeed], now_s: float, hold_s: float, current: int
+) -> int:
+    """Number of replicas there should be.
 
     As many as are needed now; fewer than there are only as far as that was enough all the time of
     the hold, so that a square wave faster than it changes nothing. Source: derived (the

@@ -16,21 +16,21 @@ from ullage.engines.tiers.explain import text
 from ullage.engines.tiers.flush import Flush, NoticeAnswer, answer_notice, feasibility, flush_time_s
 from ullage.engines.tiers.maps import divide, hosts
 from ullage.engines.tiers.records import (
-    Decision,
     Loss,
     Map,
     Maps,
-    Member,
     OnNotice,
-    Option,
-    Settings,
     Situation,
-    Source,
-    Why,
+    StateSource,
+    TierDecision,
+    TierMember,
+    TierOption,
+    TierSettings,
+    TierWhy,
 )
-from ullage.engines.tiers.stages import Hold, Stage, nearest_other, ratio, settle, target
+from ullage.engines.tiers.stages import Hold, TierStage, nearest_other, ratio, settle, target
 
-DEFAULT: Final = Settings()
+DEFAULT: Final = TierSettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +38,9 @@ class _Scene:
     """The situation as the rules ask for it."""
 
     seen: Situation
-    settings: Settings
-    reliable: tuple[Member, ...]
-    transient: tuple[Member, ...]
+    settings: TierSettings
+    reliable: tuple[TierMember, ...]
+    transient: tuple[TierMember, ...]
     loss: Loss
 
     @property
@@ -52,7 +52,7 @@ class _Scene:
         )
 
 
-def decide(seen: Situation, settings: Settings = DEFAULT) -> Decision:
+def decide(seen: Situation, settings: TierSettings = DEFAULT) -> TierDecision:
     """The maps from the next step boundary on.
 
     Args:
@@ -71,7 +71,7 @@ def decide(seen: Situation, settings: Settings = DEFAULT) -> Decision:
         maps = seen.maps if same else maps
     why = _why(scene, maps, hold)
     other = _runner_up(scene, stage)
-    return Decision(
+    return TierDecision(
         chosen=option,
         runner_up=other,
         reason=why,
@@ -82,8 +82,8 @@ def decide(seen: Situation, settings: Settings = DEFAULT) -> Decision:
     )
 
 
-def _scene(seen: Situation, settings: Settings) -> _Scene:
-    """Who stays, and what was lost; no one is told anything where notices are ignored."""
+def _scene(seen: Situation, settings: TierSettings) -> _Scene:
+    """Those who stay, and what was lost; nothing is done where notices are ignored."""
     ignored = settings.on_notice is OnNotice.IGNORE
     staying = [member for member in seen.members if ignored or member.stays]
     if not staying and seen.maps is None:
@@ -97,7 +97,7 @@ def _scene(seen: Situation, settings: Settings) -> _Scene:
     )
 
 
-def _loss(seen: Situation, settings: Settings, staying: set[str]) -> Loss:
+def _loss(seen: Situation, settings: TierSettings, staying: set[str]) -> Loss:
     """Owners that are gone or cannot be saved in time, owners that hand over, and the source."""
     old = seen.maps
     if old is None:
@@ -105,50 +105,52 @@ def _loss(seen: Situation, settings: Settings, staying: set[str]) -> Loss:
     running = {member.name: member for member in seen.members}
     owners = set(old.owners)
     gone = {name for name in owners if name not in running}
-    told = owners - gone - staying
+    noticed = owners - gone - staying
     if settings.on_notice is not OnNotice.CHECKPOINT:
-        late = {name for name in told if _is_too_late(seen, settings, running[name])}
-        told, gone = told - late, gone | late
-    source: Source = Source.NONE
+        late = {name for name in noticed if _is_too_late(seen, settings, running[name])}
+        noticed, gone = noticed - late, gone | late
+    source: StateSource = StateSource.NONE
     lost: int | None = 0
     if gone and seen.committed is not None:  # whoever is gone, the store is none of the members
-        source, lost = Source.STATE_STORE, seen.step - seen.committed
+        source, lost = StateSource.STATE_STORE, seen.step - seen.committed
     elif gone:
-        source, lost = Source.CHECKPOINT, None
-    elif told and settings.on_notice is OnNotice.CHECKPOINT:
-        source = Source.CHECKPOINT
-    return Loss(gone=frozenset(gone), told=frozenset(told), source=source, lost_steps=lost)
+        source, lost = StateSource.CHECKPOINT, None
+    elif noticed and settings.on_notice is OnNotice.CHECKPOINT:
+        source = StateSource.CHECKPOINT
+    return Loss(gone=frozenset(gone), noticed=frozenset(noticed), source=source, lost_steps=lost)
 
 
-def _is_too_late(seen: Situation, settings: Settings, member: Member) -> bool:
-    """Whether an owner under notice cannot flush in time; all owners that are told flush at once.
+def _is_too_late(seen: Situation, settings: TierSettings, member: TierMember) -> bool:
+    """True if an owner under notice cannot flush in time; all owners under notice flush at once.
 
     Without a copy it saves to storage and hands over itself; that is not judged here.
     """
     old = seen.maps
     if old is None or not old.backups:
         return False
-    told = {one.name for one in seen.members if not one.stays and one.name in old.owners}
-    part = len([name for name in old.owners if name in told]) / len(old.owners)
+    noticed = {
+        member.name for member in seen.members if not member.stays and member.name in old.owners
+    }
+    part = len([name for name in old.owners if name in noticed]) / len(old.owners)
     link = replace(
         seen.link,
         state_bytes=math.ceil(seen.link.state_bytes * part),
         dirty_bytes_per_step=math.floor(seen.link.dirty_bytes_per_step * part),
     )
     state_stores = settings.state_stores_of(len(set(old.backups)))
-    flush_s = flush_time_s(link, owners=len(told), state_stores=state_stores)
+    flush_s = flush_time_s(link, owners=len(noticed), state_stores=state_stores)
     answer = answer_notice(
         step_left_s=seen.step_s, flush_s=flush_s, notice_left_s=member.notice_left_s or 0.0
     )
     return answer is NoticeAnswer.TOO_LATE
 
 
-def _stage(scene: _Scene) -> tuple[Stage, Hold]:
+def _stage(scene: _Scene) -> tuple[TierStage, Hold]:
     """The stage by pin, loss or ratio, within what the members allow."""
     old, pinned = scene.seen.maps, scene.settings.pinned
     hold = Hold.FREE
-    if old is not None and old.stage is not Stage.RELIABLE and _all_owners_gone(scene):
-        stage = Stage.RELIABLE
+    if old is not None and old.stage is not TierStage.RELIABLE and _all_owners_gone(scene):
+        stage = TierStage.RELIABLE
     elif pinned is not None:
         stage = pinned
     elif old is None:
@@ -165,12 +167,12 @@ def _stage(scene: _Scene) -> tuple[Stage, Hold]:
     return possible, hold if possible is stage else Hold.FREE
 
 
-def _possible(scene: _Scene, stage: Stage) -> Stage:
+def _possible(scene: _Scene, stage: TierStage) -> TierStage:
     """Transient owners need transient members, reliable owners reliable ones."""
     if not scene.transient:
-        return Stage.RELIABLE
-    if not scene.reliable and stage is Stage.RELIABLE:
-        return Stage.BACKED
+        return TierStage.RELIABLE
+    if not scene.reliable and stage is TierStage.RELIABLE:
+        return TierStage.BACKED
     return stage
 
 
@@ -179,11 +181,11 @@ def _all_owners_gone(scene: _Scene) -> bool:
     return old is not None and scene.loss.gone >= set(old.owners)
 
 
-def _owners(scene: _Scene, stage: Stage) -> tuple[int, Flush]:
-    """How many own shards: the part of the transient members, more if a notice asks for it."""
+def _owners(scene: _Scene, stage: TierStage) -> tuple[int, Flush]:
+    """Number of owners: the part of the transient members, more if a notice asks for it."""
     reliable, shards = len(scene.reliable), scene.settings.shards
     state_stores = scene.settings.state_stores_of(reliable)
-    if stage is Stage.RELIABLE:
+    if stage is TierStage.RELIABLE:
         none = feasibility(scene.seen.link, owners=0, state_stores=state_stores, notice_s=None)
         return min(max(1, reliable), shards), none
     most = min(len(scene.transient), shards)
@@ -205,20 +207,20 @@ def _owners(scene: _Scene, stage: Stage) -> tuple[int, Flush]:
     return count, flush
 
 
-def _option(scene: _Scene, stage: Stage) -> Option:
+def _option(scene: _Scene, stage: TierStage) -> TierOption:
     count, flush = _owners(scene, stage)
     workers = len(scene.transient)
-    if stage is not Stage.TRANSIENT or not workers:
+    if stage is not TierStage.TRANSIENT or not workers:
         workers += len(scene.reliable)
-    return Option(stage=stage, owners=count, workers=workers, flush=flush)
+    return TierOption(stage=stage, owners=count, workers=workers, flush=flush)
 
 
-def _maps(scene: _Scene, stage: Stage) -> tuple[Option, Maps]:
+def _maps(scene: _Scene, stage: TierStage) -> tuple[TierOption, Maps]:
     """The new maps; the epoch is the next one."""
     option, settings, old = _option(scene, stage), scene.settings, scene.seen.maps
     was = old or Maps(stage=stage, epoch=0, owners=())
     reliable = [member.name for member in scene.reliable]
-    if stage is Stage.RELIABLE:
+    if stage is TierStage.RELIABLE:
         owners = divide(settings.shards, reliable, now=was.backups or was.owners)
         backups: Map = ()
     else:
@@ -226,7 +228,7 @@ def _maps(scene: _Scene, stage: Stage) -> tuple[Option, Maps]:
         owners = divide(settings.shards, chosen, now=was.owners)
         backups = divide(settings.shards, reliable, now=was.backups or was.owners)
     names = [member.name for member in scene.transient]
-    if stage is not Stage.TRANSIENT or not names:
+    if stage is not TierStage.TRANSIENT or not names:
         names += reliable
     workers = divide(settings.blocks, sorted(names), now=was.workers, homes=was.homes)
     maps = Maps(
@@ -241,7 +243,7 @@ def _maps(scene: _Scene, stage: Stage) -> tuple[Option, Maps]:
 
 
 def _homes(was: Maps, workers: Map) -> Map:
-    """Who had each block before its present worker."""
+    """Owner of each block before its present worker."""
     if not was.workers or len(was.workers) != len(workers):
         return was.homes if len(was.homes) == len(workers) else workers
     homes = was.homes if len(was.homes) == len(workers) else was.workers
@@ -251,26 +253,26 @@ def _homes(was: Maps, workers: Map) -> Map:
     )
 
 
-def _why(scene: _Scene, maps: Maps, hold: Hold) -> Why:
+def _why(scene: _Scene, maps: Maps, hold: Hold) -> TierWhy:
     old, loss = scene.seen.maps, scene.loss
     if old is None:
-        return Why.STARTED
+        return TierWhy.STARTED
     if loss.gone:
-        if loss.source is Source.CHECKPOINT:
-            return Why.STATE_LOST
-        return Why.ALL_OWNERS_LOST if _all_owners_gone(scene) else Why.ROLLED_BACK
-    if loss.told:
-        return Why.FLUSHED
+        if loss.source is StateSource.CHECKPOINT:
+            return TierWhy.STATE_LOST
+        return TierWhy.ALL_OWNERS_LOST if _all_owners_gone(scene) else TierWhy.ROLLED_BACK
+    if loss.noticed:
+        return TierWhy.FLUSHED
     if maps.stage is not old.stage:
-        return Why.STAGE_CHANGED
+        return TierWhy.STAGE_CHANGED
     if maps.backups != old.backups:
-        return Why.STATE_STORE_MOVED
+        return TierWhy.STATE_STORE_MOVED
     if maps != old:
-        return Why.MEMBERS_CHANGED
-    return {Hold.BAND: Why.IN_BAND, Hold.REST: Why.TOO_SOON, Hold.FREE: Why.KEPT}[hold]
+        return TierWhy.MEMBERS_CHANGED
+    return {Hold.BAND: TierWhy.IN_BAND, Hold.REST: TierWhy.TOO_SOON, Hold.FREE: TierWhy.KEPT}[hold]
 
 
-def _runner_up(scene: _Scene, stage: Stage) -> Option | None:
+def _runner_up(scene: _Scene, stage: TierStage) -> TierOption | None:
     """The stage that the ratio asks for, if it was held back; else the nearest other."""
     rule = scene.settings.rule
     wanted = target(scene.q, rule)
@@ -279,16 +281,16 @@ def _runner_up(scene: _Scene, stage: Stage) -> Option | None:
 
 
 def _divided(scene: _Scene) -> bool:
-    """Whether each reliable member more would take a part of a flush."""
+    """True if each reliable member more would take a part of a flush."""
     return scene.settings.state_stores is None
 
 
-def _unchanged(scene: _Scene, maps: Maps) -> Decision:
+def _unchanged(scene: _Scene, maps: Maps) -> TierDecision:
     """Maps that must stand: no one is left to hand over to."""
     seen = scene.seen
     state_stores = scene.settings.state_stores_of(len(set(maps.backups)))
     owners = len(set(maps.owners)) if maps.backups else 0
-    option = Option(
+    option = TierOption(
         stage=maps.stage,
         owners=len(set(maps.owners)),
         workers=len(set(maps.workers)),
@@ -296,12 +298,12 @@ def _unchanged(scene: _Scene, maps: Maps) -> Decision:
             seen.link, owners=owners, state_stores=state_stores, notice_s=seen.notice_s
         ),
     )
-    return Decision(
+    return TierDecision(
         chosen=option,
         runner_up=None,
-        reason=Why.FLUSHED,
+        reason=TierWhy.FLUSHED,
         text=text(
-            Why.FLUSHED, seen, option, None, q=scene.q, loss=scene.loss, divided=_divided(scene)
+            TierWhy.FLUSHED, seen, option, None, q=scene.q, loss=scene.loss, divided=_divided(scene)
         ),
         maps=maps,
     )

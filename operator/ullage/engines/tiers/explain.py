@@ -12,29 +12,33 @@ from collections.abc import Iterable
 from typing import Final
 
 from ullage.engines.tiers.flush import Flush
-from ullage.engines.tiers.records import Loss, Option, Situation, Why
+from ullage.engines.tiers.records import Loss, Situation, TierOption, TierWhy
 
 _SAYS: Final = {
-    Why.STATE_LOST: "{stage}, from the last checkpoint: {gone} lost, no complete copy in memory",
-    Why.ALL_OWNERS_LOST: "{stage}: owners lost, the copy of step {cut} owns, {lost} steps redone",
-    Why.ROLLED_BACK: "{stage}: {gone} lost; all back to step {cut}, {lost} steps redone",
-    Why.FLUSHED: "{stage}: {told} under notice, what is pending is saved and handed over",
-    Why.STAGE_CHANGED: "go to {stage}",
-    Why.STARTED: "begin in {stage}",
-    Why.STATE_STORE_MOVED: "{stage}: the copy moves to other reliable replicas",
-    Why.MEMBERS_CHANGED: "{stage}: work is divided again",
-    Why.IN_BAND: "stay in {stage}: the threshold is passed by less than the band",
-    Why.TOO_SOON: "stay in {stage}: the last change was {since:.0f} s ago",
-    Why.KEPT: "stay in {stage}",
+    TierWhy.STATE_LOST: (
+        "{stage}, from the last checkpoint: {gone} lost, no complete copy in memory"
+    ),
+    TierWhy.ALL_OWNERS_LOST: (
+        "{stage}: owners lost, the copy of step {cut} owns, {lost} steps redone"
+    ),
+    TierWhy.ROLLED_BACK: "{stage}: {gone} lost; all back to step {cut}, {lost} steps redone",
+    TierWhy.FLUSHED: "{stage}: {noticed} under notice, what is pending is saved and handed over",
+    TierWhy.STAGE_CHANGED: "go to {stage}",
+    TierWhy.STARTED: "begin in {stage}",
+    TierWhy.STATE_STORE_MOVED: "{stage}: the copy moves to other reliable replicas",
+    TierWhy.MEMBERS_CHANGED: "{stage}: work is divided again",
+    TierWhy.IN_BAND: "stay in {stage}: the threshold is passed by less than the band",
+    TierWhy.TOO_SOON: "stay in {stage}: the last change was {since:.0f} s ago",
+    TierWhy.KEPT: "stay in {stage}",
 }
 _LESS: Final = "a smaller backup.dirtyBytesPerStep or pools with a longer notice"
 
 
 def text(
-    why: Why,
+    why: TierWhy,
     seen: Situation,
-    chosen: Option,
-    other: Option | None,
+    chosen: TierOption,
+    other: TierOption | None,
     *,
     q: float,
     loss: Loss,
@@ -51,25 +55,29 @@ def text(
         loss: What happened to owners.
         divided: As for :func:`shortfall`.
     """
-    said = _SAYS[why].format(
+    sentence = _SAYS[why].format(
         stage=f"Stage{chosen.stage:d}",
         gone=_names(loss.gone),
-        told=_names(loss.told),
+        noticed=_names(loss.noticed),
         cut=seen.committed,
         lost=loss.lost_steps,
         since=seen.since_s,
     )
     shown = f"{q:.3g}:1" if math.isfinite(q) else "no reliable replica"
-    said += f" (transient to reliable {shown}; {chosen.owners} owners, {chosen.workers} workers)"
+    sentence += (
+        f" (transient to reliable {shown}; {chosen.owners} owners, {chosen.workers} workers)"
+    )
     if other is not None:
-        said += f"; next Stage{other.stage:d} with {other.owners} owners, {other.workers} workers"
+        sentence += (
+            f"; next Stage{other.stage:d} with {other.owners} owners, {other.workers} workers"
+        )
     if not chosen.flush.feasible:
-        said += f"; {shortfall(chosen.flush, owners=chosen.owners, divided=divided)}"
-    return said
+        sentence += f"; {shortfall(chosen.flush, owners=chosen.owners, divided=divided)}"
+    return sentence
 
 
 def shortfall(flush: Flush, *, owners: int, divided: bool = True) -> str:
-    """Why a notice is too short and what would help; for admission and for the condition.
+    """Cause of a notice that is too short, and what helps; for admission and for the condition.
 
     Args:
         flush: A verdict that is not feasible.

@@ -37,7 +37,7 @@ class NoticeAnswer(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """How much state there is and how fast it travels.
+    """Amount of state and the speed at which it travels.
 
     Attributes:
         state_bytes: The whole state, all shards.
@@ -123,7 +123,7 @@ def flush_time_s(link: Link, *, owners: int, state_stores: int, shards: int = 0)
 def feasibility(
     link: Link, *, owners: int, state_stores: int, notice_s: float | None, shards: int = 0
 ) -> Flush:
-    """Whether owners under notice can save what is pending in half of it, and what would help.
+    """Check that owners under notice can save what is pending in half of it, else what would help.
 
     Args:
         link: Sizes (bytes) and bandwidths (bytes/s).
@@ -156,7 +156,7 @@ def feasibility(
 
 
 def answer_notice(*, step_left_s: float, flush_s: float, notice_left_s: float) -> NoticeAnswer:
-    """Whether the running step is still finished.
+    """Decide if the running step is still finished.
 
     Args:
         step_left_s: Seconds that the running step still takes.
@@ -180,5 +180,5 @@ def _smallest(needed: float) -> int:
 
 def _fewest(most: int, fits: Callable[[int], bool]) -> int | None:
     """The first count that fits; what fits with some fits with more (derived)."""
-    found = bisect.bisect_left(range(1, most + 1), x=True, key=fits) + 1
-    return found if found <= most else None
+    fewest = bisect.bisect_left(range(1, most + 1), x=True, key=fits) + 1
+    return fewest if fewest <= most else None

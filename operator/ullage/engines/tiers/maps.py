@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from ullage.engines.tiers.records import Map, Member
+from ullage.engines.tiers.records import Map, TierMember
 
 
-def hosts(candidates: Sequence[Member], count: int, *, now: Collection[str] = ()) -> list[str]:
+def hosts(candidates: Sequence[TierMember], count: int, *, now: Collection[str] = ()) -> list[str]:
     """Chooses owners of shards: present hosts, then pools with the fewest, then least hazard.
 
     Args:
@@ -26,7 +26,7 @@ def hosts(candidates: Sequence[Member], count: int, *, now: Collection[str] = ()
     Returns:
         At most ``count`` names, sorted.
     """
-    chosen: list[Member] = []
+    chosen: list[TierMember] = []
     rest = [candidate for candidate in candidates if candidate.name not in now]
     held = [member for member in candidates if member.name in now]
     for group in (held, rest):

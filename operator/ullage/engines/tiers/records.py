@@ -13,14 +13,14 @@ from enum import IntEnum, StrEnum
 
 from ullage.api.words import OnNotice as OnNotice
 from ullage.engines.tiers.flush import Flush, Link
-from ullage.engines.tiers.stages import Rule, Stage
+from ullage.engines.tiers.stages import StageRule, TierStage
 
 Map = tuple[str, ...]
 """Member of each shard or block; empty = no one was given any yet."""
 
 
-class Source(IntEnum):
-    """Where the state comes from after a loss."""
+class StateSource(IntEnum):
+    """Source of the state after a loss."""
 
     NONE = 0
     """Nothing was lost."""
@@ -30,8 +30,8 @@ class Source(IntEnum):
     """Storage: no complete copy is in memory."""
 
 
-class Why(StrEnum):
-    """Why the maps are what they are, the gravest first."""
+class TierWhy(StrEnum):
+    """Reason for the maps as they are, the gravest first."""
 
     STATE_LOST = "StateLost"
     """Shards are gone and no complete copy is in memory."""
@@ -58,7 +58,7 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class TierMember:
     """One replica group that runs.
 
     Attributes:
@@ -96,7 +96,7 @@ class Maps:
         homes: Of each block, who had it before: that member still has the data.
     """
 
-    stage: Stage
+    stage: TierStage
     epoch: int
     owners: Map
     backups: Map = ()
@@ -105,7 +105,7 @@ class Maps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class TierSettings:
     """Defaults to sweep.
 
     Attributes:
@@ -119,8 +119,8 @@ class Settings:
             part.
     """
 
-    rule: Rule = field(default_factory=Rule)
-    pinned: Stage | None = None
+    rule: StageRule = field(default_factory=StageRule)
+    pinned: TierStage | None = None
     on_notice: OnNotice = OnNotice.FLUSH
     owner_part: float = 0.5
     shards: int = 64
@@ -161,7 +161,7 @@ class Situation:
             from the maps that all had, under an epoch that no one knows.
     """
 
-    members: tuple[Member, ...]
+    members: tuple[TierMember, ...]
     link: Link
     notice_s: float | None = None
     maps: Maps | None = None
@@ -191,19 +191,19 @@ class Loss:
 
     Attributes:
         gone: Owners without notice, or with one that is too short.
-        told: Owners under notice that hand over.
+        noticed: Owners under notice that hand over.
         source: Where the state comes from.
         lost_steps: Finished steps that are done again; ``None`` = known when a checkpoint is found.
     """
 
     gone: frozenset[str] = frozenset()
-    told: frozenset[str] = frozenset()
-    source: Source = Source.NONE
+    noticed: frozenset[str] = frozenset()
+    source: StateSource = StateSource.NONE
     lost_steps: int | None = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class TierOption:
     """A stage with what it would mean.
 
     Attributes:
@@ -213,14 +213,14 @@ class Option:
         flush: Whether a notice leaves time for what is pending.
     """
 
-    stage: Stage
+    stage: TierStage
     owners: int
     workers: int
     flush: Flush
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class TierDecision:
     """The maps from the next boundary on, and why.
 
     Attributes:
@@ -234,10 +234,10 @@ class Decision:
             from the checkpoint that is found.
     """
 
-    chosen: Option
-    runner_up: Option | None
-    reason: Why
+    chosen: TierOption
+    runner_up: TierOption | None
+    reason: TierWhy
     text: str
     maps: Maps
-    source: Source = Source.NONE
+    source: StateSource = StateSource.NONE
     lost_steps: int | None = 0

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which stage a job is in: transient against reliable machines, with a band against flapping.
+"""Stage of a job: transient against reliable machines, with a band against flapping.
 
 The three stages are AgileML's (Proteus, EuroSys 2017). Thresholds are defaults to sweep, not the
 paper's numbers. It must never hold a job in a stage whose owners are all gone.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 
-class Stage(IntEnum):
+class TierStage(IntEnum):
     """Stage: the owners of the state and the members that compute."""
 
     RELIABLE = 1
@@ -33,8 +33,8 @@ class Hold(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """When stages change.
+class StageRule:
+    """Thresholds between stages, and the rest after a change.
 
     Attributes:
         backed_above: Ratio above which transient members own.
@@ -70,7 +70,7 @@ def ratio(transient: int, reliable: int) -> float:
     return transient / reliable if reliable else math.inf if transient else 0.0
 
 
-def target(q: float, rule: Rule) -> Stage:
+def target(q: float, rule: StageRule) -> TierStage:
     """The stage of a ratio without regard to the present one.
 
     Stages are AgileML's (Proteus, EuroSys 2017); the thresholds are defaults.
@@ -80,13 +80,13 @@ def target(q: float, rule: Rule) -> Stage:
         rule: When stages change.
     """
     if q <= rule.backed_above:
-        return Stage.RELIABLE
-    return Stage.BACKED if q <= rule.transient_above else Stage.TRANSIENT
+        return TierStage.RELIABLE
+    return TierStage.BACKED if q <= rule.transient_above else TierStage.TRANSIENT
 
 
 def settle(
-    q: float, current: Stage, *, since_s: float, owner_lost: bool, rule: Rule
-) -> tuple[Stage, Hold]:
+    q: float, current: TierStage, *, since_s: float, owner_lost: bool, rule: StageRule
+) -> tuple[TierStage, Hold]:
     """The stage to be in, and what held it if the ratio asks for another.
 
     A jump over two thresholds goes as far as they are passed by the band (derived).
@@ -105,11 +105,11 @@ def settle(
         return current, Hold.REST
     reached = current
     while reached != wanted and _clear(q, reached, up=wanted > reached, rule=rule):
-        reached = Stage(reached + (1 if wanted > reached else -1))
+        reached = TierStage(reached + (1 if wanted > reached else -1))
     return reached, Hold.FREE if reached == wanted else Hold.BAND
 
 
-def nearest_other(q: float, chosen: Stage, rule: Rule) -> Stage:
+def nearest_other(q: float, chosen: TierStage, rule: StageRule) -> TierStage:
     """The neighbouring stage whose threshold is nearest, by its logarithm; for the runner-up.
 
     Args:
@@ -117,14 +117,14 @@ def nearest_other(q: float, chosen: Stage, rule: Rule) -> Stage:
         chosen: The stage in force.
         rule: When stages change.
     """
-    if chosen is not Stage.BACKED:
-        return Stage.BACKED
+    if chosen is not TierStage.BACKED:
+        return TierStage.BACKED
     low, high = rule.backed_above, rule.transient_above
-    return Stage.TRANSIENT if q * q > low * high else Stage.RELIABLE
+    return TierStage.TRANSIENT if q * q > low * high else TierStage.RELIABLE
 
 
-def _clear(q: float, stage: Stage, *, up: bool, rule: Rule) -> bool:
-    """Whether q lies beyond the next threshold by more than the band."""
+def _clear(q: float, stage: TierStage, *, up: bool, rule: StageRule) -> bool:
+    """True if q lies beyond the next threshold by more than the band."""
     lower = stage if up else stage - 1
-    edge = rule.backed_above if lower == Stage.RELIABLE else rule.transient_above
+    edge = rule.backed_above if lower == TierStage.RELIABLE else rule.transient_above
     return q > edge * (1 + rule.band) if up else q < edge * (1 - rule.band)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How wide each trial of a tuning job runs, and where: from a part of a device to several.
+"""Width and place of each trial of a tuning job: from a part of a device to several.
 
 Pure: no I/O and no clock. It never chooses hyper-parameters; who samples them, starts pods and
 takes checkpoints is the caller's business.

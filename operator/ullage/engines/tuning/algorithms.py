@@ -15,8 +15,8 @@ from typing import Final
 
 from ullage.api.words import Goal, TuningAlgorithm
 from ullage.engines.tuning.rungs import (
-    Algorithm,
     AsyncHalving,
+    SearchAlgorithm,
     StatedTrials,
     SyncHalving,
     budgets,
@@ -51,7 +51,7 @@ class StatedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchTerms:
-    """What is searched, and how trials are compared."""
+    """Space of a search, and the comparison of trials."""
 
     algorithm: TuningAlgorithm
     space: SearchSpace
@@ -80,7 +80,7 @@ Suggest = Callable[[SearchTerms, int], Point]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmRow:
-    """What an algorithm is.
+    """One algorithm.
 
     Attributes:
         trials: How many there are.
@@ -90,7 +90,7 @@ class AlgorithmRow:
 
     trials: Callable[[SearchTerms], int]
     suggest: Suggest | None
-    decide: Callable[[SearchTerms], Algorithm]
+    decide: Callable[[SearchTerms], SearchAlgorithm]
 
 
 def _as_asked(terms: SearchTerms) -> int:
@@ -99,10 +99,6 @@ def _as_asked(terms: SearchTerms) -> int:
 
 def _at_random(terms: SearchTerms, trial: int) -> Point:
     return random_point(terms.space, terms.seed, trial)
-
-
-def _on_the_grid(terms: SearchTerms, trial: int) -> Point:
-    return grid_point(terms.space, terms.points_per_range, trial)
 
 
 def _points(terms: SearchTerms) -> int:
@@ -120,22 +116,22 @@ def _halving(terms: SearchTerms, trials: int, epochs: tuple[int, ...]) -> SyncHa
     )
 
 
-def _to_the_end(terms: SearchTerms) -> Algorithm:
+def _to_the_end(terms: SearchTerms) -> SearchAlgorithm:
     """One rung: every trial goes to its last epoch."""
     return _halving(terms, trials_of(terms), (terms.max_epochs,))
 
 
-def _in_rungs(terms: SearchTerms) -> Algorithm:
+def _in_rungs(terms: SearchTerms) -> SearchAlgorithm:
     epochs = budgets(terms.min_epochs, terms.max_epochs, terms.eta)
     return _halving(terms, terms.trials, epochs)
 
 
-def _in_hyperband(terms: SearchTerms) -> Algorithm:
+def _in_hyperband(terms: SearchTerms) -> SearchAlgorithm:
     shapes = for_trials(hyperband(terms.max_epochs, terms.eta), terms.trials)
     return in_brackets(shapes, terms.eta, maximise=terms.maximise)
 
 
-def _in_asha(terms: SearchTerms) -> Algorithm:
+def _in_asha(terms: SearchTerms) -> SearchAlgorithm:
     return AsyncHalving(
         members=tuple(range(terms.trials)),
         epochs=budgets(terms.min_epochs, terms.max_epochs, terms.eta),
@@ -145,11 +141,7 @@ def _in_asha(terms: SearchTerms) -> Algorithm:
 
 
 def _stated(terms: SearchTerms, trial: int) -> Point:
-    return next((one.point for one in terms.stated if one.trial == trial), {})
-
-
-def _as_stated(terms: SearchTerms) -> Algorithm:
-    return StatedTrials(epochs={one.trial: one.epochs for one in terms.stated})
+    return next((stated.point for stated in terms.stated if stated.trial == trial), {})
 
 
 ALGORITHMS: Final[Mapping[TuningAlgorithm, AlgorithmRow]] = MappingProxyType(
@@ -158,7 +150,9 @@ ALGORITHMS: Final[Mapping[TuningAlgorithm, AlgorithmRow]] = MappingProxyType(
             trials=_as_asked, suggest=_at_random, decide=_to_the_end
         ),
         TuningAlgorithm.GRID: AlgorithmRow(
-            trials=_points, suggest=_on_the_grid, decide=_to_the_end
+            trials=_points,
+            suggest=lambda terms, trial: grid_point(terms.space, terms.points_per_range, trial),
+            decide=_to_the_end,
         ),
         TuningAlgorithm.SYNC_HALVING: AlgorithmRow(
             trials=_as_asked, suggest=_at_random, decide=_in_rungs
@@ -169,7 +163,11 @@ ALGORITHMS: Final[Mapping[TuningAlgorithm, AlgorithmRow]] = MappingProxyType(
         TuningAlgorithm.ASHA: AlgorithmRow(trials=_as_asked, suggest=_at_random, decide=_in_asha),
         TuningAlgorithm.TPE: AlgorithmRow(trials=_as_asked, suggest=None, decide=_to_the_end),
         TuningAlgorithm.EXTERNAL: AlgorithmRow(
-            trials=lambda terms: len(terms.stated), suggest=_stated, decide=_as_stated
+            trials=lambda terms: len(terms.stated),
+            suggest=_stated,
+            decide=lambda terms: StatedTrials(
+                epochs={stated.trial: stated.epochs for stated in terms.stated}
+            ),
         ),
     }
 )
@@ -192,6 +190,6 @@ def parameters_of(terms: SearchTerms, trial: int) -> Point | None:
     return None if suggest is None else suggest(terms, trial)
 
 
-def decider_of(terms: SearchTerms) -> Algorithm:
-    """What decides which trials go on, before any result."""
+def decider_of(terms: SearchTerms) -> SearchAlgorithm:
+    """The algorithm that decides which trials go on, before any result."""
     return ALGORITHMS[terms.algorithm].decide(terms)

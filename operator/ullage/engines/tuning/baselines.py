@@ -9,16 +9,22 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ullage.engines.tuning.bounds import least_place
-from ullage.engines.tuning.occupancy import Occupancy
-from ullage.engines.tuning.records import Device, Plan, Rules, Start, Trial
+from ullage.engines.tuning.occupancy import TrialOccupancy
+from ullage.engines.tuning.records import (
+    PlannedTrial,
+    PlanRules,
+    TrialDevice,
+    TrialPlan,
+    TrialStart,
+)
 from ullage.engines.tuning.speed_curves import Widths
 
-Sizes = Callable[[Sequence[Trial]], Sequence[int]]
+Sizes = Callable[[Sequence[PlannedTrial]], Sequence[int]]
 
 
 def first_come(
-    trials: Sequence[Trial], devices: Sequence[Device], rules: Rules, now_s: float
-) -> Plan:
+    trials: Sequence[PlannedTrial], devices: Sequence[TrialDevice], rules: PlanRules, now_s: float
+) -> TrialPlan:
     """One device a trial, in the order of arrival.
 
     Args:
@@ -32,8 +38,8 @@ def first_come(
 
 
 def longest_first(
-    trials: Sequence[Trial], devices: Sequence[Device], rules: Rules, now_s: float
-) -> Plan:
+    trials: Sequence[PlannedTrial], devices: Sequence[TrialDevice], rules: PlanRules, now_s: float
+) -> TrialPlan:
     """One device a trial, the longest first (LPT; Graham 1969).
 
     Args:
@@ -42,7 +48,7 @@ def longest_first(
         rules: The widths there are.
         now_s: The present, in seconds; no choice depends on it.
     """
-    ordered = sorted(trials, key=lambda one: -one.work_s)
+    ordered = sorted(trials, key=lambda trial: -trial.work_s)
     return first_come(ordered, devices, rules, now_s)
 
 
@@ -66,7 +72,7 @@ def static_sizes(works_s: Sequence[float], devices: int, widths: Widths) -> list
     ]
 
 
-def static(sizes: Sequence[int]) -> Callable[..., Plan]:
+def static(sizes: Sequence[int]) -> Callable[..., TrialPlan]:
     """A planner with one width a trial, by its number, the longest trial first.
 
     Args:
@@ -74,33 +80,39 @@ def static(sizes: Sequence[int]) -> Callable[..., Plan]:
     """
 
     def planner(
-        trials: Sequence[Trial], devices: Sequence[Device], rules: Rules, now_s: float
-    ) -> Plan:
+        trials: Sequence[PlannedTrial],
+        devices: Sequence[TrialDevice],
+        rules: PlanRules,
+        now_s: float,
+    ) -> TrialPlan:
         del now_s
-        ordered = sorted(trials, key=lambda one: -one.work_s)
-        return _started(ordered, [sizes[one.number] for one in ordered], devices, rules)
+        ordered = sorted(trials, key=lambda trial: -trial.work_s)
+        return _started(ordered, [sizes[trial.number] for trial in ordered], devices, rules)
 
     return planner
 
 
 def _started(
-    ordered: Sequence[Trial], sizes: Sequence[int], devices: Sequence[Device], rules: Rules
-) -> Plan:
-    """What fits starts in this order, no share below what the memory needs; nothing is resized."""
-    occupancy = Occupancy(devices, rules.widths.parts)
+    ordered: Sequence[PlannedTrial],
+    sizes: Sequence[int],
+    devices: Sequence[TrialDevice],
+    rules: PlanRules,
+) -> TrialPlan:
+    """Start what fits in this order, no share below what the memory needs; nothing is resized."""
+    occupancy = TrialOccupancy(devices, rules.widths.parts)
     waiting = []
-    for one, size in zip(ordered, sizes, strict=True):
-        if one.holding is not None and occupancy.knows(one.holding):
-            occupancy.take(one.holding.size, one.holding.devices)
+    for trial, size in zip(ordered, sizes, strict=True):
+        if trial.holding is not None and occupancy.knows(trial.holding):
+            occupancy.take(trial.holding.size, trial.holding.devices)
         else:
-            waiting.append((one, size))
+            waiting.append((trial, size))
     starts = []
-    for one, size in waiting:
-        least = rules.widths.sizes[least_place(one, rules.widths)]
-        found = occupancy.place(max(size, least))
-        if found is not None:
-            occupancy.take(max(size, least), found)
-            starts.append(Start(trial=one.number, size=max(size, least), devices=found))
+    for trial, size in waiting:
+        least = rules.widths.sizes[least_place(trial, rules.widths)]
+        place = occupancy.place(max(size, least))
+        if place is not None:
+            occupancy.take(max(size, least), place)
+            starts.append(TrialStart(trial=trial.number, size=max(size, least), devices=place))
         if occupancy.largest_free == 0:
             break
-    return Plan(starts=tuple(starts), target_s=float(np.nan))
+    return TrialPlan(starts=tuple(starts), target_s=float(np.nan))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How soon trials can end: the bound that nothing beats, and the target of a plan."""
+"""Bounds of the end of trials: the one that nothing beats, and the target of a plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ullage.engines.tuning.records import Trial
+from ullage.engines.tuning.records import PlannedTrial
 from ullage.engines.tuning.speed_curves import Widths, concave
 
 Floats = NDArray[np.float64]
@@ -22,7 +22,7 @@ LEAST_S: Final = 1e-9
 """No plan is shorter."""
 
 
-def lower_bound_s(trials: Sequence[Trial], devices: int, widths: Widths) -> float:
+def lower_bound_s(trials: Sequence[PlannedTrial], devices: int, widths: Widths) -> float:
     """No schedule of these trials ends sooner.
 
     max(sum of h min(w / s(w)) / n, max of h / s(d)): devices can't do more than all their time at
@@ -44,7 +44,7 @@ def lower_bound_s(trials: Sequence[Trial], devices: int, widths: Widths) -> floa
     return max(area / devices, float((work / widest).max()))
 
 
-def fluid_bound_s(trials: Sequence[Trial], devices: int, widths: Widths) -> float:
+def fluid_bound_s(trials: Sequence[PlannedTrial], devices: int, widths: Widths) -> float:
     """A bound that is never below :func:`lower_bound_s` and often tight.
 
     The smallest T for which the mean widths suffice: by Jensen's inequality a trial that does h in
@@ -61,21 +61,24 @@ def fluid_bound_s(trials: Sequence[Trial], devices: int, widths: Widths) -> floa
         return low
     last = _fitting(widths, devices)
     xs = np.asarray((0.0, *widths.widths[: last + 1]))
-    curves = [np.asarray((0.0, *concave(widths, one.curve).speeds[: last + 1])) for one in trials]
+    curves = [
+        np.asarray((0.0, *concave(widths, trial.curve).speeds[: last + 1])) for trial in trials
+    ]
 
     def suffices(limit_s: float) -> bool:
         means = (
-            np.interp(one.work_s / limit_s, ys, xs) for one, ys in zip(trials, curves, strict=True)
+            np.interp(trial.work_s / limit_s, ys, xs)
+            for trial, ys in zip(trials, curves, strict=True)
         )
         return float(sum(means)) <= devices
 
     return _soonest(suffices, low)
 
 
-def matrix(trials: Sequence[Trial]) -> tuple[Floats, Floats]:
+def matrix(trials: Sequence[PlannedTrial]) -> tuple[Floats, Floats]:
     """Work left, seconds at width 1, by trial; speeds by trial and width."""
-    work = np.asarray([one.work_s for one in trials], dtype=np.float64)
-    return work, np.asarray([one.curve.speeds for one in trials], dtype=np.float64)
+    work = np.asarray([trial.work_s for trial in trials], dtype=np.float64)
+    return work, np.asarray([trial.curve.speeds for trial in trials], dtype=np.float64)
 
 
 def _fitting(widths: Widths, devices: int) -> int:
@@ -83,7 +86,7 @@ def _fitting(widths: Widths, devices: int) -> int:
     return min(len(widths.sizes), widths.whole + devices) - 1
 
 
-def least_place(trial: Trial, widths: Widths) -> int:
+def least_place(trial: PlannedTrial, widths: Widths) -> int:
     """The narrowest width whose share of the memory suffices."""
     return next(
         at for at, w in enumerate(widths.widths) if w >= min(1.0, trial.memory_part) - 1e-12

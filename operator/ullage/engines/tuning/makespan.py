@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""When a group of trials will have ended, and how soon it could have, from measured durations."""
+"""End of a group of trials, and how soon it could have come, from measured durations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.engines.tuning.bounds import lower_bound_s
-from ullage.engines.tuning.records import Trial
+from ullage.engines.tuning.records import PlannedTrial
 from ullage.engines.tuning.speed_curves import SpeedCurve, Widths, speed_curve
 
 _ONE_WIDTH: Final = Widths(per_device=1, devices=1)
@@ -18,7 +18,7 @@ _CURVE: Final = speed_curve(_ONE_WIDTH)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRuns:
-    """How far a group is; times in seconds.
+    """State of a group; times in seconds.
 
     Attributes:
         ended_s: How long each trial ran that has ended.
@@ -44,7 +44,7 @@ class GroupRuns:
 
     def __post_init__(self) -> None:
         times = (*self.ended_s, *self.running_s, self.elapsed_s)
-        if not all(0 <= one < math.inf for one in times):
+        if not all(0 <= time_s < math.inf for time_s in times):
             raise ValueError("times are finite and not negative")
         if self.places < 1 or self.waiting < 0:
             raise ValueError("there is a place at least, and no fewer than no trial waits")
@@ -75,17 +75,17 @@ def makespan(group: GroupRuns) -> Makespan | None:
     Args:
         group: How far it is.
     """
-    measured = [one for one in group.ended_s if one > 0]
+    measured = [ended_s for ended_s in group.ended_s if ended_s > 0]
     if not measured or group.elapsed_s <= 0:
         return None
     mean = sum(measured) / len(measured)
-    whole = [max(mean, one) for one in group.running_s] + [mean] * group.waiting
-    left = [max(0.0, mean - one) for one in group.running_s] + [mean] * group.waiting
+    whole = [max(mean, ran_s) for ran_s in group.running_s] + [mean] * group.waiting
+    left = [max(0.0, mean - ran_s) for ran_s in group.running_s] + [mean] * group.waiting
     busy = sum(measured) + sum(group.running_s)
     at_a_time = busy / group.elapsed_s
     rest = max(sum(left) / at_a_time, *left) if left else 0.0
     trials = [
-        Trial(number=at, work_s=work, curve=group.curve)
+        PlannedTrial(number=at, work_s=work, curve=group.curve)
         for at, work in enumerate((*measured, *whole))
     ]
     return Makespan(

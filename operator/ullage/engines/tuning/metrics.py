@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What trials report, by epoch: each result counts once, and what makes no sense has a reason."""
+"""Reports of trials by epoch: each result counts once, and what makes no sense has a reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class ReportProblem(StrEnum):
-    """Why a report, or a trial without one, does not count."""
+    """Reason why a report, or a trial without one, does not count."""
 
     NOT_A_NUMBER = "MetricNotANumber"
     MISSING = "MetricMissing"
@@ -54,7 +54,7 @@ class MetricHistory:
         return None
 
     def value(self, trial: int, epoch: int) -> float | None:
-        """What counts at an epoch."""
+        """The value that counts at an epoch."""
         return self._values.get(trial, {}).get(epoch)
 
     def curve(self, trial: int) -> Mapping[int, float]:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which parts of which devices are free, and where a trial of a size goes."""
+"""Free parts of devices, and the place of a trial of a size."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ullage.engines.tuning.records import Device, Holding
+from ullage.engines.tuning.records import TrialDevice, TrialHolding
 
 
-class Occupancy:
+class TrialOccupancy:
     """Free parts by device; a share lies on one device, a wide trial on whole devices."""
 
-    def __init__(self, devices: Sequence[Device], parts: int) -> None:
+    def __init__(self, devices: Sequence[TrialDevice], parts: int) -> None:
         self._parts = parts
-        self._numbers = [one.number for one in devices]
+        self._numbers = [device.number for device in devices]
         self._place = {number: at for at, number in enumerate(self._numbers)}
-        nodes = {name: at for at, name in enumerate(dict.fromkeys(one.node for one in devices))}
-        self._node = np.asarray([nodes[one.node] for one in devices], dtype=np.intp)
+        nodes = {
+            name: at for at, name in enumerate(dict.fromkeys(device.node for device in devices))
+        }
+        self._node = np.asarray([nodes[device.node] for device in devices], dtype=np.intp)
         self._free = np.full(len(self._numbers), parts, dtype=np.int64)
 
     @property
@@ -27,7 +29,7 @@ class Occupancy:
         """The most free parts of one device."""
         return int(self._free.max(initial=0))
 
-    def knows(self, holding: Holding) -> bool:
+    def knows(self, holding: TrialHolding) -> bool:
         """All devices of a holding are there."""
         return all(number in self._place for number in holding.devices)
 

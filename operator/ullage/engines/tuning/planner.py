@@ -24,8 +24,15 @@ from ullage.engines.tuning.bounds import (
     target_s,
     widths_for,
 )
-from ullage.engines.tuning.occupancy import Occupancy
-from ullage.engines.tuning.records import Device, Plan, Resize, Rules, Start, Trial
+from ullage.engines.tuning.occupancy import TrialOccupancy
+from ullage.engines.tuning.records import (
+    PlannedTrial,
+    PlanRules,
+    Resize,
+    TrialDevice,
+    TrialPlan,
+    TrialStart,
+)
 
 WAITS: Final = -1
 """The place of a trial that has no width yet."""
@@ -35,8 +42,10 @@ MOST_TAIL: Final = 0.5
 """Of a schedule's time, lost while its last trials run."""
 
 
-def plan(trials: Sequence[Trial], devices: Sequence[Device], rules: Rules, now_s: float) -> Plan:
-    """What to do now so that all trials end soon. Source: derived.
+def plan(
+    trials: Sequence[PlannedTrial], devices: Sequence[TrialDevice], rules: PlanRules, now_s: float
+) -> TrialPlan:
+    """Plan what to do now so that all trials end soon. Source: derived.
 
     Args:
         trials: That have not ended, running or waiting.
@@ -48,7 +57,7 @@ def plan(trials: Sequence[Trial], devices: Sequence[Device], rules: Rules, now_s
         ValueError: holdings exceed a device, or one has a size that is no width.
     """
     if not trials or not devices:
-        return Plan()
+        return TrialPlan()
     draft = _Draft(trials, devices, rules, now_s)
     draft.make_room()
     draft.start()
@@ -60,11 +69,11 @@ def plan(trials: Sequence[Trial], devices: Sequence[Device], rules: Rules, now_s
 class _Draft:
     """A plan in the making: places of widths and devices by trial."""
 
-    trials: Sequence[Trial]
-    devices: Sequence[Device]
-    rules: Rules
+    trials: Sequence[PlannedTrial]
+    devices: Sequence[TrialDevice]
+    rules: PlanRules
     now_s: float
-    occupancy: Occupancy = field(init=False)
+    occupancy: TrialOccupancy = field(init=False)
     work: Floats = field(init=False)
     speeds: Floats = field(init=False)
     before: list[int] = field(init=False)
@@ -77,21 +86,21 @@ class _Draft:
 
     def __post_init__(self) -> None:
         widths = self.rules.widths
-        self.occupancy = Occupancy(self.devices, widths.parts)
+        self.occupancy = TrialOccupancy(self.devices, widths.parts)
         self.work, self.speeds = matrix(self.trials)
-        self.held = [self._holding(one) for one in self.trials]
+        self.held = [self._holding(trial) for trial in self.trials]
         self.before = [
-            self._place_of(one.holding.size) if held and one.holding else WAITS
-            for one, held in zip(self.trials, self.held, strict=True)
+            self._place_of(trial.holding.size) if held and trial.holding else WAITS
+            for trial, held in zip(self.trials, self.held, strict=True)
         ]
         self.place = list(self.before)
         limit = min(len(widths.sizes), widths.whole + len(self.devices)) - 1
         self.least = np.maximum(
-            [least_place(one, widths) for one in self.trials], self._widest_of_the_best()
+            [least_place(trial, widths) for trial in self.trials], self._widest_of_the_best()
         )
         self.most = np.full(len(self.trials), limit, dtype=np.intp)
-        for at, one in enumerate(self.trials):
-            if self.before[at] != WAITS and not self._may_resize(one):
+        for at, trial in enumerate(self.trials):
+            if self.before[at] != WAITS and not self._may_resize(trial):
                 self.frozen.add(at)
                 self.least[at] = self.most[at] = self.before[at]
         held_least = np.where(self._running, np.maximum(self.before, self.least), self.least)
@@ -113,7 +122,7 @@ class _Draft:
         running: NDArray[np.bool_] = np.asarray(self.before, dtype=np.intp) != WAITS
         return running
 
-    def _holding(self, trial: Trial) -> tuple[int, ...]:
+    def _holding(self, trial: PlannedTrial) -> tuple[int, ...]:
         """The devices of a running trial, taken; none where one of them is gone."""
         holding = trial.holding
         if holding is None or not self.occupancy.knows(holding):
@@ -126,14 +135,14 @@ class _Draft:
             raise ValueError(f"{size} of {self.rules.widths.parts} parts of a device are no width")
         return self.rules.widths.sizes.index(size)
 
-    def _may_resize(self, trial: Trial) -> bool:
+    def _may_resize(self, trial: PlannedTrial) -> bool:
         rested = trial.holding is not None and (
             self.now_s - trial.holding.since_s >= self.rules.rest_s
         )
         return trial.checkpoints and rested
 
     def _target(self, least: Places) -> float:
-        """When all can have ended, with what the end of a schedule leaves idle.
+        """Seconds until all can have ended, with what the end of a schedule leaves idle.
 
         While the last trials run, a device idles for half a trial in the mean, so that of N trials
         on n devices n / 2N of the time is lost. Source: derived; the cap was swept.
@@ -154,13 +163,13 @@ class _Draft:
         old, devices = self.place[at], self.held[at]
         if old != WAITS:
             self.occupancy.give_back(self._size(old), devices)
-        found = self.occupancy.place(self._size(place), devices)
-        if found is None:
+        held = self.occupancy.place(self._size(place), devices)
+        if held is None:
             if old != WAITS:
                 self.occupancy.take(self._size(old), devices)
             return False
-        self.occupancy.take(self._size(place), found)
-        self.place[at], self.held[at] = place, found
+        self.occupancy.take(self._size(place), held)
+        self.place[at], self.held[at] = place, held
         return True
 
     def make_room(self) -> None:
@@ -247,24 +256,24 @@ class _Draft:
             if place <= self.most[at] and self._set(at, place):
                 heapq.heappush(ends, (-self._left_s(at), at))
 
-    def plan(self) -> Plan:
-        """What differs from what is."""
-        starts: list[Start] = []
+    def plan(self) -> TrialPlan:
+        """The difference from what is."""
+        starts: list[TrialStart] = []
         resizes: list[Resize] = []
-        for at, one in enumerate(self.trials):
+        for at, trial in enumerate(self.trials):
             if self.place[at] == self.before[at]:
                 continue
             size = self._size(self.place[at])
             if self.before[at] == WAITS:
-                starts.append(Start(trial=one.number, size=size, devices=self.held[at]))
+                starts.append(TrialStart(trial=trial.number, size=size, devices=self.held[at]))
             else:
                 resizes.append(
                     Resize(
-                        trial=one.number,
+                        trial=trial.number,
                         from_size=self._size(self.before[at]),
                         size=size,
                         devices=self.held[at],
                         gain_s=self._gain_s(at, self.place[at]),
                     )
                 )
-        return Plan(starts=tuple(starts), resizes=tuple(resizes), target_s=self.target)
+        return TrialPlan(starts=tuple(starts), resizes=tuple(resizes), target_s=self.target)

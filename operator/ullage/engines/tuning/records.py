@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the planner is told and what it answers."""
+"""Questions to the planner and its answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ullage.engines.tuning.speed_curves import SpeedCurve, Widths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class TrialDevice:
     """One device of the pool and the node that it is in."""
 
     number: int
@@ -20,8 +20,8 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
-    """What a running trial has: parts of devices, and since when, on the caller's clock."""
+class TrialHolding:
+    """Devices of a running trial: parts of them, and since when, on the caller's clock."""
 
     size: int
     devices: tuple[int, ...]
@@ -29,7 +29,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class PlannedTrial:
     """A trial that has not ended.
 
     ``work_s`` is what is left, in seconds at width 1; ``memory_part`` the part of a device's memory
@@ -46,7 +46,7 @@ class Trial:
     checkpoints: bool = True
     resize_cost_s: float = 0.0
     memory_part: float = 0.0
-    holding: Holding | None = None
+    holding: TrialHolding | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.work_s < math.inf:
@@ -58,7 +58,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class TrialAssignment:
     """A trial runs on until the end of this epoch, counted from its first."""
 
     trial: int
@@ -66,8 +66,8 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """Which widths there are and when a resize is worth it.
+class PlanRules:
+    """Widths there are, and when a resize is worth it.
 
     A trial is resized when that saves more than ``gain_factor`` times its cost, and not within
     ``rest_s`` of its last resize.
@@ -86,7 +86,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class TrialStart:
     """A trial begins with so many parts of these devices."""
 
     trial: int
@@ -106,13 +106,13 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What to do now; ``target_s`` is when all could have ended, from now."""
+class TrialPlan:
+    """Actions to take now; ``target_s`` is when all could have ended, from now."""
 
-    starts: tuple[Start, ...] = ()
+    starts: tuple[TrialStart, ...] = ()
     resizes: tuple[Resize, ...] = ()
     target_s: float = 0.0
 
 
-Planner = Callable[[Sequence[Trial], Sequence[Device], Rules, float], Plan]
+Planner = Callable[[Sequence[PlannedTrial], Sequence[TrialDevice], PlanRules, float], TrialPlan]
 """Trials that have not ended, devices that there are, rules, the present in seconds."""

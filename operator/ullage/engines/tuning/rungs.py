@@ -17,10 +17,10 @@ from itertools import pairwise
 from typing import Protocol
 
 from ullage.engines.tuning.metrics import MetricHistory, ReportProblem
-from ullage.engines.tuning.records import Assignment
+from ullage.engines.tuning.records import TrialAssignment
 
 
-class Algorithm(Protocol):
+class SearchAlgorithm(Protocol):
     """Decides by reports which trials go on; it never sees the time.
 
     Every algorithm has these members, whatever its groups are: successive halving, brackets of it,
@@ -33,12 +33,12 @@ class Algorithm(Protocol):
         ...
 
     @property
-    def rungs(self) -> Sequence[Rung]:
+    def rungs(self) -> Sequence[HalvingRung]:
         """Groups that were opened so far; a trial's last one is where it is compared next."""
         ...
 
-    def first(self) -> Sequence[Assignment]:
-        """What runs at the beginning."""
+    def first(self) -> Sequence[TrialAssignment]:
+        """Runs at the beginning."""
         ...
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
@@ -51,21 +51,21 @@ class Algorithm(Protocol):
         """
         ...
 
-    def ended(self, trial: int) -> Sequence[Assignment]:
+    def ended(self, trial: int) -> Sequence[TrialAssignment]:
         """A trial failed or was stopped and will not report any more; what runs because of it."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """What follows from a report: why it does not count, and what runs on."""
+    """Consequence of a report: why it does not count, and what runs on."""
 
     problem: ReportProblem | None = None
-    runs: tuple[Assignment, ...] = ()
+    runs: tuple[TrialAssignment, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
-class Rung:
+class HalvingRung:
     """Trials that are compared at the end of one epoch.
 
     A trial is settled when it has reached the epoch or will never report; ``problems`` says why
@@ -93,7 +93,7 @@ class Rung:
     @property
     def pending(self) -> tuple[int, ...]:
         """Trials that have still to report."""
-        return tuple(one for one in self.members if not self.settled(one))
+        return tuple(trial for trial in self.members if not self.settled(trial))
 
     def settled(self, trial: int) -> bool:
         """The trial has reported, or never will."""
@@ -134,7 +134,9 @@ class Rung:
     def best(self, count: int, *, maximise: bool) -> tuple[int, ...]:
         """The best by value, ties by number."""
         sign = -1 if maximise else 1
-        return tuple(sorted(self.values, key=lambda one: (sign * self.values[one], one))[:count])
+        return tuple(
+            sorted(self.values, key=lambda trial: (sign * self.values[trial], trial))[:count]
+        )
 
 
 def budgets(least_epochs: int, most_epochs: int, eta: int) -> tuple[int, ...]:
@@ -150,10 +152,10 @@ def budgets(least_epochs: int, most_epochs: int, eta: int) -> tuple[int, ...]:
     """
     if not 1 <= least_epochs <= most_epochs or eta < 2:
         raise ValueError("at least 1 epoch, no more than the most, and eta from 2 on")
-    found = [least_epochs]
-    while found[-1] * eta < most_epochs:
-        found.append(found[-1] * eta)
-    return (*found, most_epochs) if found[-1] < most_epochs else tuple(found)
+    epochs = [least_epochs]
+    while epochs[-1] * eta < most_epochs:
+        epochs.append(epochs[-1] * eta)
+    return (*epochs, most_epochs) if epochs[-1] < most_epochs else tuple(epochs)
 
 
 def _check(members: Sequence[int], epochs: Sequence[int], eta: int) -> None:
@@ -180,45 +182,49 @@ class SyncHalving:
     maximise: bool = True
     group: str = "rung"
     history: MetricHistory = field(default_factory=MetricHistory)
-    rungs: list[Rung] = field(init=False, default_factory=list)
+    rungs: list[HalvingRung] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         _check(self.members, self.epochs, self.eta)
         self._open(self.members)
 
-    def first(self) -> tuple[Assignment, ...]:
+    def first(self) -> tuple[TrialAssignment, ...]:
         """The first rung."""
         return self._runs()
 
     @property
     def promotions(self) -> tuple[tuple[int, ...], ...]:
-        """Who was promoted into each rung after the first."""
-        return tuple(one.members for one in self.rungs[1:])
+        """Trials promoted into each rung after the first."""
+        return tuple(rung.members for rung in self.rungs[1:])
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
-        """Take a report in; see :class:`Algorithm`."""
+        """Take a report in; see :class:`SearchAlgorithm`."""
         if not self.rungs[0].holds(trial):
             return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
-        rung = next(one for one in reversed(self.rungs) if one.holds(trial))
+        rung = next(rung for rung in reversed(self.rungs) if rung.holds(trial))
         problem = rung.report(self.history, trial, epoch, value)
         return Reported(problem=problem, runs=self._decided())
 
-    def ended(self, trial: int) -> tuple[Assignment, ...]:
-        """Settle a trial; see :class:`Algorithm`."""
+    def ended(self, trial: int) -> tuple[TrialAssignment, ...]:
+        """Settle a trial; see :class:`SearchAlgorithm`."""
         self.rungs[-1].settle(trial, None, ReportProblem.MISSING)
         return self._decided()
 
     def _open(self, members: Sequence[int]) -> None:
         at = len(self.rungs)
         self.rungs.append(
-            Rung(group=f"{self.group}-{at}", members=tuple(members), until_epoch=self.epochs[at])
+            HalvingRung(
+                group=f"{self.group}-{at}", members=tuple(members), until_epoch=self.epochs[at]
+            )
         )
 
-    def _runs(self) -> tuple[Assignment, ...]:
+    def _runs(self) -> tuple[TrialAssignment, ...]:
         rung = self.rungs[-1]
-        return tuple(Assignment(trial=one, until_epoch=rung.until_epoch) for one in rung.members)
+        return tuple(
+            TrialAssignment(trial=member, until_epoch=rung.until_epoch) for member in rung.members
+        )
 
-    def _decided(self) -> tuple[Assignment, ...]:
+    def _decided(self) -> tuple[TrialAssignment, ...]:
         """The next rung, when this one is complete."""
         rung = self.rungs[-1]
         if not rung.complete or len(self.rungs) == len(self.epochs):
@@ -279,12 +285,12 @@ def for_trials(shapes: Sequence[Bracket], trials: int) -> tuple[Bracket, ...]:
     """
     if not shapes or trials < 1:
         raise ValueError("at least one bracket and one trial")
-    found: list[Bracket] = []
+    brackets: list[Bracket] = []
     while trials:
-        shape = shapes[len(found) % len(shapes)]
-        found.append(Bracket(trials=min(trials, shape.trials), epochs=shape.epochs))
-        trials -= found[-1].trials
-    return tuple(found)
+        shape = shapes[len(brackets) % len(shapes)]
+        brackets.append(Bracket(trials=min(trials, shape.trials), epochs=shape.epochs))
+        trials -= brackets[-1].trials
+    return tuple(brackets)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -310,22 +316,22 @@ class Brackets:
         return tuple(self._bracket)
 
     @property
-    def rungs(self) -> tuple[Rung, ...]:
+    def rungs(self) -> tuple[HalvingRung, ...]:
         """Rungs of all brackets, one bracket after the other."""
         return tuple(rung for bracket in self.brackets for rung in bracket.rungs)
 
-    def first(self) -> tuple[Assignment, ...]:
+    def first(self) -> tuple[TrialAssignment, ...]:
         """The first rung of each."""
         return tuple(run for bracket in self.brackets for run in bracket.first())
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
-        """Take a report in; see :class:`Algorithm`."""
+        """Take a report in; see :class:`SearchAlgorithm`."""
         if trial not in self._bracket:
             return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
         return self._bracket[trial].report(trial, epoch, value)
 
-    def ended(self, trial: int) -> tuple[Assignment, ...]:
-        """Settle a trial; see :class:`Algorithm`."""
+    def ended(self, trial: int) -> tuple[TrialAssignment, ...]:
+        """Settle a trial; see :class:`SearchAlgorithm`."""
         return self._bracket[trial].ended(trial) if trial in self._bracket else ()
 
 
@@ -337,9 +343,9 @@ def in_brackets(shapes: Sequence[Bracket], eta: int = 3, *, maximise: bool = Tru
         eta: Factor between rungs.
         maximise: The largest value is the best.
     """
-    found, begin = [], 0
+    brackets, begin = [], 0
     for at, shape in enumerate(shapes):
-        found.append(
+        brackets.append(
             SyncHalving(
                 members=tuple(range(begin, begin + shape.trials)),
                 epochs=shape.epochs,
@@ -349,7 +355,7 @@ def in_brackets(shapes: Sequence[Bracket], eta: int = 3, *, maximise: bool = Tru
             )
         )
         begin += shape.trials
-    return Brackets(brackets=tuple(found))
+    return Brackets(brackets=tuple(brackets))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -367,24 +373,26 @@ class AsyncHalving:
     eta: int = 3
     maximise: bool = True
     history: MetricHistory = field(default_factory=MetricHistory)
-    rungs: list[Rung] = field(init=False, default_factory=list)
+    rungs: list[HalvingRung] = field(init=False, default_factory=list)
     _ranked: list[list[tuple[float, int]]] = field(init=False, repr=False, default_factory=list)
     """Value and number of the trials of each rung that have one, the best first."""
 
     def __post_init__(self) -> None:
         _check(self.members, self.epochs, self.eta)
         self.rungs = [
-            Rung(group=f"rung-{at}", members=() if at else self.members, until_epoch=epoch)
+            HalvingRung(group=f"rung-{at}", members=() if at else self.members, until_epoch=epoch)
             for at, epoch in enumerate(self.epochs)
         ]
         self._ranked = [[] for _ in self.rungs]
 
-    def first(self) -> tuple[Assignment, ...]:
+    def first(self) -> tuple[TrialAssignment, ...]:
         """All trials in the first rung."""
-        return tuple(Assignment(trial=one, until_epoch=self.epochs[0]) for one in self.members)
+        return tuple(
+            TrialAssignment(trial=trial, until_epoch=self.epochs[0]) for trial in self.members
+        )
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
-        """Take a report in; see :class:`Algorithm`."""
+        """Take a report in; see :class:`SearchAlgorithm`."""
         if not self.rungs[0].holds(trial):
             return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
         at = self._rung_of(trial)
@@ -398,8 +406,8 @@ class AsyncHalving:
         insort(self._ranked[at], entry)
         return Reported(problem=problem, runs=self._promoted(at, entry))
 
-    def ended(self, trial: int) -> tuple[Assignment, ...]:
-        """Settle a trial; see :class:`Algorithm`."""
+    def ended(self, trial: int) -> tuple[TrialAssignment, ...]:
+        """Settle a trial; see :class:`SearchAlgorithm`."""
         if self.rungs[0].holds(trial):
             self.rungs[self._rung_of(trial)].settle(trial, None, ReportProblem.MISSING)
         return ()
@@ -407,8 +415,8 @@ class AsyncHalving:
     def _rung_of(self, trial: int) -> int:
         return max(at for at, rung in enumerate(self.rungs) if rung.holds(trial))
 
-    def _promoted(self, at: int, entry: tuple[float, int]) -> tuple[Assignment, ...]:
-        """Who goes on because of a value that came.
+    def _promoted(self, at: int, entry: tuple[float, int]) -> tuple[TrialAssignment, ...]:
+        """Trials that go on because of a value that came.
 
         All of the best went on before it came, so only itself or the last of the best is new.
 
@@ -421,9 +429,13 @@ class AsyncHalving:
         if at + 1 == len(self.rungs) or not best:
             return ()
         above, last = self.rungs[at + 1], ranked[best - 1]
-        promoted = tuple(one for _, one in sorted({min(entry, last), last}) if not above.holds(one))
+        promoted = tuple(
+            member for _, member in sorted({min(entry, last), last}) if not above.holds(member)
+        )
         above.members += promoted
-        return tuple(Assignment(trial=one, until_epoch=above.until_epoch) for one in promoted)
+        return tuple(
+            TrialAssignment(trial=member, until_epoch=above.until_epoch) for member in promoted
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -438,7 +450,7 @@ class StatedTrials:
 
     epochs: Mapping[int, tuple[int, ...]]
     history: MetricHistory = field(default_factory=MetricHistory)
-    _rungs: dict[int, list[Rung]] = field(init=False, default_factory=dict)
+    _rungs: dict[int, list[HalvingRung]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for trial, epochs in self.epochs.items():
@@ -451,34 +463,35 @@ class StatedTrials:
         return tuple(self.epochs)
 
     @property
-    def rungs(self) -> tuple[Rung, ...]:
+    def rungs(self) -> tuple[HalvingRung, ...]:
         """Rungs of all trials, one trial after the other."""
         return tuple(rung for rungs in self._rungs.values() for rung in rungs)
 
-    def by_epoch(self) -> tuple[Rung, ...]:
+    def by_epoch(self) -> tuple[HalvingRung, ...]:
         """The same with trials of one epoch together, as people read them."""
-        found: dict[int, list[Rung]] = {}
+        by_epoch: dict[int, list[HalvingRung]] = {}
         for rung in self.rungs:
-            found.setdefault(rung.until_epoch, []).append(rung)
+            by_epoch.setdefault(rung.until_epoch, []).append(rung)
         return tuple(
-            Rung(
+            HalvingRung(
                 group=f"epoch-{epoch}",
                 members=tuple(trial for rung in rungs for trial in rung.members),
                 until_epoch=epoch,
                 values={trial: value for rung in rungs for trial, value in rung.values.items()},
                 problems={trial: why for rung in rungs for trial, why in rung.problems.items()},
             )
-            for epoch, rungs in sorted(found.items())
+            for epoch, rungs in sorted(by_epoch.items())
         )
 
-    def first(self) -> tuple[Assignment, ...]:
+    def first(self) -> tuple[TrialAssignment, ...]:
         """Each trial to its first epoch."""
         return tuple(
-            Assignment(trial=trial, until_epoch=epochs[0]) for trial, epochs in self.epochs.items()
+            TrialAssignment(trial=trial, until_epoch=epochs[0])
+            for trial, epochs in self.epochs.items()
         )
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
-        """Take a report in; see :class:`Algorithm`."""
+        """Take a report in; see :class:`SearchAlgorithm`."""
         if trial not in self._rungs:
             return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
         rung = self._rungs[trial][-1]
@@ -487,24 +500,24 @@ class StatedTrials:
         if not further:
             return Reported(problem=problem)
         until = self._open(trial).until_epoch
-        return Reported(problem=problem, runs=(Assignment(trial=trial, until_epoch=until),))
+        return Reported(problem=problem, runs=(TrialAssignment(trial=trial, until_epoch=until),))
 
-    def ended(self, trial: int) -> tuple[Assignment, ...]:
-        """Settle a trial; see :class:`Algorithm`."""
+    def ended(self, trial: int) -> tuple[TrialAssignment, ...]:
+        """Settle a trial; see :class:`SearchAlgorithm`."""
         if trial in self._rungs:
             self._rungs[trial][-1].settle(trial, None, ReportProblem.MISSING)
         return ()
 
-    def _open(self, trial: int) -> Rung:
+    def _open(self, trial: int) -> HalvingRung:
         rungs = self._rungs.setdefault(trial, [])
         at = len(rungs)
         group = f"trial-{trial}-{at}"
-        rungs.append(Rung(group=group, members=(trial,), until_epoch=self.epochs[trial][at]))
+        rungs.append(HalvingRung(group=group, members=(trial,), until_epoch=self.epochs[trial][at]))
         return rungs[-1]
 
 
 class DecisionProblem(StrEnum):
-    """Why a promotion by a suggestion service is refused."""
+    """Reason to refuse a promotion by a suggestion service."""
 
     UNKNOWN_GROUP = "UnknownGroup"
     NOT_COMPLETE = "RungNotComplete"
@@ -521,7 +534,7 @@ class ExternalGroups:
     """
 
     history: MetricHistory = field(default_factory=MetricHistory)
-    _rungs: dict[str, Rung] = field(init=False, default_factory=dict)
+    _rungs: dict[str, HalvingRung] = field(init=False, default_factory=dict)
     _decided: set[str] = field(init=False, default_factory=set)
     _group: dict[int, str] = field(init=False, default_factory=dict)
 
@@ -531,15 +544,17 @@ class ExternalGroups:
         return tuple(self._group)
 
     @property
-    def rungs(self) -> tuple[Rung, ...]:
+    def rungs(self) -> tuple[HalvingRung, ...]:
         """Groups in the order in which they were opened."""
         return tuple(self._rungs.values())
 
-    def first(self) -> tuple[Assignment, ...]:
+    def first(self) -> tuple[TrialAssignment, ...]:
         """Nothing: the service opens groups."""
         return ()
 
-    def open(self, group: str, members: Sequence[int], until_epoch: int) -> tuple[Assignment, ...]:
+    def open(
+        self, group: str, members: Sequence[int], until_epoch: int
+    ) -> tuple[TrialAssignment, ...]:
         """A new group of new trials.
 
         Args:
@@ -550,7 +565,7 @@ class ExternalGroups:
         Raises:
             ValueError: the group or a trial is known already, or there is nothing to run.
         """
-        known = group in self._rungs or any(one in self._group for one in members)
+        known = group in self._rungs or any(member in self._group for member in members)
         if known or not members or len(set(members)) != len(members) or until_epoch < 1:
             raise ValueError(f"group {group!r}: new trials, each of them once, and an epoch from 1")
         return self._opened(group, tuple(members), until_epoch)
@@ -562,15 +577,15 @@ class ExternalGroups:
         rung = self._rungs[self._group[trial]]
         return Reported(problem=rung.report(self.history, trial, epoch, value))
 
-    def ended(self, trial: int) -> tuple[Assignment, ...]:
-        """Settle a trial; see :class:`Algorithm`."""
+    def ended(self, trial: int) -> tuple[TrialAssignment, ...]:
+        """Settle a trial; see :class:`SearchAlgorithm`."""
         if trial in self._group:
             self._rungs[self._group[trial]].settle(trial, None, ReportProblem.MISSING)
         return ()
 
     def promote(
         self, group: str, promoted: Sequence[int], into: str, until_epoch: int
-    ) -> DecisionProblem | tuple[Assignment, ...]:
+    ) -> DecisionProblem | tuple[TrialAssignment, ...]:
         """The service's decision, or why it is refused.
 
         Args:
@@ -595,13 +610,13 @@ class ExternalGroups:
 
     def _opened(
         self, group: str, members: tuple[int, ...], until_epoch: int
-    ) -> tuple[Assignment, ...]:
-        self._rungs[group] = Rung(group=group, members=members, until_epoch=until_epoch)
+    ) -> tuple[TrialAssignment, ...]:
+        self._rungs[group] = HalvingRung(group=group, members=members, until_epoch=until_epoch)
         self._group.update(dict.fromkeys(members, group))
-        return tuple(Assignment(trial=one, until_epoch=until_epoch) for one in members)
+        return tuple(TrialAssignment(trial=member, until_epoch=until_epoch) for member in members)
 
 
-def families_of(algorithm: Algorithm) -> tuple[tuple[Rung, ...], ...]:
+def families_of(algorithm: SearchAlgorithm) -> tuple[tuple[HalvingRung, ...], ...]:
     """The rungs of an algorithm, first to last; trials move within one family of them."""
     if isinstance(algorithm, Brackets):
         return tuple(tuple(bracket.rungs) for bracket in algorithm.brackets)

@@ -31,7 +31,7 @@ Point = Mapping[str, Value]
 
 
 class SpaceProblem(StrEnum):
-    """Why there is nothing to search."""
+    """Reason why there is nothing to search."""
 
     NO_PARAMETERS = "NoParameters"
     TOO_MANY_PARAMETERS = "TooManyParameters"
@@ -69,7 +69,7 @@ class FloatRange:
         _check(self.low, self.high, log=self.log)
 
     def points(self, per_range: int) -> int:
-        """How many values a grid takes; one where the bounds are equal."""
+        """Number of values that a grid takes; one where the bounds are equal."""
         return 1 if self.low == self.high else per_range
 
     def at(self, part: float) -> float:
@@ -102,22 +102,22 @@ class IntRange:
         _check(self.low, self.high, log=self.log)
 
     def points(self, per_range: int) -> int:
-        """How many values a grid takes, at most all there are."""
+        """Number of values that a grid takes, at most all there are."""
         return min(per_range, self.high - self.low + 1)
 
     def at(self, part: float) -> int:
         """The nearest value at a part of the range, 0 to 1."""
-        found = _between(self.low, self.high, part, log=self.log)
-        return min(self.high, max(self.low, round(found)))
+        value = _between(self.low, self.high, part, log=self.log)
+        return min(self.high, max(self.low, round(value)))
 
     def drawn(self, part: float) -> int:
         """The value of an even draw, 0 to 1: each whole number is as wide as the others."""
-        found = _between(self.low - 0.5, self.high + 0.5, part, log=self.log)
-        return min(self.high, max(self.low, round(found)))
+        value = _between(self.low - 0.5, self.high + 0.5, part, log=self.log)
+        return min(self.high, max(self.low, round(value)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ChoiceParameter:
     """One of the options; each is as likely as the others.
 
     Raises:
@@ -136,26 +136,26 @@ class Choice:
                 SpaceProblem.TOO_MANY_OPTIONS,
                 f"a choice has {len(self.options)} options: {MOST_OPTIONS} at most",
             )
-        if len({(type(one), one) for one in self.options}) < len(self.options):
+        if len({(type(option), option) for option in self.options}) < len(self.options):
             raise SearchSpaceError(
                 SpaceProblem.REPEATED_OPTION, "an option of a choice is there twice"
             )
-        by_text = {as_text(one): one for one in reversed(self.options)}
+        by_text = {as_text(option): option for option in reversed(self.options)}
         object.__setattr__(self, "_by_text", by_text)
-        floats = sorted(one for one in self.options if isinstance(one, float))
+        floats = sorted(option for option in self.options if isinstance(option, float))
         object.__setattr__(self, "_steps", tuple(floats))
 
-    def called(self, said: str) -> Value | None:
+    def called(self, text: str) -> Value | None:
         """The option that a text stands for; ``None`` = none.
 
         A number stands for a step, too, whose last digits are another program's arithmetic.
         """
-        exact = self._by_text.get(said)
-        if exact is not None or not self._steps or not _NUMBER.fullmatch(said):
+        exact = self._by_text.get(text)
+        if exact is not None or not self._steps or not _NUMBER.fullmatch(text):
             return exact
-        number = float(said)
+        number = float(text)
         at = bisect_left(self._steps, number)
-        nearest = min(self._steps[max(0, at - 1) : at + 1], key=lambda one: abs(one - number))
+        nearest = min(self._steps[max(0, at - 1) : at + 1], key=lambda step: abs(step - number))
         return nearest if math.isclose(nearest, number, rel_tol=1e-9) else None
 
     def points(self, per_range: int) -> int:
@@ -172,7 +172,7 @@ class Choice:
         return self.options[min(len(self.options) - 1, int(part * len(self.options)))]
 
 
-Parameter = FloatRange | IntRange | Choice
+Parameter = FloatRange | IntRange | ChoiceParameter
 
 
 def _check(low: float, high: float, *, log: bool) -> None:
@@ -220,15 +220,15 @@ def as_text(value: Value) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
-def value_of(parameter: Parameter, said: str) -> Value | None:
+def value_of(parameter: Parameter, text: str) -> Value | None:
     """The value that a text stands for; ``None`` = it is none of the parameter."""
-    if isinstance(parameter, Choice):
-        return parameter.called(said)
-    if not _NUMBER.fullmatch(said):
+    if isinstance(parameter, ChoiceParameter):
+        return parameter.called(text)
+    if not _NUMBER.fullmatch(text):
         return None
-    if isinstance(parameter, IntRange) and not _WHOLE.fullmatch(said):
+    if isinstance(parameter, IntRange) and not _WHOLE.fullmatch(text):
         return None
-    value = float(said) if isinstance(parameter, FloatRange) else int(said)
+    value = float(text) if isinstance(parameter, FloatRange) else int(text)
     return value if parameter.low <= value <= parameter.high else None
 
 
@@ -245,8 +245,8 @@ def random_point(space: SearchSpace, seed: int, trial: int) -> Point:
     """
     parts = np.random.default_rng((seed, trial)).random(len(space.parameters))
     return {
-        name: one.drawn(part)
-        for (name, one), part in zip(space.parameters.items(), parts.tolist(), strict=True)
+        name: parameter.drawn(part)
+        for (name, parameter), part in zip(space.parameters.items(), parts.tolist(), strict=True)
     }
 
 
@@ -282,8 +282,10 @@ def grid_point(space: SearchSpace, per_range: int, trial: int) -> Point:
         )
     places = np.unravel_index(trial, counts)
     return {
-        name: one.at(int(place) / max(1, count - 1))
-        for (name, one), place, count in zip(space.parameters.items(), places, counts, strict=True)
+        name: parameter.at(int(place) / max(1, count - 1))
+        for (name, parameter), place, count in zip(
+            space.parameters.items(), places, counts, strict=True
+        )
     }
 
 
@@ -292,7 +294,7 @@ def _counts(space: SearchSpace, per_range: int) -> Sequence[int]:
         raise SearchSpaceError(
             SpaceProblem.EMPTY_RANGE, f"a grid has at least 1 value a range, not {per_range}"
         )
-    counts = [one.points(per_range) for one in space.parameters.values()]
+    counts = [parameter.points(per_range) for parameter in space.parameters.values()]
     size = math.prod(counts)
     if size > MOST_POINTS:
         raise SearchSpaceError(

@@ -15,16 +15,16 @@ from enum import StrEnum
 from typing import Final
 
 from ullage.engines.tuning.records import (
-    Assignment,
-    Device,
-    Holding,
+    PlannedTrial,
     Planner,
+    PlanRules,
     Resize,
-    Rules,
-    Start,
-    Trial,
+    TrialAssignment,
+    TrialDevice,
+    TrialHolding,
+    TrialStart,
 )
-from ullage.engines.tuning.rungs import Algorithm
+from ullage.engines.tuning.rungs import SearchAlgorithm
 from ullage.engines.tuning.speed_curves import SpeedCurve, concave
 
 Metric = Callable[[int, int], float | None]
@@ -35,7 +35,7 @@ AT_ONCE_S: Final = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFacts:
-    """What is true of a trial: seconds of an epoch at width 1, its speeds, its resizes.
+    """Truth of a trial: seconds of an epoch at width 1, its speeds, its resizes.
 
     ``epochs`` is how far it runs where no algorithm decides; ``believed`` the curve that the
     planner sees, by default the concave hull of the true one; ``checkpoint_epochs`` how many epochs
@@ -55,7 +55,7 @@ class TrialFacts:
 
 
 class ChangeKind(StrEnum):
-    """What happens from outside."""
+    """Event from outside."""
 
     LOST = "lost"
     GAINED = "gained"
@@ -63,7 +63,7 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class SimulatedChange:
     """A device is lost or gained, or a trial is stopped; ``number`` says which."""
 
     at_s: float
@@ -84,8 +84,8 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    """What became of the trials.
+class PlayedTrials:
+    """Course of the trials.
 
     ``ends_s`` by trial that ended; ``stuck`` those that never could; ``reports`` in their order.
     """
@@ -109,7 +109,7 @@ class Played:
 
 
 @dataclass(slots=True, kw_only=True)
-class _State:
+class _TrialState:
     """A trial in the game; progress in epochs."""
 
     facts: TrialFacts
@@ -133,12 +133,12 @@ class _State:
 class _Game:
     facts: Mapping[int, TrialFacts]
     planner: Planner
-    rules: Rules
-    devices: dict[int, Device]
-    algorithm: Algorithm | None
+    rules: PlanRules
+    devices: dict[int, TrialDevice]
+    algorithm: SearchAlgorithm | None
     metric: Metric
     now_s: float = 0.0
-    states: dict[int, _State] = field(default_factory=dict)
+    states: dict[int, _TrialState] = field(default_factory=dict)
     waiting_order: dict[int, None] = field(default_factory=dict)
     events: list[tuple[float, int, int, int]] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
@@ -146,24 +146,24 @@ class _Game:
     reports: list[tuple[int, int]] = field(default_factory=list)
     resizes: int = 0
     plans: int = 0
-    spare: dict[int, Device] = field(default_factory=dict)
+    spare: dict[int, TrialDevice] = field(default_factory=dict)
 
-    def assign(self, assignments: Sequence[Assignment]) -> None:
+    def assign(self, assignments: Sequence[TrialAssignment]) -> None:
         """Trials begin, or go on to a later epoch."""
-        for one in assignments:
-            state = self.states.get(one.trial)
+        for assignment in assignments:
+            state = self.states.get(assignment.trial)
             if state is None:
-                facts = self.facts[one.trial]
+                facts = self.facts[assignment.trial]
                 seen = facts.believed or concave(self.rules.widths, facts.curve)
-                state = _State(facts=facts, seen=seen, until=one.until_epoch)
-                self.states[one.trial] = state
-            state.until = max(state.until, one.until_epoch)
+                state = _TrialState(facts=facts, seen=seen, until=assignment.until_epoch)
+                self.states[assignment.trial] = state
+            state.until = max(state.until, assignment.until_epoch)
             if state.done < state.until:
                 state.active = True
-                self.waiting_order[one.trial] = None
-                self.ends.pop(one.trial, None)
+                self.waiting_order[assignment.trial] = None
+                self.ends.pop(assignment.trial, None)
 
-    def advance(self, state: _State) -> None:
+    def advance(self, state: _TrialState) -> None:
         """Progress until now."""
         begin = max(state.seen_s, state.resumes_s)
         if state.running and self.now_s > begin:
@@ -220,7 +220,7 @@ class _Game:
         epoch = round(state.done)
         state.done = float(epoch)
         self.reports.append((number, epoch))
-        answered: Sequence[Assignment] = ()
+        answered: Sequence[TrialAssignment] = ()
         if epoch >= state.until:
             self.finish(number)
         if self.algorithm is not None:
@@ -243,30 +243,34 @@ class _Game:
                 every = state.facts.checkpoint_epochs if state.facts.checkpoints else 0
                 state.done = float(int(state.done) // every * every) if every else 0.0
 
-    def change(self, one: Change) -> None:
-        """What happens from outside."""
-        if one.kind is ChangeKind.LOST:
-            self.lose(one.number)
-        elif one.kind is ChangeKind.GAINED:
-            self.devices[one.number] = self.spare.pop(one.number, Device(number=one.number))
-        elif one.number in self.states and self.states[one.number].active:
-            self.advance(self.states[one.number])
-            self.finish(one.number)
+    def change(self, change: SimulatedChange) -> None:
+        """Apply an event from outside."""
+        if change.kind is ChangeKind.LOST:
+            self.lose(change.number)
+        elif change.kind is ChangeKind.GAINED:
+            self.devices[change.number] = self.spare.pop(
+                change.number, TrialDevice(number=change.number)
+            )
+        elif change.number in self.states and self.states[change.number].active:
+            self.advance(self.states[change.number])
+            self.finish(change.number)
             if self.algorithm is not None:
-                self.assign(self.algorithm.ended(one.number))
+                self.assign(self.algorithm.ended(change.number))
 
-    def trials(self) -> list[Trial]:
-        """What the planner sees."""
-        found = []
+    def trials(self) -> list[PlannedTrial]:
+        """Trials as the planner sees them."""
+        trials = []
         for number in self.waiting_order:
             state = self.states[number]
             self.advance(state)
             facts = state.facts
             holding = None
             if state.running:
-                holding = Holding(size=state.size, devices=state.devices, since_s=state.since_s)
-            found.append(
-                Trial(
+                holding = TrialHolding(
+                    size=state.size, devices=state.devices, since_s=state.since_s
+                )
+            trials.append(
+                PlannedTrial(
                     number=number,
                     work_s=max(0.0, state.until - state.done) * facts.epoch_s,
                     curve=state.seen,
@@ -276,38 +280,38 @@ class _Game:
                     holding=holding,
                 )
             )
-        return found
+        return trials
 
     def replan(self) -> None:
         """Ask the planner and do what it says."""
         self.plans += 1
         trials = self.trials()
-        found = self.planner(trials, tuple(self.devices.values()), self.rules, self.now_s)
-        for resize in found.resizes:
+        plan = self.planner(trials, tuple(self.devices.values()), self.rules, self.now_s)
+        for resize in plan.resizes:
             self.close(resize.trial)
-        given: list[Resize | Start] = [*found.resizes, *found.starts]
-        for one in given:
-            state = self.states[one.trial]
+        given: list[Resize | TrialStart] = [*plan.resizes, *plan.starts]
+        for action in given:
+            state = self.states[action.trial]
             again = state.running or (state.started and state.done > 0)
             self.resizes += state.running
             state.running, state.started = True, True
-            state.size, state.devices = one.size, one.devices
-            state.place = self.rules.widths.sizes.index(one.size)
+            state.size, state.devices = action.size, action.devices
+            state.place = self.rules.widths.sizes.index(action.size)
             state.since_s = self.now_s
             state.resumes_s = self.now_s + (state.facts.resize_cost_s if again else 0.0)
-            self.schedule(one.trial)
+            self.schedule(action.trial)
 
 
 def play(
     facts: Sequence[TrialFacts],
     planner: Planner,
-    rules: Rules,
-    devices: Sequence[Device],
+    rules: PlanRules,
+    devices: Sequence[TrialDevice],
     *,
-    algorithm: Algorithm | None = None,
+    algorithm: SearchAlgorithm | None = None,
     metric: Metric = lambda _trial, _epoch: None,
-    changes: Sequence[Change] = (),
-) -> Played:
+    changes: Sequence[SimulatedChange] = (),
+) -> PlayedTrials:
     """Play trials to their end.
 
     Args:
@@ -320,25 +324,28 @@ def play(
         changes: From outside.
     """
     game = _Game(
-        facts={one.number: one for one in facts},
+        facts={trial.number: trial for trial in facts},
         planner=planner,
         rules=rules,
-        devices={one.number: one for one in devices},
+        devices={device.number: device for device in devices},
         algorithm=algorithm,
         metric=metric,
     )
-    outside: list[tuple[float, Change | Assignment]] = [(one.at_s, one) for one in changes]
+    outside: list[tuple[float, SimulatedChange | TrialAssignment]] = [
+        (change.at_s, change) for change in changes
+    ]
     if game.algorithm is not None:
-        outside += [(0.0, one) for one in game.algorithm.first()]
+        outside += [(0.0, assignment) for assignment in game.algorithm.first()]
     else:
         outside += [
-            (one.arrival_s, Assignment(trial=one.number, until_epoch=one.epochs)) for one in facts
+            (trial.arrival_s, TrialAssignment(trial=trial.number, until_epoch=trial.epochs))
+            for trial in facts
         ]
     for at, (when, _) in enumerate(outside):
         heapq.heappush(game.events, (when, 0, at, 0))
     while game.events:
         _step(game, outside)
-    return Played(
+    return PlayedTrials(
         segments=tuple(game.segments),
         ends_s=dict(game.ends),
         resizes=game.resizes,
@@ -348,18 +355,18 @@ def play(
     )
 
 
-def _step(game: _Game, outside: Sequence[tuple[float, Change | Assignment]]) -> None:
+def _step(game: _Game, outside: Sequence[tuple[float, SimulatedChange | TrialAssignment]]) -> None:
     """All events of one moment, then one plan where they ask for it."""
     game.now_s = game.events[0][0]
     ask = False
     while game.events and game.events[0][0] <= game.now_s + AT_ONCE_S:
         _, kind, number, version = heapq.heappop(game.events)
         if kind == 0:
-            one = outside[number][1]
-            if isinstance(one, Change):
-                game.change(one)
+            event = outside[number][1]
+            if isinstance(event, SimulatedChange):
+                game.change(event)
             else:
-                game.assign([one])
+                game.assign([event])
             ask = True
         elif game.states[number].version == version:
             ask |= game.epoch_ended(number)

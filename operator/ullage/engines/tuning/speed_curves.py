@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How fast a trial is at each width: from measurements and a prior to a concave curve."""
+"""Speed of a trial at each width: from measurements and a prior to a concave curve."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class SpeedCurve:
     speeds: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not self.speeds or not all(0 < one < math.inf for one in self.speeds):
+        if not self.speeds or not all(0 < speed < math.inf for speed in self.speeds):
             raise ValueError("speeds are positive and finite")
         if any(a > b for a, b in pairwise(self.speeds)):
             raise ValueError("a wider trial is never slower")
@@ -132,8 +132,8 @@ def _hull(xs: tuple[float, ...], ys: tuple[float, ...]) -> tuple[float, ...]:
         while len(hull) > 1 and _turns_up(hull[-2], hull[-1], point):
             hull.pop()
         hull.append(point)
-    found = np.interp(xs, [x for x, _ in hull], [y for _, y in hull])
-    return tuple(np.maximum(found, ys).tolist())
+    envelope = np.interp(xs, [x for x, _ in hull], [y for _, y in hull])
+    return tuple(np.maximum(envelope, ys).tolist())
 
 
 def _turns_up(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
@@ -164,12 +164,12 @@ class MeasuredSpeeds:
         return True
 
     def curve(self) -> SpeedCurve:
-        """What is known; where width 1 was never seen, its speed follows from the prior."""
+        """The curve as known; where width 1 was never seen, its speed follows from the prior."""
         if not self.steps_per_s:
             return speed_curve(self.widths)
-        one = self.steps_per_s.get(1.0)
-        if one is None:
+        unit = self.steps_per_s.get(1.0)
+        if unit is None:
             width = min(self.steps_per_s, key=lambda w: abs(math.log(w)))
             prior = width if width < 1 else width**PRIOR_EXPONENT
-            one = self.steps_per_s[width] / prior
-        return speed_curve(self.widths, {w: s / one for w, s in self.steps_per_s.items()})
+            unit = self.steps_per_s[width] / prior
+        return speed_curve(self.widths, {w: s / unit for w, s in self.steps_per_s.items()})

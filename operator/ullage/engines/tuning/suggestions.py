@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which points trials get: what a sampler is told, and how often it may repeat itself.
+"""Points of trials: what a sampler is told, and how often it may repeat itself.
 
 A suggestion is a function of the request alone, so an operator that restarts suggests the same.
 """
@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from ullage.engines.tuning.search_space import (
-    Choice,
+    ChoiceParameter,
     IntRange,
     Point,
     SearchSpace,
@@ -30,7 +30,7 @@ _ANOTHER: Final = 2**32
 
 
 class TrialOutcome(StrEnum):
-    """What became of a trial whose point is known."""
+    """End of a trial whose point is known."""
 
     RUNNING = "Running"
     COMPLETE = "Complete"
@@ -72,7 +72,7 @@ class SuggestionRequest:
     maximise: bool = True
 
     def __post_init__(self) -> None:
-        numbers = [*self.trials, *(one.trial for one in self.observed)]
+        numbers = [*self.trials, *(trial.trial for trial in self.observed)]
         if len(set(numbers)) < len(numbers) or min((self.seed, *numbers)) < 0:
             raise ValueError("trials have numbers from 0 on, each of them one, and seeds too")
 
@@ -115,18 +115,18 @@ def suggest(request: SuggestionRequest, sampler: Sampler) -> tuple[Suggestion, .
         request: Whose trials want points.
         sampler: Draws them.
     """
-    found: list[Suggestion] = []
+    suggestions: list[Suggestion] = []
     for trial in sorted(request.trials):
         suggestion = _suggestion(request, sampler, trial)
-        found.append(suggestion)
+        suggestions.append(suggestion)
         running = ObservedTrial(trial=trial, point=suggestion.point)
-        rest = tuple(one for one in request.trials if one > trial)
+        rest = tuple(other for other in request.trials if other > trial)
         request = replace(request, trials=rest, observed=(*request.observed, running))
-    return tuple(found)
+    return tuple(suggestions)
 
 
 def _suggestion(request: SuggestionRequest, sampler: Sampler, trial: int) -> Suggestion:
-    used = {_key(one.point) for one in request.observed}
+    used = {_key(observation.point) for observation in request.observed}
     draws = [(sampler, at) for at in range(MOST_REPEATS)]
     draws += [(at_random, at) for at in range(1, MOST_RANDOM + 1)]
     if size(request.space) is not None and len(used) >= (size(request.space) or 0):
@@ -148,24 +148,26 @@ def _suggestion(request: SuggestionRequest, sampler: Sampler, trial: int) -> Sug
 
 
 def _key(point: Point) -> tuple[tuple[str, type, Value], ...]:
-    """What makes points equal: 1, 1.0 and true are three options."""
+    """Key under which points are equal: 1, 1.0 and true are three options."""
     return tuple((name, type(value), value) for name, value in sorted(point.items()))
 
 
 def size(space: SearchSpace) -> int | None:
-    """How many points a space has; ``None`` where a range of it is continuous."""
-    found = 1
+    """Number of points of a space; ``None`` where a range of it is continuous."""
+    points = 1
     for parameter in space.parameters.values():
-        if isinstance(parameter, Choice):
-            found *= len(parameter.options)
+        if isinstance(parameter, ChoiceParameter):
+            points *= len(parameter.options)
         elif isinstance(parameter, IntRange):
-            found *= parameter.high - parameter.low + 1
+            points *= parameter.high - parameter.low + 1
         elif parameter.low < parameter.high:
             return None
-    return found
+    return points
 
 
 def observed_values(observed: Sequence[ObservedTrial]) -> int:
-    """How many trials taught something: they ended, and have a metric."""
+    """Number of trials that taught something: they ended, and have a metric."""
     taught = (TrialOutcome.COMPLETE, TrialOutcome.STOPPED)
-    return sum(one.outcome in taught and one.value is not None for one in observed)
+    return sum(
+        observation.outcome in taught and observation.value is not None for observation in observed
+    )

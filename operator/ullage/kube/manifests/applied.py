@@ -74,7 +74,7 @@ def status_body(action: SetStatus, resource_version: str) -> Body:
 
 
 def _pod_status(action: TellPod) -> Body:
-    """What an adopted pod tells: our conditions and our memory, in one apply to ``/status``.
+    """Status of an adopted pod: our conditions and our memory, in one apply to ``/status``.
 
     It rests on no version of the pod, which its kubelet writes all the time; the uid fences it.
     """
@@ -97,7 +97,7 @@ def conditions_body(action: SetConditions) -> Body:
 
 
 def quota_status_body(action: SetQuotaStatus) -> Body:
-    """What tenants hold of their quota, for server-side apply to ``/status``."""
+    """Status of tenants' quota, for server-side apply to ``/status``."""
     if action.status is None:
         return _status(action.target, {})
     return _status(action.target, {"quota": quota_to_wire(action.status)})
@@ -138,9 +138,9 @@ def device_profile_body(action: CreateDeviceProfile) -> Body:
     if action.rates is None:
         return body | {"spec": spec}
     rates = action.rates
-    said = {f"sources.ullage.dev/{field}": text for field, text in rates.sources}
+    annotations = {f"sources.ullage.dev/{field}": text for field, text in rates.sources}
     return body | {
-        "metadata": _metadata(action.target) | {"annotations": said},
+        "metadata": _metadata(action.target) | {"annotations": annotations},
         "spec": {
             **spec,
             "peakFlops": {name.lower(): rate for name, rate in rates.peak_flops},
@@ -158,5 +158,5 @@ def _headed(target: ObjectRef) -> Body:
 
 
 def _metadata(target: ObjectRef) -> Body:
-    said = {"name": target.name, "namespace": target.namespace, "uid": target.uid}
-    return {field: value for field, value in said.items() if value}
+    metadata = {"name": target.name, "namespace": target.namespace, "uid": target.uid}
+    return {field: value for field, value in metadata.items() if value}

@@ -143,7 +143,7 @@ def _environment(container: Body, member: CreatePod, slots: int, members: int) -
 
 
 def _has_peers(member: CreatePod, members: int) -> bool:
-    """Whether others find it by name, now or later."""
+    """True if others find it by name, now or later."""
     return members > 1 or member.bounds is not None
 
 
@@ -235,16 +235,16 @@ def pod_body(member: CreatePod, blueprint: Blueprint) -> Body:
     if member.on:
         spec["affinity"] = narrowed(section(spec, "affinity"), member.on)
     _keep_last_lines(spec)
-    said = {ANNOTATION_TEMPLATE_HASH: blueprint.template_hash}
+    annotations = {ANNOTATION_TEMPLATE_HASH: blueprint.template_hash}
     if member.world_size:
-        said[ANNOTATION_WORLD_SIZE] = str(members)
+        annotations[ANNOTATION_WORLD_SIZE] = str(members)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": child_metadata(
             member.owner, member.name, parts.labels | owner_labels(member.owner) | own
         )
-        | {"annotations": (HOLD if member.hold else {}) | parts.annotations | said},
+        | {"annotations": (HOLD if member.hold else {}) | parts.annotations | annotations},
         "spec": spec,
     }
 
@@ -340,8 +340,8 @@ def service_body(action: ApplyService, template: JsonObject, uid: str = "") -> B
     if action.headless:
         gang: Body = {"name": "rendezvous", "port": MASTER_PORT, "protocol": "TCP"}
         serves = owner.kind == WorkloadKind.INFERENCE_DEPLOYMENT
-        found = serving_ports(template) if serves else [gang]
-        spec |= {"clusterIP": "None", "publishNotReadyAddresses": True, "ports": found}
+        ports = serving_ports(template) if serves else [gang]
+        spec |= {"clusterIP": "None", "publishNotReadyAddresses": True, "ports": ports}
     elif isinstance(action, ApplyRoutedService):
         spec = {"selector": router_labels(owner), "ports": routed_ports(template, action.grpc_port)}
     else:

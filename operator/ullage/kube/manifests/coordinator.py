@@ -120,7 +120,7 @@ def coordinator_service(owner: ObjectRef, name: str, ours: dict[str, str], uid: 
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": coordinator_labels(owner, ours),
-            "ports": [{"name": one, "port": port, "protocol": "TCP"} for one, port in _PORTS],
+            "ports": [{"name": name, "port": port, "protocol": "TCP"} for name, port in _PORTS],
         },
     }
 
@@ -178,7 +178,7 @@ _AWAY: Final[tuple[JsonObject, ...]] = tuple(
 
 
 def _arguments(terms: TierTerms, coordinator: CoordinatorStart, blueprint: Blueprint) -> list[str]:
-    said = {
+    options = {
         "--members": coordinator.members,
         "--least": min(blueprint.least, coordinator.members),
         "--state-bytes": terms.state_bytes,
@@ -193,12 +193,12 @@ def _arguments(terms: TierTerms, coordinator: CoordinatorStart, blueprint: Bluep
         "--token-file": f"{TOKEN_FOLDER}/{TOKEN_KEY}",
     }
     if terms.dirty_bytes:
-        said["--dirty-bytes"] = min(terms.dirty_bytes, terms.state_bytes)
+        options["--dirty-bytes"] = min(terms.dirty_bytes, terms.state_bytes)
     if terms.stage:
-        said["--stage"] = terms.stage
+        options["--stage"] = terms.stage
     if coordinator.notice_s is not None:
-        said["--notice-seconds"] = f"{coordinator.notice_s:g}"
-    return [word for key, value in said.items() for word in (key, str(value))]
+        options["--notice-seconds"] = f"{coordinator.notice_s:g}"
+    return [word for key, value in options.items() for word in (key, str(value))]
 
 
 def _resources(terms: TierTerms) -> Body:

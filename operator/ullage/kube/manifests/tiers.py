@@ -56,7 +56,7 @@ def guard_name(owner: ObjectRef) -> str:
 
 
 def tier_of(rank: int, terms: TierTerms) -> str:
-    """Whether a member counts on its machine to stay: those of the lowest ranks do."""
+    """Tier of a member: those of the lowest ranks count on their machine to stay."""
     return RELIABLE if 0 <= rank < terms.reliable else TRANSIENT
 
 
@@ -70,10 +70,12 @@ def join(owner: ObjectRef, name: str, rank: int, terms: TierTerms, spec: Body) -
         terms: What the job says.
         spec: Of the pod, changed in place; its first container is the program.
     """
-    containers = [dict(one) for one in objects(spec, "containers")]
+    containers = [dict(container) for container in objects(spec, "containers")]
     device = containers[0]
-    stated = {one.get("name") for one in objects(device, "env")}
-    added = [one for one in _environment(owner, name, terms) if one["name"] not in stated]
+    stated = {variable.get("name") for variable in objects(device, "env")}
+    added = [
+        variable for variable in _environment(owner, name, terms) if variable["name"] not in stated
+    ]
     device["env"] = [*objects(device, "env"), *added]
     mount_token(spec, device, owner)
     spec["containers"] = containers
@@ -123,9 +125,9 @@ def _environment(owner: ObjectRef, name: str, terms: TierTerms) -> list[Body]:
         "ULLAGE_POOL": f"metadata.labels['{LABEL_POOL}']",
         "ULLAGE_TIER": f"metadata.labels['{LABEL_TIER}']",
     }
-    found: list[Body] = [{"name": key, "value": value} for key, value in values.items()]
-    found += [
+    variables: list[Body] = [{"name": key, "value": value} for key, value in values.items()]
+    variables += [
         {"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}}
         for key, path in fields.items()
     ]
-    return found
+    return variables

@@ -56,7 +56,7 @@ def trial_body(action: CreateTrial, job: TuningRecord) -> Body:
     spec: Body = json.loads(job.trial_template)
     template = dict(section(spec, "template"))
     pod = dict(section(template, "spec"))
-    containers = [dict(one) for one in objects(pod, "containers")]
+    containers = [dict(container) for container in objects(pod, "containers")]
     if not containers:
         raise WireError("template.spec.containers: at least one container is needed")
     _tell(containers[0], action, job)
@@ -96,7 +96,7 @@ def _tell(container: Body, action: CreateTrial, job: TuningRecord) -> None:
     Kubernetes expands ``$(NAME)`` of variables that stand before, so the template may build its own
     from these. What the template itself sets under one of these names is left out.
     """
-    said = {
+    values = {
         ENV_TRIAL: trial_name(job.ref.name, action.trial),
         ENV_TRIAL_EPOCHS: str(action.until_epoch),
         ENV_TRIAL_METRIC: job.metric,
@@ -104,7 +104,7 @@ def _tell(container: Body, action: CreateTrial, job: TuningRecord) -> None:
         **{ENV_PARAMETER + name: value for name, value in action.parameters},
     }
     own = [entry for entry in objects(container, "env") if not _is_ours(entry)]
-    container["env"] = [*({"name": name, "value": value} for name, value in said.items()), *own]
+    container["env"] = [*({"name": name, "value": value} for name, value in values.items()), *own]
 
 
 def _is_ours(entry: JsonObject) -> bool:

@@ -66,8 +66,8 @@ class Bucket:
         self._limiter = AsyncLimiter(per_second, 1.0)
 
 
-class Window:
-    """How many writes may be under way at once.
+class WriteWindow:
+    """Number of writes that may be under way at once.
 
     A server at its limit does not get faster by more requests at once: they only wait there, and
     everyone else's with them (kubelets, kube-scheduler, the Lease). Additive increase and

@@ -65,7 +65,7 @@ class ApplyGate(Generic[Key]):
         self._kept: Memo[Key, _Applied] = Memo(limit_bytes)
 
     def unchanged(self, key: Key, content: str, seen: Seen | None, now: float) -> bool:
-        """Whether the same content was applied and no one has changed the object since.
+        """True if the same content was applied and no one has changed the object since.
 
         A newer generation than our apply's means a foreign change. Where the watch shows no
         generation (yet), the apply is trusted for a while only.
@@ -108,7 +108,7 @@ class StatusGate:
         return seen_version
 
     def unchanged(self, uid: str, seen_version: str, content: str) -> bool:
-        """Whether this status was written and no one has changed the object since."""
+        """True if this status was written and no one has changed the object since."""
         chain = self._kept.get(uid)
         if chain is None or chain.digest != content:
             return False

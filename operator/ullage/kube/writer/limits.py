@@ -11,7 +11,7 @@ from ullage.kube.coordinators import Coordinators
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteLimits:
-    """How fast, how many, how long."""
+    """Rate, number and pauses of writes."""
 
     per_second: float = 50.0
     """Writes a second, on average; a second's worth may leave at once."""

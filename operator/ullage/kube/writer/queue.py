@@ -75,7 +75,7 @@ def lane_of(action: Action) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingWrite:
     """An action and its place."""
 
     key: ObjectKey
@@ -90,7 +90,7 @@ class WriteQueue:
 
     def __init__(self, limits: WriteLimits) -> None:
         self._limits = limits
-        self._lanes: tuple[dict[ObjectKey, Waiting], ...] = tuple({} for _ in range(LANES))
+        self._lanes: tuple[dict[ObjectKey, WaitingWrite], ...] = tuple({} for _ in range(LANES))
         self._place: dict[ObjectKey, int] = {}
         self._busy: set[ObjectKey] = set()
         self._held: dict[ObjectKey, float] = {}
@@ -117,7 +117,7 @@ class WriteQueue:
                 lane = before
             if before != lane:
                 del self._lanes[before][key]
-        self._lanes[lane][key] = Waiting(key=key, lane=lane, action=action, due=due)
+        self._lanes[lane][key] = WaitingWrite(key=key, lane=lane, action=action, due=due)
         self._place[key] = lane
         events = self._lanes[EVENTS]
         if len(events) > self._limits.events_most:
@@ -125,26 +125,26 @@ class WriteQueue:
             del events[oldest], self._place[oldest]
             self.dropped += 1
 
-    def pop(self, now: float) -> Waiting | None:
+    def pop(self, now: float) -> WaitingWrite | None:
         """The most urgent action whose object is free; its object is busy until ``done``."""
         self._pops += 1
-        found = self._to_tell(now) if self._pops % TELL_EVERY == 0 else None
+        entry = self._to_tell(now) if self._pops % TELL_EVERY == 0 else None
         for lane in range(LANES):
-            found = found or self._free(lane, now, self._due_until(lane, now))
-        if found is not None:
-            key = found.key
-            del self._lanes[found.lane][key], self._place[key]
+            entry = entry or self._free(lane, now, self._due_until(lane, now))
+        if entry is not None:
+            key = entry.key
+            del self._lanes[entry.lane][key], self._place[key]
             self._held.pop(key, None)
             self._busy.add(key)
-        return found
+        return entry
 
-    def _to_tell(self, now: float) -> Waiting | None:
+    def _to_tell(self, now: float) -> WaitingWrite | None:
         """A status, every other time one in passing that gave way for too long."""
-        told, late = (TELL, now), (PASSING, now - self._limits.passing_most_s)
-        first, second = (told, late) if self._pops % (2 * TELL_EVERY) else (late, told)
+        telling, late = (TELL, now), (PASSING, now - self._limits.passing_most_s)
+        first, second = (telling, late) if self._pops % (2 * TELL_EVERY) else (late, telling)
         return self._free(first[0], now, first[1]) or self._free(second[0], now, second[1])
 
-    def _free(self, lane: int, now: float, due_until: float) -> Waiting | None:
+    def _free(self, lane: int, now: float, due_until: float) -> WaitingWrite | None:
         """The first of a lane that was due by then and whose object is free."""
         for key, waiting in self._lanes[lane].items():
             if waiting.due > due_until:
@@ -160,7 +160,7 @@ class WriteQueue:
         return now - self._limits.passing_most_s if lane == PASSING and self._busy else now
 
     def ready_at(self, now: float) -> float | None:
-        """When something can be written: now, when a hold ends, or not before a write ends."""
+        """Moment of the next write: now, when a hold ends, or not before a write ends."""
         earliest: float | None = None
         for number, lane in enumerate(self._lanes):
             due_until = self._due_until(number, now)
@@ -197,7 +197,7 @@ class WriteQueue:
 
 @dataclass(slots=True)
 class _Strike:
-    said: int
+    digest: int
     """Hash of the error's text: the text is a tenant's to lengthen."""
     count: int
     wait_s: float
@@ -216,9 +216,9 @@ class Strikes:
     def strike(self, key: Hashable, text: str, *, at_once: bool = False) -> float:
         """Count a failure; returns the wait in seconds, 0 while it may be chance."""
         before = self._kept.pop(key, None)
-        said = hash(text)
-        same = before is not None and before.said == said
-        entry = before if same and before is not None else _Strike(said, 0, 0.0)
+        digest = hash(text)
+        same = before is not None and before.digest == digest
+        entry = before if same and before is not None else _Strike(digest, 0, 0.0)
         entry.count += 1
         self._kept[key] = entry
         if len(self._kept) > self._limits.remembered:

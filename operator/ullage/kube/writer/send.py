@@ -15,7 +15,7 @@ from ullage.cluster.codecs.objects import controller_of
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.kube.errors import name_conflict
 from ullage.kube.events import EventRecorder
-from ullage.kube.requests import ObjectKey, Request, Requests, Verb, key_of
+from ullage.kube.requests import ApiRequest, ApiVerb, ObjectKey, RequestBuilder, key_of
 from ullage.kube.writer.cache import ApplyGate, StatusGate, digest
 from ullage.ports import NODE, ClusterPort, Conflict, JsonObject, NotFound
 from ullage.scheduling.lifecycle.taints import taint_patch
@@ -26,7 +26,7 @@ UNCHANGED: Final = "unchanged"
 
 
 def is_leaving(held: JsonObject) -> bool:
-    """Whether the object is being deleted."""
+    """True if the object is being deleted."""
     return bool(section(held, "metadata").get("deletionTimestamp"))
 
 
@@ -36,7 +36,7 @@ class Sender:
     def __init__(
         self,
         cluster: ClusterPort,
-        requests: Requests,
+        requests: RequestBuilder,
         events: EventRecorder,
         *,
         monotonic: Callable[[], float],
@@ -71,7 +71,7 @@ class Sender:
         request = self._requests.request(action)
         for first in self._requests.before(action):
             await self._make_once(first)
-        if request.verb is Verb.APPLY:
+        if request.verb is ApiVerb.APPLY:
             return await self._apply(action, request)
         await self._perform(request)
         return SENT
@@ -110,7 +110,7 @@ class Sender:
         self._statuses.applied(uid, base, content, answer)
         return SENT
 
-    async def _apply(self, action: Action, request: Request) -> str:
+    async def _apply(self, action: Action, request: ApiRequest) -> str:
         key = key_of(action)
         content = digest(request.body)
         seen = self._requests.seen(request)
@@ -122,7 +122,7 @@ class Sender:
         self._specs.applied(key, content, answer, self._monotonic())
         return SENT
 
-    async def _send_apply(self, request: Request) -> JsonObject:
+    async def _send_apply(self, request: ApiRequest) -> JsonObject:
         self._guard()
         return await self._cluster.apply(
             request.kind,
@@ -133,7 +133,7 @@ class Sender:
             manager=request.manager,
         )
 
-    async def _claim(self, request: Request, owner: ObjectRef) -> Request:
+    async def _claim(self, request: ApiRequest, owner: ObjectRef) -> ApiRequest:
         """Look before applying to a name that the watch does not show as ours.
 
         An apply with force would take someone else's object over without a word.
@@ -146,16 +146,16 @@ class Sender:
         self._check_holder(request, owner, held)
         return request
 
-    async def _perform(self, request: Request) -> None:
+    async def _perform(self, request: ApiRequest) -> None:
         self._guard()
         match request.verb:
-            case Verb.CREATE:
+            case ApiVerb.CREATE:
                 await self._create(request)
-            case Verb.PATCH:
+            case ApiVerb.PATCH:
                 await self._cluster.json_patch(
                     request.kind, request.name, request.patch, namespace=request.namespace
                 )
-            case Verb.DELETE:
+            case ApiVerb.DELETE:
                 await self._cluster.delete(
                     request.kind,
                     request.name,
@@ -163,7 +163,7 @@ class Sender:
                     uid=request.uid,
                     grace_s=request.grace_s,
                 )
-            case Verb.SCALE:
+            case ApiVerb.SCALE:
                 await self._cluster.scale(
                     request.kind,
                     request.name,
@@ -171,19 +171,19 @@ class Sender:
                     namespace=request.namespace,
                     resource_version=request.resource_version,
                 )
-            case Verb.EVICT:
+            case ApiVerb.EVICT:
                 await self._cluster.evict(
                     request.name,
                     namespace=request.namespace,
                     uid=request.uid,
                     grace_s=request.grace_s,
                 )
-            case Verb.APPLY:
+            case ApiVerb.APPLY:
                 raise ValueError("what is applied goes by _apply")
             case _:
                 assert_never(request.verb)
 
-    async def _make_once(self, request: Request) -> None:
+    async def _make_once(self, request: ApiRequest) -> None:
         """Create what bears a name of its own, unless it is there already."""
         self._guard()
         try:
@@ -192,7 +192,7 @@ class Sender:
             if error.reason != "AlreadyExists":
                 raise
 
-    async def _create(self, request: Request) -> None:
+    async def _create(self, request: ApiRequest) -> None:
         try:
             await self._cluster.create(request.kind, request.body, namespace=request.namespace)
         except Conflict as error:
@@ -202,7 +202,7 @@ class Sender:
             held = await self._cluster.get(request.kind, request.name, namespace=request.namespace)
             self._check_holder(request, request.owner, held)
 
-    def _check_holder(self, request: Request, owner: ObjectRef, held: JsonObject) -> None:
+    def _check_holder(self, request: ApiRequest, owner: ObjectRef, held: JsonObject) -> None:
         """Accept an object of the same owner; refuse or wait for any other.
 
         Raises:
@@ -220,5 +220,5 @@ class Sender:
                 "AlreadyExists",
             )
         if not mine:
-            said = holder.said if holder is not None else "no workload of ours"
-            raise name_conflict(request.kind, request.namespace, request.name, said)
+            held_by = holder.said if holder is not None else "no workload of ours"
+            raise name_conflict(request.kind, request.namespace, request.name, held_by)

@@ -21,12 +21,12 @@ import structlog
 
 from ullage.api.contract import Reason
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.kube.errors import CREATES, FAILED, Fenced, Refused, Verdict, judge
+from ullage.kube.errors import CREATES, FAILED, Fenced, Refused, RequestVerdict, judge
 from ullage.kube.events import EventRecorder
-from ullage.kube.requests import Requests, verb_of
-from ullage.kube.writer.bucket import Bucket, Window
+from ullage.kube.requests import RequestBuilder, verb_of
+from ullage.kube.writer.bucket import Bucket, WriteWindow
 from ullage.kube.writer.limits import WriteLimits
-from ullage.kube.writer.queue import Strikes, Waiting, WriteQueue
+from ullage.kube.writer.queue import Strikes, WaitingWrite, WriteQueue
 from ullage.kube.writer.send import SENT, Sender
 from ullage.ports import ApiError, BadRequest, Clock, ClusterPort, Invalid, Throttled
 from ullage.process.faults import fault_text
@@ -97,14 +97,14 @@ class Writer:
         self._stopped = asyncio.Event()
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._window = Window(self._limits.in_flight)
+        self._window = WriteWindow(self._limits.in_flight)
         self._queue = WriteQueue(self._limits)
         self._strikes = Strikes(self._limits)
         self._bucket = Bucket(self._limits, clock.monotonic, self._rest)
         self._events = EventRecorder(cluster, now=clock.now, guard=self._guard)
         self._sender = Sender(
             cluster,
-            Requests(
+            RequestBuilder(
                 bodies,
                 pre_stop_sleep_s=self._limits.pre_stop_sleep_s,
                 order_image=self._limits.order_image,
@@ -161,7 +161,7 @@ class Writer:
         self._gauge()
         self._wake.set()
 
-    async def _next(self) -> Waiting | None:
+    async def _next(self) -> WaitingWrite | None:
         """The next action that may be written; ``None`` when the writer stops.
 
         The permission is taken first and the action last, so that urgency is judged at the
@@ -184,7 +184,7 @@ class Writer:
                     await self._wake.wait()
         return None
 
-    async def _carry_out(self, waiting: Waiting) -> None:
+    async def _carry_out(self, waiting: WaitingWrite) -> None:
         try:
             error = await self._attempts(waiting)
         except Exception as fault:  # the seam of one action: whatever it was, the others go on
@@ -197,14 +197,14 @@ class Writer:
             self._count(waiting.action, FAILED)
             log.exception("result of a write not taken in", key=waiting.key)
 
-    def _ended(self, waiting: Waiting, task: asyncio.Task[None]) -> None:
+    def _ended(self, waiting: WaitingWrite, task: asyncio.Task[None]) -> None:
         """Free the object and the slot, however the write ended."""
         self._tasks.discard(task)
         self.stats.in_flight -= 1
         self._queue.done(waiting.key)
         self._wake.set()
 
-    async def _attempts(self, waiting: Waiting) -> ApiError | None:
+    async def _attempts(self, waiting: WaitingWrite) -> ApiError | None:
         """Send until it succeeds, is hopeless, or the tries are used up."""
         attempt = 1
         while True:
@@ -227,14 +227,14 @@ class Writer:
             attempt += 1
             await self._bucket.acquire()
 
-    async def _try_again(self, verdict: Verdict, error: ApiError, attempt: int) -> bool:
+    async def _try_again(self, verdict: RequestVerdict, error: ApiError, attempt: int) -> bool:
         """Wait as the error asks; says whether another attempt makes sense."""
-        if verdict is Verdict.THROTTLED and isinstance(error, Throttled):
+        if verdict is RequestVerdict.THROTTLED and isinstance(error, Throttled):
             asked = error.retry_after_s or self._limits.throttle_s
             self._bucket.slow_down(min(asked, self._limits.throttle_most_s))
             self.stats.per_second = self._bucket.per_second
             return True
-        if verdict is Verdict.AGAIN:
+        if verdict is RequestVerdict.AGAIN:
             jitter = random.uniform(0.5, 1.5)
             await self._rest(self._limits.retry_s * 2 ** (attempt - 1) * jitter)
             return True
@@ -242,37 +242,37 @@ class Writer:
 
     # -- the end of a write ----------------------------------------------------------------------
 
-    def _settle(self, waiting: Waiting, verdict: Verdict, error: ApiError) -> ApiError:
+    def _settle(self, waiting: WaitingWrite, verdict: RequestVerdict, error: ApiError) -> ApiError:
         """Reports to the loop, and sets how long the object is left alone."""
         kind, namespace, name, _ = waiting.key
-        if verdict is Verdict.FENCED:
+        if verdict is RequestVerdict.FENCED:
             self.stats.fenced += 1
             return error
-        if verdict is Verdict.LOST:
+        if verdict is RequestVerdict.LOST:
             self._lost(error)
             return error
         self._sender.forget(waiting.action)
         if isinstance(error, Refused):
             return error
-        if verdict is Verdict.REFUSED:
+        if verdict is RequestVerdict.REFUSED:
             return Refused(Reason.CREATE_REFUSED, kind, namespace, name, error)
         wait = 0.0
-        if verdict is Verdict.BUDGET and isinstance(error, Throttled):
+        if verdict is RequestVerdict.BUDGET and isinstance(error, Throttled):
             self._hold(waiting, max(error.retry_after_s, self._limits.backoff_s))
-        elif verdict in (Verdict.FORBIDDEN, Verdict.BROKEN):
+        elif verdict in (RequestVerdict.FORBIDDEN, RequestVerdict.BROKEN):
             wait = self._strikes.strike(waiting.key, error.message, at_once=True)
         elif isinstance(error, Invalid):
             wait = self._strikes.strike(waiting.key, error.message)
         if wait <= 0.0:
-            if verdict is Verdict.MOVED_ON:
+            if verdict is RequestVerdict.MOVED_ON:
                 self._hold(waiting, self._limits.moved_on_s)
             return error
         self._hold(waiting, wait)
         log.warning("write refused", kind=kind, namespace=namespace, name=name, error=str(error))
         return Refused(Reason.WRITE_REFUSED, kind, namespace, name, error)
 
-    def _failed(self, waiting: Waiting, fault: Exception) -> Refused:
-        """What we could not build or send is the owner's to see, and waits for a back-off."""
+    def _failed(self, waiting: WaitingWrite, fault: Exception) -> Refused:
+        """Refusal of what we could not build or send: its owner sees it, and a back-off follows."""
         kind, namespace, name, _ = waiting.key
         action, text = waiting.action, fault_text(fault)
         self._count(action, FAILED)
@@ -285,7 +285,7 @@ class Writer:
         verdict = Reason.CREATE_REFUSED if isinstance(action, CREATES) else Reason.WRITE_REFUSED
         return Refused(verdict, kind, namespace, name, cause)
 
-    def _hold(self, waiting: Waiting, wait_s: float) -> None:
+    def _hold(self, waiting: WaitingWrite, wait_s: float) -> None:
         now = self._clock.monotonic()
         self._queue.hold(waiting.key, now + wait_s, now)
 

@@ -19,7 +19,7 @@ from ullage.api.reasons import Standing
 from ullage.api.words import SpendMode
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import SpendDecision, SpendRecord
-from ullage.engines.capacity.records import Decision
+from ullage.engines.capacity.records import CapacityDecision
 from ullage.scheduling.capacity import choice
 from ullage.scheduling.capacity.choice import Facts
 from ullage.scheduling.capacity.market import Market, most_affordable
@@ -344,7 +344,7 @@ def decided(facts: Facts, epoch: int) -> SpendRecord:
     return recorded(facts, found, epoch)
 
 
-def _compares(facts: Facts, found: Decision) -> bool:
+def _compares(facts: Facts, found: CapacityDecision) -> bool:
     """Whether a job that stays where it is should look at other pools' prices now."""
     before, spend = facts.before, facts.job.status.spend
     if before is None or spend is None or not facts.held:

@@ -19,21 +19,21 @@ from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spec_fields import SpotTerms
 from ullage.cluster.records.status import SpendDecision
 from ullage.engines.capacity import deadline
-from ullage.engines.capacity.cost import Scaling, Terms, expected
+from ullage.engines.capacity.cost import CostTerms, ScalingCurve, expected
 from ullage.engines.capacity.decide import Due, decide
-from ullage.engines.capacity.pricing import Offer, PriceWhy, Switching, choose_offer
+from ullage.engines.capacity.pricing import PricedOffer, PriceWhy, SwitchingTerms, choose_offer
 from ullage.engines.capacity.records import (
     OBJECTIVES,
     Ask,
+    CapacityDecision,
+    CapacityOption,
+    CapacitySettings,
     CapacityType,
-    Decision,
+    CapacityWhy,
     Expected,
-    Holding,
-    Option,
     Pool,
-    Settings,
-    Share,
-    Why,
+    PoolHolding,
+    PoolInstances,
 )
 from ullage.scheduling.capacity.market import Stalls, affordable, may_use_on_demand
 from ullage.scheduling.capacity.remaining_work import TICK_S, Work, fallback_speed, spare_s
@@ -97,7 +97,7 @@ class Facts:
         return self.terms.restart_cost_s / 3600
 
 
-def choose(facts: Facts) -> Decision:
+def choose(facts: Facts) -> CapacityDecision:
     """What the engine says from what the job holds now."""
     job, cost = facts.job, facts.job.cost
     if cost is None:
@@ -116,14 +116,14 @@ def choose(facts: Facts) -> Decision:
         allow_spot=spot,
         allow_on_demand=may_use_on_demand(job),
         held=tuple(
-            Holding(pool=pool, instances=count, held_s=facts.held_s)
+            PoolHolding(pool=pool, instances=count, held_s=facts.held_s)
             for pool, count in sorted(facts.held.items())
         ),
     )
     # a loss and a move both cost one restart; from nothing a start costs the same everywhere
     change_h = facts.restart_h if facts.held else 0.0
     terms = replace(_terms(facts), change_h=change_h)
-    settings = Settings(
+    settings = CapacitySettings(
         min_gain=facts.terms.min_gain_percent / 100,
         min_hold_s=facts.terms.min_hold_s,
         period_s=facts.terms.decision_period_s,
@@ -140,13 +140,13 @@ def _bounds(facts: Facts) -> tuple[int, int]:
     return bounds.min_replicas, bounds.max_replicas
 
 
-def _terms(facts: Facts) -> Terms:
+def _terms(facts: Facts) -> CostTerms:
     """What a loss and an hour cost the job, and how it scales where its size is chosen."""
     cost = facts.job.cost
     if cost is None or not facts.sized:
-        return Terms(eviction_h=facts.restart_h)
-    return Terms(
-        scaling=Scaling(per_doubling=PHI),
+        return CostTerms(eviction_h=facts.restart_h)
+    return CostTerms(
+        scaling=ScalingCurve(per_doubling=PHI),
         eviction_h=facts.restart_h,
         meet_h=ROOM_LASTS_IN_PLACE_S / 3600 if facts.job.in_place else None,
         delay_per_hour=cost.delay_cost_per_hour,
@@ -169,14 +169,14 @@ def _with_held(facts: Facts) -> list[Pool]:
     ]
 
 
-def _net_on_spot(facts: Facts, found: Decision) -> Decision:
+def _net_on_spot(facts: Facts, found: CapacityDecision) -> CapacityDecision:
     """The safety net for spot that is slower than what the deadline was planned on.
 
     On spot of equal speed the time in reserve does not shrink, so the rules let it run; where it
     shrinks, the job leaves while a restart still fits.
     """
     due = facts.due
-    if due is None or found.reason is not Why.STAYS_ON_SPOT:
+    if due is None or found.reason is not CapacityWhy.STAYS_ON_SPOT:
         return found
     slowest = min(
         (facts.stalls.stalls[share.pool].pool.speed for share in found.chosen.shares), default=1.0
@@ -203,7 +203,7 @@ def refused(facts: Facts) -> str:
     )
 
 
-def stays(facts: Facts, found: Decision) -> bool:
+def stays(facts: Facts, found: CapacityDecision) -> bool:
     """Whether running work goes on where it is, though the engine would have it elsewhere."""
     pools = {share.pool for share in found.chosen.shares}
     if not facts.held or facts.held.keys() <= pools:
@@ -247,18 +247,20 @@ def _price(facts: Facts, pool: str) -> float | None:
     return stall.pool.price_per_hour if stall is not None else None
 
 
-def held_option(facts: Facts) -> Option:
+def held_option(facts: Facts) -> CapacityOption:
     """What is held, as an allocation with its price."""
-    shares = tuple(Share(pool=pool, instances=n) for pool, n in sorted(facts.held.items()))
+    shares = tuple(PoolInstances(pool=pool, instances=n) for pool, n in sorted(facts.held.items()))
     per_hour = sum((_price(facts, pool) or 0.0) * n for pool, n in facts.held.items())
     speeds = [
         facts.stalls.stalls[pool].pool.speed for pool in facts.held if pool in facts.stalls.stalls
     ]
     work = min(speeds, default=0.0) * sum(facts.held.values())
-    return Option(shares=shares, expected=Expected(cost=per_hour, work=work, per_hour=per_hour))
+    return CapacityOption(
+        shares=shares, expected=Expected(cost=per_hour, work=work, per_hour=per_hour)
+    )
 
 
-def settled(facts: Facts, found: Decision) -> Decision:
+def settled(facts: Facts, found: CapacityDecision) -> CapacityDecision:
     """What a job that holds nothing goes for: the pool of before, unless another is clearly better.
 
     Noise in prices and hazards would else send it from pool to pool while it waits.
@@ -280,7 +282,7 @@ def settled(facts: Facts, found: Decision) -> Decision:
     if budget is not None and pool.price_per_hour * members > budget:
         return found
     old = expected([pool], [members], _terms(facts), changed=False)
-    option = Option(shares=(Share(pool=here, instances=members),), expected=old)
+    option = CapacityOption(shares=(PoolInstances(pool=here, instances=members),), expected=old)
     if mode_of(facts, option) != mode_of(facts, found.chosen):
         return found
     gain, new = facts.terms.min_gain_percent / 100, found.chosen.expected
@@ -294,10 +296,10 @@ def settled(facts: Facts, found: Decision) -> Decision:
     return replace(found, chosen=option, runner_up=found.chosen)
 
 
-def staying(facts: Facts, found: Decision) -> Decision:
+def staying(facts: Facts, found: CapacityDecision) -> CapacityDecision:
     """The decision to go on with what is held; what the engine would take comes second."""
     here = _best_here(facts) if facts.sized else held_option(facts)
-    reason = Why.HOLDING if facts.held_s < facts.terms.min_hold_s else Why.KEPT
+    reason = CapacityWhy.HOLDING if facts.held_s < facts.terms.min_hold_s else CapacityWhy.KEPT
     names = " and ".join(sorted(facts.held))
     why = "" if facts.job.checkpoint else " (without spec.checkpoint it is never moved)"
     return replace(
@@ -309,14 +311,14 @@ def staying(facts: Facts, found: Decision) -> Decision:
     )
 
 
-def _best_here(facts: Facts) -> Option:
+def _best_here(facts: Facts) -> CapacityOption:
     """The size that serves a job best in the pools that it holds."""
     held = {name: facts.stalls.stalls[name] for name in facts.held if name in facts.stalls.stalls}
     found = choose(replace(facts, stalls=replace(facts.stalls, stalls=held))).chosen
     return found if found.shares else held_option(facts)
 
 
-def compare_prices(facts: Facts, kept: Decision) -> Decision:
+def compare_prices(facts: Facts, kept: CapacityDecision) -> CapacityDecision:
     """What running work does when prices are compared: it stays, or moves for a saving that pays.
 
     Args:
@@ -331,7 +333,7 @@ def compare_prices(facts: Facts, kept: Decision) -> Decision:
     ):
         return kept  # a move is a restart, and the deadline has none to spare
     if facts.held_s < facts.terms.min_hold_s:
-        return replace(kept, reason=Why.HOLDING)
+        return replace(kept, reason=CapacityWhy.HOLDING)
     offers = {offer.name: offer for offer in _offers(facts, here)}
     if here not in offers:
         return kept
@@ -348,7 +350,7 @@ def compare_prices(facts: Facts, kept: Decision) -> Decision:
             hours_left=None
             if facts.due is None
             else (facts.due.line.deadline_s - facts.due.elapsed_s) / 3600,
-            settings=Switching(
+            settings=SwitchingTerms(
                 period_h=facts.terms.decision_period_s / 3600,
                 restart_h=facts.restart_h,
                 min_savings=least,
@@ -364,12 +366,12 @@ def compare_prices(facts: Facts, kept: Decision) -> Decision:
         kept,
         chosen=_option(facts, best),
         runner_up=kept.chosen,
-        reason=Why.SWITCHED,
+        reason=CapacityWhy.SWITCHED,
         text=said,
     )
 
 
-def _offers(facts: Facts, here: str) -> list[Offer]:
+def _offers(facts: Facts, here: str) -> list[PricedOffer]:
     """Pools that take the whole gang now, of the kind that it runs on, within its budget."""
     kind = facts.stalls.stalls[here].pool.capacity_type
     cost = facts.job.cost
@@ -392,11 +394,11 @@ def _offers(facts: Facts, here: str) -> list[Offer]:
                 continue
         # every loss costs a restart, so a pool is as fast as the time between them lets it be
         lost = min(MOST_LOST, pool.hazard_per_hour * facts.restart_h)
-        found.append(Offer(name=name, price_per_hour=per_hour, speed=pool.speed * (1 - lost)))
+        found.append(PricedOffer(name=name, price_per_hour=per_hour, speed=pool.speed * (1 - lost)))
     return found
 
 
-def _fastest(facts: Facts, offers: Mapping[str, Offer], here: str) -> str:
+def _fastest(facts: Facts, offers: Mapping[str, PricedOffer], here: str) -> str:
     """The offer that ends the job soonest, the restart paid, by more than the least gain."""
     left_h = min(
         facts.work.left_h if facts.work is not None else math.inf,
@@ -411,16 +413,16 @@ def _fastest(facts: Facts, offers: Mapping[str, Offer], here: str) -> str:
     return best if gone and gone[best] < stay_h * gain else here
 
 
-def _option(facts: Facts, pool: str) -> Option:
+def _option(facts: Facts, pool: str) -> CapacityOption:
     stall = facts.stalls.stalls[pool].pool
     per_hour = (stall.price_per_hour or 0.0) * facts.members
-    return Option(
-        shares=(Share(pool=pool, instances=facts.members),),
+    return CapacityOption(
+        shares=(PoolInstances(pool=pool, instances=facts.members),),
         expected=Expected(cost=per_hour, work=stall.speed * facts.members, per_hour=per_hour),
     )
 
 
-def mode_of(facts: Facts, option: Option) -> str:
+def mode_of(facts: Facts, option: CapacityOption) -> str:
     """Spot, on-demand or nothing."""
     kinds = {
         facts.stalls.stalls[share.pool].pool.capacity_type is CapacityType.SPOT

@@ -19,7 +19,7 @@ from ullage.api.words import SpendMode
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import Offer, PoolShare, SpendDecision, SpendRecord
-from ullage.engines.capacity.records import Decision, Option, Why
+from ullage.engines.capacity.records import CapacityDecision, CapacityOption, CapacityWhy
 from ullage.scheduling.capacity.choice import Facts, mode_of
 from ullage.scheduling.capacity.remaining_work import TICK_S
 
@@ -31,7 +31,7 @@ def kept(facts: Facts) -> SpendRecord:
     return facts.job.status.spend or SpendRecord()
 
 
-def recorded(facts: Facts, found: Decision, epoch: int) -> SpendRecord:
+def recorded(facts: Facts, found: CapacityDecision, epoch: int) -> SpendRecord:
     """The record of a decision; prices are compared again a period later while the job runs."""
     before, spend = facts.before, kept(facts)
     chosen, runner_up = offer_of(found.chosen), None
@@ -48,7 +48,7 @@ def recorded(facts: Facts, found: Decision, epoch: int) -> SpendRecord:
     due_at = 0.0
     if facts.held:
         wait_s = max(facts.terms.decision_period_s, TICK_S)
-        if found.reason is Why.HOLDING:
+        if found.reason is CapacityWhy.HOLDING:
             wait_s = min(wait_s, max(TICK_S, facts.terms.min_hold_s - facts.held_s))
         due_at = now + wait_s
     if (
@@ -165,7 +165,7 @@ def _idle(facts: Facts, epoch: int, reason: Reason, text: str) -> SpendRecord:
     return replace(spend, decision=decision, next_decision=0.0)
 
 
-def offer_of(option: Option) -> Offer:
+def offer_of(option: CapacityOption) -> Offer:
     """An allocation of the engine as the status holds it."""
     expected = option.expected
     return Offer(

@@ -15,7 +15,7 @@ from typing import Final
 
 from ullage.api.contract import ObservedSlice
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.engines.capacity.deadline import Line
+from ullage.engines.capacity.deadline import ProgressLine
 from ullage.engines.capacity.decide import Due
 from ullage.engines.capacity.records import CapacityType
 from ullage.scheduling.capacity.market import Stalls
@@ -78,7 +78,7 @@ def due_of(
     if job.cost is None or job.cost.deadline_s is None:
         return None
     work_s = max(1, round(work.total_s / fallback_speed(stalls)))
-    line = Line(
+    line = ProgressLine(
         work_s=work_s,
         deadline_s=max(1, int(job.cost.deadline_s)),
         changeover_s=view.snapshot.policy.spot.restart_cost_s,

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Tenant
 from ullage.engines.lanes.assignment import AssignedLane, choose_lane, next_lane
-from ullage.engines.lanes.rules import Need
+from ullage.engines.lanes.rules import LaneNeed
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 
@@ -36,7 +36,7 @@ def joined_lane(occupancy: Occupancy, request: ResourceRequest, site: int) -> As
         if request.min_percent <= one.percent <= request.max_percent and one.lane not in held
     ]
     contexts_mib = request.contexts * inventory.overhead_mib.item(site)
-    need = Need(
+    need = LaneNeed(
         persistent_mib=request.lane.kept_mib + contexts_mib,
         ephemeral_mib=request.lane.shared_mib,
     )

@@ -21,7 +21,7 @@ from ullage.engines.admission.limits import MIXED, NO_DOMAIN, WHOLE_PERCENT, wit
 from ullage.engines.admission.records import Tenant
 from ullage.engines.lanes.assignment import (
     AssignedLane,
-    Assignment,
+    LaneAssignment,
     assigned_lanes,
     assignment_of,
     counted_mib,
@@ -83,9 +83,9 @@ class Occupant:
     """The part of its memory that it has only during its turn."""
 
     @property
-    def assignment(self) -> Assignment:
+    def assignment(self) -> LaneAssignment:
         """It as far as lanes and memory matter."""
-        return Assignment(
+        return LaneAssignment(
             lane=self.lane,
             persistent_mib=self.memory_mib - self.ephemeral_mib,
             ephemeral_mib=self.ephemeral_mib,

@@ -13,7 +13,7 @@ from ullage.api.words import ReclaimWithinCohort
 from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadRecord
 from ullage.cluster.records.spec_fields import Quota, Tenant
 from ullage.cluster.records.status import TenantUsage
-from ullage.engines.quota.records import NO_TENANT, Limits, Quotas, QuotaTenant, Reclaim
+from ullage.engines.quota.records import NO_TENANT, QuotaLimits, Quotas, QuotaTenant, Reclaim
 from ullage.engines.quota.usage import QuotaUsage
 from ullage.scheduling.inventory.tenant_bindings import tenant_of
 
@@ -105,8 +105,8 @@ def _tenant(tenant: Tenant) -> QuotaTenant:
     )
 
 
-def _limits(quota: Quota) -> Limits:
-    return Limits(
+def _limits(quota: Quota) -> QuotaLimits:
+    return QuotaLimits(
         nominal=quota.nominal_quota,
         borrowing=quota.borrowing_limit,
         lending=quota.lending_limit,

@@ -18,7 +18,7 @@ from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.spec_fields import CostAim
 from ullage.cluster.records.status import Recommended
 from ullage.engines.admission.records import Refusal
-from ullage.engines.devicechoice.offers import Aim
+from ullage.engines.devicechoice.offers import ChoiceAim
 from ullage.scheduling.learning.recommend import goal_of
 from ullage.scheduling.learning.throughput import Throughput, Throughputs, across_nodes
 from ullage.scheduling.model.device_choice import BEST, NO_CHOICE, DeviceChoice
@@ -78,7 +78,7 @@ def choice_of(job: WorkloadRecord, speeds: Mapping[str, Throughput]) -> DeviceCh
         values=values,
         # what nothing is known of comes after all that was compared
         rest=max(1, min((value for _, value in values), default=BEST) - 1),
-        by_cost=acts and aim is Aim.COST,
+        by_cost=acts and aim is ChoiceAim.COST,
         refused=_refused(job.cost, rows),
         others=NOT_COMPARED if job.cost.capped else None,
         compared=frozenset(rows),
@@ -119,7 +119,7 @@ def _refused(cost: CostAim, rows: Mapping[str, Recommended]) -> tuple[tuple[str,
     )
 
 
-def _by_aim(rows: Mapping[str, Recommended], aim: Aim) -> tuple[tuple[str, int], ...]:
+def _by_aim(rows: Mapping[str, Recommended], aim: ChoiceAim) -> tuple[tuple[str, int], ...]:
     """Percent of the recommended type's worth; no other one is worth as much."""
     figures = {
         name: figure for name, row in rows.items() if (figure := _figure(row, aim)) is not None
@@ -138,9 +138,9 @@ def _percent(best: float, figure: float) -> int:
     return BEST - 1 if figure <= best else max(1, min(BEST - 1, round(BEST * best / figure)))
 
 
-def _figure(row: Recommended, aim: Aim) -> float | None:
+def _figure(row: Recommended, aim: ChoiceAim) -> float | None:
     """What is minimised; ``None`` = not known."""
-    if aim is Aim.COST:
+    if aim is ChoiceAim.COST:
         return float(row.cost) if row.cost else None
     return row.total_s
 

@@ -20,7 +20,7 @@ from ullage.cluster.records.profile import Method, ProfileRecord, Source
 from ullage.cluster.records.snapshot import DeviceProfileRecord, Snapshot
 from ullage.engines.allocation.estimator import complete
 from ullage.engines.allocation.model import Floats
-from ullage.engines.devicechoice.fit import Learned
+from ullage.engines.devicechoice.fit import LearnedOpTimes
 from ullage.engines.devicechoice.intervals import Interval, around, factor_of
 from ullage.engines.devicechoice.transfer import FEWEST_ROWS, Config, learn_transfer
 from ullage.scheduling.learning import operations as by_ops
@@ -91,7 +91,7 @@ class Evidence:
             self._timed[accelerator] = by_ops.timed_on(self.profiles, accelerator)
         return self._timed[accelerator]
 
-    def op_times(self, profile: ProfileRecord, accelerator: str) -> Learned | None:
+    def op_times(self, profile: ProfileRecord, accelerator: str) -> LearnedOpTimes | None:
         """Op times fitted on these tables, in the design that suits them.
 
         Errors are those of left-out classes where the family of the class is among them, and of

@@ -15,16 +15,16 @@ from typing import Final
 from ullage.cluster.records.profile import OpRow, OpTable, ProfileRecord
 from ullage.cluster.records.snapshot import DeviceProfileRecord
 from ullage.engines.admission.records import Fingerprint
-from ullage.engines.devicechoice.features import Op, TimedOp
+from ullage.engines.devicechoice.features import LayerOp, TimedOp
 from ullage.engines.devicechoice.fit import (
-    Learned,
+    LearnedOpTimes,
     Network,
     compute_s,
     learn_op_times,
     measured_s,
 )
 from ullage.engines.devicechoice.intervals import Interval, around
-from ullage.engines.devicechoice.roofline import Device, correction_of, roofline_step
+from ullage.engines.devicechoice.roofline import RooflineDevice, correction_of, roofline_step
 from ullage.scheduling.learning.throughput import family_of
 from ullage.scheduling.prediction.rows import solo_rows
 
@@ -47,7 +47,7 @@ SCALAR: Final = ("FP32", "TF32", "FP16", "BF16", "FP64", "FP8", "INT8")
 
 OpTables = tuple[tuple[str, str, Network], ...]
 """Class, what is left out with it when errors are looked at, and op table; sorted by class."""
-OpTimeFits = Callable[[OpTables], Learned]
+OpTimeFits = Callable[[OpTables], LearnedOpTimes]
 
 
 def op_time_fits() -> OpTimeFits:
@@ -55,7 +55,7 @@ def op_time_fits() -> OpTimeFits:
     return lru_cache(FITS_MOST)(_learned)
 
 
-def _learned(tables: OpTables) -> Learned:
+def _learned(tables: OpTables) -> LearnedOpTimes:
     groups = {name: group for name, group, _ in tables}
     return learn_op_times({name: network for name, _, network in tables}, group=groups.__getitem__)
 
@@ -76,7 +76,7 @@ def timed_on(profiles: Sequence[ProfileRecord], accelerator: str) -> OpTables | 
     return tuple(networks[name] for name in sorted(networks))
 
 
-def predicted(fit: Learned, profile: ProfileRecord, step_s: float | None) -> Interval | None:
+def predicted(fit: LearnedOpTimes, profile: ProfileRecord, step_s: float | None) -> Interval | None:
     """A step of the class on the fitted type; ``None`` where the fit says nothing of its ops.
 
     Args:
@@ -96,7 +96,7 @@ def predicted(fit: Learned, profile: ProfileRecord, step_s: float | None) -> Int
     return around(compute + beyond, fit.factor)
 
 
-def ops_of(table: OpTable) -> list[Op]:
+def ops_of(table: OpTable) -> list[LayerOp]:
     """The rows as features; what the trace did not say counts as nothing."""
     return [_op(row) for row in table.ops]
 
@@ -109,9 +109,9 @@ def _network(table: OpTable) -> Network:
     )
 
 
-def _op(row: OpRow) -> Op:
+def _op(row: OpRow) -> LayerOp:
     parameters = _from(SMALLEST, row.parameter_bytes)
-    return Op(
+    return LayerOp(
         kind=row.type,
         kernel=row.kernel,
         input_bytes=_from(SMALLEST, (row.bytes_read or 0.0) - parameters),
@@ -152,7 +152,7 @@ def roofline(
         return around(_carried(first, second, ops, number, step_s), OPS_FACTOR)
     arithmetic = max(print_.tensor or 0.0, print_.fp32 or 0.0, print_.fp16 or 0.0)
     if print_.dram and arithmetic:
-        op = Op(
+        op = LayerOp(
             kind="step",
             input_bytes=print_.dram * first.bytes_per_s * step_s,
             output_bytes=0.0,
@@ -165,7 +165,9 @@ def roofline(
     return around(step_s * math.sqrt(compute * memory), max(RATES_FACTOR, spread))
 
 
-def _carried(first: Device, second: Device, ops: list[Op], number: str, step_s: float) -> float:
+def _carried(
+    first: RooflineDevice, second: RooflineDevice, ops: list[LayerOp], number: str, step_s: float
+) -> float:
     correction = correction_of(first, ops, number, step_s)
     return roofline_step(second, ops, number, correction=correction).step_s
 
@@ -182,8 +184,8 @@ def _number_format(
     return next((name for name in (stated, *order) if name in both), None)
 
 
-def _device(record: DeviceProfileRecord) -> Device:
-    return Device(
+def _device(record: DeviceProfileRecord) -> RooflineDevice:
+    return RooflineDevice(
         accelerator=record.name,
         peak_flops=dict(record.peak_flops),
         bytes_per_s=record.memory_bytes_per_s,

@@ -20,26 +20,26 @@ from ullage.cluster.records import profile as profile_records
 from ullage.cluster.records.profile import Method, ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.engines.devicechoice.choose import choose
-from ullage.engines.devicechoice.comm import FITTED, Scaling
+from ullage.engines.devicechoice.comm import FITTED, StepScaling
 from ullage.engines.devicechoice.intervals import Interval, around
 from ullage.engines.devicechoice.memory import (
-    Evidence,
     Footprint,
     MeasuredMemory,
+    MemoryEvidence,
+    MemoryFit,
     MemoryVerdict,
-    Verdict,
     memory_verdict,
 )
 from ullage.engines.devicechoice.offers import (
-    Candidate,
-    Goal,
-    Offer,
+    AcceleratorOffer,
+    ChoiceGoal,
+    OfferCandidate,
     Priced,
     Recommendation,
     Source,
     StepForecast,
 )
-from ullage.engines.devicechoice.predict import Work
+from ullage.engines.devicechoice.predict import TrainingWork
 from ullage.scheduling.inventory.inventory import overhead_mib
 from ullage.scheduling.learning.device_prices import prices_of
 from ullage.scheduling.learning.throughput import Throughput, Throughputs, across_nodes
@@ -82,7 +82,7 @@ def _series(least: int, most: int) -> set[int]:
 
 
 def forecast_at(
-    known: StepForecast, own: int, other: int, *, scaling: Scaling = FITTED
+    known: StepForecast, own: int, other: int, *, scaling: StepScaling = FITTED
 ) -> StepForecast:
     """The step of ``other`` members that each do as much in it as a member of ``own`` does.
 
@@ -112,12 +112,14 @@ def memory_at(known: MemoryVerdict, own: int, other: int) -> MemoryVerdict:
     With fewer members each holds a larger part of the batch: at most as much more memory as there
     are fewer of them (derived). Where that bound does not fit, no one knows.
     """
-    if other >= own or known.verdict is not Verdict.FITS or known.need_bytes is None:
+    if other >= own or known.verdict is not MemoryFit.FITS or known.need_bytes is None:
         return known
     need = known.need_bytes * own / other
     if need > known.device_bytes:
-        return replace(known, verdict=Verdict.UNKNOWN, evidence=Evidence.NONE, need_bytes=None)
-    return replace(known, evidence=Evidence.ESTIMATE, need_bytes=need)
+        return replace(
+            known, verdict=MemoryFit.UNKNOWN, evidence=MemoryEvidence.NONE, need_bytes=None
+        )
+    return replace(known, evidence=MemoryEvidence.ESTIMATE, need_bytes=need)
 
 
 def confidence_at(known: float, own: int, other: int) -> float:
@@ -249,8 +251,8 @@ class Advice:
 class _Offers:
     """Offers that alike jobs share: of their own number, and of others; and their digest."""
 
-    own: tuple[Candidate, ...]
-    others: tuple[Candidate, ...]
+    own: tuple[OfferCandidate, ...]
+    others: tuple[OfferCandidate, ...]
     print: str
 
     @property
@@ -282,7 +284,7 @@ class Advisor:
         """The ranked table of a job's accelerators and numbers of them."""
         devices = workload.replicas * workload.gpu.count
         steps = workload.work_steps or SAMPLE_STEPS
-        work = Work(samples=steps * devices, epochs=1, batch_per_gpu=1)
+        work = TrainingWork(samples=steps * devices, epochs=1, batch_per_gpu=1)
         offers, goal = self._offers_of(workload), goal_of(workload)
         elastic = workload.elasticity is not None
         table = choose((*offers.own, *offers.others) if elastic else offers.own, goal, work)
@@ -353,7 +355,7 @@ class Advisor:
             found = self._offers[key] = _Offers(own, others, digest)
         return found
 
-    def _candidate(self, workload: WorkloadRecord, kind: DeviceKind) -> Candidate:
+    def _candidate(self, workload: WorkloadRecord, kind: DeviceKind) -> OfferCandidate:
         known = self.speeds.of(workload)
         anchored = any(
             entry.source is not profile_records.Source.ESTIMATED for entry in known.values()
@@ -365,7 +367,7 @@ class Advisor:
         else:
             forecast = _forecast(speed, anchored=anchored)
             forecast = self._over_nodes(workload, kind, workload.replicas, forecast)
-        return Candidate(
+        return OfferCandidate(
             offer=_offer(workload, kind, workload.replicas),
             forecast=forecast,
             memory=self._memory(workload, kind),
@@ -373,15 +375,15 @@ class Advisor:
         )
 
     def _resized(
-        self, workload: WorkloadRecord, kind: DeviceKind, known: Candidate, members: int
-    ) -> Candidate:
+        self, workload: WorkloadRecord, kind: DeviceKind, known: OfferCandidate, members: int
+    ) -> OfferCandidate:
         """The offer of another number of members on a type."""
         assert known.forecast is not None  # others are made only where a step is known
         grows = workload.elasticity is not None and not workload.gpu.memory_mib
         memory = memory_at(known.memory, workload.replicas, members) if grows else known.memory
         forecast = self._over_nodes(workload, kind, workload.replicas, known.forecast, back=True)
         forecast = forecast_at(forecast, workload.replicas, members)
-        return Candidate(
+        return OfferCandidate(
             offer=_offer(workload, kind, members),
             forecast=self._over_nodes(workload, kind, members, forecast),
             memory=memory,
@@ -450,15 +452,15 @@ class Advisor:
         return memory_verdict(there * _part(workload), context_bytes=overhead, measured=runs)
 
 
-def goal_of(workload: WorkloadRecord) -> Goal:
+def goal_of(workload: WorkloadRecord) -> ChoiceGoal:
     """What a job asks of the choice; nothing without ``spec.cost``."""
     cost = workload.cost
     # an elastic program keeps its global batch, so any number within its bounds will do
     own = workload.replicas * workload.gpu.count
     devices = own if workload.elasticity is None else None
     if cost is None:
-        return Goal(gpus=devices)
-    return Goal(
+        return ChoiceGoal(gpus=devices)
+    return ChoiceGoal(
         objective=CostObjective(cost.objective) if cost.objective else None,
         max_cost=cost.max_cost,
         max_time_s=cost.max_time_s,
@@ -467,10 +469,10 @@ def goal_of(workload: WorkloadRecord) -> Goal:
     )
 
 
-def _offer(workload: WorkloadRecord, kind: DeviceKind, members: int) -> Offer:
+def _offer(workload: WorkloadRecord, kind: DeviceKind, members: int) -> AcceleratorOffer:
     devices, part = members * workload.gpu.count, _part(workload)
     price = kind.price_per_hour
-    return Offer(
+    return AcceleratorOffer(
         accelerator=kind.accelerator,
         gpus=devices,
         price_per_hour=None if price is None else price * devices * part,
@@ -536,7 +538,7 @@ def _runs(profile: ProfileRecord, fleet: Mapping[str, DeviceKind]) -> list[Measu
     return found
 
 
-def _print(candidate: Candidate) -> str:
+def _print(candidate: OfferCandidate) -> str:
     """What of a candidate matters, speeds in bands."""
     offer, step = (
         candidate.offer,

@@ -16,7 +16,7 @@ from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import MOST_RECOMMENDED, Recommended, WorkloadStatus
 from ullage.engines.devicechoice.choose import HYSTERESIS
 from ullage.engines.devicechoice.explain import summary
-from ullage.engines.devicechoice.offers import Aim, Priced
+from ullage.engines.devicechoice.offers import ChoiceAim, Priced
 from ullage.scheduling.learning.recommend import Advice, Advisor
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
@@ -76,13 +76,15 @@ def rows_of(advice: Advice) -> tuple[Recommended, ...]:
     Of the types the best comes first, what cannot be had last.
     """
     table, first = advice.table, advice.first
-    aim = table.aim or (Aim.COST if first is not None and first.cost is not None else Aim.TIME)
+    aim = table.aim or (
+        ChoiceAim.COST if first is not None and first.cost is not None else ChoiceAim.TIME
+    )
     rows = sorted(table.rows, key=lambda row: row is not first)[:MOST_TYPES]
     rows += advice.numbers
     return tuple(_row(row, first, aim, advice) for row in rows[:MOST_RECOMMENDED])
 
 
-def _row(row: Priced, first: Priced | None, aim: Aim, advice: Advice) -> Recommended:
+def _row(row: Priced, first: Priced | None, aim: ChoiceAim, advice: Advice) -> Recommended:
     total, need = row.total, row.memory.need_bytes
     sure = advice.confidence_of(row)
     reason = row.infeasible or row.hold
@@ -109,7 +111,7 @@ def _money(cost: float | None) -> str:
     return f"{cost:.2f}" if cost >= 1 else f"{cost:.4f}"
 
 
-def _message(row: Priced, first: Priced | None, aim: Aim, advice: Advice) -> str:
+def _message(row: Priced, first: Priced | None, aim: ChoiceAim, advice: Advice) -> str:
     """What stands in the way of an offer, or how it stands to the first one."""
     if row.offer.gpus == advice.members * advice.devices_each:
         return row.text or _compared(row, first, aim)
@@ -118,9 +120,9 @@ def _message(row: Priced, first: Priced | None, aim: Aim, advice: Advice) -> str
     return f"by estimate {said}" if said else "an estimate"
 
 
-def _compared(row: Priced, first: Priced | None, aim: Aim) -> str:
+def _compared(row: Priced, first: Priced | None, aim: ChoiceAim) -> str:
     """How an offer stands to the first one."""
-    word = "costs" if aim is Aim.COST else "takes"
+    word = "costs" if aim is ChoiceAim.COST else "takes"
     if first is None or row is first:
         return f"{word} least of the types that can be had"
     than = first.offer.accelerator
@@ -129,7 +131,7 @@ def _compared(row: Priced, first: Priced | None, aim: Aim) -> str:
     times = row.value(aim) / first.value(aim) if first.value(aim) > 0 else float("inf")
     if not times < float("inf"):
         return ""
-    thing = "as much" if aim is Aim.COST else "as long"
+    thing = "as much" if aim is ChoiceAim.COST else "as long"
     return f"{word} {times:.2f} times {thing} as {than}"
 
 

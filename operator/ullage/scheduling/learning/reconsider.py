@@ -16,7 +16,7 @@ from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spec_fields import ReconsiderTerms
 from ullage.cluster.records.status import Recommended
-from ullage.engines.devicechoice.offers import Aim
+from ullage.engines.devicechoice.offers import ChoiceAim
 from ullage.scheduling.learning.recommend import goal_of
 from ullage.scheduling.model.gang_speed import left_s, restart_s
 
@@ -35,12 +35,12 @@ class BetterChoice:
 
     accelerator: str
     saved: float
-    aim: Aim
+    aim: ChoiceAim
 
     @property
     def text(self) -> str:
         """The saving in words."""
-        thing = "cost" if self.aim is Aim.COST else "time"
+        thing = "cost" if self.aim is ChoiceAim.COST else "time"
         share = f"{self.saved:.0%} of the {thing} that is left"
         return f"{self.accelerator} would save {share}, the restart counted"
 
@@ -98,11 +98,11 @@ def better_choice(
     return BetterChoice(accelerator=first.accelerator, saved=saved, aim=aim)
 
 
-def _figures(row: Recommended, aim: Aim) -> _Figures | None:
+def _figures(row: Recommended, aim: ChoiceAim) -> _Figures | None:
     """What a row says of the aim; ``None`` where something of it is not known."""
     if not row.total_s or row.low_s is None or row.high_s is None:
         return None
-    if aim is Aim.TIME:
+    if aim is ChoiceAim.TIME:
         return _Figures(low=float(row.low_s), high=float(row.high_s), rate=1.0)
     if not row.cost:
         return None

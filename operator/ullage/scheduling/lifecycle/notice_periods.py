@@ -17,11 +17,11 @@ from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spec_fields import Elasticity, OnNotice, TierTerms
 from ullage.engines.tiers.explain import shortfall
 from ullage.engines.tiers.flush import BYTES_PER_SECOND, STATE_STORES, Link, feasibility
-from ullage.engines.tiers.stages import Rule, Stage, ratio, target
+from ullage.engines.tiers.stages import StageRule, TierStage, ratio, target
 from ullage.scheduling.capacity.market import unsuited
 from ullage.scheduling.inventory.reliable_machines import terms_of
 
-_RULE: Final = Rule()
+_RULE: Final = StageRule()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +88,8 @@ def _owners(terms: TierTerms, bounds: Elasticity) -> int:
     fewest = max(1, bounds.min_replicas - terms.reliable)
     most = bounds.max_replicas - terms.reliable
     if terms.stage:
-        return 0 if terms.stage == Stage.RELIABLE else fewest
-    return 0 if target(ratio(most, terms.reliable), _RULE) is Stage.RELIABLE else fewest
+        return 0 if terms.stage == TierStage.RELIABLE else fewest
+    return 0 if target(ratio(most, terms.reliable), _RULE) is TierStage.RELIABLE else fewest
 
 
 def _link(terms: TierTerms) -> Link:

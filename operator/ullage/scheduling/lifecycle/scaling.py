@@ -30,7 +30,7 @@ from ullage.engines.scaling.forecast import FIRST_CAUTION
 from ullage.engines.scaling.observed_service import Latencies, observed_service
 from ullage.engines.scaling.pooled_queue import LatencyTarget
 from ullage.engines.scaling.service_times import ServiceTime
-from ullage.engines.scaling.stabilisation import Need
+from ullage.engines.scaling.stabilisation import ReplicaNeed
 from ullage.scheduling.lifecycle.scaling_record import ScalingFinding, record_of
 from ullage.scheduling.lifecycle.service_load import (
     LONGEST_S,
@@ -331,7 +331,7 @@ def _memory(before: ScalingRecord | None) -> ScalingMemory:
         return ScalingMemory()
     return ScalingMemory(
         rates=tuple(min(MOST_PER_S, rate / 1e3) for rate in history.rates_milli),
-        needs=tuple(Need(at_s=one.time, replicas=one.replicas) for one in history.needs),
+        needs=tuple(ReplicaNeed(at_s=one.time, replicas=one.replicas) for one in history.needs),
         caution=min(1.0, max(0.0, float(history.caution))) if history.caution else FIRST_CAUTION,
         as_of_s=history.as_of,
         season=tuple(min(MOST_PER_S, rate / 1e3) for rate in history.season_milli),

@@ -32,7 +32,7 @@ from ullage.engines.allocation.model import (
     DroppedSLO,
     Problem,
     ProblemError,
-    Result,
+    SolveResult,
 )
 from ullage.engines.allocation.policies import Objective
 from ullage.engines.allocation.policies import allocate as divide_by
@@ -63,7 +63,7 @@ def solved(
             jobs=(),
             types=tuple(kind.name for kind in problem.types),
             fractions=np.zeros((0, len(problem.types))),
-            result=Result.NOTHING_TO_DIVIDE,
+            result=SolveResult.NOTHING_TO_DIVIDE,
         )
     key = (objective, _Key(problem), allocate)
     allocation = cache.answer(key)
@@ -106,7 +106,7 @@ def _answer(objective: Objective, problem: Problem, allocate: Allocate | None) -
         return (allocate or divide_by)(objective, problem)
     except (SolveError, ProblemError):
         if problem.previous is not None:
-            return replace(problem.previous, result=Result.KEPT_LAST)
+            return replace(problem.previous, result=SolveResult.KEPT_LAST)
     gangs = np.array([float(job.gang) for job in problem.jobs])
     room = np.array([float(kind.devices) for kind in problem.types])
     able = (problem.throughputs.rates > 0) & (gangs[:, None] <= room[None, :])
@@ -117,7 +117,7 @@ def _answer(objective: Objective, problem: Problem, allocate: Allocate | None) -
         jobs=tuple(job.name for job in problem.jobs),
         types=tuple(kind.name for kind in problem.types),
         fractions=table,
-        result=Result.KEPT_LAST,
+        result=SolveResult.KEPT_LAST,
     )
 
 
@@ -198,7 +198,7 @@ def divide(
         fractions=fractions, pairs=pairs, dropped=_dropped(goal, arena, found, told)
     )
     result = found.result.value
-    if goal.unpriced and found.result is Result.OPTIMAL:
+    if goal.unpriced and found.result is SolveResult.OPTIMAL:
         result = FELL_BACK
     record = SolveRecord(
         time=whole_second(now),
@@ -328,7 +328,7 @@ def _dropped(
     """Deadlines that are not kept; what the solver could not look at stays as it was told."""
     if goal.objective is not Objective.MIN_COST_SLO:
         return {}
-    if found.result is Result.KEPT_LAST:
+    if found.result is SolveResult.KEPT_LAST:
         return dict(told.dropped)
     now = {dropped.job: _words(dropped) for dropped in found.dropped}
     unknown = DroppedDeadline(cause="WorkUnknown")

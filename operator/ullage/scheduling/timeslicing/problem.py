@@ -25,7 +25,7 @@ from ullage.engines.allocation.model import (
     PairShare,
     Problem,
     TenantView,
-    Throughputs,
+    ThroughputTable,
     TypeView,
 )
 from ullage.engines.allocation.policies import POLICIES, Objective
@@ -116,7 +116,7 @@ def problem_of(
     return Problem(
         jobs=jobs,
         types=types,
-        throughputs=Throughputs(rates=_rates(arena), pairs=_pair_rows(arena)),
+        throughputs=ThroughputTable(rates=_rates(arena), pairs=_pair_rows(arena)),
         previous=_in_force(arena, *told),
         min_service=policy.min_service_percent / _WHOLE if priced else 0.0,
         tenants=tenant_views(policy),

@@ -16,7 +16,7 @@ from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.tuning import GroupRecord
 from ullage.engines.tuning.makespan import GroupRuns, makespan
-from ullage.engines.tuning.rungs import Rung
+from ullage.engines.tuning.rungs import HalvingRung
 from ullage.scheduling.tuning.search import Search
 from ullage.scheduling.tuning.times import TrialTimes, percent_had
 
@@ -74,7 +74,7 @@ class _Figures:
         return before + seconds * self.times.speed(percent_had(run.gpu))
 
 
-def _group(rung: Rung, before: GroupRecord | None, figures: _Figures) -> GroupRecord:
+def _group(rung: HalvingRung, before: GroupRecord | None, figures: _Figures) -> GroupRecord:
     counts = len(rung.members), len(rung.values) + len(rung.problems)
     if before is not None and before.start_time and (before.trials, before.ended) == counts:
         return before
@@ -94,7 +94,7 @@ def _group(rung: Rung, before: GroupRecord | None, figures: _Figures) -> GroupRe
 
 
 def _with_figures(
-    group: GroupRecord, rung: Rung, own: Sequence[WorkloadRecord], figures: _Figures
+    group: GroupRecord, rung: HalvingRung, own: Sequence[WorkloadRecord], figures: _Figures
 ) -> GroupRecord:
     """The group with what follows from the durations of its trials, where any was measured."""
     if not own or not group.start_time:

@@ -15,7 +15,7 @@ from ullage.api.words import TuningAlgorithm
 from ullage.cluster.records.tuning import MOST_GROUPS, BestTrial, TrialResult
 from ullage.cluster.values.names import trial_name
 from ullage.engines.tuning.algorithms import SearchTerms, decider_of, parameters_of
-from ullage.engines.tuning.rungs import Algorithm, Rung, families_of
+from ullage.engines.tuning.rungs import HalvingRung, SearchAlgorithm, families_of
 from ullage.engines.tuning.search_space import Point, as_text, value_of
 from ullage.engines.tuning.suggestions import ObservedTrial, SuggestionRequest, TrialOutcome
 
@@ -58,7 +58,7 @@ class Search:
     _observed: dict[int, ObservedTrial] = field(init=False, repr=False, default_factory=dict)
     _seen: int = field(init=False, repr=False, default=0)
     """Results that are among the observed ones."""
-    _decider: Algorithm = field(init=False, repr=False)
+    _decider: SearchAlgorithm = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._decider = decider_of(self.terms)
@@ -159,7 +159,7 @@ class Search:
         """Trials that ended without a value."""
         return sum(one.value is None for one in self.results)
 
-    def rungs(self) -> tuple[Rung, ...]:
+    def rungs(self) -> tuple[HalvingRung, ...]:
         """Groups of trials that are compared with each other, as far as they have any."""
         rungs = [rung for family in families_of(self._decider) for rung in family if rung.members]
         return tuple(sorted(rungs, key=lambda rung: rung.complete)[:MOST_GROUPS])  # open ones first
@@ -209,7 +209,7 @@ class Search:
         )
 
 
-def _paused(family: Sequence[Rung], max_epochs: int) -> Iterator[int]:
+def _paused(family: Sequence[HalvingRung], max_epochs: int) -> Iterator[int]:
     """Trials of a family that may go on once others report."""
     is_open = False
     for at, rung in enumerate(family):

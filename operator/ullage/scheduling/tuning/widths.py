@@ -16,9 +16,16 @@ from typing import Final
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.tuning import MOST_RESIZES, TrialPool, TrialResize
-from ullage.engines.tuning.occupancy import Occupancy
+from ullage.engines.tuning.occupancy import TrialOccupancy
 from ullage.engines.tuning.planner import plan
-from ullage.engines.tuning.records import Device, Holding, Plan, Resize, Rules, Trial
+from ullage.engines.tuning.records import (
+    PlannedTrial,
+    PlanRules,
+    Resize,
+    TrialDevice,
+    TrialHolding,
+    TrialPlan,
+)
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.tuning.times import (
     WHOLE,
@@ -148,8 +155,8 @@ class _Planning:
     times: TrialTimes
     due: Mapping[int, DueTrial]
     now: float
-    rules: Rules = field(init=False)
-    devices: tuple[Device, ...] = field(init=False)
+    rules: PlanRules = field(init=False)
+    devices: tuple[TrialDevice, ...] = field(init=False)
     cost_s: float = field(init=False)
     settled: bool = field(init=False)
     """Every TrainingJob has started, so no width is asked for that no device has room for."""
@@ -157,8 +164,8 @@ class _Planning:
     """Percent of a device that no trial asks for more than."""
 
     def __post_init__(self) -> None:
-        self.rules = Rules(widths=self.times.widths)
-        self.devices = tuple(Device(number=at) for at in range(self.pool.devices))
+        self.rules = PlanRules(widths=self.times.widths)
+        self.devices = tuple(TrialDevice(number=at) for at in range(self.pool.devices))
         self.cost_s = self._cost_s()
         self.settled = all(
             one.run is None or one.run.status.start_time > 0 for one in self.due.values()
@@ -187,7 +194,7 @@ class _Planning:
     def _percent(self, size: int) -> int:
         return percent_of(self.times.widths, size)
 
-    def _trials(self) -> list[Trial]:
+    def _trials(self) -> list[PlannedTrial]:
         """Trials as the planner sees them; one that runs and has no room here stays as it is."""
         holdings = self._holdings()
         return [
@@ -206,16 +213,16 @@ class _Planning:
     def _parts(self, one: DueTrial) -> Sequence[TrialResize]:
         return self.times.parts.get((one.trial, one.until_epoch), ())
 
-    def _holdings(self) -> dict[int, Holding]:
+    def _holdings(self) -> dict[int, TrialHolding]:
         """What runs, the widest first, on devices that only count: real ones are chosen later."""
-        occupancy = Occupancy(self.devices, self.times.widths.parts)
+        occupancy = TrialOccupancy(self.devices, self.times.widths.parts)
         sizes = {one.trial: size for one in self.due.values() if (size := self._size(one))}
-        holdings: dict[int, Holding] = {}
+        holdings: dict[int, TrialHolding] = {}
         for trial in sorted(sizes, key=lambda trial: (-sizes[trial], trial)):
             devices = occupancy.place(sizes[trial])
             if devices is not None:
                 occupancy.take(sizes[trial], devices)
-                holdings[trial] = Holding(
+                holdings[trial] = TrialHolding(
                     size=sizes[trial], devices=devices, since_s=self._since(self.due[trial])
                 )
         return holdings
@@ -226,8 +233,8 @@ class _Planning:
         created = [one.run.created] if one.run is not None else []
         return max((*decided, *created), default=self.now)
 
-    def _trial(self, one: DueTrial, holding: Holding | None) -> Trial:
-        return Trial(
+    def _trial(self, one: DueTrial, holding: TrialHolding | None) -> PlannedTrial:
+        return PlannedTrial(
             number=one.trial,
             work_s=self._left_s(one),
             curve=self.times.curve,
@@ -290,7 +297,7 @@ class _Planning:
         launches = [run.status.start_time - run.created for _, run in runs]
         return max(0.0, min(launches, default=LAUNCH_S)) + SAVE_S
 
-    def _resizes(self, found: Plan) -> Iterator[TrialResize]:
+    def _resizes(self, found: TrialPlan) -> Iterator[TrialResize]:
         """What the planner resizes, within the cap.
 
         While a trial that was widened to a width has not ended, no other one is widened to it: only
@@ -362,7 +369,7 @@ class _Planning:
             and self._has_its_width(one, run)
         )
 
-    def _again_at(self, trials: Sequence[Trial]) -> float:
+    def _again_at(self, trials: Sequence[PlannedTrial]) -> float:
         moments = [
             one.holding.since_s + self.rules.rest_s
             for one in trials

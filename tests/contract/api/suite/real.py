@@ -12,14 +12,14 @@ from contextlib import asynccontextmanager
 from contract.api.suite.world import World
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import find_credentials
-from ullage.kube.transport import Limits
+from ullage.kube.transport import TransportLimits
 from ullage.ports import Kind, NotFound
 
 NAMESPACE = Kind(group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False)
 ACCOUNT = Kind(
     group="", version="v1", plural="serviceaccounts", kind="ServiceAccount", namespaced=True
 )
-SLOW = Limits(write_s=20.0)
+SLOW = TransportLimits(write_s=20.0)
 """A busy test machine may take its time; the suite is about answers."""
 
 

@@ -22,7 +22,7 @@ from ullage.engines.allocation.model import (
     PairRow,
     Problem,
     TenantView,
-    Throughputs,
+    ThroughputTable,
     TypeView,
 )
 from ullage_simulate.trace import TraceJob
@@ -66,7 +66,7 @@ def problem_of(body: Mapping[str, Any]) -> Problem:
             TypeView(name=name, devices=size)
             for name, size in zip(types, body["devices"], strict=True)
         ),
-        throughputs=Throughputs(rates=np.array([rows[job[0]][2:] for job in body["jobs"]])),
+        throughputs=ThroughputTable(rates=np.array([rows[job[0]][2:] for job in body["jobs"]])),
         tenants=tuple(
             TenantView(
                 name=str(number),
@@ -146,7 +146,7 @@ def random_problem(seed: int, count: int, sizes: Sequence[int]) -> Problem:
             TypeView(name=f"t{number}", devices=size, dollars_per_hour=1.0 + number)
             for number, size in enumerate(sizes)
         ),
-        throughputs=Throughputs(rates=rates),
+        throughputs=ThroughputTable(rates=rates),
     )
 
 
@@ -181,7 +181,7 @@ def violation(problem: Problem, allocation: Allocation) -> float:
 
 def alone(problem: Problem) -> Problem:
     """The same problem without pairs."""
-    return replace(problem, throughputs=Throughputs(rates=problem.throughputs.rates))
+    return replace(problem, throughputs=ThroughputTable(rates=problem.throughputs.rates))
 
 
 def pair_rows(kinds: Sequence[str], rates: Floats, seed: int, gang: int = 1) -> Iterator[PairRow]:

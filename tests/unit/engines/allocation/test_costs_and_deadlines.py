@@ -19,7 +19,7 @@ from ullage.engines.allocation.model import (
     JobView,
     PriceMissingError,
     Problem,
-    Throughputs,
+    ThroughputTable,
     TypeView,
 )
 from ullage.engines.allocation.policies import Objective, allocate
@@ -69,7 +69,7 @@ def test_min_cost_is_the_best_vertex(seed: int) -> None:
     problem = replace(random_problem(seed, jobs, (2, 4)), min_service=(0.0, 0.3)[seed % 4 // 2])
     gang = np.array([job.gang for job in problem.jobs])
     rates = np.where(gang[:, None] > [2, 4], 0.0, problem.throughputs.rates)
-    problem = replace(problem, throughputs=Throughputs(rates=rates))
+    problem = replace(problem, throughputs=ThroughputTable(rates=rates))
     crowd = min(1.0, 6 / gang.sum())
     floors = problem.min_service * (rates @ [2 / 6, 4 / 6]) * crowd
     found = allocate(Objective.MIN_COST, problem)
@@ -127,7 +127,7 @@ def test_a_hopeless_deadline_is_named_with_its_rates() -> None:
             JobView(name="fine", steps_left=10.0, deadline_in_s=100.0),
         ),
         types=(TypeView(name="a", devices=1, dollars_per_hour=1.0),),
-        throughputs=Throughputs(rates=np.array([[2.0], [2.0], [2.0]])),
+        throughputs=ThroughputTable(rates=np.array([[2.0], [2.0], [2.0]])),
     )
     found = allocate(Objective.MIN_COST_SLO, problem)
     named = {slo.job: (slo.needed_steps_per_s, slo.best_steps_per_s) for slo in found.dropped}
@@ -146,7 +146,7 @@ def test_past_a_bound_what_lacks_most_is_dropped_and_says_so(
     problem = Problem(
         jobs=jobs,
         types=(TypeView(name="x", devices=1, dollars_per_hour=1.0),),
-        throughputs=Throughputs(rates=np.ones((3, 1))),
+        throughputs=ThroughputTable(rates=np.ones((3, 1))),
     )
     exact = allocate(Objective.MIN_COST_SLO, problem)
     assert [slo.approximate for slo in exact.dropped] == [False, False]
@@ -165,7 +165,7 @@ def test_of_equal_ratios_the_one_that_does_most_work_is_taken() -> None:
                 TypeView(name="fast", devices=1, dollars_per_hour=price),
                 TypeView(name="slow", devices=1, dollars_per_hour=1.0),
             ),
-            throughputs=Throughputs(rates=np.array([[4.0, 1.0]])),
+            throughputs=ThroughputTable(rates=np.array([[4.0, 1.0]])),
             previous=previous,
         )
 
@@ -179,7 +179,7 @@ def test_a_type_that_no_job_can_use_needs_no_price() -> None:
     problem = Problem(
         jobs=(JobView(name="one"),),
         types=(TypeView(name="a", devices=1, dollars_per_hour=2.0), TypeView(name="b", devices=1)),
-        throughputs=Throughputs(rates=np.array([[3.0, 0.0]])),
+        throughputs=ThroughputTable(rates=np.array([[3.0, 0.0]])),
     )
     assert allocate(Objective.MIN_COST, problem).objective == pytest.approx(0.5)
 

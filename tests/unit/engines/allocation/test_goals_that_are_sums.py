@@ -7,14 +7,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ullage.engines.allocation.model import JobView, PairRow, Problem, Throughputs, TypeView
+from ullage.engines.allocation.model import JobView, PairRow, Problem, ThroughputTable, TypeView
 from ullage.engines.allocation.policies import Objective, allocate
 
 
 def served(objective: Objective, *jobs: JobView, rates: list[list[float]]) -> dict[str, float]:
     """Time of each job on the quick type, of which there is one device; the slow one is shared."""
     types = (TypeView(name="quick", devices=1), TypeView(name="slow", devices=1))
-    speeds = Throughputs(rates=np.array(rates))
+    speeds = ThroughputTable(rates=np.array(rates))
     found = allocate(objective, Problem(jobs=jobs, types=types, throughputs=speeds))
     return {job.name: found.of(job.name)["quick"] for job in jobs}
 
@@ -48,7 +48,7 @@ def test_both_of_a_pair_count() -> None:
     problem = Problem(
         jobs=jobs,
         types=(TypeView(name="t", devices=1),),
-        throughputs=Throughputs(rates=np.array([[4.0], [8.0]]), pairs=(row,)),
+        throughputs=ThroughputTable(rates=np.array([[4.0], [8.0]]), pairs=(row,)),
     )
     found = allocate(Objective.MAX_THROUGHPUT, problem)
     assert found.objective == pytest.approx(1.5)

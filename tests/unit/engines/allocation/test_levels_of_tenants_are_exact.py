@@ -15,9 +15,9 @@ from ullage.engines.allocation.model import (
     Inner,
     JobView,
     Problem,
-    Result,
+    SolveResult,
     TenantView,
-    Throughputs,
+    ThroughputTable,
     TypeView,
 )
 from ullage.engines.allocation.policies import waterfill
@@ -49,7 +49,7 @@ def tree(seed: int, jobs: int, tenants: int, inner: str, part: float) -> Problem
             for number in range(jobs)
         ),
         types=tuple(TypeView(name=f"k{kind}", devices=devices) for kind in range(3)),
-        throughputs=Throughputs(rates=rates),
+        throughputs=ThroughputTable(rates=rates),
         tenants=tuple(
             TenantView(name=f"t{one}", weight=float(rng.choice([1, 2, 3])), inner=kind)
             for one, kind in zip(range(tenants), cycle(INNER[inner]), strict=False)
@@ -81,7 +81,7 @@ def test_equal_jobs_of_a_tenant_divide_its_weight(seed: int) -> None:
         for number in range(1 + at)
     )
     rates = np.repeat(one.throughputs.rates, [1, 2, 3, 4], axis=0)
-    problem = replace(one, jobs=copies, throughputs=Throughputs(rates=rates))
+    problem = replace(one, jobs=copies, throughputs=ThroughputTable(rates=rates))
     shape = shape_of(problem)
     assert shape.groups < len(copies)
     able = shape.group_of >= 0
@@ -102,7 +102,7 @@ def test_programs_are_as_many_as_shortages_not_as_jobs(inner: str, part: float) 
 def test_equal_jobs_in_a_queue_and_without_room_are_left_where_they_are() -> None:
     problem = tree(3, 30, 2, "fifo", 0.0)
     found = waterfill.solve(problem)
-    assert found.result is Result.OPTIMAL
+    assert found.result is SolveResult.OPTIMAL
     idle = [job.name for job in problem.jobs if found.effective.get(job.name, 0.0) < 1e-9]
     assert idle
     again = waterfill.solve(replace(problem, previous=found))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ullage.engines.allocation import lp
-from ullage.engines.allocation.model import JobView, Problem, Throughputs, TypeView
+from ullage.engines.allocation.model import JobView, Problem, ThroughputTable, TypeView
 from ullage.engines.allocation.policies import max_min
 
 
@@ -27,7 +27,7 @@ def a_problem(seed: int, jobs: int) -> Problem:
             for number in range(jobs)
         ),
         types=(TypeView(name="a", devices=8),),
-        throughputs=Throughputs(
+        throughputs=ThroughputTable(
             rates=np.array([[chance.choice((1.0, 0.3, 20.0))] for _ in range(jobs)])
         ),
     )

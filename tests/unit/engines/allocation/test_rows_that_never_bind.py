@@ -18,12 +18,12 @@ from ullage.engines.allocation.model import (
     Floats,
     JobView,
     Problem,
-    Throughputs,
+    ThroughputTable,
     TypeView,
 )
 from ullage.engines.allocation.policies import Objective, allocate
 from ullage.engines.allocation.policies.max_min import fair_unit
-from ullage.engines.allocation.shape import Shape, shape_of
+from ullage.engines.allocation.shape import ProblemShape, shape_of
 from unit.engines.allocation.instances import pair_rows
 
 
@@ -39,11 +39,11 @@ def problem_of(seed: int, jobs: int, part: float) -> Problem:
             for at, gang in enumerate(gangs)
         ),
         types=tuple(TypeView(name=f"t{at}", devices=max(4, int(part * jobs))) for at in range(3)),
-        throughputs=Throughputs(rates=rates),
+        throughputs=ThroughputTable(rates=rates),
     )
 
 
-def both(shape: Shape, rise: Floats, floors: Floats) -> tuple[Solved, Solved, int]:
+def both(shape: ProblemShape, rise: Floats, floors: Floats) -> tuple[Solved, Solved, int]:
     """The answer without rows that cannot bind, that of the whole program, how many were left."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lp, "_MANY", 1)
@@ -95,7 +95,7 @@ def test_of_one_type_the_bound_by_devices_is_the_answer(held: float) -> None:
     one_type = Problem(
         jobs=tuple(JobView(name=f"{at:02d}", gang=1 + at % 2) for at in range(30)),
         types=(TypeView(name="t", devices=4),),
-        throughputs=Throughputs(rates=rates),
+        throughputs=ThroughputTable(rates=rates),
     )
     shape = shape_of(one_type)
     unit = fair_unit(shape)
@@ -125,9 +125,9 @@ def test_where_jobs_share_devices_no_row_is_left_out(monkeypatch: pytest.MonkeyP
     alone = Problem(
         jobs=tuple(JobView(name=kind, kind=kind) for kind in kinds),
         types=(TypeView(name="t", devices=40), TypeView(name="u", devices=40)),
-        throughputs=Throughputs(rates=rates),
+        throughputs=ThroughputTable(rates=rates),
     )
-    pairs = Throughputs(rates=rates, pairs=tuple(pair_rows(kinds, rates, 0)))
+    pairs = ThroughputTable(rates=rates, pairs=tuple(pair_rows(kinds, rates, 0)))
     shape, packed = shape_of(alone), shape_of(replace(alone, throughputs=pairs))
     assert lp._ample(shape, np.zeros(2), np.ones(2)) is not None
     assert (packed.right >= 0).any()

@@ -23,12 +23,12 @@ from ullage.engines.allocation.model import (
     PairShare,
     Problem,
     ProblemError,
-    Result,
-    Throughputs,
+    SolveResult,
+    ThroughputTable,
     TypeView,
 )
 from ullage.engines.allocation.policies import Objective, allocate, waterfill
-from ullage.engines.allocation.shape import Shape, shape_of
+from ullage.engines.allocation.shape import ProblemShape, shape_of
 from ullage_simulate.policies import all_alike
 from unit.engines.allocation.instances import alone, pair_rows, random_problem, violation
 
@@ -45,7 +45,7 @@ def _kinds(counts: tuple[int, ...], sizes: tuple[int, int], *, seed: int = 0) ->
     return Problem(
         jobs=tuple(job for job, _ in jobs),
         types=tuple(TypeView(name=f"t{j}", devices=size) for j, size in enumerate(sizes)),
-        throughputs=Throughputs(
+        throughputs=ThroughputTable(
             rates=np.array([row for _, row in jobs]),
             pairs=tuple(pair_rows(kinds, RATES[: len(kinds)], seed)),
         ),
@@ -120,7 +120,7 @@ def test_gangs_of_different_sizes_never_share() -> None:
     problem = Problem(
         jobs=(JobView(name="x", kind="a", gang=2), JobView(name="y", kind="b", gang=1)),
         types=(TypeView(name="t", devices=2),),
-        throughputs=Throughputs(rates=np.ones((2, 1)), pairs=(row,)),
+        throughputs=ThroughputTable(rates=np.ones((2, 1)), pairs=(row,)),
     )
     assert allocate(Objective.MAX_MIN_FAIRNESS, problem).pairs == ()
 
@@ -130,11 +130,11 @@ def test_two_placements_share_one_pool() -> None:
     rates = np.array([[4.0, 2.0], [3.0, 3.0]])
     jobs = (JobView(name="a", gang=2), JobView(name="b"))
     types = tuple(TypeView(name=name, devices=2, pool="p") for name in ("together", "spread"))
-    problem = Problem(jobs=jobs, types=types, throughputs=Throughputs(rates=rates))
+    problem = Problem(jobs=jobs, types=types, throughputs=ThroughputTable(rates=rates))
     single = Problem(
         jobs=jobs,
         types=(TypeView(name="p", devices=2),),
-        throughputs=Throughputs(rates=rates.max(axis=1, keepdims=True)),
+        throughputs=ThroughputTable(rates=rates.max(axis=1, keepdims=True)),
     )
     found = allocate(Objective.MAX_MIN_FAIRNESS, problem)
     assert violation(problem, found) <= FEASIBLE
@@ -148,7 +148,7 @@ def test_a_gang_larger_than_a_type_gets_no_time_there() -> None:
     problem = Problem(
         jobs=(JobView(name="big", gang=4), JobView(name="small")),
         types=(TypeView(name="few", devices=2), TypeView(name="many", devices=4)),
-        throughputs=Throughputs(rates=np.array([[9.0, 1.0], [1.0, 1.0]])),
+        throughputs=ThroughputTable(rates=np.array([[9.0, 1.0], [1.0, 1.0]])),
     )
     found = allocate(Objective.MAX_MIN_FAIRNESS, problem)
     assert found.of("big")["few"] == 0.0
@@ -160,7 +160,7 @@ def test_a_job_that_nothing_can_run_is_named_and_harms_no_one(objective: Objecti
     plain = random_problem(7, 6, (4, 4))
     rates = np.vstack([plain.throughputs.rates, np.zeros(2)])
     more = replace(
-        plain, jobs=(*plain.jobs, JobView(name="none")), throughputs=Throughputs(rates=rates)
+        plain, jobs=(*plain.jobs, JobView(name="none")), throughputs=ThroughputTable(rates=rates)
     )
     found = allocate(objective, more)
     assert found.unplaceable == ("none",)
@@ -172,13 +172,13 @@ def test_a_job_that_nothing_can_run_is_named_and_harms_no_one(objective: Objecti
 @pytest.mark.parametrize("objective", list(Objective))
 def test_no_jobs_and_no_usable_type_are_answers(objective: Objective) -> None:
     priced = (TypeView(name="t", devices=1, dollars_per_hour=1.0),)
-    empty = Problem(jobs=(), types=priced, throughputs=Throughputs(rates=np.zeros((0, 1))))
-    assert allocate(objective, empty).result is Result.NOTHING_TO_DIVIDE
+    empty = Problem(jobs=(), types=priced, throughputs=ThroughputTable(rates=np.zeros((0, 1))))
+    assert allocate(objective, empty).result is SolveResult.NOTHING_TO_DIVIDE
     idle = Problem(
-        jobs=(JobView(name="a"),), types=priced, throughputs=Throughputs(rates=np.zeros((1, 1)))
+        jobs=(JobView(name="a"),), types=priced, throughputs=ThroughputTable(rates=np.zeros((1, 1)))
     )
     found = allocate(objective, idle)
-    assert (found.result, found.unplaceable) == (Result.NOTHING_TO_DIVIDE, ("a",))
+    assert (found.result, found.unplaceable) == (SolveResult.NOTHING_TO_DIVIDE, ("a",))
 
 
 @pytest.mark.parametrize("objective", list(Objective))
@@ -195,7 +195,7 @@ def test_a_new_job_moves_little_of_the_others_time() -> None:
     before = replace(
         problem,
         jobs=problem.jobs[:-1],
-        throughputs=Throughputs(rates=problem.throughputs.rates[:-1]),
+        throughputs=ThroughputTable(rates=problem.throughputs.rates[:-1]),
     )
     held = allocate(Objective.MAX_MIN_FAIRNESS, before)
     fresh = allocate(Objective.MAX_MIN_FAIRNESS, problem)
@@ -214,7 +214,7 @@ def test_newcomers_take_their_equals_for_example_and_move_no_one(told: int) -> N
     problem = Problem(
         jobs=tuple(JobView(name=f"{at:03d}", weight=1.0 + at % 5) for at in range(100)),
         types=tuple(TypeView(name=name, devices=20) for name in ("a", "b")),
-        throughputs=Throughputs(rates=np.ones((100, 2))),
+        throughputs=ThroughputTable(rates=np.ones((100, 2))),
     )
     held = allocate(Objective.MAX_MIN_FAIRNESS, problem)
     few = replace(held, jobs=held.jobs[:told], fractions=held.fractions[:told])
@@ -226,7 +226,7 @@ def test_what_is_held_is_told_by_column_and_equals_count_like_those_that_are_nam
     problem = Problem(
         jobs=(JobView(name="a"), JobView(name="b"), JobView(name="c", gang=2)),
         types=(TypeView(name="t", devices=4), TypeView(name="u", devices=4)),
-        throughputs=Throughputs(rates=np.array([[2.0, 1.0], [2.0, 1.0], [1.0, 3.0]])),
+        throughputs=ThroughputTable(rates=np.array([[2.0, 1.0], [2.0, 1.0], [1.0, 3.0]])),
     )
     before = Allocation(
         jobs=("gone", "a", "c"),
@@ -249,7 +249,7 @@ def test_time_beside_another_is_held_by_both_and_by_neither_alone() -> None:
     problem = Problem(
         jobs=tuple(JobView(name=kind, kind=kind) for kind in kinds),
         types=(TypeView(name="t", devices=4), TypeView(name="u", devices=4)),
-        throughputs=Throughputs(rates=rates, pairs=tuple(pair_rows(kinds, rates, 0))),
+        throughputs=ThroughputTable(rates=rates, pairs=tuple(pair_rows(kinds, rates, 0))),
     )
     beside = tuple(
         PairShare(left=left, right=right, type="t", fraction=0.25)
@@ -291,7 +291,7 @@ def test_of_other_jobs_or_types_nothing_is_held(before: Allocation | None) -> No
     problem = Problem(
         jobs=(JobView(name="a"),),
         types=(TypeView(name="t", devices=1),),
-        throughputs=Throughputs(rates=np.ones((1, 1))),
+        throughputs=ThroughputTable(rates=np.ones((1, 1))),
         previous=before,
     )
     assert held_time(shape_of(problem)) is None
@@ -302,14 +302,14 @@ def test_equal_jobs_get_equal_time_and_order_does_not_matter() -> None:
     double = replace(
         problem,
         jobs=(*problem.jobs, *(replace(job, name=f"{job.name}x") for job in problem.jobs)),
-        throughputs=Throughputs(rates=np.vstack([problem.throughputs.rates] * 2)),
+        throughputs=ThroughputTable(rates=np.vstack([problem.throughputs.rates] * 2)),
     )
     found = allocate(Objective.MAX_MIN_FAIRNESS, double)
     np.testing.assert_allclose(found.fractions[:8], found.fractions[8:])
     backwards = replace(
         double,
         jobs=double.jobs[::-1],
-        throughputs=Throughputs(rates=double.throughputs.rates[::-1]),
+        throughputs=ThroughputTable(rates=double.throughputs.rates[::-1]),
     )
     assert allocate(Objective.MAX_MIN_FAIRNESS, backwards).objective == pytest.approx(
         found.objective, rel=1e-9
@@ -331,7 +331,7 @@ def test_twice_the_weight_is_twice_the_share_where_types_are_alike() -> None:
     problem = Problem(
         jobs=jobs,
         types=(TypeView(name="t", devices=1),),
-        throughputs=Throughputs(rates=np.ones((3, 1))),
+        throughputs=ThroughputTable(rates=np.ones((3, 1))),
     )
     found = waterfill.solve(problem)
     assert found.of("a")["t"] == pytest.approx(0.5, rel=1e-5)
@@ -358,7 +358,7 @@ def test_a_solver_without_an_answer_leaves_the_last_allocation(
 
     monkeypatch.setattr("ullage.engines.allocation.policies.max_min.raise_floors", fails)
     kept = allocate(Objective.MAX_MIN_FAIRNESS, replace(problem, previous=held))
-    assert kept.result is Result.KEPT_LAST
+    assert kept.result is SolveResult.KEPT_LAST
     np.testing.assert_array_equal(kept.fractions, held.fractions)
     with pytest.raises(SolveError, match="no allocation yet"):
         allocate(Objective.MAX_MIN_FAIRNESS, problem)
@@ -371,8 +371,8 @@ def test_a_solver_without_an_answer_leaves_the_last_allocation(
         lambda: JobView(name="a", weight=0.0),
         lambda: JobView(name="a", steps_left=float("nan")),
         lambda: TypeView(name="t", devices=-1),
-        lambda: Throughputs(rates=np.array([[np.nan]])),
-        lambda: Throughputs(rates=np.array([[-1.0]])),
+        lambda: ThroughputTable(rates=np.array([[np.nan]])),
+        lambda: ThroughputTable(rates=np.array([[-1.0]])),
         lambda: replace(random_problem(0, 2, (1, 1)), min_service=2.0),
         lambda: replace(random_problem(0, 2, (1, 1)), jobs=(JobView(name="a"), JobView(name="a"))),
     ],
@@ -383,13 +383,13 @@ def test_numbers_that_describe_nothing_are_refused(wrong: object) -> None:
         wrong()
 
 
-def _gang_and_single() -> Shape:
+def _gang_and_single() -> ProblemShape:
     """A gang of eight and a job of one device, each with a type that both may use."""
     return shape_of(
         Problem(
             jobs=(JobView(name="gang", gang=8), JobView(name="single")),
             types=(TypeView(name="t", devices=9),),
-            throughputs=Throughputs(rates=np.array([[2.0], [1.0]])),
+            throughputs=ThroughputTable(rates=np.array([[2.0], [1.0]])),
         )
     )
 

@@ -10,26 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.engines.batching.batch_time import BatchCosts
-from ullage.engines.batching.chooser import Chooser, Policy, Rules, SizeRule
-from ullage.engines.batching.histogram import Histogram
+from ullage.engines.batching.chooser import BatchChooser, BatchPolicy, BatchRules, SizeRule
+from ullage.engines.batching.histogram import TimeHistogram
 from ullage.engines.batching.score import score_table
-from ullage.engines.batching.waiting import Request, Waiting
+from ullage.engines.batching.waiting import BatchRequest, WaitingRequests
 
 SIZES = (1, 2, 4)
 COSTS = BatchCosts(fixed_s=0.02, factors={1: 1.0, 2: 1.1, 4: 1.4})
-SINGLE = Histogram.of(np.concatenate([np.linspace(0.05, 0.07, 40), np.linspace(0.3, 0.5, 10)]))
+SINGLE = TimeHistogram.of(np.concatenate([np.linspace(0.05, 0.07, 40), np.linspace(0.3, 0.5, 10)]))
 
 
-def waiting_with(slacks: list[float], *, app: str = "default") -> Waiting:
-    return Waiting.of(
-        Request(number=at, arrival_s=-float(at), deadline_s=slack, app=app)
+def waiting_with(slacks: list[float], *, app: str = "default") -> WaitingRequests:
+    return WaitingRequests.of(
+        BatchRequest(number=at, arrival_s=-float(at), deadline_s=slack, app=app)
         for at, slack in enumerate(sorted(slacks))
     )
 
 
-def a_chooser(**rules: object) -> Chooser:
-    made = Rules(**{"sizes": SIZES, **rules})  # type: ignore[arg-type]
-    return Chooser(rules=made, costs=COSTS, histograms={"default": SINGLE})
+def a_chooser(**rules: object) -> BatchChooser:
+    made = BatchRules(**{"sizes": SIZES, **rules})  # type: ignore[arg-type]
+    return BatchChooser(rules=made, costs=COSTS, histograms={"default": SINGLE})
 
 
 def enumerated(slacks: list[float]) -> float:
@@ -61,11 +61,11 @@ def test_the_choice_is_that_of_exhaustive_enumeration(slacks: list[float]) -> No
 
 @given(
     slacks=st.lists(st.floats(-1.0, 2.0), max_size=40),
-    policy=st.sampled_from(list(Policy)),
+    policy=st.sampled_from(list(BatchPolicy)),
     quantile=st.sampled_from([None, 0.99]),
 )
 def test_nothing_runs_twice_or_is_both_run_and_dropped(
-    slacks: list[float], policy: Policy, quantile: float | None
+    slacks: list[float], policy: BatchPolicy, quantile: float | None
 ) -> None:
     choice = a_chooser(policy=policy, quantile=quantile).choose(waiting_with(slacks), 0.0)
     both = [*choice.run, *choice.dropped]
@@ -102,7 +102,7 @@ def test_the_largest_feasible_batch_is_an_option() -> None:
 
 def test_first_come_goes_by_arrival_and_needs_no_histogram() -> None:
     waiting = waiting_with([-0.1, 1.0, 2.0, 3.0])
-    chooser = Chooser(rules=Rules(policy=Policy.FIFO, sizes=(1, 2)), costs=COSTS)
+    chooser = BatchChooser(rules=BatchRules(policy=BatchPolicy.FIFO, sizes=(1, 2)), costs=COSTS)
     choice = chooser.choose(waiting, 0.0)
     assert choice.run == (3, 2)
     assert choice.dropped == (0,)
@@ -115,28 +115,28 @@ def test_without_a_histogram_the_earliest_deadline_is_first() -> None:
 
 def test_high_estimates_refuse_what_is_tighter_than_they() -> None:
     waiting = waiting_with([0.2, 0.3])
-    strict = a_chooser(policy=Policy.EDF, quantile=0.99).choose(waiting, 0.0)
+    strict = a_chooser(policy=BatchPolicy.EDF, quantile=0.99).choose(waiting, 0.0)
     assert strict.dropped == (0, 1)
-    assert a_chooser(policy=Policy.EDF).choose(waiting, 0.0).dropped == ()
+    assert a_chooser(policy=BatchPolicy.EDF).choose(waiting, 0.0).dropped == ()
 
 
 def test_what_was_learned_replaces_the_tables() -> None:
     chooser = a_chooser()
     waiting = waiting_with([0.2, 0.2])
     assert chooser.choose(waiting, 0.0).dropped == ()
-    chooser.learn(COSTS, {"default": Histogram.of([0.9])})
+    chooser.learn(COSTS, {"default": TimeHistogram.of([0.9])})
     assert chooser.choose(waiting, 0.0).dropped == (0, 1)
 
 
 @pytest.mark.parametrize("sizes", [(), (0, 1), (2, 1), (1, 1)])
 def test_wild_sizes_are_refused(sizes: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="sorted, unique"):
-        Rules(sizes=sizes)
+        BatchRules(sizes=sizes)
 
 
 def test_a_size_without_a_cost_is_refused() -> None:
     with pytest.raises(ValueError, match="no cost"):
-        Chooser(rules=Rules(sizes=(1, 64)), costs=COSTS)
+        BatchChooser(rules=BatchRules(sizes=(1, 64)), costs=COSTS)
 
 
 @given(
@@ -145,12 +145,12 @@ def test_a_size_without_a_cost_is_refused() -> None:
 def test_each_application_is_hopeless_by_its_own_distribution(
     slacks: list[tuple[float, str]],
 ) -> None:
-    known = {"a": SINGLE, "b": Histogram.of(np.linspace(0.8, 0.9, 50))}
-    waiting = Waiting.of(
-        Request(number=at, arrival_s=0.0, deadline_s=slack, app=app)
+    known = {"a": SINGLE, "b": TimeHistogram.of(np.linspace(0.8, 0.9, 50))}
+    waiting = WaitingRequests.of(
+        BatchRequest(number=at, arrival_s=0.0, deadline_s=slack, app=app)
         for at, (slack, app) in enumerate(slacks)
     )
-    chooser = Chooser(rules=Rules(sizes=SIZES), costs=COSTS, histograms=known)
+    chooser = BatchChooser(rules=BatchRules(sizes=SIZES), costs=COSTS, histograms=known)
     choice = chooser.choose(waiting, 0.0)
     least = {app: COSTS.batch_s(1, one.least_s) for app, one in known.items()}
     dropped = {waiting[at].number for at in choice.dropped}
@@ -160,13 +160,16 @@ def test_each_application_is_hopeless_by_its_own_distribution(
 
 def test_tables_follow_the_mixture_of_those_that_wait() -> None:
     """Long requests beside short ones make a large batch likely late for the short ones."""
-    known = {"short": Histogram.of(np.full(50, 0.05)), "long": Histogram.of(np.full(50, 1.0))}
-    chooser = Chooser(rules=Rules(sizes=SIZES), costs=COSTS, histograms=known)
-    alike = Waiting.of(
-        Request(number=at, arrival_s=0.0, deadline_s=0.2, app="short") for at in range(4)
+    known = {
+        "short": TimeHistogram.of(np.full(50, 0.05)),
+        "long": TimeHistogram.of(np.full(50, 1.0)),
+    }
+    chooser = BatchChooser(rules=BatchRules(sizes=SIZES), costs=COSTS, histograms=known)
+    alike = WaitingRequests.of(
+        BatchRequest(number=at, arrival_s=0.0, deadline_s=0.2, app="short") for at in range(4)
     )
-    mixed = Waiting.of(
-        Request(number=at, arrival_s=0.0, deadline_s=due, app=app)
+    mixed = WaitingRequests.of(
+        BatchRequest(number=at, arrival_s=0.0, deadline_s=due, app=app)
         for at, (due, app) in enumerate(
             [(0.2, "short"), (1.1, "long"), (1.1, "long"), (1.2, "long")]
         )

@@ -7,26 +7,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.engines.batching.chooser import Policy
-from ullage.engines.batching.generative_order import (
-    DISTRIBUTIONS,
-    GenerativeChooser,
-    Prospect,
-)
-from ullage.engines.batching.generative_simulator import (
+from bench.batching_generations import (
     Generation,
     PlayedGenerations,
     SimulatedReplica,
     StepCosts,
     play_generations,
 )
-from ullage.engines.batching.histogram import Histogram
+from bench.batching_play import Outcome
+from ullage.engines.batching.chooser import BatchPolicy
+from ullage.engines.batching.generative_order import (
+    DISTRIBUTIONS,
+    GenerativeChooser,
+    Prospect,
+)
+from ullage.engines.batching.histogram import TimeHistogram
 from ullage.engines.batching.output_tokens import OutputTokens, TokenCount
-from ullage.engines.batching.simulator import Outcome
-from ullage.engines.batching.waiting import Request, Waiting
+from ullage.engines.batching.waiting import BatchRequest, WaitingRequests
 
-QUICK = Histogram.of([0.08, 0.1, 0.12])
-SLOW = Histogram.of([0.4, 0.5, 0.6])
+QUICK = TimeHistogram.of([0.08, 0.1, 0.12])
+SLOW = TimeHistogram.of([0.4, 0.5, 0.6])
 PROSPECTS = {
     "short": Prospect(due=QUICK, place_s=1.0),
     "long": Prospect(due=QUICK, place_s=20.0),
@@ -39,21 +39,21 @@ REQUESTS = st.lists(
 )
 
 
-def chooser(policy: Policy = Policy.ORLOJ, rate_per_s: float = 1.0) -> GenerativeChooser:
+def chooser(policy: BatchPolicy = BatchPolicy.ORLOJ, rate_per_s: float = 1.0) -> GenerativeChooser:
     return GenerativeChooser(policy=policy, prospect=PROSPECTS.get, rate_per_s=rate_per_s)
 
 
-def waiting(rows: list[tuple[float, float, str]]) -> Waiting:
+def waiting(rows: list[tuple[float, float, str]]) -> WaitingRequests:
     """Requests as (arrival, deadline, application)."""
-    return Waiting.of(
-        Request(number=at, arrival_s=arrival, deadline_s=deadline, app=app)
+    return WaitingRequests.of(
+        BatchRequest(number=at, arrival_s=arrival, deadline_s=deadline, app=app)
         for at, (arrival, deadline, app) in enumerate(rows)
     )
 
 
-@given(rows=REQUESTS, policy=st.sampled_from(Policy))
+@given(rows=REQUESTS, policy=st.sampled_from(BatchPolicy))
 def test_one_request_takes_the_place_and_only_hopeless_ones_are_refused(
-    rows: list[tuple[float, float, str]], policy: Policy
+    rows: list[tuple[float, float, str]], policy: BatchPolicy
 ) -> None:
     queue = waiting(rows)
     choice = chooser(policy).choose(queue, 0.0)
@@ -61,8 +61,14 @@ def test_one_request_takes_the_place_and_only_hopeless_ones_are_refused(
     assert not set(choice.run) & set(choice.dropped)
     for at, one in enumerate(queue):
         due = PROSPECTS[one.app].due
-        least = {Policy.FIFO: 0.0, Policy.EDF: due.mean_s, Policy.ORLOJ: due.least_s}[policy]
-        hopeless = one.deadline_s < least or (policy is not Policy.EDF and one.deadline_s == least)
+        least = {
+            BatchPolicy.FIFO: 0.0,
+            BatchPolicy.EDF: due.mean_s,
+            BatchPolicy.ORLOJ: due.least_s,
+        }[policy]
+        hopeless = one.deadline_s < least or (
+            policy is not BatchPolicy.EDF and one.deadline_s == least
+        )
         assert (at in choice.dropped) == (hopeless or one.deadline_s <= 0)
     assert bool(choice.run) == (len(choice.dropped) < len(rows))
 
@@ -81,7 +87,7 @@ def test_the_most_valuable_request_is_chosen(
     assert worth[choice.run[0]] >= best - 0.01 * abs(best) - 1e-6
 
 
-def _value(one: Request, rate_per_s: float) -> float:
+def _value(one: BatchRequest, rate_per_s: float) -> float:
     prospect = PROSPECTS[one.app]
     waits = (np.arange(4000) + 0.5) * (8 / rate_per_s / 4000)
     chance = rate_per_s * np.exp(-rate_per_s * waits) * (waits[1] - waits[0])
@@ -103,9 +109,9 @@ def test_while_one_is_unknown_the_earliest_deadline_goes_first() -> None:
 
 
 def test_wild_requests_of_too_many_kinds_make_it_the_order_of_deadlines() -> None:
-    many = {f"a{at}": Histogram.of([0.1 + at, 0.2 + at]) for at in range(DISTRIBUTIONS + 1)}
+    many = {f"a{at}": TimeHistogram.of([0.1 + at, 0.2 + at]) for at in range(DISTRIBUTIONS + 1)}
     found = {app: Prospect(due=due, place_s=1.0) for app, due in many.items()}
-    order = GenerativeChooser(policy=Policy.ORLOJ, prospect=found.get, rate_per_s=1.0)
+    order = GenerativeChooser(policy=BatchPolicy.ORLOJ, prospect=found.get, rate_per_s=1.0)
     queue = waiting([(0, 500.0 - at, app) for at, app in enumerate(found)])
     assert order.choose(queue, 0.0).run == (0,)
 
@@ -130,7 +136,7 @@ def arrivals(count: int, load: float, seed: int, allowed_s: float) -> list[Gener
     at = np.cumsum(random.exponential(1 / rate, count))
     return [
         Generation(
-            request=Request(
+            request=BatchRequest(
                 number=number,
                 arrival_s=float(at[number]),
                 deadline_s=float(at[number]) + allowed_s,
@@ -149,12 +155,12 @@ def learned() -> dict[str, Prospect]:
     for one in arrivals(1000, 0.5, 99, 1.0):
         seen.setdefault(one.request.app, []).append(TokenCount(tokens=one.output_tokens))
     step_s = COSTS.step_s(PLACES)
-    first = Histogram.of(np.linspace(step_s, 2 * step_s, 50))
+    first = TimeHistogram.of(np.linspace(step_s, 2 * step_s, 50))
     means = {app: OutputTokens.of(counts).mean() for app, counts in seen.items()}
     return {app: Prospect(due=first, place_s=mean * step_s) for app, mean in means.items()}
 
 
-def attainment(requests: list[Generation], policy: Policy | None) -> float:
+def attainment(requests: list[Generation], policy: BatchPolicy | None) -> float:
     order = None
     if policy is not None:
         order = GenerativeChooser(policy=policy, prospect=learned().get, rate_per_s=0.33)
@@ -170,12 +176,12 @@ def attainment(requests: list[Generation], policy: Policy | None) -> float:
 @pytest.mark.parametrize("load", [0.9, 1.5])
 def test_more_first_tokens_are_in_time_than_by_deadlines_or_by_a_plain_proxy(load: float) -> None:
     requests = arrivals(700, load, 1, 1.0)
-    ours = attainment(requests, Policy.ORLOJ)
-    assert ours >= attainment(requests, Policy.EDF) - 0.005
-    assert ours >= attainment(requests, Policy.FIFO) - 0.005
+    ours = attainment(requests, BatchPolicy.ORLOJ)
+    assert ours >= attainment(requests, BatchPolicy.EDF) - 0.005
+    assert ours >= attainment(requests, BatchPolicy.FIFO) - 0.005
     assert ours > attainment(requests, None) + 0.1
     if load > 1:
-        assert ours > attainment(requests, Policy.EDF) + 0.05
+        assert ours > attainment(requests, BatchPolicy.EDF) + 0.05
 
 
 def test_attainment_is_the_part_of_all_requests_that_was_in_time() -> None:

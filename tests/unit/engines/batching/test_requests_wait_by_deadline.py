@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.engines.batching.waiting import Request, Waiting
+from ullage.engines.batching.waiting import BatchRequest, WaitingRequests
 
 DEADLINES = st.floats(-1e6, 1e6)
 APPS = st.sampled_from(["a", "b", "c"])
 
 
-def a_request(number: int, deadline_s: float, app: str) -> Request:
-    return Request(number=number, arrival_s=float(number), deadline_s=deadline_s, app=app)
+def a_request(number: int, deadline_s: float, app: str) -> BatchRequest:
+    return BatchRequest(number=number, arrival_s=float(number), deadline_s=deadline_s, app=app)
 
 
 @given(
@@ -24,8 +24,8 @@ def a_request(number: int, deadline_s: float, app: str) -> Request:
 def test_columns_and_requests_are_one_sorted_queue(
     offered: list[tuple[float, str]], data: st.DataObject
 ) -> None:
-    plain: list[Request] = []
-    waiting = Waiting()
+    plain: list[BatchRequest] = []
+    waiting = WaitingRequests()
     for number, (deadline_s, app) in enumerate(offered):
         request = a_request(number, deadline_s, app)
         waiting.add(request)
@@ -47,7 +47,7 @@ def test_columns_and_requests_are_one_sorted_queue(
 
 
 def test_names_of_applications_are_forgotten_with_their_last_request() -> None:
-    waiting = Waiting()
+    waiting = WaitingRequests()
     for number in range(1_000):
         waiting.add(a_request(number, 1.0, f"app-{number}"))
         waiting.take([0])
@@ -57,7 +57,7 @@ def test_names_of_applications_are_forgotten_with_their_last_request() -> None:
 
 
 def test_a_deadline_that_is_no_number_is_refused() -> None:
-    waiting = Waiting.of([a_request(0, 1.0, "a")])
+    waiting = WaitingRequests.of([a_request(0, 1.0, "a")])
     with pytest.raises(ValueError, match="a number of seconds"):
         waiting.add(a_request(1, float(np.nan), "a"))
     assert len(waiting) == 1

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.engines.batching.batch_time import BatchCosts
-from ullage.engines.batching.histogram import Histogram
+from ullage.engines.batching.histogram import TimeHistogram
 from ullage.engines.batching.score import ScoreRow, score
 
 COSTS = BatchCosts(fixed_s=0.004, factors={1: 1.0, 2: 1.1, 4: 1.3, 8: 1.7, 16: 2.5})
@@ -17,7 +17,7 @@ COSTS = BatchCosts(fixed_s=0.004, factors={1: 1.0, 2: 1.1, 4: 1.3, 8: 1.7, 16: 2
 @pytest.mark.parametrize("size", COSTS.sizes)
 def test_the_score_is_that_of_drawn_batches(size: int) -> None:
     rng = np.random.default_rng(size)
-    single = Histogram.of(rng.lognormal(-3, 0.7, 200_000))
+    single = TimeHistogram.of(rng.lognormal(-3, 0.7, 200_000))
     row = ScoreRow.of(size, COSTS.batch(size, single))
     drawn = rng.lognormal(-3, 0.7, (200_000, size)).max(axis=1)
     times = COSTS.fixed_s + COSTS.factors[size] * drawn
@@ -31,7 +31,7 @@ def test_the_score_is_that_of_drawn_batches(size: int) -> None:
 
 
 def test_a_request_without_a_chance_has_no_score() -> None:
-    row = ScoreRow.of(1, Histogram.of([1.0]))
+    row = ScoreRow.of(1, TimeHistogram.of([1.0]))
     assert row.score(np.array([-1.0, 0.0, 0.5])).tolist() == [0, 0, 0]
 
 
@@ -41,7 +41,7 @@ def test_a_request_without_a_chance_has_no_score() -> None:
     slack=st.floats(-1, 100),
 )
 def test_the_table_is_the_closed_form(samples: list[float], rate: float, slack: float) -> None:
-    batch = Histogram.of(samples)
+    batch = TimeHistogram.of(samples)
     row = ScoreRow.of(1, batch, rate)
     at = np.array([slack])
     found, exact = float(row.score(at)[0]), float(score(batch, at, rate)[0])
@@ -51,6 +51,6 @@ def test_the_table_is_the_closed_form(samples: list[float], rate: float, slack: 
 
 
 def test_plenty_of_slack_makes_a_request_wait() -> None:
-    row = ScoreRow.of(1, Histogram.of(np.linspace(0.1, 0.2, 50)))
+    row = ScoreRow.of(1, TimeHistogram.of(np.linspace(0.1, 0.2, 50)))
     near, far = row.score(np.array([0.2, 2.0]))
     assert far < near / 100

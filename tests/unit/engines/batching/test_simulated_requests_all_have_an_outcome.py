@@ -6,21 +6,20 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.batching_play import Arrivals, Outcome, WorkerPool, play
 from ullage.engines.batching.batch_time import BatchCosts
-from ullage.engines.batching.chooser import Chooser, Policy, Rules
-from ullage.engines.batching.histogram import Histogram
-from ullage.engines.batching.simulator import Arrivals, Outcome, play
-from ullage.engines.batching.waiting import Request
-from ullage.engines.batching.worker_pool import WorkerPool
+from ullage.engines.batching.chooser import BatchChooser, BatchPolicy, BatchRules
+from ullage.engines.batching.histogram import TimeHistogram
+from ullage.engines.batching.waiting import BatchRequest
 
 COSTS = BatchCosts(fixed_s=0.1, factors={1: 1.0, 2: 1.0})
 
 
-def a_chooser(policy: Policy = Policy.ORLOJ) -> Chooser:
-    return Chooser(
-        rules=Rules(policy=policy, sizes=(1, 2)),
+def a_chooser(policy: BatchPolicy = BatchPolicy.ORLOJ) -> BatchChooser:
+    return BatchChooser(
+        rules=BatchRules(policy=policy, sizes=(1, 2)),
         costs=COSTS,
-        histograms={"default": Histogram.of([1.0, 2.0])},
+        histograms={"default": TimeHistogram.of([1.0, 2.0])},
     )
 
 
@@ -44,8 +43,10 @@ def test_a_late_request_is_not_in_time_and_a_hopeless_one_never_runs() -> None:
 
 def test_a_static_batch_that_is_not_full_is_padded() -> None:
     costs = BatchCosts(fixed_s=0.1, factors={1: 1.0, 4: 2.0})
-    rules = Rules(policy=Policy.FIFO, sizes=(4,))
-    played = play(arrivals([0, 0.5, 0.5], [1, 1, 1], 10), Chooser(rules=rules, costs=costs), costs)
+    rules = BatchRules(policy=BatchPolicy.FIFO, sizes=(4,))
+    played = play(
+        arrivals([0, 0.5, 0.5], [1, 1, 1], 10), BatchChooser(rules=rules, costs=costs), costs
+    )
     assert played.batch_sizes == (1, 2)
     assert played.end_s.tolist() == [1.1, 3.2, 3.2]
 
@@ -57,7 +58,7 @@ def test_two_workers_run_two_batches() -> None:
 
 def test_a_full_queue_refuses() -> None:
     pool = WorkerPool(chooser=a_chooser(), workers=(), capacity=1)
-    requests = [Request(number=at, arrival_s=0, deadline_s=9) for at in range(2)]
+    requests = [BatchRequest(number=at, arrival_s=0, deadline_s=9) for at in range(2)]
     assert [pool.offer(request) for request in requests] == [True, False]
     assert pool.dispatch(0.0).batches == ()
     pool.release(0)
@@ -66,12 +67,12 @@ def test_a_full_queue_refuses() -> None:
 
 @given(
     gaps=st.lists(st.floats(0, 1), min_size=1, max_size=40),
-    policy=st.sampled_from(list(Policy)),
+    policy=st.sampled_from(list(BatchPolicy)),
     slo_s=st.floats(0.1, 6),
     workers=st.integers(1, 3),
 )
 def test_each_request_ends_or_is_dropped(
-    gaps: list[float], policy: Policy, slo_s: float, workers: int
+    gaps: list[float], policy: BatchPolicy, slo_s: float, workers: int
 ) -> None:
     single = np.resize([1.0, 2.0], len(gaps)).tolist()
     given_ones = arrivals(np.cumsum(gaps).tolist(), single, slo_s)

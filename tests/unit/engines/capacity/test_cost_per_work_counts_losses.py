@@ -8,11 +8,11 @@ import math
 
 import pytest
 
-from ullage.engines.capacity.cost import Scaling, Terms, expected, life_h
+from ullage.engines.capacity.cost import CostTerms, ScalingCurve, expected, life_h
 from ullage.engines.capacity.records import Ask, Pool
 
-TERMS = Terms(
-    scaling=Scaling(per_doubling=0.97),
+TERMS = CostTerms(
+    scaling=ScalingCurve(per_doubling=0.97),
     eviction_h=5 / 60,
     change_h=3 / 60,
     reliable_per_hour=3.06,
@@ -43,7 +43,7 @@ def test_a_pool_that_is_never_lost_lives_the_whole_horizon() -> None:
 
 
 def test_losses_are_one_event_per_pool_however_many_instances_it_has() -> None:
-    bare = Terms(eviction_h=0.25)
+    bare = CostTerms(eviction_h=0.25)
     one = expected([HELD], [1], bare, changed=False)
     eight = expected([HELD], [8], bare, changed=False)
     assert eight.per_work == pytest.approx(one.per_work)
@@ -57,15 +57,15 @@ def test_a_change_is_paid_in_work() -> None:
 
 
 def test_overheads_beyond_a_life_leave_no_work() -> None:
-    found = expected([EAST_1A], [4], Terms(eviction_h=5.0), changed=True)
+    found = expected([EAST_1A], [4], CostTerms(eviction_h=5.0), changed=True)
     assert found.work == 0
     assert math.isinf(found.per_work)
 
 
 def test_scaling_follows_its_table_and_then_its_factor() -> None:
-    curve = Scaling(per_doubling=0.9, table=((1, 1.0), (4, 0.8)))
+    curve = ScalingCurve(per_doubling=0.9, table=((1, 1.0), (4, 0.8)))
     assert [curve.at(n) for n in (0, 1, 2, 4, 8)] == pytest.approx([1, 1, 0.9, 0.8, 0.72])
-    assert Scaling(per_doubling=0.97).at(16) == pytest.approx(0.97**4)
+    assert ScalingCurve(per_doubling=0.97).at(16) == pytest.approx(0.97**4)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_scaling_follows_its_table_and_then_its_factor() -> None:
 )
 def test_curves_that_are_none_are_refused(curve: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="scaling"):
-        Scaling(**curve)  # type: ignore[arg-type]
+        ScalingCurve(**curve)  # type: ignore[arg-type]
 
 
 def test_instances_without_a_price_are_refused() -> None:

@@ -10,28 +10,29 @@ from pathlib import Path
 
 import pytest
 
-from bench.capacity_deadline import play
+from bench.capacity_deadline import play, public_rules
 from ullage.api.words import CostObjective
 from ullage.api.words import SpendMode as Mode
-from ullage.engines.capacity.cost import Terms
+from ullage.engines.capacity.cost import CostTerms
 from ullage.engines.capacity.deadline import (
-    Line,
-    Progress,
+    DeadlineProgress,
+    ProgressLine,
     infeasible,
     next_in_s,
-    public_rules,
     uniform_progress,
 )
 from ullage.engines.capacity.decide import Due, decide
-from ullage.engines.capacity.records import Ask, CapacityType, Holding, Pool, Why
+from ullage.engines.capacity.records import Ask, CapacityType, CapacityWhy, Pool, PoolHolding
 
 H = 3600
-LINE = Line(work_s=48 * H, deadline_s=60 * H, changeover_s=720, tick_s=600)
+LINE = ProgressLine(work_s=48 * H, deadline_s=60 * H, changeover_s=720, tick_s=600)
 RECORDED = Path(__file__).parents[3] / "data" / "capacity" / "public_rules.json"
 
 
-def at(elapsed_h: float, done_h: float, running: Mode = Mode.IDLE, **more: object) -> Progress:
-    return Progress(
+def at(
+    elapsed_h: float, done_h: float, running: Mode = Mode.IDLE, **more: object
+) -> DeadlineProgress:
+    return DeadlineProgress(
         elapsed_s=round(elapsed_h * H),
         done_s=round(done_h * H),
         running=running,
@@ -42,26 +43,26 @@ def at(elapsed_h: float, done_h: float, running: Mode = Mode.IDLE, **more: objec
 @pytest.mark.parametrize(
     ("where", "mode", "why"),
     [
-        (at(10, 8.1), Mode.IDLE, Why.AHEAD),
-        (at(10, 7.9), Mode.ON_DEMAND, Why.BEHIND),
-        (at(10, 7.9, spot_available=True), Mode.SPOT, Why.ON_SPOT),
-        (at(59, 47.5, Mode.SPOT), Mode.SPOT, Why.STAYS_ON_SPOT),
-        (at(30, 18.3, spot_available=True), Mode.ON_DEMAND, Why.SAFETY_NET),
-        (at(10, 8.1, Mode.ON_DEMAND), Mode.ON_DEMAND, Why.ON_DEMAND_HELD),
+        (at(10, 8.1), Mode.IDLE, CapacityWhy.AHEAD),
+        (at(10, 7.9), Mode.ON_DEMAND, CapacityWhy.BEHIND),
+        (at(10, 7.9, spot_available=True), Mode.SPOT, CapacityWhy.ON_SPOT),
+        (at(59, 47.5, Mode.SPOT), Mode.SPOT, CapacityWhy.STAYS_ON_SPOT),
+        (at(30, 18.3, spot_available=True), Mode.ON_DEMAND, CapacityWhy.SAFETY_NET),
+        (at(10, 8.1, Mode.ON_DEMAND), Mode.ON_DEMAND, CapacityWhy.ON_DEMAND_HELD),
         (
             at(10, 8.3, Mode.ON_DEMAND, spot_available=True),
             Mode.ON_DEMAND,
-            Why.ON_DEMAND_HELD,
+            CapacityWhy.ON_DEMAND_HELD,
         ),
-        (at(10, 8.4, Mode.ON_DEMAND, spot_available=True), Mode.SPOT, Why.ON_SPOT),
-        (at(10, 8.4, spot_available=True, committed=True), Mode.ON_DEMAND, Why.SAFETY_NET),
-        (at(55, 48), Mode.IDLE, Why.FINISHED),
+        (at(10, 8.4, Mode.ON_DEMAND, spot_available=True), Mode.SPOT, CapacityWhy.ON_SPOT),
+        (at(10, 8.4, spot_available=True, committed=True), Mode.ON_DEMAND, CapacityWhy.SAFETY_NET),
+        (at(55, 48), Mode.IDLE, CapacityWhy.FINISHED),
     ],
 )
-def test_what_to_run_on(where: Progress, mode: Mode, why: Why) -> None:
+def test_what_to_run_on(where: DeadlineProgress, mode: Mode, why: CapacityWhy) -> None:
     found = uniform_progress(LINE, where)
     assert (found.mode, found.reason) == (mode, why)
-    assert found.committed is (why is Why.SAFETY_NET)
+    assert found.committed is (why is CapacityWhy.SAFETY_NET)
 
 
 def test_near_the_end_on_demand_is_not_left_for_spot_that_may_not_last() -> None:
@@ -116,12 +117,12 @@ def test_decisions_equal_the_recorded_ones_of_the_public_rules() -> None:
     cases = json.loads(RECORDED.read_text(encoding="utf-8"))["cases"]
     assert len(cases) == 24
     for case in cases:
-        line = Line(**{key: case[key] for key in Line.__dataclass_fields__})
+        line = ProgressLine(**{key: case[key] for key in ProgressLine.__dataclass_fields__})
         up = [bool(value) for value, ticks in case["up"] for _ in range(ticks)]
         expected = "".join(run[0] * int(run[1:]) for run in case["decisions"])
         found: list[str] = []
 
-        def rule(line: Line, at: Progress, found: list[str] = found) -> object:
+        def rule(line: ProgressLine, at: DeadlineProgress, found: list[str] = found) -> object:
             verdict = public_rules(line, at)
             found.append(verdict.mode.value[0])
             return verdict
@@ -143,9 +144,9 @@ def due(elapsed_h: float, done_h: float, *, committed: bool = False) -> Due:
 
 
 def test_the_cheapest_spot_pool_takes_the_whole_gang() -> None:
-    found = decide(GANG, [SPOT, OTHER, SURE], Terms(), due=due(0, 0))
+    found = decide(GANG, [SPOT, OTHER, SURE], CostTerms(), due=due(0, 0))
     assert [(one.pool, one.instances) for one in found.chosen.shares] == [("spot", 4)]
-    assert found.reason is Why.ON_SPOT
+    assert found.reason is CapacityWhy.ON_SPOT
     assert found.runner_up is not None
     assert found.runner_up.shares[0].pool == "sure"
     assert "0.00 h done" in found.text
@@ -153,38 +154,38 @@ def test_the_cheapest_spot_pool_takes_the_whole_gang() -> None:
 
 def test_spot_for_a_part_of_the_gang_is_no_spot() -> None:
     part = replace(SPOT, most=3)
-    found = decide(GANG, [part, SURE], Terms(), due=due(10, 7.9))
+    found = decide(GANG, [part, SURE], CostTerms(), due=due(10, 7.9))
     assert found.chosen.shares[0].pool == "sure"
-    assert found.reason is Why.BEHIND
-    waits = decide(GANG, [part, SURE], Terms(), due=due(10, 8.1))
-    assert waits.reason is Why.AHEAD
+    assert found.reason is CapacityWhy.BEHIND
+    waits = decide(GANG, [part, SURE], CostTerms(), due=due(10, 8.1))
+    assert waits.reason is CapacityWhy.AHEAD
     assert not waits.chosen.shares
     assert 0 < waits.next_in_s <= 60
 
 
 def test_a_gang_on_spot_stays_although_another_pool_is_cheaper() -> None:
-    ask = replace(GANG, held=(Holding(pool="spot-b", instances=4, held_s=9e9),))
-    found = decide(ask, [SPOT, OTHER, SURE], Terms(), due=due(10, 7))
+    ask = replace(GANG, held=(PoolHolding(pool="spot-b", instances=4, held_s=9e9),))
+    found = decide(ask, [SPOT, OTHER, SURE], CostTerms(), due=due(10, 7))
     assert found.chosen.shares[0].pool == "spot-b"
-    assert found.reason is Why.STAYS_ON_SPOT
+    assert found.reason is CapacityWhy.STAYS_ON_SPOT
 
 
 def test_a_gang_that_lost_a_member_counts_as_taken() -> None:
-    ask = replace(GANG, held=(Holding(pool="spot", instances=3),))
-    found = decide(ask, [replace(SPOT, available=False), SURE], Terms(), due=due(10, 7))
+    ask = replace(GANG, held=(PoolHolding(pool="spot", instances=3),))
+    found = decide(ask, [replace(SPOT, available=False), SURE], CostTerms(), due=due(10, 7))
     assert [(one.pool, one.instances) for one in found.chosen.shares] == [("sure", 4)]
 
 
 def test_the_safety_net_commits_and_stays_committed() -> None:
-    found = decide(GANG, [SPOT, SURE], Terms(), due=due(30, 18.3))
+    found = decide(GANG, [SPOT, SURE], CostTerms(), due=due(30, 18.3))
     assert found.committed
     assert found.chosen.shares[0].pool == "sure"
-    again = decide(GANG, [SPOT, SURE], Terms(), due=due(31, 30, committed=True))
+    again = decide(GANG, [SPOT, SURE], CostTerms(), due=due(31, 30, committed=True))
     assert again.chosen.shares[0].pool == "sure"
 
 
 def test_spot_is_better_than_nothing_where_on_demand_is_missing() -> None:
-    found = decide(GANG, [SPOT], Terms(), due=due(30, 18.3))
-    assert found.reason is Why.NO_ON_DEMAND
+    found = decide(GANG, [SPOT], CostTerms(), due=due(30, 18.3))
+    assert found.reason is CapacityWhy.NO_ON_DEMAND
     assert found.chosen.shares[0].pool == "spot"
     assert found.committed

@@ -9,14 +9,14 @@ import pytest
 
 from bench.capacity_optimum import IDLE, Market, cheapest
 from bench.study_pricing import StudyOffer, study_cost
-from ullage.engines.capacity.pricing import Offer, PriceWhy, Switching, choose_offer
+from ullage.engines.capacity.pricing import PricedOffer, PriceWhy, SwitchingTerms, choose_offer
 
-HERE = Offer(name="here", price_per_hour=1.0, speed=1.0)
+HERE = PricedOffer(name="here", price_per_hour=1.0, speed=1.0)
 NAN = float("nan")
 
 
 def test_a_job_starts_where_work_is_cheapest() -> None:
-    fast = Offer(name="fast", price_per_hour=1.5, speed=2.0)
+    fast = PricedOffer(name="fast", price_per_hour=1.5, speed=2.0)
     found = choose_offer([HERE, fast], None, 100.0)
     assert (found.chosen, found.runner_up, found.reason) == (fast, HERE, PriceWhy.STARTED)
     assert found.next_in_s == 86400.0
@@ -27,23 +27,25 @@ def test_a_job_starts_where_work_is_cheapest() -> None:
 
 
 def test_it_moves_only_when_the_saving_exceeds_what_moving_costs() -> None:
-    cheap = Offer(name="cheap", price_per_hour=0.9, speed=1.0)
+    cheap = PricedOffer(name="cheap", price_per_hour=0.9, speed=1.0)
     # a day saves 2.40; with an hour lost the move costs 0.90, with three 2.70
     for restart_h, why in ((1.0, PriceWhy.SWITCHED), (3.0, PriceWhy.KEPT)):
-        found = choose_offer([HERE, cheap], "here", 1e3, settings=Switching(restart_h=restart_h))
+        found = choose_offer(
+            [HERE, cheap], "here", 1e3, settings=SwitchingTerms(restart_h=restart_h)
+        )
         assert found.reason is why
     assert "saves" in choose_offer([HERE, cheap], "here", 1e3).text
 
 
 def test_a_job_that_ends_soon_does_not_move() -> None:
-    cheap = Offer(name="cheap", price_per_hour=0.5, speed=1.0)
+    cheap = PricedOffer(name="cheap", price_per_hour=0.5, speed=1.0)
     assert choose_offer([HERE, cheap], "here", 10.0).reason is PriceWhy.SWITCHED
     assert choose_offer([HERE, cheap], "here", 0.2).reason is PriceWhy.KEPT
 
 
 def test_the_least_saving_of_the_policy_holds() -> None:
-    cheap = Offer(name="cheap", price_per_hour=0.9, speed=1.0)
-    found = choose_offer([HERE, cheap], "here", 1e3, settings=Switching(min_savings=0.2))
+    cheap = PricedOffer(name="cheap", price_per_hour=0.9, speed=1.0)
+    found = choose_offer([HERE, cheap], "here", 1e3, settings=SwitchingTerms(min_savings=0.2))
     assert found.reason is PriceWhy.KEPT
     assert found.chosen is HERE
 
@@ -56,8 +58,8 @@ def test_offers_that_go_and_come() -> None:
 
 
 def test_offers_that_end_too_late_are_left_out() -> None:
-    slow = Offer(name="slow", price_per_hour=0.2, speed=0.5)
-    fast = Offer(name="fast", price_per_hour=9.0, speed=3.0)
+    slow = PricedOffer(name="slow", price_per_hour=0.2, speed=0.5)
+    fast = PricedOffer(name="fast", price_per_hour=9.0, speed=3.0)
     assert choose_offer([HERE, slow], None, 10.0).chosen is slow
     assert choose_offer([HERE, slow], None, 10.0, hours_left=12.0).chosen is HERE
     late = choose_offer([HERE, slow], "slow", 10.0, hours_left=12.0)
@@ -70,7 +72,7 @@ def test_offers_that_end_too_late_are_left_out() -> None:
 
 def test_offers_without_speed_are_refused() -> None:
     with pytest.raises(ValueError, match="speed above 0"):
-        Offer(name="a", price_per_hour=1.0, speed=0.0)
+        PricedOffer(name="a", price_per_hour=1.0, speed=0.0)
 
 
 def test_the_study_ranks_some_by_the_instance_and_charges_all_by_the_gpu() -> None:

@@ -9,27 +9,27 @@ from dataclasses import replace
 import pytest
 
 from ullage.api.words import CostObjective
-from ullage.engines.capacity.cost import Scaling, Terms
-from ullage.engines.capacity.deadline import Line
+from ullage.engines.capacity.cost import CostTerms, ScalingCurve
+from ullage.engines.capacity.deadline import ProgressLine
 from ullage.engines.capacity.decide import Due, decide
 from ullage.engines.capacity.records import (
     Ask,
+    CapacityDecision,
+    CapacitySettings,
     CapacityType,
-    Decision,
-    Holding,
+    CapacityWhy,
     Pool,
-    Settings,
-    Why,
+    PoolHolding,
 )
-from ullage.engines.capacity.search import Search
+from ullage.engines.capacity.search import CapacitySearch
 
-TERMS = Terms(
-    scaling=Scaling(per_doubling=0.97),
+TERMS = CostTerms(
+    scaling=ScalingCurve(per_doubling=0.97),
     eviction_h=5 / 60,
     change_h=3 / 60,
     reliable_per_hour=3.06,
 )
-FREE = Terms(scaling=Scaling(per_doubling=0.97))
+FREE = CostTerms(scaling=ScalingCurve(per_doubling=0.97))
 HELD = Pool(name="held", price_per_hour=0.95, hazard_per_hour=0.095, most=8)
 EXAMPLE = (
     HELD,
@@ -42,19 +42,19 @@ DEAR = Pool(name="dear", price_per_hour=2.0, hazard_per_hour=0.1)
 ON_DEMAND = Pool(name="on-demand", price_per_hour=3.06, capacity_type=CapacityType.ON_DEMAND)
 
 
-def counts(decision: Decision) -> dict[str, int]:
+def counts(decision: CapacityDecision) -> dict[str, int]:
     return {one.pool: one.instances for one in decision.chosen.shares}
 
 
-def held(pool: str, instances: int, held_s: float = 3600.0) -> tuple[Holding, ...]:
-    return (Holding(pool=pool, instances=instances, held_s=held_s),)
+def held(pool: str, instances: int, held_s: float = 3600.0) -> tuple[PoolHolding, ...]:
+    return (PoolHolding(pool=pool, instances=instances, held_s=held_s),)
 
 
 def test_the_example_accepts_the_cheapest_addition_and_names_the_next() -> None:
     ask = Ask(most=16, gang=8, held=held("held", 8, 0.0))
     found = decide(ask, EXAMPLE, TERMS)
     assert counts(found) == {"held": 8, "us-west-2c": 8}
-    assert found.reason is Why.ACQUIRED
+    assert found.reason is CapacityWhy.ACQUIRED
     assert found.chosen.expected.per_work == pytest.approx(1.399, abs=5e-4)
     assert found.current.expected.per_work == pytest.approx(1.492, abs=5e-4)
     assert found.runner_up is not None
@@ -68,7 +68,7 @@ def test_what_gains_less_than_three_percent_is_left() -> None:
         Ask(most=8, held=held("spot", 8)), [replace(SPOT, price_per_hour=1.02), SPOT_B], FREE
     )
     assert counts(found) == {"spot": 8}
-    assert found.reason is Why.KEPT
+    assert found.reason is CapacityWhy.KEPT
     assert found.runner_up is not None
 
 
@@ -78,28 +78,28 @@ SPOT_B = Pool(name="spot-b", price_per_hour=1.0, hazard_per_hour=0.1)
 @pytest.mark.parametrize("objective", [CostObjective.MAKESPAN, CostObjective.COST_PER_WORK])
 def test_what_is_as_good_is_no_gain_however_little_is_asked(objective: CostObjective) -> None:
     ask = Ask(most=8, held=held("spot-b", 8), objective=objective)
-    found = decide(ask, [SPOT, SPOT_B], FREE, settings=Settings(min_gain=0.0))
+    found = decide(ask, [SPOT, SPOT_B], FREE, settings=CapacitySettings(min_gain=0.0))
     assert counts(found) == {"spot-b": 8}
-    assert found.reason is Why.KEPT
+    assert found.reason is CapacityWhy.KEPT
 
 
 def test_what_gains_more_is_moved_to_although_the_job_is_full() -> None:
     found = decide(Ask(most=8, held=held("dear", 8)), [DEAR, SPOT], TERMS)
     assert counts(found) == {"spot": 8}
-    assert found.reason is Why.SWITCHED
+    assert found.reason is CapacityWhy.SWITCHED
 
 
 def test_a_move_brings_no_more_instances_than_it_takes() -> None:
-    slow_to_scale = Terms(scaling=Scaling(per_doubling=0.55))
+    slow_to_scale = CostTerms(scaling=ScalingCurve(per_doubling=0.55))
     found = decide(Ask(most=8, held=held("dear", 4)), [DEAR, SPOT], slow_to_scale)
     assert counts(found) == {"spot": 4}
-    assert found.reason is Why.SWITCHED
+    assert found.reason is CapacityWhy.SWITCHED
 
 
 def test_nothing_is_given_back_before_the_minimum_hold() -> None:
     found = decide(Ask(most=8, held=held("dear", 8, 580.0)), [DEAR, SPOT], TERMS)
     assert counts(found) == {"dear": 8}
-    assert found.reason is Why.HOLDING
+    assert found.reason is CapacityWhy.HOLDING
     assert found.next_in_s == pytest.approx(20.0)
 
 
@@ -107,7 +107,7 @@ def test_a_pool_that_costs_more_than_it_brings_is_released() -> None:
     both = (*held("spot", 4), *held("dear", 4))
     found = decide(Ask(most=8, held=both), [replace(SPOT, most=4), DEAR], FREE)
     assert counts(found) == {"spot": 4}
-    assert found.reason is Why.RELEASED
+    assert found.reason is CapacityWhy.RELEASED
 
 
 def test_on_demand_is_left_when_spot_comes_back() -> None:
@@ -122,7 +122,7 @@ def test_pools_of_a_kind_that_is_not_allowed_are_never_used() -> None:
     found = decide(Ask(most=4, allow_spot=False), [SPOT, ON_DEMAND], FREE)
     assert set(counts(found)) == {"on-demand"}
     found = decide(Ask(most=4, allow_on_demand=False), [ON_DEMAND], FREE)
-    assert found.reason is Why.NO_CAPACITY
+    assert found.reason is CapacityWhy.NO_CAPACITY
 
 
 def test_the_budget_is_a_limit() -> None:
@@ -135,19 +135,19 @@ def test_a_price_that_rises_above_the_budget_shrinks_the_job() -> None:
     ask = Ask(most=8, gang=2, budget_per_hour=10.0, held=held("spot", 8, 0.0))
     found = decide(ask, [replace(SPOT, price_per_hour=1.5)], FREE)
     assert counts(found) == {"spot": 6}
-    assert found.reason is Why.LIMITED
+    assert found.reason is CapacityWhy.LIMITED
 
 
 def test_a_budget_below_the_fewest_replicas_says_so() -> None:
     found = decide(Ask(least=8, most=8, budget_per_hour=5.0), [SPOT], FREE)
     assert counts(found) == {}
-    assert found.reason is Why.BUDGET
+    assert found.reason is CapacityWhy.BUDGET
     assert "raise budgetPerHour" in found.text
 
 
 def test_too_little_capacity_for_the_fewest_replicas_says_so() -> None:
     found = decide(Ask(least=8, most=8), [replace(SPOT, most=4)], FREE)
-    assert found.reason is Why.NO_CAPACITY
+    assert found.reason is CapacityWhy.NO_CAPACITY
     assert counts(found) == {}
 
 
@@ -178,7 +178,7 @@ def test_makespan_takes_all_the_budget_allows_and_the_cheaper_of_equals() -> Non
 
 def test_no_price_is_no_offer() -> None:
     found = decide(Ask(most=8), [replace(SPOT, price_per_hour=None)], FREE)
-    assert found.reason is Why.NOT_PRICED
+    assert found.reason is CapacityWhy.NOT_PRICED
     assert counts(found) == {}
 
 
@@ -205,7 +205,7 @@ def test_unclear_inputs_are_refused() -> None:
 
 @pytest.mark.parametrize("objective", ["Deadline", "CostPerWork"])
 def test_a_deadline_comes_with_its_objective_and_no_other(objective: str) -> None:
-    line = Line(work_s=3600, deadline_s=7200, changeover_s=60, tick_s=60)
+    line = ProgressLine(work_s=3600, deadline_s=7200, changeover_s=60, tick_s=60)
     due = None if objective == "Deadline" else Due(line=line, elapsed_s=0, done_s=0)
     with pytest.raises(ValueError, match="comes with a deadline"):
         decide(Ask(most=1, objective=CostObjective(objective)), [SPOT], FREE, due=due)
@@ -213,11 +213,11 @@ def test_a_deadline_comes_with_its_objective_and_no_other(objective: str) -> Non
 
 @pytest.mark.parametrize(("most", "gives", "whole"), [(7, None, 6), (8, 5, 4), (8, 1, 0)])
 def test_a_pool_gives_whole_gangs_alone(most: int, gives: int | None, whole: int) -> None:
-    search = Search(
+    search = CapacitySearch(
         pools=[replace(SPOT, most=gives)],
         ask=Ask(most=most, gang=2),
         terms=FREE,
-        settings=Settings(),
+        settings=CapacitySettings(),
         held=(0,),
         held_s=(0.0,),
     )

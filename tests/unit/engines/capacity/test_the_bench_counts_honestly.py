@@ -18,7 +18,7 @@ from bench.capacity_traces import Trace, load
 from bench.capacity_zones import JOB, World, rules
 from bench.devicechoice_tables import TableError
 from bench.report import Figure, missed
-from ullage.engines.capacity.deadline import Line, uniform_progress
+from ullage.engines.capacity.deadline import ProgressLine, uniform_progress
 from ullage_simulate.spot import play as spot_play
 from ullage_simulate.spot.market import Series, market
 
@@ -60,7 +60,7 @@ def test_a_bar_without_a_figure_is_missed() -> None:
 
 
 def test_a_window_pays_for_starts_and_only_until_the_work_is_done() -> None:
-    line = Line(work_s=1000, deadline_s=3000, changeover_s=60, tick_s=100)
+    line = ProgressLine(work_s=1000, deadline_s=3000, changeover_s=60, tick_s=100)
     spot = play(uniform_progress, line, [True] * 40)
     assert (spot.spot_s, spot.on_demand_s, spot.starts, spot.late_s) == (1060, 0, 1, 0)
     none = play(uniform_progress, line, [])

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from bench.devicechoice_counts import CountRow, fit_scaling, held, left_out, rows_of
 from bench.devicechoice_tables import Job
-from ullage.engines.devicechoice.comm import FITTED, Scaling, ring
+from ullage.engines.devicechoice.comm import FITTED, StepScaling, ring
 from ullage.engines.devicechoice.intervals import Interval
 from ullage.engines.devicechoice.offers import Source, StepForecast
 from ullage.scheduling.learning.recommend import confidence_at, forecast_at, longer_at
 
 COUNTS = st.integers(1, 4096)
-TRUE = Scaling(loss=0.3, still=0.05, wide=0.3, low=-1.6, high=1.6)
+TRUE = StepScaling(loss=0.3, still=0.05, wide=0.3, low=-1.6, high=1.6)
 
 
 def drawn(families: int, seed: int = 5) -> list[CountRow]:

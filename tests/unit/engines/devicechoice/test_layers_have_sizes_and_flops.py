@@ -12,9 +12,9 @@ from bench.devicechoice_layers import LayerListError, conv2d_flops, read_layers
 from ullage.api.words import Kernel
 from ullage.engines.devicechoice.features import (
     Design,
-    Op,
-    Size,
-    Split,
+    FitSplit,
+    LayerOp,
+    SizeMeasure,
 )
 from ullage.engines.profiles.convolutions import kernel_class
 
@@ -41,7 +41,7 @@ def listed(conv: str = CONV.format("")) -> str:
     )
 
 
-def by_kind(text: str) -> dict[str, Op]:
+def by_kind(text: str) -> dict[str, LayerOp]:
     return {one.op.kind: one.op for one in read_layers(text)}
 
 
@@ -88,12 +88,18 @@ def test_flops_do_not_depend_on_how_numbers_are_stored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "bytes_used"), [(Size.INPUT, 3), (Size.OUTPUT, 5), (Size.SUM, 8), (Size.LARGER, 5)]
+    ("size", "bytes_used"),
+    [
+        (SizeMeasure.INPUT, 3),
+        (SizeMeasure.OUTPUT, 5),
+        (SizeMeasure.SUM, 8),
+        (SizeMeasure.LARGER, 5),
+    ],
 )
-def test_a_design_takes_its_own_bytes(size: Size, bytes_used: float) -> None:
-    op = Op(kind="x", input_bytes=3, output_bytes=5, parameter_bytes=7, flops=11)
-    assert Design(size=size, split=Split.TYPE).row(op) == (1.0, bytes_used, 11, 7)
-    assert Design(size=size, split=Split.TYPE, arithmetic=False).row(op) == (1.0, bytes_used)
+def test_a_design_takes_its_own_bytes(size: SizeMeasure, bytes_used: float) -> None:
+    op = LayerOp(kind="x", input_bytes=3, output_bytes=5, parameter_bytes=7, flops=11)
+    assert Design(size=size, split=FitSplit.TYPE).row(op) == (1.0, bytes_used, 11, 7)
+    assert Design(size=size, split=FitSplit.TYPE, arithmetic=False).row(op) == (1.0, bytes_used)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +119,6 @@ def test_what_is_no_layer_list_is_named(text: str, says: str) -> None:
 @pytest.mark.parametrize("broken", [-1.0, math.nan, math.inf])
 def test_sizes_are_finite_and_not_negative(broken: float) -> None:
     with pytest.raises(ValueError, match="finite"):
-        Op(kind="x", input_bytes=broken, output_bytes=0)
+        LayerOp(kind="x", input_bytes=broken, output_bytes=0)
     with pytest.raises(ValueError, match="count"):
-        Op(kind="x", input_bytes=0, output_bytes=0, count=0)
+        LayerOp(kind="x", input_bytes=0, output_bytes=0, count=0)

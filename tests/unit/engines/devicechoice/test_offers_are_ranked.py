@@ -17,21 +17,28 @@ from ullage.engines.devicechoice.choose import (
 from ullage.engines.devicechoice.explain import offer_line, summary
 from ullage.engines.devicechoice.intervals import Interval, around
 from ullage.engines.devicechoice.memory import (
-    Evidence,
     Footprint,
     MeasuredMemory,
+    MemoryEvidence,
+    MemoryFit,
     MemoryVerdict,
-    Verdict,
     memory_verdict,
 )
-from ullage.engines.devicechoice.offers import Aim, Candidate, Goal, Offer, Source, StepForecast
-from ullage.engines.devicechoice.predict import Work
+from ullage.engines.devicechoice.offers import (
+    AcceleratorOffer,
+    ChoiceAim,
+    ChoiceGoal,
+    OfferCandidate,
+    Source,
+    StepForecast,
+)
+from ullage.engines.devicechoice.predict import TrainingWork
 
 GIB = 2**30
-WORK = Work(samples=3600, epochs=1, batch_per_gpu=1)
+WORK = TrainingWork(samples=3600, epochs=1, batch_per_gpu=1)
 """3,600 steps on one device: a step of 1 s is an hour."""
-CHEAP = Goal(objective=CostObjective.COST_PER_WORK)
-FAST = Goal(objective=CostObjective.MAKESPAN)
+CHEAP = ChoiceGoal(objective=CostObjective.COST_PER_WORK)
+FAST = ChoiceGoal(objective=CostObjective.MAKESPAN)
 
 
 def vouched(need: float = GIB, device: float = 16 * GIB) -> MemoryVerdict:
@@ -47,10 +54,10 @@ def candidate(
     source: Source = Source.ESTIMATED,
     gpus: int = 1,
     memory: MemoryVerdict | None = None,
-) -> Candidate:
+) -> OfferCandidate:
     step = None if step_s is None else around(step_s, factor)
-    return Candidate(
-        offer=Offer(accelerator=accelerator, gpus=gpus, price_per_hour=price),
+    return OfferCandidate(
+        offer=AcceleratorOffer(accelerator=accelerator, gpus=gpus, price_per_hour=price),
         forecast=StepForecast(step=step, source=source),
         memory=memory or vouched(),
     )
@@ -62,7 +69,7 @@ NEW = candidate("new", 0.5, 4.0)
 ALL = (NEW, OLD, MIDDLE)
 
 
-def names(*, goal: Goal, candidates: tuple[Candidate, ...] = ALL) -> list[str]:
+def names(*, goal: ChoiceGoal, candidates: tuple[OfferCandidate, ...] = ALL) -> list[str]:
     return [row.offer.accelerator for row in choose(candidates, goal, WORK).rows]
 
 
@@ -78,36 +85,36 @@ def test_the_aim_ranks() -> None:
 
 
 def test_a_cap_alone_minimises_the_other_quantity() -> None:
-    assert Goal(max_cost=1.8).aim() is Aim.TIME
-    assert Goal(max_time_s=1.0).aim() is Aim.COST
-    assert Goal(max_time_s=1.0, max_cost=1.0).aim() is Aim.COST
-    answer = choose(ALL, Goal(max_cost=1.8), WORK)
+    assert ChoiceGoal(max_cost=1.8).aim() is ChoiceAim.TIME
+    assert ChoiceGoal(max_time_s=1.0).aim() is ChoiceAim.COST
+    assert ChoiceGoal(max_time_s=1.0, max_cost=1.0).aim() is ChoiceAim.COST
+    answer = choose(ALL, ChoiceGoal(max_cost=1.8), WORK)
     assert [row.infeasible for row in answer.rows] == [
         None,
         Reason.OVER_COST,
         Reason.OVER_COST,
     ]
     assert "at most 1.80" in answer.rows[1].text
-    late = choose(ALL, Goal(max_time_s=1900), WORK)
+    late = choose(ALL, ChoiceGoal(max_time_s=1900), WORK)
     assert late.rows[0].offer.accelerator == "new"
     assert late.rows[1].infeasible is Reason.OVER_TIME
 
 
 def test_capacity_decides_a_deadline() -> None:
-    answer = choose(ALL, Goal(objective=CostObjective.DEADLINE, max_time_s=4000), WORK)
+    answer = choose(ALL, ChoiceGoal(objective=CostObjective.DEADLINE, max_time_s=4000), WORK)
     assert answer.outcome is Reason.CAPACITY_DECIDES
     assert answer.chosen is None
     assert [row.infeasible for row in answer.rows] == [None, None, Reason.OVER_TIME]
 
 
 def test_advice_without_an_aim_goes_by_cost_and_without_prices_by_time() -> None:
-    assert names(goal=Goal()) == ["middle", "old", "new"]
+    assert names(goal=ChoiceGoal()) == ["middle", "old", "new"]
     unpriced = (candidate("a", 2.0, 0.1), candidate("b", 1.0, None))
-    assert names(goal=Goal(), candidates=unpriced) == ["b", "a"]
+    assert names(goal=ChoiceGoal(), candidates=unpriced) == ["b", "a"]
 
 
 def test_without_an_aim_or_a_second_type_there_is_advice_only() -> None:
-    for candidates, goal in ((ALL, Goal()), ((OLD,), CHEAP)):
+    for candidates, goal in ((ALL, ChoiceGoal()), ((OLD,), CHEAP)):
         answer = choose(candidates, goal, WORK)
         assert answer.outcome is Reason.ADVICE_ONLY
         assert answer.chosen is None
@@ -127,7 +134,7 @@ def test_without_an_aim_or_a_second_type_there_is_advice_only() -> None:
     ],
 )
 def test_what_cannot_be_taken_stays_in_the_table_with_its_reason(
-    broken: Candidate, reason: Reason
+    broken: OfferCandidate, reason: Reason
 ) -> None:
     answer = choose((NEW, OLD, broken), CHEAP, WORK)
     assert answer.chosen is not None
@@ -159,7 +166,7 @@ def test_a_price_is_not_needed_for_time() -> None:
         ),
     ],
 )
-def test_what_no_one_vouches_for_is_advice(held: Candidate, hold: Reason) -> None:
+def test_what_no_one_vouches_for_is_advice(held: OfferCandidate, hold: Reason) -> None:
     answer = choose((NEW, OLD, held), CHEAP, WORK)
     assert answer.best is not None
     assert (answer.best.offer.accelerator, answer.best.hold) == ("middle", hold)
@@ -223,18 +230,21 @@ def test_a_failure_holds_for_smaller_devices_and_beats_every_other_evidence() ->
     ]
     for size in (12, 16):
         said = memory_verdict(size * GIB, measured=runs)
-        assert (said.verdict, said.evidence) == (Verdict.TOO_LARGE, Evidence.FAILED)
-    assert memory_verdict(24 * GIB, measured=runs).verdict is Verdict.FITS
+        assert (said.verdict, said.evidence) == (MemoryFit.TOO_LARGE, MemoryEvidence.FAILED)
+    assert memory_verdict(24 * GIB, measured=runs).verdict is MemoryFit.FITS
 
 
 def test_peaks_of_the_same_size_decide_and_others_only_where_they_fit() -> None:
     peak = MeasuredMemory(device_bytes=40 * GIB, peak_bytes=20 * GIB)
     small = Footprint(parameters=1e6, activation_bytes_per_sample=1e6, batch_per_gpu=4)
     same = memory_verdict(40 * GIB, measured=[peak], context_bytes=21 * GIB)
-    assert (same.verdict, same.evidence) == (Verdict.TOO_LARGE, Evidence.PEAK)
-    assert memory_verdict(80 * GIB, measured=[peak]).evidence is Evidence.PEAK
-    assert memory_verdict(16 * GIB, measured=[peak]).verdict is Verdict.UNKNOWN
-    assert memory_verdict(16 * GIB, measured=[peak], footprint=small).evidence is Evidence.ESTIMATE
+    assert (same.verdict, same.evidence) == (MemoryFit.TOO_LARGE, MemoryEvidence.PEAK)
+    assert memory_verdict(80 * GIB, measured=[peak]).evidence is MemoryEvidence.PEAK
+    assert memory_verdict(16 * GIB, measured=[peak]).verdict is MemoryFit.UNKNOWN
+    assert (
+        memory_verdict(16 * GIB, measured=[peak], footprint=small).evidence
+        is MemoryEvidence.ESTIMATE
+    )
 
 
 def test_the_estimate_counts_optimizer_activations_workspace_and_context() -> None:
@@ -243,10 +253,10 @@ def test_the_estimate_counts_optimizer_activations_workspace_and_context() -> No
     )
     said = memory_verdict(24e9, footprint=parts, context_bytes=5e8)
     assert said.need_bytes == 18e9 + 1e9 + 5e8 + 5e8
-    assert said.verdict is Verdict.FITS
-    assert memory_verdict(19.9e9, footprint=parts, context_bytes=5e8).verdict is Verdict.TOO_LARGE
+    assert said.verdict is MemoryFit.FITS
+    assert memory_verdict(19.9e9, footprint=parts, context_bytes=5e8).verdict is MemoryFit.TOO_LARGE
     sgd = replace(parts, bytes_per_parameter=8)
-    assert memory_verdict(19.9e9, footprint=sgd).verdict is Verdict.FITS
+    assert memory_verdict(19.9e9, footprint=sgd).verdict is MemoryFit.FITS
 
 
 @pytest.mark.parametrize(
@@ -260,12 +270,12 @@ def test_the_estimate_counts_optimizer_activations_workspace_and_context() -> No
     ],
 )
 def test_half_an_estimate_is_none(missing: Footprint) -> None:
-    assert memory_verdict(16 * GIB, footprint=missing).verdict is Verdict.UNKNOWN
+    assert memory_verdict(16 * GIB, footprint=missing).verdict is MemoryFit.UNKNOWN
 
 
 @pytest.mark.parametrize("size", [0.0, -1.0, math.nan, math.inf])
 def test_a_device_of_unknown_size_fits_nothing(size: float) -> None:
-    assert memory_verdict(size, footprint=Footprint()).verdict is Verdict.UNKNOWN
+    assert memory_verdict(size, footprint=Footprint()).verdict is MemoryFit.UNKNOWN
 
 
 def test_the_summary_tells_bounds() -> None:

@@ -19,7 +19,14 @@ from bench.devicechoice_networks import (
     read_networks,
 )
 from ullage.api.words import Kernel
-from ullage.engines.devicechoice.features import DESIGNS, Design, Op, Size, Split, TimedOp
+from ullage.engines.devicechoice.features import (
+    DESIGNS,
+    Design,
+    FitSplit,
+    LayerOp,
+    SizeMeasure,
+    TimedOp,
+)
 from ullage.engines.devicechoice.fit import (
     Network,
     Networks,
@@ -30,12 +37,12 @@ from ullage.engines.devicechoice.fit import (
 )
 from ullage.engines.devicechoice.intervals import around, factor_of
 from ullage.engines.devicechoice.predict import (
-    Work,
+    TrainingWork,
     cost_of,
     training_interval,
 )
 
-DESIGN = Design(size=Size.LARGER, split=Split.KERNEL)
+DESIGN = Design(size=SizeMeasure.LARGER, split=FitSplit.KERNEL)
 
 
 @cache
@@ -44,7 +51,7 @@ def networks() -> Networks:
 
 
 def timed(kind: str, size: float, seconds: float, kernel: Kernel | None = None) -> TimedOp:
-    op = Op(kind=kind, kernel=kernel, input_bytes=size, output_bytes=size)
+    op = LayerOp(kind=kind, kernel=kernel, input_bytes=size, output_bytes=size)
     return TimedOp(op=op, forward_s=seconds, backward_s=2 * seconds)
 
 
@@ -58,7 +65,7 @@ def linear(
 
 def test_a_law_is_found_again_and_carried_beyond_what_was_measured() -> None:
     times = fit_op_times([linear("Conv2d", 1e-9, 1e-4)], DESIGN)
-    inside = Op(kind="Conv2d", input_bytes=4e6, output_bytes=1e6)
+    inside = LayerOp(kind="Conv2d", input_bytes=4e6, output_bytes=1e6)
     assert compute_s(times, [inside]) == pytest.approx(3 * (1e-4 + 4e-3), rel=1e-6)
     beyond = replace(inside, input_bytes=9e6)
     assert compute_s(times, [beyond]) == pytest.approx(3 * (1e-4 + 9e-3), rel=1e-6)
@@ -116,7 +123,7 @@ def test_equal_ops_count_the_same_in_one_row_or_in_many() -> None:
 
 def in_one_row(network: Network) -> Network:
     """Equal ops once, with their number and mean time."""
-    took: dict[Op, list[float]] = {}
+    took: dict[LayerOp, list[float]] = {}
     for one in network:
         took.setdefault(one.op, []).append(one.forward_s)
     return tuple(
@@ -140,7 +147,7 @@ def test_left_out_networks_are_within_bounds_and_better_than_input_size_alone() 
     assert len(errors) == 12
     assert mean_of(errors) <= 10.0
     assert median_of(errors) <= 6.5
-    plain = Design(size=Size.INPUT, split=Split.TYPE, arithmetic=False)
+    plain = Design(size=SizeMeasure.INPUT, split=FitSplit.TYPE, arithmetic=False)
     assert mean_of(left_out_errors(networks(), plain)) > 2 * mean_of(errors)
 
 
@@ -183,8 +190,8 @@ def test_families_are_left_out_together() -> None:
         (lambda: learn_op_times({}, []), "at least one design"),
         (lambda: factor_of([0.1], level=1.0), "level"),
         (lambda: around(1.0, 0.9), "factor"),
-        (lambda: Work(samples=0, epochs=1, batch_per_gpu=1), "at least 1"),
-        (lambda: Work(samples=1, epochs=1, batch_per_gpu=1).steps(0), "gpus"),
+        (lambda: TrainingWork(samples=0, epochs=1, batch_per_gpu=1), "at least 1"),
+        (lambda: TrainingWork(samples=1, epochs=1, batch_per_gpu=1).steps(0), "gpus"),
         (lambda: cost_of(1.0, -1.0), "price"),
     ],
 )
@@ -211,7 +218,7 @@ def test_an_interval_holds_its_share_of_new_errors() -> None:
 
 
 def test_an_epoch_counts_the_batches_of_all_devices() -> None:
-    work = Work(samples=1000, epochs=3, batch_per_gpu=32)
+    work = TrainingWork(samples=1000, epochs=3, batch_per_gpu=32)
     assert work.steps(1) == 3 * 32
     assert work.steps(4) == 3 * 8
     total = training_interval(around(0.5, 1.0), work, 4)

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 from bench.devicechoice_sync import SyncRow, fit_sync, ring_scaled
-from ullage.engines.devicechoice.features import Op
+from ullage.engines.devicechoice.features import LayerOp
 from ullage.engines.devicechoice.roofline import (
-    Device,
+    RooflineDevice,
     correction_of,
     roofline_step,
 )
 from ullage.engines.devicechoice.transfer import Config, learn_transfer
 
-DEVICE = Device(
+DEVICE = RooflineDevice(
     accelerator="new", peak_flops={"float32": 1e13}, bytes_per_s=1e12, memory_bytes=16e9
 )
-DENSE = Op(kind="MatMul", input_bytes=1e6, output_bytes=1e6, flops=1e10)
-COPY = Op(kind="ReLU", input_bytes=1e9, output_bytes=1e9)
+DENSE = LayerOp(kind="MatMul", input_bytes=1e6, output_bytes=1e6, flops=1e10)
+COPY = LayerOp(kind="ReLU", input_bytes=1e9, output_bytes=1e9)
 
 
 def sync_rows(alpha: float, beta: float) -> list[SyncRow]:

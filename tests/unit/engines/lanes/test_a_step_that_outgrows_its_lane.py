@@ -2,7 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from ullage.engines.lanes.records import Exceeded, Granted, JobDemand, Moved, Refusal, Refused
+from ullage.engines.lanes.records import (
+    Exceeded,
+    Granted,
+    JobDemand,
+    JobRefused,
+    Moved,
+    TableRefusal,
+)
 from ullage.engines.lanes.settings import EXACT, LaneSettings
 from ullage.engines.lanes.table import LaneTable
 
@@ -36,8 +43,8 @@ def test_a_larger_step_moves_to_a_lane_that_holds_it() -> None:
 def test_a_step_that_no_lane_can_hold_is_refused_and_the_job_keeps_what_it_had() -> None:
     table = a_table(a=(3000, 2000), b=(3000, 2000))
     turn, _ = table.acquire("a", 0.0, 4001)
-    assert isinstance(turn, Refused)
-    assert turn.reason is Refusal.CANNOT_GROW
+    assert isinstance(turn, JobRefused)
+    assert turn.reason is TableRefusal.CANNOT_GROW
     assert granted(table, "a").size_mib == 2000
 
 
@@ -54,7 +61,7 @@ def test_a_job_whose_step_is_known_to_be_too_large_never_runs_in_a_smaller_lane(
     lease = granted(table, "a").lease
     table.release(lease.lease, 1.0, 4001)
     for _ in range(2):
-        assert isinstance(table.acquire("a", 2.0)[0], Refused)
+        assert isinstance(table.acquire("a", 2.0)[0], JobRefused)
     table.leave("b", 3.0)
     assert granted(table, "a").size_mib == 4001
 

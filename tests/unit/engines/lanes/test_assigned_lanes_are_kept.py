@@ -6,7 +6,7 @@ import pytest
 
 from ullage.engines.lanes.assignment import AssignedLane, choose_lane, next_lane
 from ullage.engines.lanes.records import Enlarged, Granted, JobDemand, Joined, Opened, Queued
-from ullage.engines.lanes.rules import Need
+from ullage.engines.lanes.rules import LaneNeed
 from ullage.engines.lanes.settings import EXACT, LaneSettings
 from ullage.engines.lanes.table import LaneTable
 
@@ -99,7 +99,7 @@ def test_rules_choose_the_smallest_lane_that_is_large_enough(
         AssignedLane(lane=1, size_mib=900, percent=50, residents=1),
         AssignedLane(lane=2, size_mib=300, percent=50, residents=2),
     ]
-    need = Need(persistent_mib=100, ephemeral_mib=250)
+    need = LaneNeed(persistent_mib=100, ephemeral_mib=250)
     found = choose_lane(need, lanes, free, may_open=may_open)
     assert (found.lane if found is not None else None) == expected
 

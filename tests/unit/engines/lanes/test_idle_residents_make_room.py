@@ -14,19 +14,19 @@ from ullage.engines.lanes.records import (
     Change,
     Granted,
     JobDemand,
+    JobRefused,
     Joined,
     Opened,
     Placed,
     Queued,
-    Refusal,
-    Refused,
     Resume,
     Suspend,
+    TableRefusal,
     Turn,
     Waits,
 )
 from ullage.engines.lanes.settings import EXACT, LaneSettings
-from ullage.engines.lanes.state import Memory
+from ullage.engines.lanes.state import MemoryPlace
 from ullage.engines.lanes.table import LaneTable
 
 SETTINGS = LaneSettings(
@@ -126,7 +126,7 @@ def test_a_suspended_job_that_asks_waits_until_its_memory_is_free_again() -> Non
     (leaves,) = orders(changes)
     (back,) = orders(table.has_left(leaves.order, 22.0, done=True))
     assert back == Resume(job="a", order=3, lane=1, persistent_mib=400)
-    assert table.memory.residents["a"].memory is Memory.COMING
+    assert table.memory.residents["a"].memory is MemoryPlace.COMING
     (granted,) = table.is_back(back.order, 23.0, done=True)
     assert isinstance(granted, Granted)
     assert granted.job == "a"
@@ -196,7 +196,7 @@ def test_a_job_that_cannot_be_resumed_runs_no_step_and_keeps_its_memory_reserved
     (back,) = orders(table.has_left(leaves.order, 22.0, done=True))
     assert not table.is_back(back.order, 23.0, done=False)
     assert table.acquire("a", 24.0) == (
-        Refused(job="a", reason=Refusal.STUCK, usable_mib=1000),
+        JobRefused(job="a", reason=TableRefusal.STUCK, usable_mib=1000),
         (),
     )
     assert table.memory.free_mib == 0

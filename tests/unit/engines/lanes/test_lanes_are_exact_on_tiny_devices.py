@@ -7,19 +7,19 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.engines.lanes.records import JobDemand, Opened, Queued, Refused
+from ullage.engines.lanes.records import JobDemand, JobRefused, Opened, Queued
 from ullage.engines.lanes.rules import (
-    Fit,
-    Need,
-    Rule,
-    Size,
+    LaneFit,
+    LaneNeed,
+    LaneRule,
+    LaneSize,
     fit,
     merges,
     missing_mib,
     split,
 )
 from ullage.engines.lanes.settings import EXACT, LaneSettings
-from ullage.engines.lanes.state import Resident
+from ullage.engines.lanes.state import LaneResident
 from ullage.engines.lanes.table import LaneTable
 
 CAPACITY = 24
@@ -61,7 +61,7 @@ def test_a_job_waits_only_where_no_choice_of_lanes_has_room_for_it(
             <= CAPACITY
             for lanes in partitions(list(range(len(tried))))
         )
-        assert isinstance(answer, Queued | Refused) == (not fits)
+        assert isinstance(answer, Queued | JobRefused) == (not fits)
         if not fits:
             table.leave(f"j{at}", 0.0)
         else:
@@ -78,13 +78,13 @@ def test_a_job_waits_only_where_no_choice_of_lanes_has_room_for_it(
 def test_rules_hold_as_they_are_written(
     lanes: list[int], persistent: int, ephemeral: int, own: bool, free: int
 ) -> None:
-    seen = [Size(lane=at, size_mib=size, duty=1, shared=True) for at, size in enumerate(lanes)]
+    seen = [LaneSize(lane=at, size_mib=size, duty=1, shared=True) for at, size in enumerate(lanes)]
     seen.sort(key=lambda one: (one.size_mib, one.lane))
-    need = Need(persistent_mib=persistent, ephemeral_mib=ephemeral, own=own)
+    need = LaneNeed(persistent_mib=persistent, ephemeral_mib=ephemeral, own=own)
     used, device = sum(lanes), sum(lanes) + free
-    expected: Fit | None = None
+    expected: LaneFit | None = None
     if used + persistent + ephemeral <= device:
-        expected = Fit(rule=Rule.OPEN)
+        expected = LaneFit(rule=LaneRule.OPEN)
     elif not own:
         joins = [one for one in seen if one.size_mib >= ephemeral]
         grows = [
@@ -93,9 +93,9 @@ def test_rules_hold_as_they_are_written(
             if used - one.size_mib + max(one.size_mib, ephemeral) + persistent <= device
         ]
         if joins and used + persistent <= device:
-            expected = Fit(rule=Rule.JOIN, lane=joins[0].lane)
+            expected = LaneFit(rule=LaneRule.JOIN, lane=joins[0].lane)
         elif grows:
-            expected = Fit(rule=Rule.ENLARGE, lane=grows[0].lane)
+            expected = LaneFit(rule=LaneRule.ENLARGE, lane=grows[0].lane)
     assert fit(need, seen, free) == expected
     missing = missing_mib(need, seen, free)
     assert (missing == 0) == (expected is not None)
@@ -113,11 +113,11 @@ def test_lanes_merge_exactly_where_that_makes_room_and_no_further(
     lanes: list[tuple[int, float]], persistent: int, ephemeral: int, free: int
 ) -> None:
     seen = [
-        Size(lane=at, size_mib=size, duty=duty, shared=True)
+        LaneSize(lane=at, size_mib=size, duty=duty, shared=True)
         for at, (size, duty) in enumerate(lanes)
     ]
     seen.sort(key=lambda one: (one.size_mib, one.lane))
-    need = Need(persistent_mib=persistent, ephemeral_mib=ephemeral)
+    need = LaneNeed(persistent_mib=persistent, ephemeral_mib=ephemeral)
     found = merges(need, seen, free)
     left = {one.lane: one.size_mib for one in seen}
     freed = []
@@ -142,7 +142,7 @@ def test_a_split_gains_as_much_as_any_choice_of_residents(
     """Any part may go; with equal duties the smallest ones are as good as any."""
     duty = steps[0][1]
     residents = [
-        Resident(
+        LaneResident(
             demand=JobDemand(name=f"j{at}", persistent_mib=0, ephemeral_mib=step, duty=duty),
             persistent_mib=0,
             ephemeral_mib=step,

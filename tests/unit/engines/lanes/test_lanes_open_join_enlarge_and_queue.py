@@ -10,13 +10,13 @@ from ullage.engines.lanes.records import (
     Enlarged,
     Granted,
     JobDemand,
+    JobRefused,
     Joined,
     Moved,
     Opened,
     Queued,
-    Refusal,
-    Refused,
     Resized,
+    TableRefusal,
     Waits,
 )
 from ullage.engines.lanes.safety import UnsafeLanes
@@ -104,8 +104,8 @@ def test_what_fits_by_no_rule_waits_in_order_of_arrival() -> None:
 
 def test_a_job_that_never_fits_is_refused_at_once_with_its_numbers() -> None:
     answer = arrives(a_table(), "a", 8000, 8001)
-    assert answer == Refused(
-        job="a", reason=Refusal.EXCEEDS_DEVICE, needs_mib=16_001, usable_mib=16_000
+    assert answer == JobRefused(
+        job="a", reason=TableRefusal.EXCEEDS_DEVICE, needs_mib=16_001, usable_mib=16_000
     )
 
 
@@ -231,8 +231,8 @@ def test_asking_twice_is_asking_once_and_asking_while_running_is_refused() -> No
     for _ in range(2):
         table.acquire("b", 0.0)
     turn, _ = table.acquire("a", 0.0)
-    assert isinstance(turn, Refused)
-    assert turn.reason is Refusal.HOLDS_LEASE
+    assert isinstance(turn, JobRefused)
+    assert turn.reason is TableRefusal.HOLDS_LEASE
     lease = lease_of(table.release(lease, 1.0), "b")
     assert table.release(lease, 2.0) == ()
 
@@ -244,7 +244,7 @@ def test_a_grant_is_overdue_after_twice_the_expected_step() -> None:
     runs(table, "a")
     assert table.overdue(6.0) == ()
     assert [one.job for one in table.overdue(6.1)] == ["a"]
-    assert isinstance(table.acquire("a", 7.0)[0], Refused), "being overdue frees nothing"
+    assert isinstance(table.acquire("a", 7.0)[0], JobRefused), "being overdue frees nothing"
 
 
 @pytest.mark.parametrize("wild", [-1, 2**50, True, 1.5])
@@ -261,7 +261,7 @@ def test_a_full_queue_refuses() -> None:
     table = LaneTable(settings=LaneSettings(capacity_mib=1000, margins=EXACT, most_queued=2))
     arrives(table, "a", 900, 100)
     answers = [arrives(table, name, 900, 100) for name in "bcd"]
-    assert [type(one) for one in answers] == [Queued, Queued, Refused]
+    assert [type(one) for one in answers] == [Queued, Queued, JobRefused]
 
 
 def test_an_unsafe_state_is_an_error_and_never_a_grant() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.lanes_switch import jain
 from ullage.engines.lanes.policies import FIRST_STEPS
 from ullage.engines.lanes.records import JobDemand
 from ullage.engines.lanes.settings import EXACT, IterationPolicy, LaneSettings
@@ -15,7 +16,6 @@ from ullage.engines.lanes.simulator import (
     LaneJob,
     LaneSimulator,
     PlayedLanes,
-    jain,
     play_lanes,
 )
 

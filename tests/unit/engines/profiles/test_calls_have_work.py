@@ -22,8 +22,8 @@ from ullage.engines.profiles.calls import (
     FACTORS,
     FIRST,
     POOLS,
-    Call,
-    Work,
+    OpCall,
+    OpWork,
     work_of,
 )
 from ullage.engines.profiles.convolutions import Convolution
@@ -35,12 +35,12 @@ WEIGHT_ONLY = 38_535_168
 """Of the first convolution, whose input has no gradient."""
 
 
-def work(name: str, *arguments: object, number: str = "float") -> Work:
+def work(name: str, *arguments: object, number: str = "float") -> OpWork:
     """The work of a call: tensors as tuples of sizes, values as the texts of a Kineto trace."""
     shapes = [list(one) if isinstance(one, tuple) else [] for one in arguments]
     types = [number if isinstance(one, tuple) else "" for one in arguments]
     values = ["" if isinstance(one, tuple) or one is None else str(one) for one in arguments]
-    return work_of(Call.of(name, shapes, types, values))
+    return work_of(OpCall.of(name, shapes, types, values))
 
 
 def total(name: str) -> float:
@@ -79,7 +79,7 @@ def test_a_convolution_of_a_device_trace_has_everything() -> None:
         number="c10::Half",
     )
     written = 8 * 16 * 32 * 32
-    assert found == Work(
+    assert found == OpWork(
         bytes_read=2.0 * (8 * 3 * 64 * 64 + 16 * 3 * 7 * 7),
         parameter_bytes=2.0 * 16 * 3 * 7 * 7,
         bytes_written=2.0 * written,
@@ -145,7 +145,7 @@ def test_results_are_as_large_as_their_arguments_say() -> None:
     assert work("aten::add_", (8, 4), (4,)).bytes_written == 4 * 32
     assert work("aten::add", (8, 1), (4,)).bytes_written == 4 * 32
     assert work("aten::unheard_of", (8, 4)).bytes_written is None
-    assert work("aten::mm", (2, 3), (3, 4)) == Work(
+    assert work("aten::mm", (2, 3), (3, 4)) == OpWork(
         bytes_read=4.0 * 18, bytes_written=4.0 * 8, flops=48.0
     )
     assert work("aten::linear", (2, 3), (4, 3), (4,)).flops is None  # the product inside counts
@@ -175,7 +175,7 @@ SIZES = st.lists(st.integers(0, 9) | st.integers(0, 10**19), max_size=5)
 def test_wild_arguments_give_finite_work(
     name: str, shapes: list[object], types: list[object], values: list[object]
 ) -> None:
-    found = work_of(Call.of(name, shapes, types, values), [(2, 3)])
+    found = work_of(OpCall.of(name, shapes, types, values), [(2, 3)])
     for figure in (found.bytes_read, found.parameter_bytes, found.bytes_written, found.flops):
         assert figure is None or 0 <= figure < float("inf")
     if found.bytes_read is not None and found.parameter_bytes is not None:

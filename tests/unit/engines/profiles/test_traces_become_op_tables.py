@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ullage.engines.profiles import traces
 from ullage.engines.profiles.chakra import read_chakra
 from ullage.engines.profiles.kineto import read_kineto
-from ullage.engines.profiles.traces import MOST_OPS, TracedOp, TraceError, together
+from ullage.engines.profiles.traces import MOST_OPS, OpTraceError, TracedOp, together
 
 DATA = Path(__file__).parents[3] / "data" / "traces"
 KINETO = (DATA / "kineto-two-steps.json").read_text("utf-8")
@@ -121,7 +121,7 @@ def test_events_outside_the_marked_steps_do_not_count() -> None:
     ],
 )
 def test_what_is_wrong_with_a_kineto_trace_is_named(text: str, says: str) -> None:
-    with pytest.raises(TraceError, match=says):
+    with pytest.raises(OpTraceError, match=says):
         read_kineto(text)
 
 
@@ -136,13 +136,13 @@ def test_what_is_wrong_with_a_kineto_trace_is_named(text: str, says: str) -> Non
     ],
 )
 def test_what_is_wrong_with_an_execution_trace_is_named(text: str, says: str) -> None:
-    with pytest.raises(TraceError, match=says):
+    with pytest.raises(OpTraceError, match=says):
         read_chakra(text)
 
 
 def test_too_many_events_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "MOST_EVENTS", 2)
-    with pytest.raises(TraceError, match="3 entries, at most 2; trace fewer steps"):
+    with pytest.raises(OpTraceError, match="3 entries, at most 2; trace fewer steps"):
         read_kineto(kineto(event(), event(), event()), steps=1)
 
 

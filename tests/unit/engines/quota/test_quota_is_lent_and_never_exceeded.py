@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.engines.quota.records import NO_TENANT, Limits, Quotas, QuotaTenant, Reclaim
+from ullage.engines.quota.records import NO_TENANT, QuotaLimits, Quotas, QuotaTenant, Reclaim
 from ullage.engines.quota.usage import QuotaUsage
 
 KIND = "a100"
 
 
-def limits_of(nominal: int, borrowing: int | None, lending: int | None) -> Limits:
-    return Limits(
+def limits_of(nominal: int, borrowing: int | None, lending: int | None) -> QuotaLimits:
+    return QuotaLimits(
         nominal=nominal,
         borrowing=borrowing,
         lending=None if lending is None else min(lending, nominal),
@@ -37,7 +37,7 @@ some_tenants = st.lists(
 )
 
 
-def quotas(said: list[tuple[Limits, str, Reclaim]]) -> Quotas:
+def quotas(said: list[tuple[QuotaLimits, str, Reclaim]]) -> Quotas:
     return Quotas(
         [
             QuotaTenant(name=f"t{at}", limits={KIND: limits}, cohort=cohort, reclaim=reclaim)
@@ -76,7 +76,7 @@ def usage_of(rules: Quotas, used: list[int]) -> QuotaUsage:
 @pytest.mark.slow
 @given(some_tenants, st.data())
 def test_what_is_available_is_what_the_plain_rules_allow(
-    said: list[tuple[Limits, str, Reclaim]], data: st.DataObject
+    said: list[tuple[QuotaLimits, str, Reclaim]], data: st.DataObject
 ) -> None:
     rules = quotas(said)
     states = [
@@ -95,7 +95,7 @@ def test_what_is_available_is_what_the_plain_rules_allow(
 
 @given(some_tenants, st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3)), max_size=30))
 def test_whoever_comes_and_in_whatever_order_the_rules_hold(
-    said: list[tuple[Limits, str, Reclaim]], asked: list[tuple[int, int]]
+    said: list[tuple[QuotaLimits, str, Reclaim]], asked: list[tuple[int, int]]
 ) -> None:
     rules = quotas(said)
     usage = QuotaUsage(rules)
@@ -115,7 +115,7 @@ def test_whoever_comes_and_in_whatever_order_the_rules_hold(
 
 @given(some_tenants, st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=20))
 def test_what_comes_and_goes_leaves_nothing_behind(
-    said: list[tuple[Limits, str, Reclaim]], asked: list[tuple[int, int]]
+    said: list[tuple[QuotaLimits, str, Reclaim]], asked: list[tuple[int, int]]
 ) -> None:
     rules = quotas(said)
     usage = QuotaUsage(rules)
@@ -130,7 +130,7 @@ def test_what_comes_and_goes_leaves_nothing_behind(
 
 @given(some_tenants, st.data())
 def test_what_is_taken_back_is_enough_for_the_nominal_quota_and_never_goes_to_and_fro(
-    said: list[tuple[Limits, str, Reclaim]], data: st.DataObject
+    said: list[tuple[QuotaLimits, str, Reclaim]], data: st.DataObject
 ) -> None:
     rules = quotas([(limits, "x", Reclaim.ANY) for limits, _, _ in said])
     states = [
@@ -159,7 +159,7 @@ def test_what_is_taken_back_is_enough_for_the_nominal_quota_and_never_goes_to_an
 
 @pytest.mark.parametrize("tenant", [0, NO_TENANT])
 def test_no_one_takes_back_from_itself_or_from_those_without_quota(tenant: int) -> None:
-    rules = quotas([(Limits(nominal=1, borrowing=None), "x", Reclaim.ANY)])
+    rules = quotas([(QuotaLimits(nominal=1, borrowing=None), "x", Reclaim.ANY)])
     usage = usage_of(rules, [5])
     assert not usage.reclaims(tenant, 0, 0, KIND, is_lower=True)
     assert not usage.reclaims(0, 0, NO_TENANT, KIND, is_lower=True)
@@ -170,8 +170,8 @@ def test_no_one_takes_back_from_itself_or_from_those_without_quota(tenant: int) 
 def test_a_policy_that_shrank_gives_nothing_and_breaks_nothing() -> None:
     rules = quotas(
         [
-            (Limits(nominal=1, borrowing=None, lending=0), "x", Reclaim.ANY),
-            (Limits(nominal=2, borrowing=None), "x", Reclaim.ANY),
+            (QuotaLimits(nominal=1, borrowing=None, lending=0), "x", Reclaim.ANY),
+            (QuotaLimits(nominal=2, borrowing=None), "x", Reclaim.ANY),
         ]
     )
     usage = usage_of(rules, [0, 9])

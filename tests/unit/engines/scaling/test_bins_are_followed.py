@@ -17,7 +17,7 @@ from ullage.engines.scaling.following import (
 )
 from ullage.engines.scaling.pooled_queue import LatencyTarget
 from ullage.engines.scaling.service_times import ServiceTime
-from ullage.engines.scaling.simulator import Seen
+from ullage.engines.scaling.simulator import ScalerView
 from ullage_simulate.serving import objective_scaler
 
 ONE = Configuration(
@@ -44,7 +44,7 @@ def test_the_simulator_drives_the_very_step() -> None:
     for at in range(200):
         rate = 3.0 + at % 40
         rates.append(rate)
-        seen = Seen(
+        seen = ScalerView(
             now_s=15.0 * (at + 1),
             rates=tuple(rates),
             busy=1.0,

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 
 from ullage.engines.scaling.pooled_queue import (
     LatencyTarget,
-    OfferedLoad,
+    PooledLoad,
     delay_probability,
     late_part,
     predicted_s,
     replicas_needed,
 )
 from ullage.engines.scaling.service_times import ServiceTime, service_time
-from ullage.engines.scaling.simulator import Requests, play_requests
+from ullage.engines.scaling.simulator import RequestLoad, play_requests
 
 SERVICES = st.builds(ServiceTime, mean_s=st.floats(0.001, 10), sigma=st.floats(0, 2))
 LOADS = st.builds(
-    OfferedLoad,
+    PooledLoad,
     requests_per_s=st.floats(0, 1e4),
     cv2=st.floats(0, 20),
     pooled=st.booleans(),
@@ -51,7 +51,7 @@ def test_one_server_waits_as_often_as_it_is_busy() -> None:
 
 def test_times_that_never_vary_are_late_by_their_wait_alone() -> None:
     service = ServiceTime(mean_s=1.0, sigma=0.0)
-    load = OfferedLoad(requests_per_s=0.5, cv2=1.0, pooled=True)
+    load = PooledLoad(requests_per_s=0.5, cv2=1.0, pooled=True)
     # M/D/1 by Allen-Cunneen: P(W > t) = rho exp(-t (1 - rho) 2 / s)
     assert late_part(service, load, 1, 2.0) == pytest.approx(0.5 * math.exp(-1.0 * 0.5 * 2))
     assert late_part(service, load, 1, 0.999) == 1.0
@@ -59,7 +59,7 @@ def test_times_that_never_vary_are_late_by_their_wait_alone() -> None:
 
 @given(service=SERVICES, load=LOADS, replicas=st.integers(1, 64), limit_s=st.floats(0.001, 100))
 def test_more_replicas_are_never_later(
-    service: ServiceTime, load: OfferedLoad, replicas: int, limit_s: float
+    service: ServiceTime, load: PooledLoad, replicas: int, limit_s: float
 ) -> None:
     fewer, more = (late_part(service, load, count, limit_s) for count in (replicas, replicas + 1))
     assert 0 <= more <= fewer + 1e-9 <= 1 + 2e-9
@@ -73,7 +73,7 @@ def test_more_replicas_are_never_later(
     most=st.integers(1, 40),
 )
 def test_the_fewest_replicas_are_found(
-    service: ServiceTime, load: OfferedLoad, limit_s: float, quantile: float, most: int
+    service: ServiceTime, load: PooledLoad, limit_s: float, quantile: float, most: int
 ) -> None:
     keeps = [
         count
@@ -86,10 +86,10 @@ def test_the_fewest_replicas_are_found(
 
 def test_predicted_latency_is_late_just_as_often_as_it_may_be() -> None:
     service = service_time(0.4, 1.44, 0.99)
-    load = OfferedLoad(requests_per_s=9.0)
+    load = PooledLoad(requests_per_s=9.0)
     found = predicted_s(service, load, 5, 0.99)
     assert late_part(service, load, 5, found) == pytest.approx(0.01, rel=0.02)
-    assert predicted_s(service, OfferedLoad(requests_per_s=12.5), 5, 0.99) == math.inf
+    assert predicted_s(service, PooledLoad(requests_per_s=12.5), 5, 0.99) == math.inf
 
 
 def test_a_service_is_read_from_its_mean_and_a_quantile() -> None:
@@ -104,7 +104,7 @@ def test_prediction_and_simulator_agree(replicas: int, rate: float) -> None:
     service = service_time(0.4, 1.2, 0.99)
     generator = np.random.default_rng(5)
     count = 60_000
-    requests = Requests(
+    requests = RequestLoad(
         arrival_s=np.cumsum(generator.exponential(1 / rate, count)),
         service_s=generator.lognormal(
             math.log(service.mean_s) - service.sigma**2 / 2, service.sigma, count
@@ -114,5 +114,5 @@ def test_prediction_and_simulator_agree(replicas: int, rate: float) -> None:
         requests, lambda _: replicas, limit_s=1, bin_s=60, launch_s=0, first=replicas
     )
     seen_s = float(np.quantile(played.latency_s, 0.99))
-    predicted = predicted_s(service, OfferedLoad(requests_per_s=rate), replicas, 0.99)
+    predicted = predicted_s(service, PooledLoad(requests_per_s=rate), replicas, 0.99)
     assert predicted == pytest.approx(seen_s, rel=0.12)

@@ -13,8 +13,8 @@ from ullage.engines.scaling.autoscaler import ScalingTerms, decide_replicas
 from ullage.engines.scaling.configurations import Configuration
 from ullage.engines.scaling.pooled_queue import LatencyTarget
 from ullage.engines.scaling.service_times import ServiceTime
-from ullage.engines.scaling.simulator import Requests, Seen, play_requests
-from ullage.engines.scaling.stabilisation import Need, desired_replicas
+from ullage.engines.scaling.simulator import RequestLoad, ScalerView, play_requests
+from ullage.engines.scaling.stabilisation import ReplicaNeed, desired_replicas
 
 ONE = Configuration(
     accelerator="l4",
@@ -47,7 +47,11 @@ def test_replicas_stay_within_their_bounds() -> None:
 
 
 def test_fewer_only_when_fewer_were_enough_all_the_time() -> None:
-    needs = [Need(at_s=0, replicas=9), Need(at_s=60, replicas=3), Need(at_s=100, replicas=2)]
+    needs = [
+        ReplicaNeed(at_s=0, replicas=9),
+        ReplicaNeed(at_s=60, replicas=3),
+        ReplicaNeed(at_s=100, replicas=2),
+    ]
     assert desired_replicas(needs, 100, 120, 9) == 9
     assert desired_replicas(needs, 100, 100, 9) == 3
     assert desired_replicas(needs, 100, 40, 9) == 2
@@ -57,10 +61,10 @@ def test_fewer_only_when_fewer_were_enough_all_the_time() -> None:
 
 
 def test_a_square_wave_faster_than_the_hold_changes_nothing() -> None:
-    needs: list[Need] = []
+    needs: list[ReplicaNeed] = []
     current, seen = 8, set()
     for at in range(0, 3600, 15):
-        needs.append(Need(at_s=at, replicas=8 if at // 60 % 2 else 2))
+        needs.append(ReplicaNeed(at_s=at, replicas=8 if at // 60 % 2 else 2))
         current = desired_replicas(needs, at, 120, current)
         seen.add(current)
     assert seen == {8}
@@ -74,7 +78,7 @@ def test_a_square_wave_faster_than_the_hold_changes_nothing() -> None:
 def test_it_is_never_below_the_need_and_never_above_both(
     replicas: list[int], hold_s: float, current: int
 ) -> None:
-    needs = [Need(at_s=15.0 * at, replicas=count) for at, count in enumerate(replicas)]
+    needs = [ReplicaNeed(at_s=15.0 * at, replicas=count) for at, count in enumerate(replicas)]
     found = desired_replicas(needs, needs[-1].at_s, hold_s, current)
     assert replicas[-1] <= found <= max(replicas[-1], current)
 
@@ -88,14 +92,14 @@ def test_every_request_is_served_once_whatever_the_scaler_says(
     seed: int, wanted: list[int], launch_s: float
 ) -> None:
     generator = np.random.default_rng(seed)
-    requests = Requests(
+    requests = RequestLoad(
         arrival_s=np.cumsum(generator.exponential(0.3, 400)),
         service_s=generator.exponential(0.8, 400),
     )
     asked = iter(wanted * 40)
-    seen: list[Seen] = []
+    seen: list[ScalerView] = []
 
-    def scaler(one: Seen) -> int:
+    def scaler(one: ScalerView) -> int:
         seen.append(one)
         return next(asked)
 
@@ -108,13 +112,13 @@ def test_every_request_is_served_once_whatever_the_scaler_says(
 
 
 def test_a_replica_serves_after_its_launch_and_is_paid_for_before() -> None:
-    requests = Requests(arrival_s=np.asarray([0.0, 0.1, 20.0]), service_s=np.asarray([10.0] * 3))
+    requests = RequestLoad(arrival_s=np.asarray([0.0, 0.1, 20.0]), service_s=np.asarray([10.0] * 3))
     played = play_requests(requests, lambda _: 2, limit_s=1, bin_s=1.0, launch_s=4.0, first=1)
     assert played.latency_s.tolist() == pytest.approx([10.0, 14.9, 10.0])
     assert played.replica_s == pytest.approx(30 + 29)  # the second one from its order on
 
 
 def test_no_replica_from_the_beginning_is_refused() -> None:
-    requests = Requests(arrival_s=np.asarray([0.0]), service_s=np.asarray([1.0]))
+    requests = RequestLoad(arrival_s=np.asarray([0.0]), service_s=np.asarray([1.0]))
     with pytest.raises(ValueError, match="from the beginning"):
         play_requests(requests, lambda _: 1, limit_s=1, bin_s=1, launch_s=1, first=0)

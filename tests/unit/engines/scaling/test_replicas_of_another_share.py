@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.engines.scaling.configurations import Configuration, Demand
-from ullage.engines.scaling.pooled_queue import LatencyTarget, OfferedLoad, late_part
+from ullage.engines.scaling.pooled_queue import LatencyTarget, PooledLoad, late_part
 from ullage.engines.scaling.service_times import ServiceTime
 from ullage.engines.scaling.share_choice import SAVES, SPARE, better_share, configured, shares
 
@@ -28,7 +28,7 @@ def with_share(percent: int, mean_s: float, sigma: float = 0.2) -> Configuration
 def a_demand(rate: float, most: int = 6, limit_s: float = 1.0) -> Demand:
     return Demand(
         target=LatencyTarget(limit_s=limit_s, quantile=0.99),
-        load=OfferedLoad(requests_per_s=rate, pooled=False),
+        load=PooledLoad(requests_per_s=rate, pooled=False),
         least=1,
         most=most,
     )

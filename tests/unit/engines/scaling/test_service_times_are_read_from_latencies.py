@@ -16,7 +16,7 @@ from ullage.engines.scaling.observed_service import (
     mean_without_wait,
     observed_service,
 )
-from ullage.engines.scaling.pooled_queue import OfferedLoad, predicted_s
+from ullage.engines.scaling.pooled_queue import PooledLoad, predicted_s
 from ullage.engines.scaling.service_times import ServiceTime
 
 
@@ -24,7 +24,7 @@ def seen(service: ServiceTime, requests_per_s: float) -> Latencies:
     """Latencies of the queue that the scaler plans with."""
     busy = requests_per_s * service.mean_s
     wait_s = busy * service.mean_s * (1 + service.cv2) / 2 / (1 - busy)
-    load = OfferedLoad(requests_per_s=requests_per_s)
+    load = PooledLoad(requests_per_s=requests_per_s)
     return Latencies(
         requests_per_s=requests_per_s,
         mean_s=service.mean_s + wait_s,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.engines.scaling.configurations import Configuration, Demand, ranked
-from ullage.engines.scaling.pooled_queue import LatencyTarget, OfferedLoad, late_part
+from ullage.engines.scaling.pooled_queue import LatencyTarget, PooledLoad, late_part
 from ullage.engines.scaling.service_times import ServiceTime
 
 CONFIGURATIONS = st.builds(
@@ -25,7 +25,7 @@ CONFIGURATIONS = st.builds(
 def a_demand(rate: float, least: int = 1, most: int = 10) -> Demand:
     return Demand(
         target=LatencyTarget(limit_s=1.0, quantile=0.99),
-        load=OfferedLoad(requests_per_s=rate),
+        load=PooledLoad(requests_per_s=rate),
         least=least,
         most=most,
     )

@@ -11,14 +11,14 @@ import pytest
 from ullage.engines.tiers.decide import decide
 from ullage.engines.tiers.flush import Link
 from ullage.engines.tiers.records import (
-    Member,
     OnNotice,
-    Settings,
     Situation,
-    Source,
-    Why,
+    StateSource,
+    TierMember,
+    TierSettings,
+    TierWhy,
 )
-from ullage.engines.tiers.stages import Stage
+from ullage.engines.tiers.stages import TierStage
 
 WAY = 200e6 / 8
 LINK = Link(
@@ -27,18 +27,18 @@ LINK = Link(
     host_bytes_per_s=WAY,
     state_store_bytes_per_s=WAY,
 )
-SMALL = Settings(shards=4, blocks=12)
-STATE_STORE = Member(name="keep", node="n-keep", pool="on-demand", reliable=True)
+SMALL = TierSettings(shards=4, blocks=12)
+STATE_STORE = TierMember(name="keep", node="n-keep", pool="on-demand", reliable=True)
 
 
-def spot(number: int, **fields: object) -> Member:
+def spot(number: int, **fields: object) -> TierMember:
     pool = "ab"[number % 2]
-    made = Member(name=f"s{number}", node=f"n{number}", pool=pool, hazard_per_hour=0.1 * number)
+    made = TierMember(name=f"s{number}", node=f"n{number}", pool=pool, hazard_per_hour=0.1 * number)
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
 def begin(
-    first_members: tuple[Member, ...], settings: Settings = SMALL, **fields: object
+    first_members: tuple[TierMember, ...], settings: TierSettings = SMALL, **fields: object
 ) -> Situation:
     """A job whose first maps hold and whose copy is one step behind."""
     first = Situation(members=first_members, link=LINK, notice_s=30.0)
@@ -52,20 +52,20 @@ THREE = (STATE_STORE, spot(1), spot(2), spot(3))
 
 def test_the_first_maps_put_owners_on_spot_and_the_copy_on_the_reliable_one() -> None:
     found = decide(Situation(members=THREE, link=LINK, notice_s=30.0), SMALL)
-    assert found.reason is Why.STARTED
-    assert found.chosen.stage is Stage.BACKED
+    assert found.reason is TierWhy.STARTED
+    assert found.chosen.stage is TierStage.BACKED
     assert set(found.maps.owners) == {"s1", "s2"}  # half, two pools, least hazard
     assert set(found.maps.backups) == {"keep"}
     assert set(found.maps.workers) == {"keep", "s1", "s2", "s3"}
     assert found.runner_up is not None
-    assert found.runner_up.stage is Stage.RELIABLE
+    assert found.runner_up.stage is TierStage.RELIABLE
     assert "3:1" in found.text
 
 
 def test_nothing_new_changes_nothing() -> None:
     seen = begin(THREE)
     found = decide(seen, SMALL)
-    assert found.reason is Why.KEPT
+    assert found.reason is TierWhy.KEPT
     assert found.maps is seen.maps
 
 
@@ -73,7 +73,7 @@ def test_a_notice_flushes_hands_over_and_loses_no_step() -> None:
     seen = begin(THREE)
     warned = (STATE_STORE, replace(spot(1), notice_left_s=28.0), spot(2), spot(3))
     found = decide(replace(seen, members=warned), SMALL)
-    assert found.reason is Why.FLUSHED
+    assert found.reason is TierWhy.FLUSHED
     assert found.lost_steps == 0
     assert "s1 under notice" in found.text
     assert "s1" not in {*found.maps.owners, *found.maps.workers}
@@ -86,22 +86,22 @@ def test_a_notice_too_short_for_the_flush_rolls_back_like_a_loss() -> None:
     seen = begin(THREE)
     warned = (STATE_STORE, replace(spot(1), notice_left_s=0.5), spot(2), spot(3))
     found = decide(replace(seen, members=warned), SMALL)
-    assert found.reason is Why.ROLLED_BACK
-    assert (found.source, found.lost_steps) == (Source.STATE_STORE, 1)
+    assert found.reason is TierWhy.ROLLED_BACK
+    assert (found.source, found.lost_steps) == (StateSource.STATE_STORE, 1)
 
 
 def test_owners_under_notice_flush_at_once_and_divide_the_way() -> None:
     seen = begin(THREE)
     hurried = [replace(spot(number), notice_left_s=1.5) for number in (1, 2)]
     one = decide(replace(seen, members=(STATE_STORE, hurried[0], spot(2), spot(3))), SMALL)
-    assert one.reason is Why.FLUSHED  # half of the state takes a second
+    assert one.reason is TierWhy.FLUSHED  # half of the state takes a second
     both = decide(replace(seen, members=(STATE_STORE, *hurried, spot(3))), SMALL)
-    assert (both.reason, both.source) == (Why.ALL_OWNERS_LOST, Source.STATE_STORE)
+    assert (both.reason, both.source) == (TierWhy.ALL_OWNERS_LOST, StateSource.STATE_STORE)
 
 
 def test_a_lost_owner_rolls_all_back_to_the_cut() -> None:
     found = decide(begin(THREE, members=(STATE_STORE, spot(2), spot(3))), SMALL)
-    assert found.reason is Why.ROLLED_BACK
+    assert found.reason is TierWhy.ROLLED_BACK
     assert found.lost_steps == 1
     assert "s1 lost" in found.text
     assert "step 9" in found.text
@@ -109,8 +109,8 @@ def test_a_lost_owner_rolls_all_back_to_the_cut() -> None:
 
 def test_a_lost_worker_costs_no_step() -> None:
     found = decide(begin(THREE, members=(STATE_STORE, spot(1), spot(2))), SMALL)
-    assert found.reason is Why.MEMBERS_CHANGED
-    assert (found.source, found.lost_steps) == (Source.NONE, 0)
+    assert found.reason is TierWhy.MEMBERS_CHANGED
+    assert (found.source, found.lost_steps) == (StateSource.NONE, 0)
 
 
 def test_when_all_owners_are_lost_the_copy_owns_at_once() -> None:
@@ -118,23 +118,23 @@ def test_when_all_owners_are_lost_the_copy_owns_at_once() -> None:
     assert seen.maps is not None
     rest = tuple(one for one in seen.members if one.name not in seen.maps.owners)
     found = decide(replace(seen, members=rest), SMALL)
-    assert found.reason is Why.ALL_OWNERS_LOST
-    assert found.chosen.stage is Stage.RELIABLE
+    assert found.reason is TierWhy.ALL_OWNERS_LOST
+    assert found.chosen.stage is TierStage.RELIABLE
     assert set(found.maps.owners) == {"keep"}
     assert found.lost_steps == 1
 
 
 def test_a_bulk_loss_leaves_the_reliable_member_with_everything() -> None:
     found = decide(begin(THREE, members=(STATE_STORE,)), SMALL)
-    assert found.chosen.stage is Stage.RELIABLE
+    assert found.chosen.stage is TierStage.RELIABLE
     assert set(found.maps.workers) == {"keep"}
 
 
 def test_without_a_cut_a_lost_owner_means_the_last_checkpoint() -> None:
     seen = begin(THREE, members=(STATE_STORE, spot(2), spot(3)), committed=None)
     found = decide(seen, SMALL)
-    assert found.reason is Why.STATE_LOST
-    assert found.source is Source.CHECKPOINT
+    assert found.reason is TierWhy.STATE_LOST
+    assert found.source is StateSource.CHECKPOINT
     assert found.lost_steps is None
 
 
@@ -148,7 +148,7 @@ def test_a_lost_keeper_is_replaced_and_the_job_runs_on() -> None:
     )
     seen = begin(both)
     found = decide(replace(seen, members=both[1:]), SMALL)
-    assert found.reason is Why.STATE_STORE_MOVED
+    assert found.reason is TierWhy.STATE_STORE_MOVED
     assert set(found.maps.backups) == {"keep2"}
     alone = decide(begin(THREE, members=THREE[1:]), SMALL)
     assert alone.maps.backups == ()
@@ -158,29 +158,29 @@ def test_a_lost_keeper_is_replaced_and_the_job_runs_on() -> None:
 def test_from_stage_one_to_two_state_is_copied_and_old_owners_keep_the_copy() -> None:
     seen = begin((STATE_STORE, spot(1)))
     assert seen.maps is not None
-    assert seen.maps.stage is Stage.RELIABLE
+    assert seen.maps.stage is TierStage.RELIABLE
     found = decide(replace(seen, members=THREE), SMALL)
-    assert found.reason is Why.STAGE_CHANGED
+    assert found.reason is TierWhy.STAGE_CHANGED
     assert set(found.maps.backups) == {"keep"}
     assert set(found.maps.owners) == {"s1", "s2"}
     young = decide(replace(seen, members=THREE, since_s=10.0), SMALL)
-    assert young.chosen.stage is Stage.RELIABLE
+    assert young.chosen.stage is TierStage.RELIABLE
     assert young.runner_up is not None
-    assert young.runner_up.stage is Stage.BACKED
+    assert young.runner_up.stage is TierStage.BACKED
 
 
 def test_stage_three_takes_work_off_the_reliable_and_two_gives_it_back() -> None:
     many = (STATE_STORE, *(spot(number) for number in range(1, 20)))
-    settings = Settings(shards=20, blocks=40)
+    settings = TierSettings(shards=20, blocks=40)
     seen = begin(THREE, settings)
     up = decide(replace(seen, members=many), settings)
-    assert up.chosen.stage is Stage.TRANSIENT
+    assert up.chosen.stage is TierStage.TRANSIENT
     assert "keep" not in up.maps.workers
     assert up.chosen.owners == 10
     assert up.chosen.workers == 19
     down = decide(replace(seen, maps=up.maps, members=many[:6]), settings)
-    assert down.source is Source.STATE_STORE  # owners went with the rest
-    assert down.chosen.stage is Stage.BACKED
+    assert down.source is StateSource.STATE_STORE  # owners went with the rest
+    assert down.chosen.stage is TierStage.BACKED
     assert "keep" in down.maps.workers
 
 
@@ -188,15 +188,15 @@ def test_from_stage_two_to_one_owners_hand_over_without_loss() -> None:
     two = tuple(replace(STATE_STORE, name=f"keep{n}", node=f"k{n}") for n in range(4))
     seen = begin((*two[:1], spot(1), spot(2), spot(3)))
     found = decide(replace(seen, members=(*two, spot(1), spot(2))), SMALL)
-    assert found.reason is Why.STAGE_CHANGED
-    assert found.chosen.stage is Stage.RELIABLE
+    assert found.reason is TierWhy.STAGE_CHANGED
+    assert found.chosen.stage is TierStage.RELIABLE
     assert found.lost_steps == 0
     assert set(found.maps.owners) == {one.name for one in two}
 
 
 def test_a_newcomer_computes() -> None:
     found = decide(begin(THREE, members=(*THREE, spot(4))), SMALL)
-    assert found.reason is Why.MEMBERS_CHANGED
+    assert found.reason is TierWhy.MEMBERS_CHANGED
     assert "s4" in found.maps.workers
 
 
@@ -218,7 +218,7 @@ def test_an_interrupted_transition_is_decided_again_under_an_epoch_no_one_knows(
     assert seen.maps is not None
     assert found.maps.owners == seen.maps.owners
     lost = replace(seen, heard=tried, members=(STATE_STORE, spot(2), spot(3)))
-    assert decide(lost, SMALL).source is Source.STATE_STORE
+    assert decide(lost, SMALL).source is StateSource.STATE_STORE
     assert decide(lost, SMALL).maps.epoch == tried + 1
 
 
@@ -227,9 +227,9 @@ def test_notices_can_be_ignored_or_answered_with_a_checkpoint() -> None:
     warned = replace(
         seen, members=(STATE_STORE, replace(spot(1), notice_left_s=28.0), spot(2), spot(3))
     )
-    assert decide(warned, replace(SMALL, on_notice=OnNotice.IGNORE)).reason is Why.KEPT
+    assert decide(warned, replace(SMALL, on_notice=OnNotice.IGNORE)).reason is TierWhy.KEPT
     found = decide(warned, replace(SMALL, on_notice=OnNotice.CHECKPOINT))
-    assert (found.reason, found.source) == (Why.FLUSHED, Source.CHECKPOINT)
+    assert (found.reason, found.source) == (TierWhy.FLUSHED, StateSource.CHECKPOINT)
 
 
 def test_when_everyone_is_told_to_go_all_is_saved() -> None:
@@ -276,11 +276,12 @@ def test_a_copy_in_one_process_is_filled_by_one_way() -> None:
 
 
 def test_a_pinned_stage_is_kept_as_far_as_members_allow() -> None:
-    one = replace(SMALL, pinned=Stage.RELIABLE)
-    assert decide(Situation(members=THREE, link=LINK), one).chosen.stage is Stage.RELIABLE
-    three = replace(SMALL, pinned=Stage.TRANSIENT)
+    one = replace(SMALL, pinned=TierStage.RELIABLE)
+    assert decide(Situation(members=THREE, link=LINK), one).chosen.stage is TierStage.RELIABLE
+    three = replace(SMALL, pinned=TierStage.TRANSIENT)
     assert (
-        decide(Situation(members=(STATE_STORE,), link=LINK), three).chosen.stage is Stage.RELIABLE
+        decide(Situation(members=(STATE_STORE,), link=LINK), three).chosen.stage
+        is TierStage.RELIABLE
     )
 
 
@@ -303,4 +304,4 @@ def test_settings_that_divide_nothing_are_refused(wrong: dict[str, float]) -> No
 
 @pytest.mark.parametrize("part", [0.1, 1.0])
 def test_one_shard_one_block_and_any_part_of_owners_will_do(part: float) -> None:
-    assert Settings(shards=1, blocks=1, owner_part=part).owner_part == part
+    assert TierSettings(shards=1, blocks=1, owner_part=part).owner_part == part

@@ -11,9 +11,9 @@ import pytest
 
 from ullage.engines.tuning.metrics import ReportProblem
 from ullage.engines.tuning.rungs import (
-    Algorithm,
     AsyncHalving,
     ExternalGroups,
+    SearchAlgorithm,
     StatedTrials,
     SyncHalving,
     for_trials,
@@ -25,13 +25,13 @@ TRIALS = 12
 LAST = 9
 
 
-def of_a_service() -> Algorithm:
+def of_a_service() -> SearchAlgorithm:
     groups = ExternalGroups()
     groups.open("all", range(TRIALS), LAST)
     return groups
 
 
-MAKERS: dict[str, Callable[[], Algorithm]] = {
+MAKERS: dict[str, Callable[[], SearchAlgorithm]] = {
     "SyncHalving": lambda: SyncHalving(members=tuple(range(TRIALS)), epochs=(1, 3, LAST)),
     "Hyperband": lambda: in_brackets(for_trials(hyperband(LAST), TRIALS)),
     "ASHA": lambda: AsyncHalving(members=tuple(range(TRIALS)), epochs=(1, 3, LAST)),
@@ -41,13 +41,13 @@ MAKERS: dict[str, Callable[[], Algorithm]] = {
 each = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 
 
-def last_epochs(algorithm: Algorithm) -> dict[int, int]:
+def last_epochs(algorithm: SearchAlgorithm) -> dict[int, int]:
     """How far each trial runs by its last rung."""
     return {trial: rung.until_epoch for rung in algorithm.rungs for trial in rung.members}
 
 
 @each
-def test_trials_run_as_far_as_their_last_rung_says(make: Callable[[], Algorithm]) -> None:
+def test_trials_run_as_far_as_their_last_rung_says(make: Callable[[], SearchAlgorithm]) -> None:
     algorithm = make()
     until = {one.trial: one.until_epoch for one in algorithm.first()} or last_epochs(algorithm)
     assert sorted(until) == sorted(algorithm.members) == list(range(TRIALS))
@@ -66,7 +66,7 @@ def test_trials_run_as_far_as_their_last_rung_says(make: Callable[[], Algorithm]
 
 
 @each
-def test_a_trial_that_no_one_knows_changes_nothing(make: Callable[[], Algorithm]) -> None:
+def test_a_trial_that_no_one_knows_changes_nothing(make: Callable[[], SearchAlgorithm]) -> None:
     algorithm = make()
     before = [(rung.group, rung.members, rung.pending) for rung in algorithm.rungs]
     assert algorithm.report(TRIALS + 1, 1, 0.5).problem is ReportProblem.UNKNOWN_TRIAL
@@ -75,7 +75,7 @@ def test_a_trial_that_no_one_knows_changes_nothing(make: Callable[[], Algorithm]
 
 
 @each
-def test_trials_that_end_leave_no_rung_open(make: Callable[[], Algorithm]) -> None:
+def test_trials_that_end_leave_no_rung_open(make: Callable[[], SearchAlgorithm]) -> None:
     algorithm = make()
     for trial in range(TRIALS):
         assert tuple(algorithm.ended(trial)) == ()
@@ -83,7 +83,7 @@ def test_trials_that_end_leave_no_rung_open(make: Callable[[], Algorithm]) -> No
 
 
 @each
-def test_groups_have_names_of_their_own(make: Callable[[], Algorithm]) -> None:
+def test_groups_have_names_of_their_own(make: Callable[[], SearchAlgorithm]) -> None:
     algorithm = make()
     for trial in range(TRIALS):
         algorithm.report(trial, 1, math.pi * trial)

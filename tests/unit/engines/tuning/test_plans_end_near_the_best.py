@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.tuning_exact import shortest_s
 from fakes.examples import examples
 from fakes.tuning_trials import RULES, WIDTHS, curve, facts, pool, trials
 from ullage.engines.tuning.baselines import (
@@ -21,21 +22,20 @@ from ullage.engines.tuning.baselines import (
     static_sizes,
 )
 from ullage.engines.tuning.bounds import fluid_bound_s, lower_bound_s
-from ullage.engines.tuning.exact import shortest_s
 from ullage.engines.tuning.planner import plan
-from ullage.engines.tuning.records import Holding, Plan, Rules, Trial
+from ullage.engines.tuning.records import PlannedTrial, PlanRules, TrialHolding, TrialPlan
 from ullage.engines.tuning.simulator import play
 from ullage.engines.tuning.speed_curves import SpeedCurve, Widths
 
 WORKS = st.lists(st.floats(1.0, 1e5), min_size=1, max_size=20)
 
 
-def size_of(found: Plan, trial: int) -> int:
+def size_of(found: TrialPlan, trial: int) -> int:
     return next(one.size for one in found.starts if one.trial == trial)
 
 
-def held(trial: Trial, size: int, *devices: int, since_s: float = 0.0) -> Trial:
-    return replace(trial, holding=Holding(size=size, devices=devices, since_s=since_s))
+def held(trial: PlannedTrial, size: int, *devices: int, since_s: float = 0.0) -> PlannedTrial:
+    return replace(trial, holding=TrialHolding(size=size, devices=devices, since_s=since_s))
 
 
 def test_one_trial_takes_the_widest_width() -> None:
@@ -46,7 +46,7 @@ def test_one_trial_takes_the_widest_width() -> None:
 
 def test_a_width_stays_on_one_node_where_it_can() -> None:
     busy = held(trials([100.0])[0], 12, 0, since_s=0.0)
-    wide = Trial(number=1, work_s=1e4, curve=curve())
+    wide = PlannedTrial(number=1, work_s=1e4, curve=curve())
     found = plan([replace(busy, checkpoints=False), wide], pool(8), RULES, 10.0)
     assert found.starts[0].devices == (4, 5, 6, 7)
 
@@ -110,7 +110,7 @@ def test_a_trial_without_checkpoints_is_never_resized() -> None:
 def test_a_newcomer_narrows_a_running_trial_only_where_that_pays() -> None:
     for cost_s, narrowed in ((0.0, True), (1e4, False)):
         wide = held(replace(trials([1000.0])[0], resize_cost_s=cost_s), 48, 0, 1, 2, 3)
-        newcomer = Trial(number=1, work_s=1000.0, curve=curve())
+        newcomer = PlannedTrial(number=1, work_s=1000.0, curve=curve())
         found = plan([wide, newcomer], pool(4), RULES, 100.0)
         assert bool(found.resizes) is narrowed
         assert bool(found.starts) is narrowed
@@ -123,8 +123,8 @@ def test_a_trial_whose_device_is_gone_starts_again() -> None:
 
 
 def test_nothing_is_planned_without_trials_or_devices() -> None:
-    assert plan([], pool(2), RULES, 0.0) == Plan()
-    assert plan(trials([1.0]), (), RULES, 0.0) == Plan()
+    assert plan([], pool(2), RULES, 0.0) == TrialPlan()
+    assert plan(trials([1.0]), (), RULES, 0.0) == TrialPlan()
 
 
 def test_holdings_beyond_a_device_are_refused() -> None:
@@ -183,7 +183,9 @@ def test_the_exact_optimum_lies_between_bounds_and_planner(
     best = shortest_s(waiting, devices, widths)
     assert lower_bound_s(waiting, devices, widths) <= best * (1 + 1e-6)
     assert fluid_bound_s(waiting, devices, widths) <= best * (1 + 1e-5)
-    ended = play(facts(works, curve=shape), plan, Rules(widths=widths), pool(devices)).makespan_s
+    ended = play(
+        facts(works, curve=shape), plan, PlanRules(widths=widths), pool(devices)
+    ).makespan_s
     assert best * (1 - 1e-6) <= ended <= 2.0 * best
 
 
@@ -250,9 +252,9 @@ def test_baselines_start_in_their_order() -> None:
 )
 def test_figures_of_a_trial_have_bounds(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"work|cost|memory"):
-        replace(Trial(number=0, work_s=1.0, curve=curve()), **wrong)
+        replace(PlannedTrial(number=0, work_s=1.0, curve=curve()), **wrong)
 
 
 def test_rules_have_bounds() -> None:
     with pytest.raises(ValueError, match="not negative"):
-        Rules(gain_factor=-1.0)
+        PlanRules(gain_factor=-1.0)

@@ -16,12 +16,12 @@ from ullage.engines.tuning.baselines import first_come
 from ullage.engines.tuning.metrics import ReportProblem
 from ullage.engines.tuning.planner import plan
 from ullage.engines.tuning.rungs import AsyncHalving, SyncHalving
-from ullage.engines.tuning.simulator import Change, ChangeKind, Played, play
+from ullage.engines.tuning.simulator import ChangeKind, PlayedTrials, SimulatedChange, play
 
 LOST, GAINED, STOPPED = ChangeKind.LOST, ChangeKind.GAINED, ChangeKind.STOPPED
 
 
-def work_of(played: Played, trial: int) -> float:
+def work_of(played: PlayedTrials, trial: int) -> float:
     """Seconds at width 1 that the segments of a trial did."""
     speeds = dict(zip(WIDTHS.sizes, curve().speeds, strict=True))
     return sum(
@@ -55,7 +55,10 @@ def test_trials_that_arrive_later_wait_for_their_arrival() -> None:
 
 def test_a_lost_device_sends_its_trial_back_to_the_checkpoint() -> None:
     every = facts([10.0], epochs=10, checkpoint_epochs=4)
-    changes = (Change(at_s=75.0, kind=LOST, number=0), Change(at_s=100.0, kind=GAINED, number=0))
+    changes = (
+        SimulatedChange(at_s=75.0, kind=LOST, number=0),
+        SimulatedChange(at_s=100.0, kind=GAINED, number=0),
+    )
     played = play(every, first_come, RULES, pool(1), changes=changes)
     assert played.ends_s == {0: pytest.approx(100 + 60)}
     assert [epoch for _, epoch in played.reports] == [1, 2, 3, 4, 5, 6, 7, 5, 6, 7, 8, 9, 10]
@@ -63,7 +66,7 @@ def test_a_lost_device_sends_its_trial_back_to_the_checkpoint() -> None:
 
 def test_without_checkpoints_a_lost_trial_begins_again() -> None:
     every = facts([10.0], epochs=10, checkpoints=False)
-    changes = (Change(at_s=75.0, kind=LOST, number=0),)
+    changes = (SimulatedChange(at_s=75.0, kind=LOST, number=0),)
     played = play(every, first_come, RULES, pool(2), changes=changes)
     assert played.ends_s == {0: pytest.approx(175)}
 
@@ -71,7 +74,10 @@ def test_without_checkpoints_a_lost_trial_begins_again() -> None:
 def test_what_repeats_after_a_loss_counts_once() -> None:
     rungs = SyncHalving(members=(0, 1), epochs=(8,))
     every = facts([10.0, 10.0], checkpoint_epochs=4)
-    changes = (Change(at_s=75.0, kind=LOST, number=0), Change(at_s=80.0, kind=GAINED, number=0))
+    changes = (
+        SimulatedChange(at_s=75.0, kind=LOST, number=0),
+        SimulatedChange(at_s=80.0, kind=GAINED, number=0),
+    )
     values = iter(range(1000))
     play(
         every, first_come, RULES, pool(2), algorithm=rungs, metric=lambda *_: next(values),
@@ -83,7 +89,10 @@ def test_what_repeats_after_a_loss_counts_once() -> None:
 
 
 def test_a_stopped_trial_frees_its_width_at_once() -> None:
-    changes = (Change(at_s=10.0, kind=STOPPED, number=0), Change(at_s=11.0, kind=STOPPED, number=9))
+    changes = (
+        SimulatedChange(at_s=10.0, kind=STOPPED, number=0),
+        SimulatedChange(at_s=11.0, kind=STOPPED, number=9),
+    )
     played = play(facts([1000.0, 5.0]), first_come, RULES, pool(1), changes=changes)
     assert played.ends_s == {0: pytest.approx(10.0), 1: pytest.approx(15.0)}
 
@@ -97,7 +106,7 @@ def test_a_stopped_trial_holds_no_rung_up() -> None:
         pool(2),
         algorithm=rungs,
         metric=lambda trial, _: float(trial),
-        changes=(Change(at_s=20.0, kind=STOPPED, number=0),),
+        changes=(SimulatedChange(at_s=20.0, kind=STOPPED, number=0),),
     )
     assert rungs.promotions == ((1,),)
     assert played.makespan_s < 100
@@ -105,7 +114,11 @@ def test_a_stopped_trial_holds_no_rung_up() -> None:
 
 def test_a_pool_that_is_gone_leaves_trials_stuck_and_says_so() -> None:
     played = play(
-        facts([10.0]), plan, RULES, pool(1), changes=(Change(at_s=1.0, kind=LOST, number=0),)
+        facts([10.0]),
+        plan,
+        RULES,
+        pool(1),
+        changes=(SimulatedChange(at_s=1.0, kind=LOST, number=0),),
     )
     assert (played.stuck, played.ends_s) == ((0,), {})
 
@@ -138,7 +151,7 @@ def test_a_curve_that_was_believed_wrong_ends_all_trials_too() -> None:
 def test_every_trial_ends_or_is_told_to_be_stuck(
     works: list[float], wild: list[tuple[float, ChangeKind, int]]
 ) -> None:
-    changes = tuple(Change(at_s=at, kind=kind, number=number) for at, kind, number in wild)
+    changes = tuple(SimulatedChange(at_s=at, kind=kind, number=number) for at, kind, number in wild)
     played = play(facts(works, resize_cost_s=7.0), plan, RULES, pool(3), changes=changes)
     assert sorted({*played.ends_s, *played.stuck}) == list(range(len(works)))
     stopped = {one.number for one in changes if one.kind is STOPPED}

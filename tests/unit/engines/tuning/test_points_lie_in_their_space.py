@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ullage.engines.tuning.search_space import (
     MOST_INTEGER,
-    Choice,
+    ChoiceParameter,
     FloatRange,
     IntRange,
     Parameter,
@@ -32,7 +32,7 @@ SPACE = SearchSpace(
     parameters={
         "rate": FloatRange(low=1e-5, high=1e-1, log=True),
         "layers": IntRange(low=1, high=3),
-        "activation": Choice(options=("relu", "gelu")),
+        "activation": ChoiceParameter(options=("relu", "gelu")),
     }
 )
 
@@ -110,9 +110,9 @@ def test_no_whole_number_leaves_its_range(one: int, other: int, log: bool, trial
         (lambda: FloatRange(low=1.0, high=0.0), SpaceProblem.EMPTY_RANGE),
         (lambda: IntRange(low=5, high=4), SpaceProblem.EMPTY_RANGE),
         (lambda: FloatRange(low=0.0, high=1.0, log=True), SpaceProblem.LOG_NOT_POSITIVE),
-        (lambda: Choice(options=()), SpaceProblem.NO_OPTIONS),
-        (lambda: Choice(options=("a", "a")), SpaceProblem.REPEATED_OPTION),
-        (lambda: Choice(options=tuple(range(1001))), SpaceProblem.TOO_MANY_OPTIONS),
+        (lambda: ChoiceParameter(options=()), SpaceProblem.NO_OPTIONS),
+        (lambda: ChoiceParameter(options=("a", "a")), SpaceProblem.REPEATED_OPTION),
+        (lambda: ChoiceParameter(options=tuple(range(1001))), SpaceProblem.TOO_MANY_OPTIONS),
         (lambda: grid_size(SPACE, 0), SpaceProblem.EMPTY_RANGE),
         (lambda: grid_size(SPACE, 10**6), SpaceProblem.TOO_MANY_POINTS),
         (lambda: grid_point(SPACE, 2, 8), SpaceProblem.NO_SUCH_POINT),
@@ -126,7 +126,7 @@ def test_what_has_no_points_is_refused_with_its_reason(make: object, problem: Sp
 
 
 def test_true_and_one_are_different_options() -> None:
-    space = SearchSpace(parameters={"x": Choice(options=(True, 1, 1.0))})
+    space = SearchSpace(parameters={"x": ChoiceParameter(options=(True, 1, 1.0))})
     assert [type(point["x"]) for point in grid(space, 1)] == [bool, int, float]
 
 
@@ -143,12 +143,12 @@ def test_true_and_one_are_different_options() -> None:
         (IntRange(low=-2, high=9), "3.0", None),
         (IntRange(low=-2, high=9), "10", None),
         (IntRange(low=-2, high=9), "9" * 400, None),
-        (Choice(options=("a", 1, True, 0.25)), "True", True),
-        (Choice(options=("a", 1, True, 0.25)), "0.25", 0.25),
-        (Choice(options=("a", 1, True, 0.25)), "b", None),
-        (Choice(options=(0.1, 0.2, 0.3)), "0.30000000000000004", 0.3),
-        (Choice(options=(0.1, 0.2, 0.3)), "0.3001", None),
-        (Choice(options=("0.3",)), "0.30000000000000004", None),
+        (ChoiceParameter(options=("a", 1, True, 0.25)), "True", True),
+        (ChoiceParameter(options=("a", 1, True, 0.25)), "0.25", 0.25),
+        (ChoiceParameter(options=("a", 1, True, 0.25)), "b", None),
+        (ChoiceParameter(options=(0.1, 0.2, 0.3)), "0.30000000000000004", 0.3),
+        (ChoiceParameter(options=(0.1, 0.2, 0.3)), "0.3001", None),
+        (ChoiceParameter(options=("0.3",)), "0.30000000000000004", None),
     ],
 )
 def test_texts_are_values_of_their_parameter_or_none(
@@ -160,7 +160,7 @@ def test_texts_are_values_of_their_parameter_or_none(
 
 def test_a_text_is_not_compared_with_every_option(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client's list has thousands of values, and a range with steps a thousand."""
-    choice = Choice(options=tuple(at / 1000 for at in range(1000)))
+    choice = ChoiceParameter(options=tuple(at / 1000 for at in range(1000)))
     texts = [as_text(one) for one in choice.options]
     written: list[object] = []
     monkeypatch.setattr("ullage.engines.tuning.search_space.as_text", written.append)

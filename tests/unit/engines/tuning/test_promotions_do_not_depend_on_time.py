@@ -27,7 +27,7 @@ from ullage.engines.tuning.rungs import (
     hyperband,
     in_brackets,
 )
-from ullage.engines.tuning.simulator import Change, ChangeKind, TrialFacts, play
+from ullage.engines.tuning.simulator import ChangeKind, SimulatedChange, TrialFacts, play
 
 
 def until(found: object) -> dict[int, int]:
@@ -316,7 +316,7 @@ def test_resized_trials_are_promoted_as_those_that_are_not(
 ) -> None:
     facts, metric = learned(seed)
 
-    def promoted(planner: object, count: int, changes: tuple[Change, ...] = ()) -> object:
+    def promoted(planner: object, count: int, changes: tuple[SimulatedChange, ...] = ()) -> object:
         rungs = SyncHalving(members=tuple(range(27)), epochs=(1, 3, 9))
         played = play(
             facts,
@@ -334,8 +334,8 @@ def test_resized_trials_are_promoted_as_those_that_are_not(
     plain = promoted(first_come, 1)
     assert promoted(plan, devices) == plain
     changes = (
-        Change(at_s=lost_s, kind=ChangeKind.LOST, number=0),
-        Change(at_s=lost_s + 300, kind=ChangeKind.GAINED, number=0),
+        SimulatedChange(at_s=lost_s, kind=ChangeKind.LOST, number=0),
+        SimulatedChange(at_s=lost_s + 300, kind=ChangeKind.GAINED, number=0),
     )
     assert promoted(plan, devices, changes) == plain
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.engines.tuning.search_space import (
-    Choice,
+    ChoiceParameter,
     FloatRange,
     IntRange,
     Parameter,
@@ -31,7 +31,7 @@ from ullage.engines.tuning.suggestions import (
     suggest,
 )
 
-LETTERS = SearchSpace(parameters={"letter": Choice(options=tuple("abcd"))})
+LETTERS = SearchSpace(parameters={"letter": ChoiceParameter(options=tuple("abcd"))})
 WIDE = SearchSpace(parameters={"rate": FloatRange(low=0.0, high=1.0)})
 
 
@@ -98,7 +98,7 @@ def test_a_space_whose_points_are_used_up_gives_them_again() -> None:
 
 
 def test_draws_are_bounded_where_few_points_are_left() -> None:
-    space = SearchSpace(parameters={"many": Choice(options=tuple(range(1000)))})
+    space = SearchSpace(parameters={"many": ChoiceParameter(options=tuple(range(1000)))})
     used = tuple(ObservedTrial(trial=at, point={"many": at}) for at in range(999))
     asked: list[int] = []
 
@@ -114,7 +114,7 @@ def test_draws_are_bounded_where_few_points_are_left() -> None:
 
 
 def test_one_and_true_are_two_options() -> None:
-    space = SearchSpace(parameters={"flag": Choice(options=(1, True, 1.0))})
+    space = SearchSpace(parameters={"flag": ChoiceParameter(options=(1, True, 1.0))})
     points = [{"flag": one} for one in (1, True, 1.0)]
 
     def draw(request: SuggestionRequest, trial: int, attempt: int) -> Point:
@@ -130,7 +130,7 @@ def test_one_and_true_are_two_options() -> None:
     [
         ({"a": FloatRange(low=0.0, high=1.0)}, None),
         ({"a": FloatRange(low=1.0, high=1.0)}, 1),
-        ({"a": IntRange(low=-2, high=2), "b": Choice(options=("x", "y"))}, 10),
+        ({"a": IntRange(low=-2, high=2), "b": ChoiceParameter(options=("x", "y"))}, 10),
         ({"a": IntRange(low=1, high=3), "b": FloatRange(low=0.0, high=1.0)}, None),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ullage.process.supervised import Supervisor, end
+from ullage.process.supervised import TaskSupervisor, end
 
 
 async def at_once(seconds: float) -> None:
@@ -12,7 +12,7 @@ async def at_once(seconds: float) -> None:
 
 
 async def test_a_task_that_fails_begins_again_and_the_others_go_on() -> None:
-    supervisor, begun, done = Supervisor(pause=at_once), list[int](), asyncio.Event()
+    supervisor, begun, done = TaskSupervisor(pause=at_once), list[int](), asyncio.Event()
 
     async def fails() -> None:
         begun.append(len(begun))

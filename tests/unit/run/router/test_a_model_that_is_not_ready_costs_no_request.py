@@ -11,13 +11,13 @@ import pytest
 
 from fakes.routed import Routed, routed, tensor, until
 from fakes.triton_server import triton_server
-from ullage.engines.batching.chooser import Policy, Rules
+from ullage.engines.batching.chooser import BatchPolicy, BatchRules
 from ullage_router.dispatcher import MODELS
 from ullage_router.paths import ready_path_of
 from ullage_router.settings import DEADLINE_HEADER
 
 BODY = {"inputs": [tensor([1.0])]}
-FIFO = Rules(policy=Policy.FIFO, sizes=(1,))
+FIFO = BatchRules(policy=BatchPolicy.FIFO, sizes=(1,))
 HURRIED = {DEADLINE_HEADER: "1"}
 
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.engines.batching.histogram import Histogram
+from ullage.engines.batching.histogram import TimeHistogram
 from ullage.engines.batching.output_tokens import OutputTokens, TokenCount
 from ullage_router.generation_times import _ends
 
-FIRST = Histogram.of([0.5] * 9)
+FIRST = TimeHistogram.of([0.5] * 9)
 
 
 @pytest.mark.parametrize(("tokens", "ends_s"), [(1, 0.5), (2, 0.6), (11, 1.5)])

@@ -13,7 +13,7 @@ import pytest
 
 from fakes.routed import until
 from ullage.engines.batching.batch_time import BatchCosts
-from ullage.engines.batching.chooser import Rules
+from ullage.engines.batching.chooser import BatchRules
 from ullage_router import http_replicas
 from ullage_router.http_replicas import HttpConnections
 from ullage_router.replicas import Broken, NotDelivered, RouterReplica, TooLate
@@ -57,7 +57,8 @@ async def scripted(*says: bytes | None) -> AsyncIterator[tuple[Scripted, Callabl
     server = await asyncio.start_server(script.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     times = RunTimes(
-        rules=Rules(), prior=BatchCosts(fixed_s=0, factors=dict.fromkeys((1, 2, 4, 8, 16), 1.0))
+        rules=BatchRules(),
+        prior=BatchCosts(fixed_s=0, factors=dict.fromkeys((1, 2, 4, 8, 16), 1.0)),
     )
     replica = RouterReplica(
         number=0,

@@ -10,7 +10,7 @@ import pytest
 
 from fakes.batch_server import batch_server, hang
 from fakes.routed import routed, tensor, until
-from ullage.engines.batching.chooser import Policy, Rules
+from ullage.engines.batching.chooser import BatchPolicy, BatchRules
 
 
 async def test_a_hopeless_request_is_refused_at_once_with_a_time_to_come_again() -> None:
@@ -37,7 +37,7 @@ async def test_before_times_are_known_nothing_is_taken_for_hopeless() -> None:
 
 
 async def test_the_earlier_deadline_runs_first() -> None:
-    rules = Rules(policy=Policy.EDF, sizes=(1,))
+    rules = BatchRules(policy=BatchPolicy.EDF, sizes=(1,))
     async with (
         batch_server(seconds=lambda _: 0.02) as server,
         routed(server, rules=rules) as router,

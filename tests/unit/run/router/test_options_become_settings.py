@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.engines.batching.chooser import Policy, Rules
+from ullage.engines.batching.chooser import BatchPolicy, BatchRules
 from ullage_router.settings import (
     MIB,
     Addresses,
@@ -53,7 +53,7 @@ def test_every_option_sets_what_it_names() -> None:
         ),
         objective_s=0.05,
         hold_s=7.0,
-        rules=Rules(policy=Policy.EDF, sizes=(1, 3)),
+        rules=BatchRules(policy=BatchPolicy.EDF, sizes=(1, 3)),
         fixed_s=0.004,
         in_flight=2,
         most_rows=9,

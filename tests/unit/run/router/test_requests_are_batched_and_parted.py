@@ -12,7 +12,7 @@ from aiohttp import web
 
 from fakes.batch_server import batch_server, doubled
 from fakes.routed import routed, tensor, until
-from ullage.engines.batching.chooser import Policy, Rules
+from ullage.engines.batching.chooser import BatchPolicy, BatchRules
 from ullage_router.settings import ReplicaAddress
 
 
@@ -132,9 +132,9 @@ async def test_a_new_application_runs_alone_until_its_times_are_known() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", list(Policy))
-async def test_each_policy_answers_all(policy: Policy) -> None:
-    rules = Rules(policy=policy)
+@pytest.mark.parametrize("policy", list(BatchPolicy))
+async def test_each_policy_answers_all(policy: BatchPolicy) -> None:
+    rules = BatchRules(policy=policy)
     async with batch_server(seconds=slow) as server, routed(server, rules=rules) as router:
         answers = await asyncio.gather(*(router.infer([float(n)]) for n in range(100)))
         assert [body["outputs"][0]["data"] for _, body in answers] == [
@@ -143,7 +143,7 @@ async def test_each_policy_answers_all(policy: Policy) -> None:
 
 
 async def test_first_come_first_served_batches_without_knowing_times() -> None:
-    rules = Rules(policy=Policy.FIFO, sizes=(4,))
+    rules = BatchRules(policy=BatchPolicy.FIFO, sizes=(4,))
     async with batch_server(seconds=slow) as server, routed(server, rules=rules) as router:
         await asyncio.gather(*(router.infer() for _ in range(41)))
         assert server.sizes.count(4) >= 8
@@ -154,7 +154,7 @@ async def test_replicas_share_the_work_evenly() -> None:
     async with (
         batch_server(seconds=slow) as one,
         batch_server(seconds=slow) as other,
-        routed(one, other, rules=Rules(sizes=(1,))) as router,
+        routed(one, other, rules=BatchRules(sizes=(1,))) as router,
     ):
         await asyncio.gather(*(router.infer() for _ in range(40)))
         assert abs(len(one.asked) - len(other.asked)) <= 2

@@ -7,15 +7,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ullage.engines.batching.chooser import Rules
-from ullage.engines.batching.histogram import Histogram
+from ullage.engines.batching.chooser import BatchRules
+from ullage.engines.batching.histogram import TimeHistogram
 from ullage_router.run_times import RunTimes, expected_longest_s, first_costs, key_of
 
 SIZES = (1, 2, 4, 8)
 
 
 def times(fixed_s: float = 0.0) -> RunTimes:
-    return RunTimes(rules=Rules(sizes=SIZES), prior=first_costs(SIZES, fixed_s))
+    return RunTimes(rules=BatchRules(sizes=SIZES), prior=first_costs(SIZES, fixed_s))
 
 
 async def test_nothing_is_known_before_fifty_requests_ran_alone() -> None:
@@ -88,7 +88,7 @@ async def test_wild_names_and_times_take_bounded_memory_and_teach_nothing() -> N
 def test_the_expected_longest_of_a_mixture_is_that_of_drawn_ones() -> None:
     rng = np.random.default_rng(2)
     short, long = rng.lognormal(-4, 0.4, 20_000), rng.lognormal(-3, 0.6, 20_000)
-    parts = {"s": Histogram.of(short), "l": Histogram.of(long)}
+    parts = {"s": TimeHistogram.of(short), "l": TimeHistogram.of(long)}
     drawn = np.maximum(
         rng.choice(short, (50_000, 3)).max(axis=1), rng.choice(long, (50_000, 2)).max(axis=1)
     ).mean()

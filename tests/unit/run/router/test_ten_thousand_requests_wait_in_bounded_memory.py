@@ -10,9 +10,9 @@ import tracemalloc
 
 import pytest
 
-from ullage.engines.batching.chooser import Chooser, Rules
-from ullage.engines.batching.histogram import Histogram
-from ullage.engines.batching.waiting import Request
+from ullage.engines.batching.chooser import BatchChooser, BatchRules
+from ullage.engines.batching.histogram import TimeHistogram
+from ullage.engines.batching.waiting import BatchRequest
 from ullage_router.calls import RouterCall
 from ullage_router.open_inference import read
 from ullage_router.request_queue import CALL_BYTES, RequestQueue
@@ -37,7 +37,7 @@ async def test_they_take_no_more_than_is_counted() -> None:
             infer = read(body)
             kind = number % 100 if number % 2 else None
             call = RouterCall(
-                request=Request(number=number, arrival_s=0.0, deadline_s=1 + number / COUNT),
+                request=BatchRequest(number=number, arrival_s=0.0, deadline_s=1 + number / COUNT),
                 method="POST", path="/v2/models/m/infer", headers={"Content-Type": "x"},
                 body=body, answer=loop.create_future(), infer=infer, group=kind,
             )  # fmt: skip
@@ -53,15 +53,17 @@ async def test_all_of_them_leave_in_batches_or_at_their_deadline() -> None:
     queue = RequestQueue(most_calls=COUNT, most_bytes=1 << 30)
     loop = asyncio.get_running_loop()
     for number in range(COUNT):
-        request = Request(number=number, arrival_s=0.0, deadline_s=1 + number / COUNT, app="a/1")
+        request = BatchRequest(
+            number=number, arrival_s=0.0, deadline_s=1 + number / COUNT, app="a/1"
+        )
         call = RouterCall(
             request=request, method="POST", path="/", headers={}, body=b"",
             answer=loop.create_future(), group=number % 7,
         )  # fmt: skip
         queue.offer(call)
-    rules = Rules()
-    known = {"a/1": Histogram.of([0.01, 0.02, 0.03])}
-    chooser = Chooser(rules=rules, costs=first_costs(rules.sizes, 0.0), histograms=known)
+    rules = BatchRules()
+    known = {"a/1": TimeHistogram.of([0.01, 0.02, 0.03])}
+    chooser = BatchChooser(rules=rules, costs=first_costs(rules.sizes, 0.0), histograms=known)
     left = 0
     for _ in range(100):
         picked = queue.pick(chooser, 0.5, 0)

@@ -19,8 +19,8 @@ from ullage.engines.allocation.policies import cost, finish_time, makespan, max_
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """How time is divided by an objective.
+class AllocationPolicy:
+    """Division of time by an objective.
 
     Attributes:
         solve: From a problem to an allocation.
@@ -33,16 +33,18 @@ class Policy:
     clocked: bool = False
 
 
-POLICIES: Final[Mapping[Objective, Policy]] = MappingProxyType(
+POLICIES: Final[Mapping[Objective, AllocationPolicy]] = MappingProxyType(
     {
-        Objective.FIFO: Policy(solve=sums.fifo),
-        Objective.MAX_MIN_FAIRNESS: Policy(solve=max_min.solve),
-        Objective.FINISH_TIME_FAIRNESS: Policy(solve=finish_time.solve, clocked=True),
-        Objective.MAKESPAN: Policy(solve=makespan.solve, clocked=True),
-        Objective.MAX_THROUGHPUT: Policy(solve=sums.max_throughput),
-        Objective.SJF: Policy(solve=sums.sjf, clocked=True),
-        Objective.MIN_COST: Policy(solve=cost.min_cost, costed=True),
-        Objective.MIN_COST_SLO: Policy(solve=cost.min_cost_slo, costed=True, clocked=True),
+        Objective.FIFO: AllocationPolicy(solve=sums.fifo),
+        Objective.MAX_MIN_FAIRNESS: AllocationPolicy(solve=max_min.solve),
+        Objective.FINISH_TIME_FAIRNESS: AllocationPolicy(solve=finish_time.solve, clocked=True),
+        Objective.MAKESPAN: AllocationPolicy(solve=makespan.solve, clocked=True),
+        Objective.MAX_THROUGHPUT: AllocationPolicy(solve=sums.max_throughput),
+        Objective.SJF: AllocationPolicy(solve=sums.sjf, clocked=True),
+        Objective.MIN_COST: AllocationPolicy(solve=cost.min_cost, costed=True),
+        Objective.MIN_COST_SLO: AllocationPolicy(
+            solve=cost.min_cost_slo, costed=True, clocked=True
+        ),
     }
 )
 

@@ -16,11 +16,11 @@ import numpy as np
 
 from ullage.engines.allocation.lp import Bools
 from ullage.engines.allocation.model import Floats, Inner, Ints, TenantView
-from ullage.engines.allocation.shape import Shape
+from ullage.engines.allocation.shape import ProblemShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Together:
+class RisingGroups:
     """Groups of one tenant that rise at once, each at its own weight.
 
     Attributes:
@@ -36,11 +36,11 @@ class Together:
     rises: Floats
 
     def risen(self, height: float) -> Floats:
-        """What each group has risen at a height, were there no best."""
+        """Rise of each group at a height, were there no best."""
         return self.own * np.interp(height, self.heights, self.rises)
 
     def rates(self) -> Floats:
-        """What each group rises for a unit of height at the beginning."""
+        """Rise of each group for a unit of height at the beginning."""
         return self.own * float(self.rises[1] / self.heights[1])
 
 
@@ -59,11 +59,11 @@ class InTurn:
     begins: Floats
 
     def risen(self, height: float) -> Floats:
-        """What each group has risen at a height, were there no best."""
+        """Rise of each group at a height, were there no best."""
         return self.weight * np.maximum(height - self.begins, 0.0)
 
     def rates(self) -> Floats:
-        """What each group rises for a unit of height at the beginning."""
+        """Rise of each group for a unit of height at the beginning."""
         return np.where(np.arange(len(self.groups)) == 0, self.weight, 0.0)
 
 
@@ -80,7 +80,7 @@ class Climb:
 
     level: Floats
     best: Floats
-    tenants: Sequence[Together | InTurn]
+    tenants: Sequence[RisingGroups | InTurn]
     top: float
 
     def at(self, height: float) -> Floats:
@@ -92,14 +92,14 @@ class Climb:
         return level
 
     def rates(self) -> Floats:
-        """What each group rises for a unit of height at the beginning, shape (groups,)."""
+        """Rise of each group for a unit of height at the beginning, shape (groups,)."""
         rates = np.zeros(len(self.level))
         for tenant in self.tenants:
             rates[tenant.groups] = tenant.rates()
         return rates
 
 
-def climb(shape: Shape, level: Floats, best: Floats, rising: Bools) -> Climb:
+def climb(shape: ProblemShape, level: Floats, best: Floats, rising: Bools) -> Climb:
     """The path from some levels.
 
     Args:
@@ -113,7 +113,7 @@ def climb(shape: Shape, level: Floats, best: Floats, rising: Bools) -> Climb:
     own = shape.of_jobs(np.array([job.weight for job in problem.jobs]))
     names = np.array([problem.jobs[index].tenant for index in shape.first])
     left = np.maximum(best - level, 0.0)
-    tenants: list[Together | InTurn] = []
+    tenants: list[RisingGroups | InTurn] = []
     top = 0.0
     for name in sorted(set(names[rising])):
         groups = np.flatnonzero(rising & (names == name))
@@ -133,7 +133,7 @@ def climb(shape: Shape, level: Floats, best: Floats, rising: Bools) -> Climb:
             parts = (own * shape.count)[groups][order]
             steps *= parts[::-1].cumsum()[::-1] / tenant.weight
         heights = np.concatenate([[0.0], np.cumsum(steps)])
-        together = Together(
+        together = RisingGroups(
             groups=groups,
             own=own[groups],
             heights=heights,

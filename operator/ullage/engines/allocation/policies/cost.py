@@ -24,7 +24,7 @@ from ullage.engines.allocation.model import (
     Problem,
 )
 from ullage.engines.allocation.policies.sums import normalised_gain
-from ullage.engines.allocation.shape import Shape, shape_of
+from ullage.engines.allocation.shape import ProblemShape, shape_of
 
 _CLOSE: Final = 1e-4
 """Part of the best ratio that doing more work may give up."""
@@ -52,7 +52,7 @@ def min_cost_slo(problem: Problem) -> Allocation:
     _priced(problem)
     needed = needed_rates(problem)
 
-    def both(shape: Shape) -> Allocation:
+    def both(shape: ProblemShape) -> Allocation:
         kept, dropped = keepable(shape, needed)
         return _solve(shape, kept, dropped)
 
@@ -76,7 +76,7 @@ def _priced(problem: Problem) -> None:
         )
 
 
-def _solve(shape: Shape, needed: Floats, dropped: tuple[DroppedSLO, ...]) -> Allocation:
+def _solve(shape: ProblemShape, needed: Floats, dropped: tuple[DroppedSLO, ...]) -> Allocation:
     prices = np.array([kind.dollars_per_hour for kind in shape.problem.types])
     cost = prices[shape.kind] * shape.gang[shape.left]
     crowd = min(1.0, float(shape.capacity.sum() / (shape.gang * shape.count).sum()))
@@ -98,7 +98,7 @@ def _solve(shape: Shape, needed: Floats, dropped: tuple[DroppedSLO, ...]) -> All
     return answer(shape, x, objective=ratio, dropped=dropped)
 
 
-def _ratio(shape: Shape, cost: Floats, floors: Floats) -> tuple[float, Floats]:
+def _ratio(shape: ProblemShape, cost: Floats, floors: Floats) -> tuple[float, Floats]:
     """Best ratio and its point: max gain @ Y with cost @ Y = 1 and every row homogeneous in tau."""
     gain = normalised_gain(shape, np.ones(shape.groups))
     held = at_least(shape, floors)

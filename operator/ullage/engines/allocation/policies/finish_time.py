@@ -14,7 +14,7 @@ import numpy as np
 from ullage.engines.allocation.answer import answer, guarded, settled
 from ullage.engines.allocation.lp import Solved, raise_floors
 from ullage.engines.allocation.model import Allocation, Floats, Problem
-from ullage.engines.allocation.shape import Shape, shape_of
+from ullage.engines.allocation.shape import ProblemShape, shape_of
 
 _STEPS: Final = 60
 _CLOSE: Final = 1e-8
@@ -33,36 +33,40 @@ def solve(problem: Problem) -> Allocation:
     return guarded(problem, _solve, shape_of(problem, left, age, done))
 
 
-def _solve(shape: Shape) -> Allocation:
+def _solve(shape: ProblemShape) -> Allocation:
     jobs = shape.problem.jobs
     left = shape.of_jobs(np.array([job.steps_left for job in jobs]))
     age = shape.of_jobs(np.array([job.age_s for job in jobs]))
     base = shape.of_jobs(np.array([job.isolated_s for job in jobs])) + left / shape.isolated
     low = float(((age + left / shape.rate.max(axis=1)) / base).max())
     high = float(((age + left / shape.isolated) / base).max())
-    best, found = high, None
+    best, solution = high, None
     rho = low
     for _ in range(_STEPS):
         needed = left / (rho * base - age)
         solved = raise_floors(shape, needed, corner=True)
         reached = float(((age + left / (shape.speed @ solved.x)) / base).max())
-        if found is None or reached < best:
-            best, found = min(best, reached), solved
+        if solution is None or reached < best:
+            best, solution = min(best, reached), solved
         low = _root(shape, solved, (left, age, base), rho, low)
         if best - low <= _CLOSE * best:
             break
         # The dual's bound closes in from below at Newton's pace; halving guards against crawling.
         rho = low if low > rho * (1 + _CLOSE) else 0.5 * (low + best)
-    assert found is not None
+    assert solution is not None
     floors = left / (best * base - age)
     if shape.problem.centre is not None:
-        found = raise_floors(shape, floors)
-    x = settled(shape, found, floors)
-    return answer(shape, x, objective=best, solved=found)
+        solution = raise_floors(shape, floors)
+    x = settled(shape, solution, floors)
+    return answer(shape, x, objective=best, solved=solution)
 
 
 def _root(
-    shape: Shape, solved: Solved, terms: tuple[Floats, Floats, Floats], rho: float, low: float
+    shape: ProblemShape,
+    solved: Solved,
+    terms: tuple[Floats, Floats, Floats],
+    rho: float,
+    low: float,
 ) -> float:
     """Smallest rho from ``low`` on that the row prices of a solve at ``rho`` do not exclude.
 

@@ -9,7 +9,7 @@ import numpy as np
 from ullage.engines.allocation.answer import answer, guarded, settled
 from ullage.engines.allocation.lp import raise_floors
 from ullage.engines.allocation.model import Allocation, Floats, Problem
-from ullage.engines.allocation.shape import Shape, shape_of
+from ullage.engines.allocation.shape import ProblemShape, shape_of
 
 
 def solve(problem: Problem) -> Allocation:
@@ -27,7 +27,7 @@ def _steps(problem: Problem) -> Floats:
     return np.array([job.steps_left for job in problem.jobs])
 
 
-def _solve(shape: Shape) -> Allocation:
+def _solve(shape: ProblemShape) -> Allocation:
     left = shape.of_jobs(_steps(shape.problem))
     # In units of the quickest time alone, so that y is near 1.
     alone = float((left / shape.rate.max(axis=1)).max())

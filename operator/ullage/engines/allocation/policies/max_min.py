@@ -14,7 +14,7 @@ import numpy as np
 from ullage.engines.allocation.answer import answer, guarded, settled
 from ullage.engines.allocation.lp import raise_floors
 from ullage.engines.allocation.model import Allocation, Floats, Problem
-from ullage.engines.allocation.shape import Shape, shape_of
+from ullage.engines.allocation.shape import ProblemShape, shape_of
 
 _SPARE: Final = 1e-9
 """Part of its time that a job has to spare at least where its time is no limit."""
@@ -80,13 +80,13 @@ def by_weight(gang: Floats, weight: Floats, rates: Floats, sizes: Floats) -> Flo
     return None if time.max() > 1 - _SPARE else time[:, None]
 
 
-def _solve(shape: Shape) -> Allocation:
+def _solve(shape: ProblemShape) -> Allocation:
     unit = fair_unit(shape) * shape.of_jobs(np.array([j.weight for j in shape.problem.jobs]))
     solved = raise_floors(shape, unit)
     x = settled(shape, solved, unit * solved.z)
     return answer(shape, x, objective=solved.z, solved=solved)
 
 
-def fair_unit(shape: Shape) -> Floats:
+def fair_unit(shape: ProblemShape) -> Floats:
     """Steps/s of one member that count as level 1: e / gang (Gavel, OSDI 2020)."""
     return shape.proportional / shape.gang

@@ -12,7 +12,7 @@ import numpy as np
 from ullage.engines.allocation.answer import answer, guarded, settled
 from ullage.engines.allocation.lp import Extra, maximise
 from ullage.engines.allocation.model import Allocation, Floats, Problem
-from ullage.engines.allocation.shape import Shape, shape_of
+from ullage.engines.allocation.shape import ProblemShape, shape_of
 
 
 def max_throughput(problem: Problem) -> Allocation:
@@ -58,7 +58,7 @@ def _by_rank(problem: Problem, order: list[int]) -> Allocation:
     return guarded(problem, lambda shape: _solve(shape, shape.of_jobs(worth)), shape)
 
 
-def normalised_gain(shape: Shape, worth: Floats) -> Floats:
+def normalised_gain(shape: ProblemShape, worth: Floats) -> Floats:
     """Worth of a unit of each column: speeds in units of each job's best.
 
     Args:
@@ -73,7 +73,7 @@ def normalised_gain(shape: Shape, worth: Floats) -> Floats:
     return np.asarray(unit[shape.left] * shape.left_rate + right * shape.right_rate)
 
 
-def _solve(shape: Shape, worth: Floats) -> Allocation:
+def _solve(shape: ProblemShape, worth: Floats) -> Allocation:
     gain = normalised_gain(shape, worth)
     none = Extra(speeds=shape.speed[:0], tail=np.zeros(0), limits=np.zeros(0))
     solved = maximise(shape, gain, 0.0, none)

@@ -20,7 +20,7 @@ from ullage.engines.allocation.lp import Bools, Solved, SolveError, raise_floors
 from ullage.engines.allocation.model import Allocation, Floats, Inner, Problem
 from ullage.engines.allocation.policies.climb import Climb, climb
 from ullage.engines.allocation.policies.max_min import fair_unit
-from ullage.engines.allocation.shape import Shape, shape_of
+from ullage.engines.allocation.shape import ProblemShape, shape_of
 
 _PRICE: Final = 1e-6
 """Part of the largest price below which a price is rounding; the job then waits one phase more."""
@@ -71,7 +71,7 @@ def solve(problem: Problem) -> Allocation:
     return guarded(problem, _solve, shape_of(problem, place))
 
 
-def _solve(shape: Shape) -> Allocation:
+def _solve(shape: ProblemShape) -> Allocation:
     filled = fill(shape)
     # What the last program reached is below its levels by rounding.
     floors = np.minimum(fair_unit(shape) * filled.level, shape.speed @ filled.solved.x)
@@ -79,7 +79,7 @@ def _solve(shape: Shape) -> Allocation:
     return answer(shape, x, objective=filled.first, solved=filled.solved)
 
 
-def fill(shape: Shape) -> Levels:
+def fill(shape: ProblemShape) -> Levels:
     """Raise the levels until no one can rise.
 
     Raises:
@@ -92,15 +92,15 @@ def fill(shape: Shape) -> Levels:
     first = raise_floors(shape, unit * climb(shape, level, best, rising).rates(), corner=True).z
     programs = 1
     while True:
-        found = _highest(shape, unit, climb(shape, level, best, rising))
-        programs += found.programs
-        level = found.level
-        open_columns &= ~found.closed
+        highest = _highest(shape, unit, climb(shape, level, best, rising))
+        programs += highest.programs
+        level = highest.level
+        open_columns &= ~highest.closed
         best = np.maximum(_best(shape, open_columns) / unit, level)
-        stuck = rising & (found.short | (level >= best * (1 - _CLOSE)))
+        stuck = rising & (highest.short | (level >= best * (1 - _CLOSE)))
         rising &= ~(stuck if stuck.any() else rising)
         if not rising.any():
-            return Levels(level=level, solved=found.solved, first=first, programs=programs)
+            return Levels(level=level, solved=highest.solved, first=first, programs=programs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class _Highest:
     programs: int
 
 
-def _highest(shape: Shape, unit: Floats, path: Climb) -> _Highest:
+def _highest(shape: ProblemShape, unit: Floats, path: Climb) -> _Highest:
     """The highest point of a path that devices allow.
 
     A point is out of reach if not all of its levels can be had at once. The program that finds the
@@ -154,7 +154,7 @@ def _highest(shape: Shape, unit: Floats, path: Climb) -> _Highest:
     raise SolveError(f"the levels were not found by {_CUTS} programs")
 
 
-def _slack(shape: Shape, price: Floats, solved: Solved) -> tuple[Bools, Bools]:
+def _slack(shape: ProblemShape, price: Floats, solved: Solved) -> tuple[Bools, Bools]:
     """Groups that are tight, and columns that are idle, wherever a cut is tight.
 
     Complementary slackness; what counts as a price is judged beside what the same time would cost
@@ -194,7 +194,7 @@ def _paid(path: Climb, price: Floats, room: float, above: float) -> float:
     return low
 
 
-def _best(shape: Shape, columns: Bools) -> Floats:
+def _best(shape: ProblemShape, columns: Bools) -> Floats:
     """Steps/s of one member that has all of its time on the best of some columns, (groups,)."""
     speed, time = shape.speed.tocoo(), shape.base[: shape.groups].tocsr()
     each = speed.data / np.asarray(time[speed.row, speed.col]).ravel()

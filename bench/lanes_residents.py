@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How many jobs are resident while others wait: lanes, packing by sums, one clairvoyant lane."""
+"""Residents while others wait: lanes, packing by sums, one clairvoyant lane."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Fits = Callable[[Sequence[JobDemand], int], bool]
 
 
 class Device(Protocol):
-    """Who is resident, in order of arrival; both give the names that became resident."""
+    """Residents in order of arrival; both give the names that became resident."""
 
     @property
     def parallel(self) -> float:
@@ -32,24 +32,24 @@ class Device(Protocol):
 
 
 def packing(demands: Sequence[JobDemand], usable_mib: int) -> bool:
-    """Whether all fit with their peaks side by side: sum of P + E within the device.
+    """True if all fit with their peaks side by side: sum of P + E within the device.
 
     Args:
         demands: Residents.
         usable_mib: The device, MiB.
     """
-    return sum(one.persistent_mib + one.ephemeral_mib for one in demands) <= usable_mib
+    return sum(demand.persistent_mib + demand.ephemeral_mib for demand in demands) <= usable_mib
 
 
 def single_lane(demands: Sequence[JobDemand], usable_mib: int) -> bool:
-    """Whether all fit one step at a time: sum of P, and the largest E, within the device.
+    """True if all fit one step at a time: sum of P, and the largest E, within the device.
 
     Args:
         demands: Residents.
         usable_mib: The device, MiB.
     """
-    largest = max((one.ephemeral_mib for one in demands), default=0)
-    return sum(one.persistent_mib for one in demands) + largest <= usable_mib
+    largest = max((demand.ephemeral_mib for demand in demands), default=0)
+    return sum(demand.persistent_mib for demand in demands) + largest <= usable_mib
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class RuleDevice:
     @property
     def parallel(self) -> float:
         """All of them by packing, one by a single lane."""
-        duty = sum(min(1.0, one.duty) for one in self.residents.values())
+        duty = sum(min(1.0, demand.duty) for demand in self.residents.values())
         return duty if self.fits is packing else min(1.0, duty)
 
     def offer(self, demand: JobDemand) -> list[str]:
@@ -78,12 +78,12 @@ class RuleDevice:
         return self._admit()
 
     def _admit(self) -> list[str]:
-        found = []
+        admitted = []
         while self.queue and self.fits([*self.residents.values(), self.queue[0]], self.usable_mib):
             first = self.queue.popleft()
             self.residents[first.name] = first
-            found.append(first.name)
-        return found
+            admitted.append(first.name)
+        return admitted
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class LaneDevice:
     @property
     def parallel(self) -> float:
         """One step a lane."""
-        return sum(min(1.0, one.duty) for one in self.table.memory.lanes.values())
+        return sum(min(1.0, lane.duty) for lane in self.table.memory.lanes.values())
 
     def offer(self, demand: JobDemand) -> list[str]:
         """A job comes."""
@@ -112,7 +112,7 @@ class LaneDevice:
 
 
 def _assigned(changes: Sequence[Change]) -> list[str]:
-    return [one.job for one in changes if isinstance(one, Opened | Joined | Enlarged)]
+    return [change.job for change in changes if isinstance(change, Opened | Joined | Enlarged)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +132,9 @@ def occupy(demands: Sequence[JobDemand], stays_s: Sequence[float], device: Devic
         stays_s: How long each is resident, seconds.
         device: Who admits them.
     """
-    stays = dict(zip((one.name for one in demands), stays_s, strict=True))
+    stays = dict(zip((demand.name for demand in demands), stays_s, strict=True))
     ends: list[tuple[float, str]] = []
-    admitted = [name for one in demands for name in device.offer(one)]
+    admitted = [name for demand in demands for name in device.offer(demand)]
     left, now_s, peak = len(demands) - len(admitted), 0.0, len(admitted)
     job_s = lane_s = 0.0
     for name in admitted:

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from bench.batching_play import Outcome
 from ullage.engines.batching.generative_order import GenerativeChooser
-from ullage.engines.batching.simulator import Outcome
-from ullage.engines.batching.waiting import Request, Waiting
+from ullage.engines.batching.waiting import BatchRequest, WaitingRequests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class StepCosts:
 class Generation:
     """A request as the replicas see it; its deadline is that of the first token."""
 
-    request: Request
+    request: BatchRequest
     prompt_tokens: int
     output_tokens: int
 
@@ -68,7 +68,7 @@ class PlayedGenerations:
     @property
     def attainment(self) -> float:
         """The part of all requests whose first token was in time."""
-        return sum(one is Outcome.MET for one in self.outcomes) / len(self.outcomes)
+        return sum(outcome is Outcome.MET for outcome in self.outcomes) / len(self.outcomes)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,37 +119,39 @@ def play_generations(
             places; ``None`` hands them out in turn as they come, as a plain proxy does.
     """
     play = _Play(requests=requests, replicas=replicas)
-    waiting, dropped = Waiting(), set[int]()
+    waiting, dropped = WaitingRequests(), set[int]()
 
     def dispatch(now_s: float) -> None:
         while chooser is not None and waiting:
-            free = [number for number, one in enumerate(replicas) if one.held < one.places]
+            free = [
+                number for number, replica in enumerate(replicas) if replica.held < replica.places
+            ]
             if not free:
                 return
             choice = chooser.choose(waiting, now_s)
             gone = waiting.take([*choice.run, *choice.dropped])
-            dropped.update(one.number for one in gone[len(choice.run) :])
-            for one in gone[: len(choice.run)]:
+            dropped.update(request.number for request in gone[len(choice.run) :])
+            for request in gone[: len(choice.run)]:
                 least = min(free, key=lambda number: replicas[number].held)
-                play.give(least, one.number, now_s)
+                play.give(least, request.number, now_s)
             if not choice.run:
                 return
 
-    for at, one in enumerate(requests):
-        now_s = one.request.arrival_s
+    for at, generation in enumerate(requests):
+        now_s = generation.request.arrival_s
         while play.ends and play.ends[0][0] <= now_s:
             _ended(play, dispatch)
         if chooser is None:
             play.give(at % len(replicas), at, now_s)
         else:
-            waiting.add(one.request)
+            waiting.add(generation.request)
             dispatch(now_s)
     while play.ends:
         _ended(play, dispatch)
-    dropped.update(one.number for one in waiting)
+    dropped.update(request.number for request in waiting)
     return PlayedGenerations(
-        outcomes=tuple(_outcome(one, play.first_s, dropped) for one in requests),
-        first_s=tuple(play.first_s.get(one.request.number, -1.0) for one in requests),
+        outcomes=tuple(_outcome(generation, play.first_s, dropped) for generation in requests),
+        first_s=tuple(play.first_s.get(generation.request.number, -1.0) for generation in requests),
     )
 
 
@@ -161,8 +163,8 @@ def _ended(play: _Play, dispatch: Callable[[float], None]) -> None:
     play.step(number, now_s)
 
 
-def _outcome(one: Generation, first_s: dict[int, float], dropped: set[int]) -> Outcome:
-    if one.request.number in dropped:
+def _outcome(generation: Generation, first_s: dict[int, float], dropped: set[int]) -> Outcome:
+    if generation.request.number in dropped:
         return Outcome.DROPPED
-    late = first_s[one.request.number] > one.request.deadline_s
+    late = first_s[generation.request.number] > generation.request.deadline_s
     return Outcome.LATE if late else Outcome.MET

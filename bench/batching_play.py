@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Plays arrivals through the router's own chooser and worker pool in virtual time.
+"""Plays arrivals through the router's own chooser in virtual time: a bounded queue, its workers.
 
 The chooser never sees the true times; only the simulated workers do.
 """
@@ -8,20 +8,81 @@ The chooser never sees the true times; only the simulated workers do.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 import numpy as np
 
 from ullage.engines.batching.batch_time import BatchCosts
-from ullage.engines.batching.chooser import Chooser
+from ullage.engines.batching.chooser import BatchChooser
 from ullage.engines.batching.histogram import Floats
-from ullage.engines.batching.waiting import Request
-from ullage.engines.batching.worker_pool import CAPACITY, WorkerPool
+from ullage.engines.batching.waiting import BatchRequest, WaitingRequests
+
+CAPACITY: Final = 10_000
+"""Requests that wait at most; beyond it a request is refused at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Requests that one worker runs together."""
+
+    worker: int
+    requests: tuple[BatchRequest, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """Batches to start and requests to refuse, at one moment."""
+
+    batches: tuple[Batch, ...]
+    dropped: tuple[BatchRequest, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerPool:
+    """Waiting requests by deadline, and workers that are idle."""
+
+    chooser: BatchChooser
+    workers: Iterable[int]
+    capacity: int = CAPACITY
+    waiting: WaitingRequests = field(init=False, default_factory=WaitingRequests)
+    _idle: set[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._idle = set(self.workers)
+
+    def offer(self, request: BatchRequest) -> bool:
+        """Take a request in; ``False`` when the queue is full."""
+        if len(self.waiting) >= self.capacity:
+            return False
+        self.waiting.add(request)
+        return True
+
+    def release(self, worker: int) -> None:
+        """The worker is idle again."""
+        self._idle.add(worker)
+
+    def dispatch(self, now_s: float) -> Dispatch:
+        """Run the loop for each idle worker until none is idle or nothing waits."""
+        batches: list[Batch] = []
+        dropped: list[BatchRequest] = []
+        while self._idle and self.waiting:
+            choice = self.chooser.choose(self.waiting, now_s)
+            gone = self.waiting.take([*choice.run, *choice.dropped])
+            run = gone[: len(choice.run)]
+            dropped += gone[len(run) :]
+            if not run:
+                break
+            worker = min(self._idle)
+            self._idle.remove(worker)
+            batches.append(Batch(worker=worker, requests=run))
+        return Dispatch(batches=tuple(batches), dropped=tuple(dropped))
 
 
 class Outcome(StrEnum):
-    """What became of a request."""
+    """End of a request."""
 
     MET = "met"
     LATE = "late"
@@ -40,9 +101,9 @@ class Arrivals:
     deadline_s: Floats
     apps: tuple[str, ...] = ()
 
-    def request(self, at: int) -> Request:
+    def request(self, at: int) -> BatchRequest:
         """One of them as the router sees it."""
-        return Request(
+        return BatchRequest(
             number=at,
             arrival_s=float(self.arrival_s[at]),
             deadline_s=float(self.deadline_s[at]),
@@ -66,7 +127,7 @@ class Played:
 
 def play(
     arrivals: Arrivals,
-    chooser: Chooser,
+    chooser: BatchChooser,
     costs: BatchCosts,
     *,
     workers: int = 1,

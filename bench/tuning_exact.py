@@ -15,15 +15,15 @@ from typing import Final
 import numpy as np
 from scipy.optimize import linprog
 
-from ullage.engines.tuning.records import Trial
+from ullage.engines.tuning.records import PlannedTrial
 from ullage.engines.tuning.speed_curves import Widths
 
 MOST_TRIALS: Final = 6
 MOST_DEVICES: Final = 3
 
 
-def shortest_s(trials: Sequence[Trial], devices: int, widths: Widths) -> float:
-    """When the last trial ends at best.
+def shortest_s(trials: Sequence[PlannedTrial], devices: int, widths: Widths) -> float:
+    """End of the last trial at best, in seconds.
 
     min sum of t over configurations with sum of t s(w) at least h for each trial. Source: derived.
 
@@ -37,15 +37,15 @@ def shortest_s(trials: Sequence[Trial], devices: int, widths: Widths) -> float:
     """
     if len(trials) > MOST_TRIALS or not 1 <= devices <= MOST_DEVICES:
         raise ValueError(f"at most {MOST_TRIALS} trials on 1 to {MOST_DEVICES} devices")
-    work = np.asarray([one.work_s for one in trials])
+    work = np.asarray([trial.work_s for trial in trials])
     if not trials or work.max() == 0:
         return 0.0
     sizes = (0, *(size for size in widths.sizes if size <= devices * widths.parts))
-    found = list(_full(_configurations(sizes, len(trials), devices, widths.parts), sizes))
-    speeds = np.asarray([(0.0, *one.curve.speeds[: len(sizes) - 1]) for one in trials])
-    rates = speeds[np.arange(len(trials))[:, None], np.asarray(found).T]
+    placements = list(_full(_configurations(sizes, len(trials), devices, widths.parts), sizes))
+    speeds = np.asarray([(0.0, *trial.curve.speeds[: len(sizes) - 1]) for trial in trials])
+    rates = speeds[np.arange(len(trials))[:, None], np.asarray(placements).T]
     scale = float(work.max())
-    answer = linprog(np.ones(len(found)), A_ub=-rates, b_ub=-work / scale, method="highs")
+    answer = linprog(np.ones(len(placements)), A_ub=-rates, b_ub=-work / scale, method="highs")
     if not answer.success:
         raise ValueError(f"no schedule was found: {answer.message}")
     return float(answer.fun) * scale
@@ -55,29 +55,29 @@ def _configurations(
     sizes: tuple[int, ...], trials: int, devices: int, parts: int
 ) -> set[tuple[int, ...]]:
     """Places of sizes by trial that fit on the devices together."""
-    found: set[tuple[int, ...]] = {()}
+    prefixes: set[tuple[int, ...]] = {()}
     for _ in range(trials):
-        found = {
-            (*one, place)
-            for one in found
+        prefixes = {
+            (*prefix, place)
+            for prefix in prefixes
             for place in range(len(sizes))
             if _fits(
-                tuple(sorted((sizes[at] for at in (*one, place)), reverse=True)), devices, parts
+                tuple(sorted((sizes[at] for at in (*prefix, place)), reverse=True)), devices, parts
             )
         }
-    return found
+    return prefixes
 
 
-def _full(found: set[tuple[int, ...]], sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+def _full(placements: set[tuple[int, ...]], sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """Those in which no trial can be wider."""
-    for one in found:
+    for placement in placements:
         wider = (
-            (*one[:at], place + 1, *one[at + 1 :])
-            for at, place in enumerate(one)
+            (*placement[:at], place + 1, *placement[at + 1 :])
+            for at, place in enumerate(placement)
             if place + 1 < len(sizes)
         )
-        if not any(other in found for other in wider):
-            yield one
+        if not any(other in placements for other in wider):
+            yield placement
 
 
 @cache
