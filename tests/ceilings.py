@@ -224,16 +224,16 @@ def _widest() -> int:
 
 
 CEILINGS: Final[Mapping[str, Bound]] = {
-    "lines": Bound(ceiling=147_700, goal=126_000),
-    "files": Bound(ceiling=925, goal=650),
-    "classes that share a name": Bound(ceiling=468, goal=120),
-    "bindings of vague names": Bound(ceiling=1764, goal=150),
+    "lines": Bound(ceiling=147_480, goal=126_000),
+    "files": Bound(ceiling=915, goal=650),
+    "classes that share a name": Bound(ceiling=466, goal=120),
+    "bindings of vague names": Bound(ceiling=1761, goal=150),
     "docstrings that ask, %": Bound(ceiling=19.1, goal=5),
-    "durations outside of times": Bound(ceiling=433, goal=60),
+    "durations outside of times": Bound(ceiling=432, goal=60),
     "sets of reasons outside of the table": Bound(ceiling=0, goal=0),
-    "private functions named once, %": Bound(ceiling=28, goal=15),
-    "import lines, %": Bound(ceiling=11.9, goal=8.5),
-    "importers of the widest module": Bound(ceiling=341, goal=120),
+    "private functions named once, %": Bound(ceiling=27.9, goal=15),
+    "import lines, %": Bound(ceiling=11.8, goal=8.5),
+    "importers of the widest module": Bound(ceiling=339, goal=120),
 }
 
 
