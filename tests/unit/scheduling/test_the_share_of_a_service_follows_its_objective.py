@@ -26,7 +26,7 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided
-from ullage.api.contract import GPUMode, LatencyObjective, ObservedLoad, SlicePhase
+from ullage.api.contract import GPUMode, LatencyObjective, ObservedLoad, Reason, SlicePhase
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadKind
 from ullage.cluster.records.spec_fields import GPURequest, ReplicaBounds, Share, SharingRules
@@ -195,7 +195,7 @@ def test_a_share_that_finds_no_room_is_given_up() -> None:
     small = ScalingRecord(
         chosen=ReplicaChoice(replicas=2, percent=MOST),
         share=ChosenShare(percent=MOST, time=NOW - 60),
-        reason="Steady",  # type: ignore[arg-type]
+        reason=Reason.STEADY,
         history=ScalingHistory(as_of=NOW - BIN_S, rates_milli=(1000,) * 40, service_micros=30_000),
     )
     service = resizable().replicas(2).with_(status=WorkloadStatus(scaling=small))
@@ -297,7 +297,7 @@ def test_whatever_a_status_says_the_share_stays_within_its_bounds(
     record = ScalingRecord(
         chosen=ReplicaChoice(replicas=len(held), percent=percent),
         share=ChosenShare(percent=percent, time=at),
-        reason="Steady",  # type: ignore[arg-type]
+        reason=Reason.STEADY,
         history=ScalingHistory(as_of=NOW - BIN_S, rates_milli=(1000,) * 40, percent=percent),
     )
     service = resizable().replicas(len(held)).with_(status=WorkloadStatus(scaling=record))

@@ -235,16 +235,16 @@ class Short(Protocol):
 
 
 class DeviceWords(Protocol):
-    """What figures do not say of a device: its node and who is on it, for people."""
+    """Words for a device beside its figures: its node and those who are on it, for people."""
 
     @property
     def trouble(self) -> str:
-        """What is wrong with its node."""
+        """The trouble of its node."""
         ...
 
     @property
     def tenants(self) -> str:
-        """Who is on it, with their shares."""
+        """Those who are on it, with their shares."""
         ...
 
     @property
@@ -254,12 +254,12 @@ class DeviceWords(Protocol):
 
     @property
     def apart(self) -> str:
-        """Why the newcomer may not share with those who are on it."""
+        """The reason for which the newcomer may not share with those who are on it."""
         ...
 
     @property
     def unmeasured(self) -> str:
-        """Who is being measured alone there, or that the newcomer must be."""
+        """The one that is measured alone there, or that the newcomer must be."""
         ...
 
     @property
@@ -269,7 +269,7 @@ class DeviceWords(Protocol):
 
     @property
     def loose(self) -> str:
-        """Who runs there without verified limits."""
+        """Those who run there without verified limits."""
         ...
 
 
@@ -299,7 +299,7 @@ def _memory_never(request: Request, most_mib: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HardLimit:
-    """What a device must leave free or prove, with what people read of it."""
+    """A thing that a device must leave free or prove, with the text for people."""
 
     reason: Reason
     short: Short

@@ -143,7 +143,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why work does not get what it asks for, with the number that stands in the way."""
+    """Work does not get what it asks for: the reason, and the number that stands in the way."""
 
     reason: Reason
     text: str = ""

@@ -131,7 +131,7 @@ def _why(candidate_index: CandidateIndex, request: ResourceRequest, tally: Tally
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """What the limits say of a device beside its figures."""
+    """Words of the limits for a device, beside its figures."""
 
     occupancy: Occupancy
     request: ResourceRequest
