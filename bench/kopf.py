@@ -26,7 +26,7 @@ from bench.report import Bars, Figure, Row, figures_before, judge, write
 from ullage.cluster.values.lives import FINALIZER
 from ullage.handlers.frame import Bridge, Frame
 from ullage.handlers.mirror import Mirror
-from ullage.ports import INFERENCE_DEPLOYMENT, JsonObject, Kind
+from ullage.ports import INFERENCE_DEPLOYMENT, JsonObject, JsonPatch, Kind
 
 KIND: Final = INFERENCE_DEPLOYMENT
 SERVICES: Final = 500
@@ -74,7 +74,7 @@ class Objects:
         """Wait for the first patch of one."""
         await self._patched.setdefault(name, asyncio.Event()).wait()
 
-    async def send(self, _: Kind, __: str, name: str, ___: str, ____: object) -> JsonObject:
+    async def send(self, _: Kind, __: str, name: str, ___: JsonPatch) -> JsonObject:
         """Take a patch: the only one that is expected adds the finalizer."""
         self.patches.append(name)
         self._patched.setdefault(name, asyncio.Event()).set()

@@ -224,12 +224,6 @@ class ClusterPort(Protocol):
         """Apply a JSON patch (a list with ``test`` operations)."""
         ...
 
-    async def merge_patch(
-        self, kind: Kind, name: str, body: JsonObject, *, namespace: str = ""
-    ) -> JsonObject:
-        """Apply a JSON merge patch: ``None`` takes a field away."""
-        ...
-
     async def scale(
         self, kind: Kind, name: str, replicas: int, *, namespace: str = "", resource_version: str
     ) -> JsonObject:

@@ -15,8 +15,7 @@ from http import HTTPStatus
 from typing import Any
 
 from bench import wake
-from demo.images import image_name
-from e2e.stack import PATIENT, Json, Stack, eventually, share
+from e2e.stack import Json, Stack, eventually, served_template, share
 
 KIND = "inferencedeployments.ullage.dev"
 ROW = {"name": "pixels", "datatype": "FP64", "shape": [1, 64], "data": [8.0] * 64}
@@ -25,21 +24,6 @@ BODY = json.dumps({"inputs": [ROW]}).encode()
 
 def service(namespace: str, replicas: int = 2, hidden: str = "64", **spec: Any) -> Json:
     """The service; ``hidden`` makes requests take longer."""
-    values = {"PORT": "8080", "HIDDEN": hidden, "TRAIN_STEPS": "20", "OPENBLAS_NUM_THREADS": "1"}
-    container = {
-        "name": "server",
-        "image": image_name("examples"),
-        "imagePullPolicy": "Never",
-        "command": ["python", "-m", "digits.batched"],
-        "env": [{"name": name, "value": value} for name, value in values.items()],
-        "ports": [{"name": "http", "containerPort": 8080}],
-        "readinessProbe": {
-            "httpGet": {"path": "/v2/health/ready", "port": "http"},
-            "periodSeconds": 1,
-            **PATIENT,
-        },
-        "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}},
-    }
     router = {"cpu": "50m", "memory": "512Mi"}
     return {
         "apiVersion": "ullage.dev/v1alpha1",
@@ -49,7 +33,9 @@ def service(namespace: str, replicas: int = 2, hidden: str = "64", **spec: Any) 
             "replicas": replicas,
             "slo": {"latencyMs": 2000, "percentile": 99},
             "batching": {"router": router, "holdSeconds": 600, "limits": {"queueMemory": "64Mi"}},
-            "template": {"spec": {"containers": [container], "terminationGracePeriodSeconds": 15}},
+            "template": served_template(
+                "digits.batched", "/v2/health/ready", HIDDEN=hidden, TRAIN_STEPS="20"
+            ),
             "gpu": share(20, 30),
             **spec,
         },

@@ -14,12 +14,15 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from bench.books import Books, problems
+from certificates import certificate
 from demo.cluster import Devices, LocalCluster
 from demo.images import image_name
-from demo.install import NAMESPACE
+from demo.install import NAMESPACE, install
+from demo.progress import Progress
 from e2e.reading import ApiReader, Json
 from ullage.api.contract import LEASE_NAME
 
@@ -89,6 +92,29 @@ def busy_template(
     return {"spec": {"containers": [container], "terminationGracePeriodSeconds": 5, **pod}}
 
 
+def served_template(module: str, ready: str, /, **environment: str) -> Json:
+    """A pod template of a service of the examples' image.
+
+    Args:
+        module: What it runs.
+        ready: The path of its probe.
+        environment: Beside its port.
+    """
+    environment |= {"PORT": "8080", "OPENBLAS_NUM_THREADS": "1"}
+    probe = {"httpGet": {"path": ready, "port": "http"}, "periodSeconds": 1, **PATIENT}
+    container = {
+        "name": "server",
+        "image": image_name("examples"),
+        "imagePullPolicy": "Never",
+        "command": ["python", "-m", module],
+        "env": [{"name": name, "value": value} for name, value in environment.items()],
+        "ports": [{"name": "http", "containerPort": 8080}],
+        "readinessProbe": probe,
+        "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}},
+    }
+    return {"spec": {"containers": [container], "terminationGracePeriodSeconds": 15}}
+
+
 def training_job(name: str, namespace: str, template: Json | None = None, /, **spec: Any) -> Json:
     """A TrainingJob of a quarter to half a device unless said otherwise."""
     gpu = {"mode": "Fractional", "share": {"minPercent": 30, "maxPercent": 40}}
@@ -135,6 +161,24 @@ def eventually(
         if waited_s > BUSY_MACHINE * within_s:
             raise AssertionError(f"not within {waited_s:.0f} s: {what}; last seen: {found!r}")
         time.sleep(every_s)
+
+
+@contextmanager
+def tls_secret(stack: Stack, name: str, folder: Path) -> Iterator[None]:
+    """A certificate for a Service beside the operator: in a Secret, and in a folder, of its name.
+
+    Installed anew without it, before the Secret goes.
+    """
+    certificate(folder, f"{name}.{NAMESPACE}.svc")
+    stack.cluster.kubectl(
+        "create", "secret", "tls", name, "--namespace", NAMESPACE,
+        "--cert", str(folder / "tls.crt"), "--key", str(folder / "tls.key"),
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        install(stack.cluster, Progress())
+        stack.cluster.kubectl("delete", "secret", name, "--namespace", NAMESPACE)
 
 
 def printed(text: str) -> Iterator[Json]:

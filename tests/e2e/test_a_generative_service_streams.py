@@ -10,8 +10,7 @@ import urllib.error
 import urllib.request
 from http.client import HTTPException
 
-from demo.images import image_name
-from e2e.stack import PATIENT, Json, Stack, eventually, share
+from e2e.stack import Json, Stack, eventually, served_template, share
 
 KIND = "inferencedeployments.ullage.dev"
 NEVER = {"256": -100}
@@ -19,18 +18,6 @@ NEVER = {"256": -100}
 
 
 def _service(namespace: str) -> Json:
-    values = {"PORT": "8080", "PLACES": "4", "OPENBLAS_NUM_THREADS": "1"}
-    container = {
-        "name": "server",
-        "image": image_name("examples"),
-        "imagePullPolicy": "Never",
-        "command": ["python", "-m", "generative.serve"],
-        "env": [{"name": name, "value": value} for name, value in values.items()],
-        "ports": [{"name": "http", "containerPort": 8080}],
-        "readinessProbe": {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 1}
-        | PATIENT,
-        "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}},
-    }
     return {
         "apiVersion": "ullage.dev/v1alpha1",
         "kind": "InferenceDeployment",
@@ -45,7 +32,7 @@ def _service(namespace: str) -> Json:
                 "router": {"cpu": "50m", "memory": "512Mi"},
                 "limits": {"queueMemory": "64Mi"},
             },
-            "template": {"spec": {"containers": [container], "terminationGracePeriodSeconds": 15}},
+            "template": served_template("generative.serve", "/health", PLACES="4"),
             "gpu": share(20, 30),
         },
     }

@@ -69,7 +69,7 @@ def test_the_operator_changes_nothing_but_its_finalizer(
         content = "application/merge-patch+json"
         return api.ask("PATCH", path, json.dumps(body), user=OPERATOR, content=content)
 
-    ours = patched({"metadata": {"annotations": {"life.ullage.dev/step": "1"}}})
+    ours = patched({"metadata": {"finalizers": ["ullage.dev/life"]}})
     assert ours.accepted, ours.message
     refused = patched(patch)
     assert refused.status == HTTPStatus.FORBIDDEN

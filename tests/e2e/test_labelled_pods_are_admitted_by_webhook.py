@@ -19,10 +19,8 @@ import yaml
 from typer.testing import CliRunner
 
 from admitted_pods import CASES, SHARE, generated, new_pod, parts
-from certificates import certificate
-from demo.install import CHARTS, NAMESPACE, RELEASE, chart_values, install
-from demo.progress import Progress
-from e2e.stack import Json, Stack, eventually, printed
+from demo.install import CHARTS, NAMESPACE, RELEASE, chart_values
+from e2e.stack import Json, Stack, eventually, printed, tls_secret
 from e2e.test_existing_workloads_share_devices import run_under_shares, template, workload
 from ullage.cli.main import app
 
@@ -83,18 +81,10 @@ def switched(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     eventually(lambda: prepares(stack), within_s=60, what="the policy prepares pods")
     by_policy = rehearsed(stack, bodies())
     folder = tmp_path_factory.mktemp("certificate")
-    certificate(folder, f"{WEBHOOK}.{NAMESPACE}.svc")
-    stack.cluster.kubectl(
-        "create", "secret", "tls", WEBHOOK, "--namespace", NAMESPACE,
-        "--cert", str(folder / "tls.crt"), "--key", str(folder / "tls.key"),
-    )  # fmt: skip
-    try:
+    with tls_secret(stack, WEBHOOK, folder):
         _switch(stack, folder)
         yield Switched(stack, by_policy)
-    finally:
-        install(stack.cluster, Progress())
-        stack.cluster.kubectl("delete", "secret", WEBHOOK, "--namespace", NAMESPACE)
-        eventually(lambda: prepares(stack), within_s=60, what="the policy prepares pods again")
+    eventually(lambda: prepares(stack), within_s=60, what="the policy prepares pods again")
 
 
 def _switch(stack: Stack, folder: Path) -> None:

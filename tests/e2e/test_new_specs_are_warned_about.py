@@ -15,10 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from certificates import certificate
-from demo.install import CHARTS, NAMESPACE, RELEASE, chart_values, install
-from demo.progress import Progress
-from e2e.stack import Json, Stack, busy_template, eventually, share, training_job
+from demo.install import CHARTS, NAMESPACE, RELEASE, chart_values
+from e2e.stack import Json, Stack, busy_template, eventually, share, tls_secret, training_job
 
 NAME = "ullage-admission"
 OPERATOR = "ullage-operator"
@@ -69,17 +67,9 @@ def calls(stack: Stack) -> float:
 @pytest.fixture(scope="module")
 def warning(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("certificate")
-    certificate(folder, f"{NAME}.{NAMESPACE}.svc")
-    stack.cluster.kubectl(
-        "create", "secret", "tls", NAME, "--namespace", NAMESPACE,
-        "--cert", str(folder / "tls.crt"), "--key", str(folder / "tls.key"),
-    )  # fmt: skip
-    try:
+    with tls_secret(stack, NAME, folder):
         _switch_on(stack, folder)
         yield stack
-    finally:
-        install(stack.cluster, Progress())
-        stack.cluster.kubectl("delete", "secret", NAME, "--namespace", NAMESPACE)
 
 
 def _switch_on(stack: Stack, folder: Path) -> None:

@@ -197,17 +197,6 @@ class FakeCluster:
                 held[str(operation["path"])[1:]] = operation["value"]
         return copy.deepcopy(held)
 
-    async def merge_patch(
-        self, kind: Kind, name: str, body: JsonObject, *, namespace: str = ""
-    ) -> JsonObject:
-        await self._arrive(self._call("merge", kind, namespace, name, body=body))
-        held = self._held(kind, namespace, name)
-        sent: Any = body.get("metadata", {})
-        for key, text in sent.get("annotations", {}).items():
-            annotations = held["metadata"].setdefault("annotations", {})
-            annotations.pop(key, None) if text is None else annotations.update({key: text})
-        return copy.deepcopy(held)
-
     async def scale(
         self, kind: Kind, name: str, replicas: int, *, namespace: str = "", resource_version: str
     ) -> JsonObject:

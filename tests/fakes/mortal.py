@@ -94,12 +94,6 @@ class Mortal:
         send = lambda: self.port.json_patch(kind, name, patch, namespace=namespace)  # noqa: E731
         return await self._write("patch", kind, name, send)  # type: ignore[no-any-return]
 
-    async def merge_patch(
-        self, kind: Kind, name: str, body: JsonObject, *, namespace: str = ""
-    ) -> JsonObject:
-        send = lambda: self.port.merge_patch(kind, name, body, namespace=namespace)  # noqa: E731
-        return await self._write("merge", kind, name, send)  # type: ignore[no-any-return]
-
     async def scale(
         self, kind: Kind, name: str, replicas: int, *, namespace: str = "", resource_version: str
     ) -> JsonObject:

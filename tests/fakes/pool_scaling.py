@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from fakes.clock import FakeClock
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import ObjectRef
+from ullage.handlers.ends import LeaderContext
 from ullage.handlers.pool_watch import PoolWatch
 from ullage.handlers.pools import PoolScaling
+from ullage.ports import Clock
 from ullage.prices.asked import Prices
 from ullage.scheduling.capacity.prices import PriceNews
 from ullage.scheduling.model.plan import Action, Emit, SetPoolStatus
@@ -42,15 +44,10 @@ class Replica:
 
     def lead(self) -> None:
         """A leadership begins."""
-        self.scaling = PoolScaling(
-            self.state,
-            self.watch,
-            cast("Prices", self.quotes),
-            submit=self._submit,
-            poke=self.pokes.append,
-            epoch=lambda: 7,
-            clock=self.clock,
+        self.leader = leader_of(
+            self.state, self.clock, self.watch, submit=self._submit, poke=self.pokes.append
         )
+        self.scaling = PoolScaling(self.leader, cast("Prices", self.quotes))
 
     async def scale(self) -> list[SetPoolStatus]:
         """A turn of every pool; what was written."""
@@ -69,3 +66,22 @@ class Replica:
 
 def reference(name: str = "spot-a", uid: str = "uid-spot-a") -> ObjectRef:
     return ObjectRef(kind="CapacityPool", namespace="", name=name, uid=uid)
+
+
+def leader_of(
+    state: ClusterState,
+    clock: Clock,
+    watch: PoolWatch | None = None,
+    *,
+    submit: Callable[[Sequence[Action]], None] = lambda _: None,
+    poke: Callable[[str], None] = lambda _: None,
+) -> LeaderContext:
+    """A leader of epoch 7, which has seen no pool yet unless said otherwise."""
+    return LeaderContext(
+        state=state,
+        pool_watch=watch or PoolWatch(state, synced=lambda: True, clock=clock),
+        clock=clock,
+        epoch=lambda: 7,
+        submit=submit,
+        poke=poke,
+    )

@@ -248,18 +248,6 @@ class Client:
             lambda: _read(verbs.patch(target, steps, "ullage-operator", merge=False)),
         )
 
-    async def merge_patch(
-        self, kind: Kind, name: str, body: JsonObject, *, namespace: str = ""
-    ) -> JsonObject:
-        target, made = self._target(kind, namespace, name), orjson.loads(orjson.dumps(body))
-        verbs = self.api.core.verbs
-        return await self._write(
-            "merge",
-            kind,
-            name,
-            lambda: _read(verbs.patch(target, made, "ullage-operator", merge=True)),
-        )
-
     async def scale(
         self, kind: Kind, name: str, replicas: int, *, namespace: str = "", resource_version: str
     ) -> JsonObject:

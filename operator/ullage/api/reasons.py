@@ -428,6 +428,14 @@ class Reason(StrEnum):
         "The TuningJob is deleted: its trials stop, and results that exist are counted first.",
         "Nothing; after a minute the rest goes in any order.",
     )
+    ENDS_UNORDERED = (
+        "EndsUnordered",
+        "The operator brings at most 1,000 objects of a kind, and 200 of them in a namespace, to "
+        "an end in order; this one is beyond. Deleted, it and what it made go in any order; a "
+        "CapacityPool beyond gets no prices.",
+        "Delete objects that are not needed, or use more namespaces; `kubectl ullage doctor` "
+        "counts them.",
+    )
     RESIZE_PENDING = (
         "ResizePending",
         "The work runs with a share or amount of memory that differs from spec.gpu; a running "

@@ -19,7 +19,7 @@ import kopf
 
 from ullage.app.operator import Operator, Surroundings
 from ullage.app.settings import settings_from
-from ullage.handlers.frame import Bridge, Frame, Register, configure
+from ullage.handlers.frame import Bridge, Frame, Register
 from ullage.handlers.session import Send
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import find_credentials
@@ -63,10 +63,9 @@ def _run() -> None:
 @kopf.on.startup()
 async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
     """Begin the operator, and wait until it leads."""
-    configure(settings)
     Thread(target=_run, name="operator", daemon=True).start()
     frame, bridge, send, register = await asyncio.wrap_future(_led)
-    frame.prepare(kopf.get_default_registry(), bridge, send, register)
+    frame.prepare(settings, kopf.get_default_registry(), bridge, send, register)
 
 
 @kopf.on.cleanup()

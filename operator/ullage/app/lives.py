@@ -5,18 +5,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import kopf
 
 from ullage.app.replica import Replica
 from ullage.handlers import ends, pools
-from ullage.handlers.ends import Ends
+from ullage.handlers.ends import LeaderContext
 from ullage.handlers.frame import Bridge
 from ullage.handlers.kinds import LIVES
 from ullage.handlers.pools import PoolScaling
-from ullage.kube.client import JSON_PATCH, MERGE_PATCH
-from ullage.ports import BadRequest, JsonObject, Kind, Unavailable
+from ullage.ports import JsonObject, JsonPatch, Kind, Unavailable
 from ullage.prices.asked import Prices
 from ullage.prices.fetcher import Fetcher
 from ullage.prices.source import Where
@@ -29,8 +28,13 @@ class Lives:
     def __init__(self, replica: Replica, submit: Callable[[Sequence[Action]], None]) -> None:
         """``submit`` queues writes."""
         self._replica = replica
-        self._ends = Ends(
-            replica.state, submit=submit, epoch=lambda: replica.lease.epoch, clock=replica.clock
+        self._leader = LeaderContext(
+            state=replica.state,
+            pool_watch=replica.pool_watch,
+            clock=replica.clock,
+            epoch=lambda: replica.lease.epoch,
+            submit=submit,
+            poke=replica.trigger.poke,
         )
         state, clock, settings = replica.state, replica.clock, replica.settings.price
         self._fetcher = Fetcher(
@@ -48,15 +52,7 @@ class Lives:
             period_s=settings.period_seconds,
             answers=replica.counters.price_answers,
         )
-        self._scaling = PoolScaling(
-            state,
-            replica.pool_watch,
-            prices,
-            submit=submit,
-            poke=replica.trigger.poke,
-            epoch=lambda: replica.lease.epoch,
-            clock=clock,
-        )
+        self._scaling = PoolScaling(self._leader, prices)
 
     async def run(self) -> None:
         """Care until cancelled.
@@ -69,24 +65,21 @@ class Lives:
         finally:
             await self._fetcher.close()
 
+    async def tell_unheld(self) -> None:
+        """Tell owners of objects that end in any order, until cancelled."""
+        await ends.tell_unheld(self._leader, self._replica.mirror)
+
     def _register(self, registry: kopf.OperatorRegistry, bridge: Bridge) -> None:
         for life in LIVES:
-            ends.register(registry, bridge, life, self._ends)
+            ends.register(registry, bridge, life, self._leader)
         pools.register(registry, bridge, self._scaling)
 
-    async def _send(
-        self, kind: Kind, namespace: str, name: str, content_type: str, body: object
-    ) -> JsonObject:
-        """Patch finalizers or annotations of ours, as long as the Lease is held.
+    async def _send(self, kind: Kind, namespace: str, name: str, patch: JsonPatch) -> JsonObject:
+        """Patch finalizers of ours, as long as the Lease is held.
 
         Raises:
             ApiError: it is not, or the API server refuses.
         """
         if not self._replica.lease.held_for_write():
             raise Unavailable(503, "this replica does not lead")
-        cluster = self._replica.cluster
-        if content_type == JSON_PATCH and isinstance(body, list):
-            return await cluster.json_patch(kind, name, body, namespace=namespace)
-        if content_type == MERGE_PATCH and isinstance(body, Mapping):
-            return await cluster.merge_patch(kind, name, body, namespace=namespace)
-        raise BadRequest(400, f"a patch of type {content_type}")
+        return await self._replica.cluster.json_patch(kind, name, patch, namespace=namespace)

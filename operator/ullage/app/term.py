@@ -100,6 +100,7 @@ class Term:
             supervised("leads", self._coordinator_service.run)
             supervised("routers", self._router_service.run)
             supervised("kopf", self._lives.run)
+            supervised("unheld", self._lives.tell_unheld)
 
     async def close(self) -> None:
         """End what ``run`` leaves behind: nothing of this leadership goes on after this."""

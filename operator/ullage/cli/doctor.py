@@ -86,7 +86,7 @@ async def examine(target: ClusterTarget, node: str, now: float) -> tuple[Examine
             return results
         checks = (
             await labels_are_read(api, target.namespace_or("")),
-            await deletions_end(api, now),
+            *await deletions_end(api, now),
         )
         return (Examined(node=CLUSTER, checks=checks), *results)
 

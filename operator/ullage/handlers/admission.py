@@ -24,7 +24,7 @@ from ullage.api.contract import JsonObject, WireError, section
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.handlers.frame import Bridge
 from ullage.handlers.mirror import HasLife
-from ullage.ports import Forbidden, Kind
+from ullage.ports import Forbidden, JsonPatch, Kind
 from ullage.prices.chosen import check
 from ullage.scheduling.status.advice import ADVISED, Offers, advise, offers_of
 from ullage.webhook.review import allowed, request_of
@@ -212,7 +212,7 @@ def _line(text: str) -> str:
     return plain if len(text) <= LONGEST_WARNING else f"{plain[:-1]}…"
 
 
-async def refuse(kind: Kind, namespace: str, name: str, _: str, body: object) -> JsonObject:
+async def refuse(kind: Kind, namespace: str, name: str, _: JsonPatch) -> JsonObject:
     """A patch of kopf's: admission writes nothing.
 
     Raises:

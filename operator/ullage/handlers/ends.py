@@ -4,7 +4,7 @@
 
 Deleted in any order, as garbage collection does it, work is lost that some of it still holds. Where
 an end has come is seen in the cluster, so that the next leader goes on with it. Bounded: after a
-while the rest goes in any order, and an Event says so.
+while nothing is waited for any longer, and an Event says so.
 """
 
 from __future__ import annotations
@@ -16,20 +16,61 @@ from typing import Any, Final
 
 import kopf
 
-from ullage.api.contract import JsonObject, Reason, WireError, section, text
-from ullage.api.times import seconds
+from ullage.api.contract import JsonObject, Reason, section, text
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import ObjectRef
-from ullage.cluster.values.lives import KINDS_HELD, ORPHAN, finalizers_of
+from ullage.cluster.values.lives import (
+    KINDS_HELD,
+    MOST,
+    MOST_OF_NAMESPACE,
+    ORPHAN,
+    deleted_at,
+    finalizers_of,
+)
 from ullage.handlers.frame import Bridge
-from ullage.ports import Clock, Kind
+from ullage.handlers.mirror import Mirror
+from ullage.handlers.pool_watch import PoolWatch
+from ullage.ports import POD, Clock, Kind
 from ullage.scheduling.model.plan import Action, DeleteChild, DeletePod, Emit
 
 LOOK_EVERY_S: Final = 0.5
+TELL_EVERY_S: Final = 5.0
+TOLD_AT_ONCE: Final = 10
+"""Owners of objects beyond the bound; thousands come at once where someone scripts them."""
 ASK_AGAIN_S: Final = 5.0
 """A deletion that was refused or lost is asked for again."""
 AGAIN_S: Final = 2.0
 """Pause after a failure of our own."""
+BEYOND: Final = (
+    f"{MOST} objects of a kind, or {MOST_OF_NAMESPACE} of a namespace, end in order; this one is"
+    " beyond, and would end in any order"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderContext:
+    """What handlers see of the cluster, and what they may do; in the operator's loop alone.
+
+    Attributes:
+        state: The cluster.
+        pool_watch: What instances of pools did.
+        clock: Time.
+        epoch: Of this leadership.
+        submit: Queues writes.
+        poke: Asks for a decision, with a reason.
+    """
+
+    state: ClusterState
+    pool_watch: PoolWatch
+    clock: Clock
+    epoch: Callable[[], int]
+    submit: Callable[[Sequence[Action]], None]
+    poke: Callable[[str], None]
+
+    def tell(self, owner: ObjectRef, reason: Reason, what: str, *, warning: bool = False) -> None:
+        """Queue an Event."""
+        epoch = self.epoch()
+        self.submit([Emit(target=owner, warning=warning, epoch=epoch, reason=reason, text=what)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,74 +97,78 @@ class Life:
         reason: Of their Events and writes.
         lives: Whether an object, as the API shows it, has anything outside of itself.
         left: What is left of one that is deleted, at a time.
+        owns: Whether it has made objects, which whoever deletes it may keep.
     """
 
     kind: Kind
     reason: Reason
     lives: Callable[[JsonObject], bool]
-    left: Callable[[ClusterState, ObjectRef, float], Left]
+    left: Callable[[LeaderContext, ObjectRef, float], Left]
+    owns: bool = True
 
     @property
     def most_s(self) -> float:
-        """After the deletion, until the rest is left alone."""
+        """After the deletion, until the rest is waited for no longer."""
         return KINDS_HELD[self.kind]
 
 
-class Ends:
-    """Brings ends forward; called in the operator's loop."""
+async def end(leader: LeaderContext, life: Life, owner: ObjectRef, deleted_at: float) -> None:
+    """Ask what is due to go, and wait until nothing is left, or for as long as may be.
 
-    def __init__(
-        self,
-        state: ClusterState,
-        *,
-        submit: Callable[[Sequence[Action]], None],
-        epoch: Callable[[], int],
-        clock: Clock,
-    ) -> None:
-        """``submit`` queues writes of the leader of this epoch."""
-        self._state = state
-        self._submit = submit
-        self._epoch = epoch
-        self._clock = clock
-
-    async def end(self, life: Life, owner: ObjectRef, deleted_at: float) -> None:
-        """Ask what is due to go, and wait until nothing is left, or for as long as may be.
-
-        Args:
-            life: Of the object's kind.
-            owner: The object that is being deleted.
-            deleted_at: Since when, seconds since the epoch; one to come counts as now.
-        """
-        now = self._clock.now()
-        since, asked_at, told = min(deleted_at, now), 0.0, ""
-        asked: tuple[ObjectRef, ...] = ()
-        while (left := life.left(self._state, owner, now)).text:
-            if now - since >= life.most_s:
-                late = f"after {life.most_s:.0f} s {left.text} left; they end in any order"
-                self._submit([self._said(life, owner, late, warning=True)])
-                return
-            if set(left.goes) - set(asked) or now - asked_at >= ASK_AGAIN_S:
-                asked, asked_at = left.goes, now
-                self._submit([self._deletion(life, owner, child, left.begins) for child in asked])
-            if left.begins != told:
-                told = left.begins
-                self._submit([self._said(life, owner, told)])
-            await asyncio.sleep(LOOK_EVERY_S)
-            now = self._clock.now()
-
-    def _deletion(self, life: Life, owner: ObjectRef, child: ObjectRef, why: str) -> Action:
-        epoch, reason = self._epoch(), life.reason
-        if child.kind == "Pod":
-            return DeletePod(pod=child, owner=owner, epoch=epoch, reason=reason, text=why)
-        return DeleteChild(child=child, owner=owner, epoch=epoch, reason=reason, text=why)
-
-    def _said(self, life: Life, owner: ObjectRef, what: str, *, warning: bool = False) -> Emit:
-        return Emit(
-            target=owner, warning=warning, epoch=self._epoch(), reason=life.reason, text=what
-        )
+    Args:
+        leader: Of now.
+        life: Of the object's kind.
+        owner: The object that is being deleted.
+        deleted_at: Since when, seconds since the epoch; a time to come counts as now.
+    """
+    now = leader.clock.now()
+    since, asked_at, told = min(deleted_at, now), 0.0, ""
+    asked: tuple[ObjectRef, ...] = ()
+    while (left := life.left(leader, owner, now)).text:
+        if now - since >= life.most_s:
+            late = f"after {life.most_s:.0f} s {left.text} left; nothing waits for them now"
+            leader.tell(owner, life.reason, late, warning=True)
+            return
+        if set(left.goes) - set(asked) or now - asked_at >= ASK_AGAIN_S:
+            asked, asked_at = left.goes, now
+            epoch = leader.epoch()
+            leader.submit([_deletion(life, owner, child, left.begins, epoch) for child in asked])
+        if left.begins != told:
+            told = left.begins
+            leader.tell(owner, life.reason, told)
+        await asyncio.sleep(LOOK_EVERY_S)
+        now = leader.clock.now()
 
 
-def register(registry: kopf.OperatorRegistry, bridge: Bridge, life: Life, ends: Ends) -> None:
+def _deletion(life: Life, owner: ObjectRef, child: ObjectRef, why: str, epoch: int) -> Action:
+    if child.kind == POD.kind:
+        return DeletePod(pod=child, owner=owner, epoch=epoch, reason=life.reason, text=why)
+    return DeleteChild(child=child, owner=owner, epoch=epoch, reason=life.reason, text=why)
+
+
+async def tell_unheld(leader: LeaderContext, mirror: Mirror) -> None:
+    """Tell the owners of objects that are beyond the bound, each once, until cancelled."""
+    told: set[str] = set()
+    while True:
+        unheld = mirror.unheld()
+        told.intersection_update(ref.uid for ref in unheld)
+        for ref in [ref for ref in unheld if ref.uid not in told][:TOLD_AT_ONCE]:
+            told.add(ref.uid)
+            leader.tell(ref, Reason.ENDS_UNORDERED, BEYOND)
+        await asyncio.sleep(TELL_EVERY_S)
+
+
+def stated(item: JsonObject, *path: str) -> object:
+    """What an object says at a path of fields; ``None`` = nothing, or no field of that kind."""
+    value: object = item
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def register(
+    registry: kopf.OperatorRegistry, bridge: Bridge, life: Life, leader: LeaderContext
+) -> None:
     """Add the handler of a kind."""
     kind = life.kind
 
@@ -135,19 +180,12 @@ def register(registry: kopf.OperatorRegistry, bridge: Bridge, life: Life, ends: 
         id="in-order",
         when=lambda body, **_: bool(body.get("life")),
         backoff=AGAIN_S,
+        timeout=life.most_s,  # of one whose end cannot be looked at
     )
     async def in_order(body: kopf.Body, uid: str, **_: Any) -> None:
         """What was reached is seen in the cluster: nothing need be written down."""
         metadata = section(body, "metadata")
-        name, namespace = text(metadata, "name"), text(metadata, "namespace")
+        name, namespace = text(metadata, "name"), text(metadata, "namespace", "")
         owner = ObjectRef(kind=kind.kind, namespace=namespace, name=name, uid=uid)
-        if ORPHAN not in finalizers_of(body):
-            await bridge.call(ends.end(life, owner, deleted_at(metadata)))
-
-
-def deleted_at(metadata: JsonObject) -> float:
-    """When an object was deleted; one that does not say so in a way to be read was long ago."""
-    try:
-        return seconds(metadata.get("deletionTimestamp"), "deletionTimestamp")
-    except WireError:
-        return 0.0
+        if not (life.owns and ORPHAN in finalizers_of(body)):
+            await bridge.call(end(leader, life, owner, deleted_at(metadata)))

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from concurrent.futures import Future
 from typing import Any, Final, TypeVar, cast
 
 import aiohttp
 import kopf
 
-from ullage.cluster.values.lives import ANNOTATIONS, FINALIZER
+from ullage.cluster.values.lives import FINALIZER
 from ullage.handlers.mirror import Mirror
 from ullage.handlers.session import SERVER, Send, Session
-from ullage.ports import JsonObject, Kind
 
 ENDS_WITHIN_S: Final = 2.0
 """Between the stop flag and the end of the thread; one that takes longer is stuck."""
@@ -62,19 +62,19 @@ class NothingHandled(kopf.DiffBaseStorage):
         """Nothing is written."""
 
 
-class Tries(kopf.AnnotationsProgressStorage):
+class Tries(kopf.ProgressStorage):
     """How often a handler was tried, for as long as this replica leads.
 
     Tenants write annotations: one that said how far a handler is could hold its object for ever.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mirror: Mirror) -> None:
         """Nothing was tried yet."""
-        super().__init__(prefix=ANNOTATIONS)
+        self._mirror = mirror
         self._records: dict[tuple[object, str], Any] = {}
 
     def fetch(self, *, key: str, body: kopf.Body) -> Any:
-        """What is remembered of a handler, whatever the object says."""
+        """What is remembered of a handler."""
         return self._records.get((body.metadata.get("uid"), key))
 
     def store(self, *, key: str, record: Any, body: kopf.Body, **_: Any) -> None:
@@ -85,6 +85,15 @@ class Tries(kopf.AnnotationsProgressStorage):
         """The handler is done."""
         self._records.pop((body.metadata.get("uid"), key), None)
 
+    def touch(self, *, body: kopf.Body, value: str | None, **_: Any) -> None:
+        """A handler is due again: kopf, which would write to the object, is shown it once more."""
+        if value is not None:
+            self._mirror.repeat(str(body.metadata.get("uid")))
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        """Nothing of this is in an object."""
+        return essence
+
 
 class Frame:
     """kopf with our handlers; ``run`` it again after it has ended."""
@@ -92,13 +101,13 @@ class Frame:
     def __init__(self, mirror: Mirror) -> None:
         """Nothing is handled before ``run``."""
         self._mirror = mirror
-        self._late: threading.Thread | None = None
-        """Did not end in time."""
+        self._late: Future[None] | None = None
+        """Of a thread that did not end in time."""
 
     @property
     def stuck(self) -> bool:
         """Whether the thread of an earlier leadership is still there; a restart ends it."""
-        return self._late is not None and self._late.is_alive()
+        return self._late is not None and not self._late.done()
 
     async def run(self, send: Send, register: Register) -> None:
         """Handle until cancelled.
@@ -113,41 +122,39 @@ class Frame:
         if self.stuck:
             raise RuntimeError(f"kopf: {STUCK}")
         _quiet()
-        loop = asyncio.get_running_loop()
-        stop, ended = threading.Event(), loop.create_future()
-        bridge = Bridge(loop)
+        stop, ended = threading.Event(), Future[None]()
+        bridge = Bridge(asyncio.get_running_loop())
 
         def work() -> None:
-            error: BaseException | None = None
             try:
                 asyncio.run(self._operate(bridge, stop, send, register))
-            except BaseException as fault:  # a thread's end is an answer, whatever it was
-                error = fault
-            with suppress(RuntimeError):  # the loop is closed: no one waits any more
-                loop.call_soon_threadsafe(_settle, ended, error)
+            except BaseException as error:  # a thread's end is an answer, whatever it was
+                ended.set_exception(error)
+            else:
+                ended.set_result(None)
 
-        thread = threading.Thread(target=work, name="kopf", daemon=True)
-        thread.start()
+        threading.Thread(target=work, name="kopf", daemon=True).start()
+        over = asyncio.wrap_future(ended)
         try:
-            await asyncio.shield(ended)
-        except asyncio.CancelledError:
+            await asyncio.wait([over])
+        finally:
             stop.set()
-            done, _ = await asyncio.wait([ended], timeout=ENDS_WITHIN_S)
-            self._late = None if done else thread
-            raise
-        raise RuntimeError("kopf ended by itself") from ended.result()
+            self._late = ended
+            await asyncio.wait([over], timeout=ENDS_WITHIN_S)
+            self._mirror.rest()
+        raise RuntimeError("kopf ended by itself") from over.exception()
 
     def prepare(
-        self, registry: kopf.OperatorRegistry, bridge: Bridge, send: Send, register: Register
+        self,
+        settings: kopf.OperatorSettings,
+        registry: kopf.OperatorRegistry,
+        bridge: Bridge,
+        send: Send,
+        register: Register,
     ) -> None:
-        """Add the login that gives kopf our session, and the handlers."""
-
-        async def sent(
-            kind: Kind, namespace: str, name: str, content_type: str, body: object
-        ) -> JsonObject:
-            return await bridge.call(send(kind, namespace, name, content_type, body))
-
-        session = Session(self._mirror, sent)
+        """Add our settings, the login that gives kopf our session, and the handlers."""
+        configure(settings, self._mirror)
+        session = Session(self._mirror, lambda *patch: bridge.call(send(*patch)))
 
         @kopf.on.login(registry=registry)
         async def login(**_: Any) -> kopf.AiohttpSession:
@@ -161,8 +168,7 @@ class Frame:
         self, bridge: Bridge, stop: threading.Event, send: Send, register: Register
     ) -> None:
         registry, settings = kopf.OperatorRegistry(), kopf.OperatorSettings()
-        configure(settings)
-        self.prepare(registry, bridge, send, register)
+        self.prepare(settings, registry, bridge, send, register)
         await kopf.operator(
             registry=registry,
             settings=settings,
@@ -174,15 +180,16 @@ class Frame:
         )
 
 
-def configure(settings: kopf.OperatorSettings) -> None:
+def configure(settings: kopf.OperatorSettings, mirror: Mirror) -> None:
     """Make kopf post no Events, watch no kinds and leave its end to its owner."""
     settings.scanning.disabled = True
     settings.posting.enabled = False
     settings.process.ultimate_exiting_timeout = None
     settings.persistence.finalizer = FINALIZER
     settings.persistence.diffbase_storage = NothingHandled()
-    settings.persistence.progress_storage = Tries()
+    settings.persistence.progress_storage = Tries(mirror)
     settings.networking.error_backoffs = RETRIES_S
+    settings.watching.inactivity_timeout = math.inf  # a watch of the mirror never stalls
     settings.queueing.exit_timeout = 0.1
     settings.background.instant_exit_timeout = 0.5
 
@@ -191,8 +198,3 @@ def _quiet() -> None:
     """Let kopf log what fails: its successes are our Events, and signals are the process's."""
     logging.getLogger("kopf").setLevel(logging.WARNING)
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
-
-
-def _settle(ended: asyncio.Future[BaseException | None], error: BaseException | None) -> None:
-    if not ended.done():
-        ended.set_result(error)

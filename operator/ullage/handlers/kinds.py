@@ -12,10 +12,7 @@ from ullage.handlers.ends import Life
 from ullage.handlers.mirror import HasLife
 from ullage.ports import CAPACITY_POOL, Kind
 
-LIVES: Final[tuple[Life, ...]] = (services.LIFE, trainings.LIFE, searches.LIFE)
-KINDS: Final[Mapping[Kind, HasLife]] = {
-    **{life.kind: life.lives for life in LIVES},
-    CAPACITY_POOL: pools.is_launching,
-}
+LIVES: Final[tuple[Life, ...]] = (services.LIFE, trainings.LIFE, searches.LIFE, pools.LIFE)
+KINDS: Final[Mapping[Kind, HasLife]] = {life.kind: life.lives for life in LIVES}
 FOLLOWED: Final = frozenset({CAPACITY_POOL})
 """Kinds whose objects have timers, whether or not there is anything outside of them."""

@@ -17,13 +17,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.api.contract import section
-from ullage.cluster.values.lives import FINALIZER, finalizers_of
+from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.values.lives import FINALIZER, MOST, MOST_OF_NAMESPACE, finalizers_of
 from ullage.cluster.values.streams import Sink, Stream
 from ullage.ports import JsonObject, Kind
 
-MOST: Final = 1_000
-"""Objects of a kind that have lives; the others are placed as ever and end in any order."""
-MOST_OF_NAMESPACE: Final = 200
 MOST_FINALIZERS: Final = 32
 """Of others, beside which an object gets ours: they are kept here as they are."""
 _KEPT: Final = (
@@ -44,35 +42,40 @@ HasLife = Callable[[JsonObject], bool]
 class Change:
     """One line of a watch: the newest state of an object, or its last."""
 
-    version: int
     body: JsonObject
     deleted: bool = False
 
 
 @dataclass(slots=True)
 class _Kept:
-    """Objects of one kind, and when each changed."""
+    """Objects of one kind."""
 
     has_life: HasLife
     followed: bool
     """Objects are shown without a life, too."""
-    changes: dict[str, Change] = field(default_factory=dict)
-    """By uid, in the order of their versions; the deleted stay until a watch has shown them."""
+    bodies: dict[str, JsonObject] = field(default_factory=dict)
+    """What is shown, by uid."""
     of_namespace: Counter[str] = field(default_factory=Counter)
-    forgotten: int = 0
-    """Version of the newest deletion that is remembered no more."""
+    unheld: dict[str, ObjectRef] = field(default_factory=dict)
+    """What is not, for there are too many of them, by uid."""
+    news: dict[str, Change] | None = None
+    """What a watch has yet to show, by uid; ``None`` = no one has listed, so no one watches."""
+    wake: Callable[[], None] | None = None
 
-    def admits(self, uid: str, namespace: str) -> bool:
-        known = self.changes.get(uid)
-        if known is not None and not known.deleted:
-            return True
+    def has_room(self, namespace: str) -> bool:
         if namespace and self.of_namespace[namespace] >= MOST_OF_NAMESPACE:
             return False
-        return self.of_namespace.total() < MOST
+        return len(self.bodies) < MOST
+
+    def show(self, uid: str, change: Change) -> None:
+        if self.news is not None:
+            self.news[uid] = change  # keeps its place: none waits longer for its own edits
+        if self.wake is not None:
+            self.wake()
 
 
 class Mirror:
-    """Fed by the operator's loop, read by kopf's thread."""
+    """Fed by the operator's loop, read by kopf's thread; a kind has one watch."""
 
     def __init__(
         self, kinds: Mapping[Kind, HasLife], followed: Container[Kind] = frozenset()
@@ -85,8 +88,6 @@ class Mirror:
         self._kinds = {
             kind: _Kept(has_life, followed=kind in followed) for kind, has_life in kinds.items()
         }
-        self._version = 0
-        self._listeners: list[Callable[[], None]] = []
 
     @property
     def kinds(self) -> Sequence[Kind]:
@@ -105,114 +106,105 @@ class Mirror:
         # a list may be decoded item by item, and be larger than fits decoded
         shown = {_uid(item): body for item in items if (body := _shown(kind, kept, item))}
         with self._lock:
-            for uid in [uid for uid in kept.changes if uid not in shown]:
-                self._remove(kept, uid)
+            for uid in (kept.bodies.keys() | kept.unheld.keys()) - shown.keys():
+                _remove(kept, uid)
             for uid, body in shown.items():
-                self._upsert(kept, uid, body)
-        self._notify()
+                _upsert(kind, kept, uid, body)
 
     def upsert(self, kind: Kind, item: JsonObject) -> None:
         """An object was added or changed."""
         kept, uid = self._kinds[kind], _uid(item)
         body = _shown(kind, kept, item)
         with self._lock:
-            known = uid in kept.changes
             if body is None:
-                self._remove(kept, uid)
+                _remove(kept, uid)
             else:
-                self._upsert(kept, uid, body)
-        if known or body is not None:
-            self._notify()
+                _upsert(kind, kept, uid, body)
 
     def remove(self, kind: Kind, item: JsonObject) -> None:
         """An object was deleted."""
         with self._lock:
-            self._remove(self._kinds[kind], _uid(item))
-        self._notify()
+            _remove(self._kinds[kind], _uid(item))
 
     # -- read ----------------------------------------------------------------------------------
 
-    def listed(self, kind: Kind) -> tuple[list[JsonObject], int]:
-        """All objects of a kind, and the version from which a watch goes on.
+    def listed(self, kind: Kind) -> list[JsonObject]:
+        """All objects of a kind; a watch goes on from here.
 
         Raises:
             KeyError: the kind is not mirrored.
         """
         with self._lock:
             kept = self._kinds[kind]
-            bodies = [change.body for change in kept.changes.values() if not change.deleted]
-            return bodies, self._version
+            kept.news = {}
+            return list(kept.bodies.values())
 
-    def since(self, kind: Kind, version: int) -> tuple[list[Change], int] | None:
-        """What changed after a version, and the version now; ``None`` = list again.
-
-        Deletions that are shown are forgotten: a kind has one watch.
+    def watch(self, kind: Kind, wake: Callable[[], None]) -> None:
+        """Call back after each change of a kind, in any thread.
 
         Raises:
             KeyError: the kind is not mirrored.
         """
         with self._lock:
-            kept = self._kinds[kind]
-            if version < kept.forgotten:
-                return None
-            found = [change for change in kept.changes.values() if change.version > version]
-            for change in found:
-                if change.deleted:
-                    del kept.changes[_uid(change.body)]
-                    kept.forgotten = change.version
-            return found, self._version
+            self._kinds[kind].wake = wake
 
-    def listen(self, notify: Callable[[], None]) -> Callable[[], None]:
-        """Call back after each change, in any thread; returns what ends that."""
+    def change(self, kind: Kind) -> Change | None:
+        """The next change that was not shown yet; ``None`` = there is none now.
+
+        Raises:
+            LookupError: the kind must be listed first, or is not mirrored.
+        """
         with self._lock:
-            self._listeners.append(notify)
+            news = self._kinds[kind].news
+            if news is None:
+                raise LookupError(f"{kind.plural} were not listed")
+            return news.pop(next(iter(news))) if news else None
 
-        def end() -> None:
-            with self._lock:
-                self._listeners.remove(notify)
-
-        return end
-
-    # -- parts ---------------------------------------------------------------------------------
-
-    def _upsert(self, kept: _Kept, uid: str, body: JsonObject) -> None:
-        namespace = str(section(body, "metadata").get("namespace", ""))
-        if FINALIZER not in finalizers_of(body) and not kept.admits(uid, namespace):
-            self._remove(kept, uid)
-            return
-        before = kept.changes.pop(uid, None)
-        if before is not None and not before.deleted and before.body == body:
-            kept.changes[uid] = before
-            return
-        if before is None or before.deleted:
-            kept.of_namespace[namespace] += 1
-        self._version += 1
-        kept.changes[uid] = Change(version=self._version, body=body)
-
-    def _remove(self, kept: _Kept, uid: str) -> None:
-        before = kept.changes.get(uid)
-        if before is None or before.deleted:
-            return
-        del kept.changes[uid]
-        metadata = before.body["metadata"]
-        assert isinstance(metadata, dict)
-        # kopf ends the timers of what is being deleted, and asks nothing else
-        last = metadata | {"deletionTimestamp": metadata.get("deletionTimestamp") or ""}
-        kept.of_namespace.subtract([metadata.get("namespace", "")])
-        kept.of_namespace = +kept.of_namespace  # a namespace without objects is not remembered
-        self._version += 1
-        if self._listeners:
-            kept.changes[uid] = Change(
-                version=self._version, body={**before.body, "metadata": last}, deleted=True
-            )
-        else:  # a watch to come begins with a list
-            kept.forgotten = self._version
-
-    def _notify(self) -> None:
+    def repeat(self, uid: str) -> None:
+        """Show an object once more, as it is."""
         with self._lock:
-            listeners = list(self._listeners)
-        for notify in listeners:
-            notify()
+            for kept in self._kinds.values():
+                if uid in kept.bodies:
+                    kept.show(uid, Change(body=kept.bodies[uid]))
+
+    def rest(self) -> None:
+        """No one watches any more: nothing is kept for them."""
+        with self._lock:
+            for kept in self._kinds.values():
+                kept.news = kept.wake = None
+
+    def unheld(self) -> list[ObjectRef]:
+        """Objects that end in any order, for there are too many of their kind or namespace."""
+        with self._lock:
+            return [ref for kept in self._kinds.values() for ref in kept.unheld.values()]
+
+
+def _upsert(kind: Kind, kept: _Kept, uid: str, body: JsonObject) -> None:
+    metadata = section(body, "metadata")
+    name, namespace = (str(metadata.get(key, "")) for key in ("name", "namespace"))
+    before = kept.bodies.get(uid)
+    if before is None and FINALIZER not in finalizers_of(body) and not kept.has_room(namespace):
+        kept.unheld[uid] = ObjectRef(kind=kind.kind, namespace=namespace, name=name, uid=uid)
+        return
+    kept.unheld.pop(uid, None)
+    if before is None:
+        kept.of_namespace[namespace] += 1
+    if before != body:
+        kept.bodies[uid] = body
+        kept.show(uid, Change(body=body))
+
+
+def _remove(kept: _Kept, uid: str) -> None:
+    kept.unheld.pop(uid, None)
+    body = kept.bodies.pop(uid, None)
+    if body is None:
+        return
+    metadata = section(body, "metadata")
+    kept.of_namespace.subtract([str(metadata.get("namespace", ""))])
+    kept.of_namespace = +kept.of_namespace  # a namespace without objects is not remembered
+    # kopf ends the timers of what is being deleted, and asks nothing else
+    last = {"deletionTimestamp": "", **metadata}
+    kept.show(uid, Change(body={**body, "metadata": last}, deleted=True))
 
 
 class _Tee:

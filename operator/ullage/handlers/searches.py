@@ -10,27 +10,25 @@ from __future__ import annotations
 from typing import Final
 
 from ullage.api.contract import JsonObject, Reason
-from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import ObjectRef
-from ullage.handlers.ends import Left, Life
+from ullage.handlers.ends import LeaderContext, Left, Life, stated
 from ullage.ports import TUNING_JOB
 from ullage.scheduling.model.phases import OVER
 
 
 def is_under_way(item: JsonObject) -> bool:
     """Whether a TuningJob is not over, whatever else it says."""
-    status = item.get("status")
-    return not (isinstance(status, dict) and status.get("phase") in OVER)
+    return stated(item, "status", "phase") not in OVER
 
 
-def left(state: ClusterState, search: ObjectRef, now: float) -> Left:
+def left(leader: LeaderContext, search: ObjectRef, now: float) -> Left:
     """Trials that still run, or whose result is not counted."""
-    job = state.tuning_jobs().get((search.namespace, search.name))
+    job = leader.state.tuning_jobs().get((search.namespace, search.name))
     if job is None or job.ref.uid != search.uid or not job.deleting:
         return Left()  # it was never read as it is now, so no step knows that it ends
     counted = {(result.trial, result.epoch) for result in job.status.results}
-    workloads = state.freeze(now).workloads
-    runs = [workloads[uid] for uid in state.trials_of(search.uid)]
+    workloads = leader.state.freeze(now).workloads
+    runs = [workloads[uid] for uid in leader.state.trials_of(search.uid)]
     open_runs = sum(
         run.trial is not None
         and run.ref.namespace == search.namespace

@@ -7,23 +7,23 @@ from __future__ import annotations
 from typing import Final
 
 from ullage.api.contract import JsonObject, Reason
-from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.values.names import router_name
-from ullage.handlers.ends import Left, Life
+from ullage.handlers.ends import LeaderContext, Left, Life, stated
 from ullage.ports import DEPLOYMENT, INFERENCE_DEPLOYMENT
 
 
 def has_router(item: JsonObject) -> bool:
     """Whether an InferenceDeployment asks for a router, whatever else it says."""
-    spec = item.get("spec")
-    return isinstance(spec, dict) and isinstance(spec.get("batching"), dict)
+    return isinstance(stated(item, "spec", "batching"), dict)
 
 
-def left(state: ClusterState, service: ObjectRef, now: float) -> Left:
+def left(leader: LeaderContext, service: ObjectRef, now: float) -> Left:
     """The router, as far as it is of this service, and pods of it that still answer."""
-    router = state.freeze(now).deployments.get((service.namespace, router_name(service.name)))
-    pods = state.router_pods(service.namespace, service.name)
+    router = leader.state.freeze(now).deployments.get(
+        (service.namespace, router_name(service.name))
+    )
+    pods = leader.state.router_pods(service.namespace, service.name)
     begins = "the router answers what it holds; the replicas go after it"
     if router is not None and router.owner_uid == service.uid:
         name, uid = router.name, router.uid

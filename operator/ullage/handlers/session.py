@@ -2,20 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands in for kopf's session with the API server.
 
-Lists and watches are answered out of the mirror, discovery from what is mirrored; a patch, the only
-thing that kopf writes, goes through the operator's own client, which renews tokens, and past its
-fence. Nothing else is answered: kopf has no connection of its own.
+Lists and watches are answered out of the mirror, discovery from what is mirrored; a JSON patch of
+finalizers, the only thing that kopf writes, goes through the operator's own client, which renews
+tokens, and past its fence. Nothing else is answered: kopf has no connection of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from http import HTTPStatus
-from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import parse_qs, urlsplit
 
@@ -24,22 +23,17 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from ullage.handlers.mirror import Mirror
-from ullage.ports import ApiError, JsonObject, Kind
+from ullage.ports import NAMESPACE, ApiError, JsonObject, JsonPatch, Kind
 
+_PATH: Final = re.compile(
+    r"/apis/(?P<api>[^/]+/[^/]+)(/namespaces/(?P<namespace>[^/]+))?"
+    r"/(?P<plural>[^/]+)(/(?P<name>[^/]+))?"
+)
 SERVER: Final = "http://mirror.invalid"
 """No name that resolves: what is not answered here goes nowhere."""
 
-Send = Callable[[Kind, str, str, str, object], Coroutine[Any, Any, JsonObject]]
-"""Sends a patch: kind, namespace, name, content type, body."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Target:
-    """What a path names."""
-
-    kind: Kind
-    namespace: str = ""
-    name: str = ""
+Send = Callable[[Kind, str, str, JsonPatch], Coroutine[Any, Any, JsonObject]]
+"""Sends a JSON patch: kind, namespace, name, steps."""
 
 
 class Session:
@@ -50,107 +44,57 @@ class Session:
         self._mirror = mirror
         self._send = send
         self._documents = _discovery(mirror.kinds)
+        self._kinds = {(kind.api_version, kind.plural): kind for kind in mirror.kinds}
         self.headers: dict[str, str] = {"User-Agent": "ullage-operator"}
         self.closed = False
 
-    async def request(
-        self,
-        *,
-        method: str,
-        url: str,
-        json: object = None,
-        headers: Mapping[str, str] | None = None,
-        **_: object,
-    ) -> Answer:
+    async def request(self, *, method: str, url: str, json: object = None, **_: object) -> Answer:
         """Answer one request; every error is an answer, as from a server."""
-        parts = urlsplit(url)
-        query = parse_qs(parts.query)
-        discovered = self._documents.get(parts.path)
-        if method.upper() == "GET" and discovered is not None:
-            return Answer(HTTPStatus.OK, discovered)
-        target = _target(self._mirror.kinds, parts.path)
-        if target is None:
+        parts, method = urlsplit(url), method.upper()
+        if method == "GET" and parts.path in self._documents:
+            return Answer(HTTPStatus.OK, self._documents[parts.path])
+        path = _PATH.fullmatch(parts.path)
+        kind = self._kinds.get((path["api"], path["plural"])) if path is not None else None
+        if path is None or kind is None:
             return _refusal(HTTPStatus.NOT_FOUND, f"{parts.path} is not served to kopf")
-        if method.upper() == "PATCH" and target.name:
-            return await self._patched(target, headers or {}, json)
-        if method.upper() != "GET" or target.name:
+        if method == "PATCH" and path["name"] and isinstance(json, list):
+            return await self._patched(kind, path["namespace"] or "", path["name"], json)
+        if method != "GET" or path["name"]:
             return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} {parts.path}")
-        if "watch" in query:
-            return Answer(HTTPStatus.OK, lines=self._watch(target.kind, query))
-        bodies, version = self._mirror.listed(target.kind)
-        return Answer(HTTPStatus.OK, _list(target.kind, bodies, version))
+        if "watch" in parse_qs(parts.query):
+            return WatchAnswer(self._mirror, kind)
+        # no version: a watch shows what was not shown yet
+        return Answer(HTTPStatus.OK, {"metadata": {}, "items": self._mirror.listed(kind)})
 
     async def close(self) -> None:
         """No request is made after this."""
         self.closed = True
 
-    async def _patched(self, target: _Target, headers: Mapping[str, str], body: object) -> Answer:
+    async def _patched(self, *patch: Any) -> Answer:
         try:
-            patched = await self._send(
-                target.kind, target.namespace, target.name, headers.get("Content-Type", ""), body
-            )
+            return Answer(HTTPStatus.OK, await self._send(*patch))
         except ApiError as error:
             # kopf would log in again for a 401, but tokens are renewed below; 0 is no answer
             known = error.status not in (0, HTTPStatus.UNAUTHORIZED)
             status = error.status if known else HTTPStatus.SERVICE_UNAVAILABLE
             return _refusal(status, error.message)
-        return Answer(HTTPStatus.OK, patched)
-
-    async def _watch(self, kind: Kind, query: Mapping[str, list[str]]) -> AsyncIterator[bytes]:
-        """Lines of a watch, until the response is closed."""
-        loop, news = asyncio.get_running_loop(), asyncio.Event()
-        version = int(query["resourceVersion"][0])
-
-        def wake() -> None:
-            with suppress(RuntimeError):  # the loop is closed, and this watch with it
-                loop.call_soon_threadsafe(news.set)
-
-        end = self._mirror.listen(wake)
-        try:
-            while True:
-                news.clear()
-                changed = self._mirror.since(kind, version)
-                if changed is None:
-                    gone = {"kind": "Status", "code": HTTPStatus.GONE, "reason": "Expired"}
-                    yield _line("ERROR", gone)
-                    return
-                changes, version = changed
-                for change in changes:
-                    yield _line("DELETED" if change.deleted else "MODIFIED", change.body)
-                await news.wait()
-        finally:
-            end()
 
 
 class Answer:
     """What kopf uses of an ``aiohttp.ClientResponse``."""
 
-    def __init__(
-        self,
-        status: int,
-        body: JsonObject | None = None,
-        *,
-        lines: AsyncIterator[bytes] | None = None,
-    ) -> None:
-        """Either a whole body or the lines of a watch."""
+    def __init__(self, status: int, body: JsonObject | None = None) -> None:
+        """``body`` is the whole of it."""
         self.status = int(status)
         self.headers: dict[str, str] = {}
         self.closed = False
-        self.content = self
         self._body = body
-        self._lines = lines
-        self._reader: asyncio.Task[object] | None = None
 
     async def __aenter__(self) -> Self:
         """As a response does."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close it."""
         self.close()
 
@@ -158,35 +102,9 @@ class Answer:
         """The body."""
         return self._body
 
-    async def text(self) -> str:
-        """The body as text."""
-        return json.dumps(self._body)
-
-    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """The lines of a watch, each whole; ends where the response is closed.
-
-        Raises:
-            aiohttp.ClientConnectionError: the response was closed while a line was waited for.
-        """
-        assert self._lines is not None
-        while not self.closed:
-            self._reader = asyncio.ensure_future(anext(self._lines, b""))
-            try:
-                line = await self._reader
-            except asyncio.CancelledError:
-                if self.closed:
-                    raise aiohttp.ClientConnectionError("closed") from None
-                raise
-            if not line:
-                return
-            assert isinstance(line, bytes)
-            yield line
-
     def close(self) -> None:
-        """End the watch."""
+        """Nothing more is read."""
         self.closed = True
-        if self._reader is not None:
-            self._reader.cancel()
 
     def raise_for_status(self) -> None:
         """Raise what aiohttp raises for an error.
@@ -200,6 +118,47 @@ class Answer:
             raise aiohttp.ClientResponseError(about, (), status=self.status)
 
 
+class WatchAnswer(Answer):
+    """The lines of a watch, each as soon as there is one."""
+
+    def __init__(self, mirror: Mirror, kind: Kind) -> None:
+        """Shows what was not shown yet."""
+        super().__init__(HTTPStatus.OK)
+        self.content = self
+        self._mirror = mirror
+        self._kind = kind
+        self._loop, self._news = asyncio.get_running_loop(), asyncio.Event()
+        mirror.watch(kind, self._wake)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        """The lines, each whole.
+
+        Raises:
+            aiohttp.ClientConnectionError: the response was closed.
+        """
+        while not self.closed:
+            self._news.clear()
+            try:
+                change = self._mirror.change(self._kind)
+            except LookupError:
+                yield _line("ERROR", {"kind": "Status", "code": HTTPStatus.GONE})
+                return
+            if change is not None:
+                yield _line("DELETED" if change.deleted else "MODIFIED", change.body)
+            else:
+                await self._news.wait()
+        raise aiohttp.ClientConnectionError("closed")
+
+    def close(self) -> None:
+        """End the watch."""
+        super().close()
+        self._news.set()
+
+    def _wake(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and this watch with it
+            self._loop.call_soon_threadsafe(self._news.set)
+
+
 def _line(event: str, body: JsonObject) -> bytes:
     return json.dumps({"type": event, "object": body}).encode() + b"\n"
 
@@ -209,60 +168,25 @@ def _refusal(status: int, message: str) -> Answer:
     return Answer(status, body)
 
 
-def _list(kind: Kind, bodies: Sequence[JsonObject], version: int) -> JsonObject:
-    return {
-        "apiVersion": kind.api_version,
-        "kind": f"{kind.kind}List",
-        "metadata": {"resourceVersion": str(version), "continue": ""},
-        "items": bodies,
-    }
-
-
 def _discovery(kinds: Sequence[Kind]) -> Mapping[str, JsonObject]:
     """The documents from which kopf learns what is served, by path."""
-    found: dict[str, JsonObject] = {"/api": {"versions": ["v1"]}, "/api/v1": {"resources": _CORE}}
-    groups: list[JsonObject] = []
-    for api_version in sorted({kind.api_version for kind in kinds}):
-        group, version = api_version.split("/")
-        groups.append(
-            {
-                "name": group,
-                "versions": [{"version": version}],
-                "preferredVersion": {"version": version},
-            }
-        )
-        found[f"/apis/{api_version}"] = {
-            "resources": [
-                _resource(kind.plural, kind.kind, namespaced=kind.namespaced)
-                for kind in kinds
-                if kind.api_version == api_version
-            ]
+    documents: dict[str, JsonObject] = {"/api": {"versions": ["v1"]}}
+    # kopf waits until it knows namespaces, and then does not watch them
+    for kind in (NAMESPACE, *kinds):
+        path = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.api_version}"
+        resource = {
+            "name": kind.plural,
+            "singularName": kind.kind.lower(),
+            "kind": kind.kind,
+            "namespaced": kind.namespaced,
+            "verbs": ["list", "watch", "patch"],
         }
-    return {**found, "/apis": {"groups": groups}}
-
-
-def _resource(plural: str, kind: str, *, namespaced: bool) -> JsonObject:
-    return {
-        "name": plural,
-        "singularName": kind.lower(),
-        "kind": kind,
-        "namespaced": namespaced,
-        "verbs": ["list", "watch", "patch"],
-    }
-
-
-_CORE: Final = [_resource("namespaces", "Namespace", namespaced=False)]
-"""kopf waits until it knows this kind, and then does not watch it."""
-
-
-def _target(kinds: Sequence[Kind], path: str) -> _Target | None:
-    """What a path names, if it is mirrored."""
-    for kind in kinds:
-        root = f"/apis/{kind.api_version}"
-        words = path.removeprefix(root).strip("/").split("/") if path.startswith(root) else []
-        namespace = ""
-        if words[:1] == ["namespaces"] and len(words) > 2:
-            _, namespace, *words = words
-        if words[:1] == [kind.plural] and len(words) <= 2:
-            return _Target(kind=kind, namespace=namespace, name="".join(words[1:]))
-    return None
+        resources = documents.get(path, {}).get("resources", [])
+        assert isinstance(resources, list)
+        documents[path] = {"resources": [*resources, resource]}
+    versions = {kind.group: {"version": kind.version} for kind in kinds}
+    groups = [
+        {"name": group, "versions": [version], "preferredVersion": version}
+        for group, version in versions.items()
+    ]
+    return {**documents, "/apis": {"groups": groups}}

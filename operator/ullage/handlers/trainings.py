@@ -12,25 +12,22 @@ from typing import Final
 
 from ullage.api.contract import JsonObject, Reason
 from ullage.api.words import Tiers
-from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import ObjectRef
-from ullage.handlers.ends import Left, Life
+from ullage.handlers.ends import LeaderContext, Left, Life, stated
 from ullage.ports import POD, TRAINING_JOB
 from ullage.scheduling.model.phases import OVER
 
 
 def has_lead(item: JsonObject) -> bool:
     """Whether a TrainingJob trains in tiers and is not over, whatever else it says."""
-    spec, status = item.get("spec"), item.get("status")
-    elasticity = spec.get("elasticity") if isinstance(spec, dict) else None
-    tiers = elasticity.get("tiers") if isinstance(elasticity, dict) else None
-    over = isinstance(status, dict) and status.get("phase") in OVER
+    tiers = stated(item, "spec", "elasticity", "tiers")
+    over = stated(item, "status", "phase") in OVER
     return isinstance(tiers, str) and tiers != Tiers.DISABLED and not over
 
 
-def left(state: ClusterState, job: ObjectRef, _: float) -> Left:
+def left(leader: LeaderContext, job: ObjectRef, _: float) -> Left:
     """Its members, then its lead, as far as they have not ended."""
-    pods = [pod for pod in state.pods_of(job.uid) if not pod.stage.finished]
+    pods = [pod for pod in leader.state.pods_of(job.uid) if not pod.stage.finished]
     members = [pod for pod in pods if not pod.lead]
     goes = tuple(
         ObjectRef(kind=POD.kind, namespace=pod.namespace, name=pod.name, uid=pod.uid)

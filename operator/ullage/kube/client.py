@@ -33,7 +33,6 @@ from ullage.ports import (
 
 APPLY: Final = "application/apply-patch+yaml"
 JSON_PATCH: Final = "application/json-patch+json"
-MERGE_PATCH: Final = "application/merge-patch+json"
 
 
 LONGEST_LINE: Final = 64 * 2**20
@@ -227,14 +226,6 @@ class K8sCluster:
             _path(kind, namespace, name),
             [dict(step) for step in patch],
             content_type=JSON_PATCH,
-        )
-
-    async def merge_patch(
-        self, kind: Kind, name: str, body: JsonObject, *, namespace: str = ""
-    ) -> JsonObject:
-        """Apply a JSON merge patch."""
-        return await self._transport.write(
-            "PATCH", _path(kind, namespace, name), dict(body), content_type=MERGE_PATCH
         )
 
     async def scale(

@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def _short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    for where in ("pools.LOOK_EVERY_S", "pools.END_LOOKS_EVERY_S", "pool_watch.LOOK_EVERY_S"):
+    for where in ("pools.LOOK_EVERY_S", "ends.LOOK_EVERY_S", "pool_watch.LOOK_EVERY_S"):
         monkeypatch.setattr(f"ullage.handlers.{where}", 0.1)
     monkeypatch.setattr("ullage.handlers.pool_watch.SHARED_S", 0.05)
 
@@ -85,14 +85,21 @@ async def test_a_static_pool_gets_price_and_hazard_and_no_finalizer(api: FakeApi
 async def test_a_pool_with_requests_out_is_held_and_ends_after_them(api: FakeApiServer) -> None:
     api.put(CAPACITY_POOL, raw_pool())
     api.put(TRAINING_JOB, a_job())
-    async with leading(api):
+    async with leading(api) as operator:
         await until(lambda: len(orders(api)) == 2)
         await until(lambda: finalizers(api) == [FINALIZER])
         assert status(api)["launching"] == 2
+        coming = raw_node(ready=False)
+        coming["metadata"]["labels"]["pool"] = "spot-a"
+        coming["metadata"]["creationTimestamp"] = api.timestamp()
+        api.put(NODE, coming)
+        await until(lambda: "node-1" in operator.replica.state.freeze(0.0).nodes)
         await delete(api)
+        await until(lambda: "PoolEnds" in events(api))
+        await until(lambda: not orders(api))
+        assert pool(api), "a machine is on its way"
+        api.remove(NODE, "node-1")
         await until(lambda: pool(api) is None)
-        assert orders(api) == []
-        assert "PoolEnds" in events(api)
 
 
 @pytest.mark.parametrize("step", ["requests out", "held", "deleted"])

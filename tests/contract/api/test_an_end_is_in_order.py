@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+
+import pytest
 
 from builders_raw import (
     owner_reference,
@@ -20,7 +23,15 @@ from ullage.api.contract import ANNOTATION_TRIAL_EPOCH, LABEL_LEAD, LABEL_TRIAL
 from ullage.app.release import release
 from ullage.cluster.values.lives import FINALIZER
 from ullage.cluster.values.names import router_name
-from ullage.ports import DEPLOYMENT, INFERENCE_DEPLOYMENT, POD, TRAINING_JOB, TUNING_JOB, Kind
+from ullage.ports import (
+    DEPLOYMENT,
+    EVENT,
+    INFERENCE_DEPLOYMENT,
+    POD,
+    TRAINING_JOB,
+    TUNING_JOB,
+    Kind,
+)
 
 NAME, SPACE = "web", "default"
 
@@ -100,6 +111,33 @@ async def test_a_service_without_a_router_is_written_no_finalizer(api: FakeApiSe
         assert held is not None
         assert "finalizers" not in held["metadata"]
         assert api.write_count("patch", INFERENCE_DEPLOYMENT.plural) >= 1
+
+
+async def test_the_owner_of_a_service_beyond_the_bound_is_told_once(
+    api: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ullage.handlers.mirror.MOST_OF_NAMESPACE", 1)
+    monkeypatch.setattr("ullage.handlers.ends.TELL_EVERY_S", 0.05)
+    for name in ("first", "second"):
+        body = with_router()
+        body["metadata"] |= {"name": name, "uid": f"uid-{name}"}
+        api.put(INFERENCE_DEPLOYMENT, body)
+
+    def told() -> list[dict[str, Any]]:
+        return [event for event in api.objects(EVENT) if event["reason"] == "EndsUnordered"]
+
+    async with leading(api):
+        await until(told)
+        await asyncio.sleep(0.5)
+        (event,) = told()
+    assert event["count"] == 1
+    beyond = event["involvedObject"]["name"]
+    held = [
+        name
+        for name in ("first", "second")
+        if (api.get(INFERENCE_DEPLOYMENT, name, SPACE) or {})["metadata"].get("finalizers")
+    ]
+    assert {*held, beyond} == {"first", "second"}
 
 
 # -- jobs in tiers -------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ async def test_leader_and_standby_see_the_cluster(api: FakeApiServer, noted: typ
                 assert snapshot is not None
                 assert snapshot.gpu_nodes
                 with pytest.raises(Forbidden):
-                    await send(TRAINING_JOB, "default", "train", "application/json", {})
+                    await send(TRAINING_JOB, "default", "train", [])
 
 
 async def test_without_a_port_nothing_is_answered(api: FakeApiServer, noted: type[Noted]) -> None:

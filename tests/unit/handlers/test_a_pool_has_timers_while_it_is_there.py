@@ -20,15 +20,13 @@ from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.values import streams
-from ullage.cluster.values.lives import FINALIZER, KINDS_HELD
+from ullage.cluster.values.lives import FINALIZER, MOST_OF_NAMESPACE
 from ullage.handlers import pools
 from ullage.handlers.frame import Bridge, Frame
 from ullage.handlers.kinds import FOLLOWED
-from ullage.handlers.mirror import MOST_OF_NAMESPACE, Mirror
+from ullage.handlers.mirror import Mirror
 from ullage.handlers.pools import PoolScaling, is_launching
 from ullage.ports import CAPACITY_POOL, JsonObject
-
-MOST_S = KINDS_HELD[CAPACITY_POOL]
 
 
 async def reached(look: Callable[[], object]) -> None:
@@ -106,7 +104,7 @@ async def test_a_pool_that_is_gone_has_no_timer_and_a_bad_one_harms_no_other(
 def test_pools_are_in_no_namespace_and_its_bound_is_none_of_theirs(mirror: Mirror) -> None:
     for number in range(MOST_OF_NAMESPACE + 1):
         mirror.upsert(CAPACITY_POOL, raw_pool(f"p-{number}"))
-    assert len(mirror.listed(CAPACITY_POOL)[0]) == MOST_OF_NAMESPACE + 1
+    assert len(mirror.listed(CAPACITY_POOL)) == MOST_OF_NAMESPACE + 1
 
 
 @pytest.mark.parametrize(
@@ -131,52 +129,27 @@ def replica() -> Replica:
     return Replica(state, FakeClock())
 
 
-async def test_a_deleted_pool_waits_for_its_launches_and_not_for_ever(replica: Replica) -> None:
-    a_launch(replica)
-    since = "2027-01-15T08:00:00Z"
-    assert await replica.scaling.left(reference(), since) == 1
-    replica.clock.advance(MOST_S / 2)
-    assert await replica.scaling.left(reference(), since) == 1
-    assert replica.events == ["no more are requested; the pool ends after 1 that come"]
-    replica.clock.advance(MOST_S / 2 - 1)
-    assert await replica.scaling.left(reference(), since) == 1
-    replica.clock.advance(1.0)
-    node = replica.state.freeze(0.0).nodes["node-1"]
-    assert node.created == FakeClock().now()
-    assert await replica.scaling.left(reference(), since) == 0
+def left(replica: Replica, pool: ObjectRef | None = None) -> str:
+    return pools.left(replica.leader, pool or reference(), 0.0).text
 
 
-async def test_a_pool_whose_launch_came_ends(replica: Replica) -> None:
+def test_a_deleted_pool_waits_for_its_launch(replica: Replica) -> None:
     a_launch(replica)
-    assert await replica.scaling.left(reference(), None) == 1
+    assert left(replica) == "1 instances on their way are"
+    assert not left(replica, reference(uid="before")), "another pool of its name"
     node = raw_node()
     node["metadata"]["labels"]["pool"] = "spot-a"
     replica.state.upsert(streams.NODES, node, 0.0)
     replica.clock.advance(5.0)
-    assert await replica.scaling.left(reference(), None) == 0
-    assert len(replica.events) == 1
+    assert not left(replica)
 
 
-@pytest.mark.parametrize(
-    ("deleted", "left"), [("2027-01-15T07:44:00Z", False), ("yesterday", True), (7, True)]
-)
-async def test_what_was_deleted_long_ago_is_let_go_and_said(
-    replica: Replica, deleted: object, left: bool
-) -> None:
-    a_launch(replica)
-    assert await replica.scaling.left(reference(), deleted) == left
-    (event,) = replica.events
-    assert ("left alone" in event) is not left
-
-
-async def test_a_leader_that_has_seen_nothing_yet_believes_what_was_written(
-    replica: Replica,
-) -> None:
+def test_a_leader_that_has_seen_nothing_yet_believes_what_was_written(replica: Replica) -> None:
     replica.state.upsert(streams.CAPACITY_POOLS, raw_pool(status={"launching": 2}), 0.0)
     replica.synced = False
-    assert await replica.scaling.left(reference(), None) == 2
+    assert left(replica)
     replica.synced = True
-    assert await replica.scaling.left(reference(), None) == 0
+    assert not left(replica)
 
 
 def test_a_deleted_pool_may_have_no_more() -> None:

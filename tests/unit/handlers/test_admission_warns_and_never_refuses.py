@@ -253,7 +253,7 @@ def test_large_bodies_are_decoded_at_a_rate_that_small_ones_do_not_have() -> Non
 
 async def test_admission_writes_nothing() -> None:
     with pytest.raises(Forbidden):
-        await refuse(TRAINING_JOB, "default", "train", "application/json", {})
+        await refuse(TRAINING_JOB, "default", "train", [])
 
 
 def test_a_warning_is_a_line_that_the_api_server_passes_on() -> None:

@@ -5,17 +5,28 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from fakes.pool_scaling import leader_of
 from fakes.virtual_time import LoopClock, run_virtual
 from ullage.api.contract import Reason
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import ObjectRef
-from ullage.cluster.values.lives import KINDS_HELD
-from ullage.handlers.ends import ASK_AGAIN_S, Ends, Left, Life, deleted_at
+from ullage.cluster.values.lives import KINDS_HELD, MOST_OF_NAMESPACE, deleted_at
+from ullage.handlers.ends import (
+    ASK_AGAIN_S,
+    TELL_EVERY_S,
+    TOLD_AT_ONCE,
+    Left,
+    Life,
+    end,
+    tell_unheld,
+)
+from ullage.handlers.mirror import Mirror
 from ullage.ports import TRAINING_JOB
 from ullage.scheduling.model.plan import Action, DeleteChild, DeletePod, Emit
 
@@ -43,8 +54,8 @@ class Rig:
             lives=lambda _: True,
             left=lambda *_: self.left,
         )
-        ends = Ends(ClusterState(lambda _: None), submit=self._submit, epoch=lambda: 7, clock=clock)
-        self._end = asyncio.create_task(ends.end(self.life, JOB, clock.now() - deleted_s))
+        leader = leader_of(ClusterState(lambda _: None), clock, submit=self._submit)
+        self._end = asyncio.create_task(end(leader, self.life, JOB, clock.now() - deleted_s))
 
     def _submit(self, actions: Sequence[Action]) -> None:
         self.sent += actions
@@ -92,7 +103,7 @@ def test_what_is_still_there_is_asked_again() -> None:
     run_virtual(main())
 
 
-@pytest.mark.parametrize("deleted_s", [0.0, 20.0, -10_000.0])
+@pytest.mark.parametrize("deleted_s", [0.0, 20.0, -10_000.0, -math.inf])
 def test_what_does_not_end_in_time_is_left_alone_with_a_warning(deleted_s: float) -> None:
     """The next leader waits no longer than the first; a time to come counts from now."""
 
@@ -100,7 +111,7 @@ def test_what_does_not_end_in_time_is_left_alone_with_a_warning(deleted_s: float
         rig, most_s = Rig(deleted_s=deleted_s), MOST_S - max(0.0, deleted_s)
         await rig.after(most_s - 0.1)
         assert not rig.over
-        late = (True, "after 120 s members are left; they end in any order")
+        late = (True, "after 120 s members are left; nothing waits for them now")
         assert await rig.after(1.0) == ([], [late])
         assert rig.over
 
@@ -108,8 +119,48 @@ def test_what_does_not_end_in_time_is_left_alone_with_a_warning(deleted_s: float
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
-    [("1970-01-01T00:00:09Z", 9.0), ("yesterday", 0.0), (["2026"], 0.0), (None, 0.0)],
+    ("created", "deleted", "expected"),
+    [
+        ("1970-01-01T00:00:01Z", "1970-01-01T00:00:09Z", 9.0),
+        ("1970-01-01T00:00:09Z", "1970-01-01T00:00:09Z", 9.0),
+        (None, "1970-01-01T00:00:09Z", 9.0),
+        ("1970-01-01T00:00:09Z", "1970-01-01T00:00:08Z", math.inf),
+        (None, "0001-01-01T00:00:00Z", math.inf),
+        (7, "1970-01-01T00:00:09Z", math.inf),
+        ("1970-01-01T00:00:01Z", "yesterday", math.inf),
+        ("1970-01-01T00:00:01Z", ["2026"], math.inf),
+        ("1970-01-01T00:00:01Z", None, math.inf),
+    ],
 )
-def test_a_deletion_at_no_time_was_long_ago(said: object, expected: float) -> None:
-    assert deleted_at({"deletionTimestamp": said}) == expected
+def test_a_deletion_at_no_sensible_time_is_waited_for_from_now_on(
+    created: object, deleted: object, expected: float
+) -> None:
+    metadata = {"creationTimestamp": created, "deletionTimestamp": deleted}
+    assert deleted_at(metadata) == expected
+
+
+def test_owners_of_objects_beyond_the_bound_are_told_once_and_a_few_at_a_time() -> None:
+    async def main() -> None:
+        mirror, sent = Mirror({TRAINING_JOB: lambda _: True}), list[Action]()
+        leader = leader_of(ClusterState(lambda _: None), LoopClock(), submit=sent.extend)
+
+        def put(number: int) -> None:
+            metadata = {"name": f"j{number}", "namespace": "team", "uid": f"u{number}"}
+            mirror.upsert(TRAINING_JOB, {"metadata": metadata})
+
+        def told() -> list[str]:
+            assert {one.reason for one in sent if isinstance(one, Emit)} <= {Reason.ENDS_UNORDERED}
+            return [one.target.name for one in sent if isinstance(one, Emit)]
+
+        for number in range(MOST_OF_NAMESPACE + TOLD_AT_ONCE + 2):
+            put(number)
+        telling = asyncio.create_task(tell_unheld(leader, mirror))
+        await asyncio.sleep(0.1)
+        assert len(told()) == TOLD_AT_ONCE
+        await asyncio.sleep(10 * TELL_EVERY_S)
+        beyond = {f"j{MOST_OF_NAMESPACE + number}" for number in range(TOLD_AT_ONCE + 2)}
+        assert len(told()) == len(beyond)
+        assert set(told()) == beyond
+        telling.cancel()
+
+    run_virtual(main())

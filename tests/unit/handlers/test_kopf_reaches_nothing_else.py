@@ -10,14 +10,14 @@ import aiohttp
 import pytest
 
 from ullage.handlers.mirror import Mirror
-from ullage.handlers.session import Session
-from ullage.ports import INFERENCE_DEPLOYMENT, ApiError, Forbidden, JsonObject, Kind
+from ullage.handlers.session import Session, WatchAnswer
+from ullage.ports import INFERENCE_DEPLOYMENT, ApiError, Forbidden, JsonObject, JsonPatch, Kind
 
 KIND = INFERENCE_DEPLOYMENT
 PATH = f"/apis/{KIND.api_version}"
 
 
-async def refuse(kind: Kind, namespace: str, name: str, content: str, body: object) -> JsonObject:
+async def refuse(kind: Kind, namespace: str, name: str, patch: JsonPatch) -> JsonObject:
     raise Forbidden(403, f"{kind.plural} {namespace}/{name}: no")
 
 
@@ -44,7 +44,7 @@ def a_session() -> tuple[Session, Mirror]:
 )
 async def test_requests_are_answered_or_refused(method: str, path: str, status: int) -> None:
     session, _ = a_session()
-    answer = await session.request(method=method, url=f"http://mirror.invalid{path}", json={})
+    answer = await session.request(method=method, url=f"http://mirror.invalid{path}", json=[])
     assert answer.status == status
     if status >= 400:
         with pytest.raises(aiohttp.ClientResponseError):
@@ -61,18 +61,35 @@ async def test_an_error_of_a_patch_is_an_answer(status: int, answered: int) -> N
 
     session = Session(Mirror({KIND: lambda _: True}), fail)
     path = f"{PATH}/namespaces/team/{KIND.plural}/web"
-    answer = await session.request(method="PATCH", url=path, json={})
+    answer = await session.request(method="PATCH", url=path, json=[])
     assert answer.status == answered
+
+
+def an_item(name: str, version: str = "1") -> JsonObject:
+    metadata = {"name": name, "namespace": "team", "uid": f"u-{name}", "resourceVersion": version}
+    return {"metadata": metadata}
+
+
+async def watch(session: Session, since: str = "") -> WatchAnswer:
+    url = f"{PATH}/{KIND.plural}?watch=true&resourceVersion={since}"
+    return await session.request(method="GET", url=url)
+
+
+async def test_a_merge_patch_is_refused() -> None:
+    session, _ = a_session()
+    path = f"{PATH}/namespaces/team/{KIND.plural}/web"
+    answer = await session.request(method="PATCH", url=path, json={"metadata": {"labels": {}}})
+    assert answer.status == 405
 
 
 async def test_a_watch_ends_when_it_is_closed() -> None:
     session, mirror = a_session()
-    url = f"{PATH}/{KIND.plural}?watch=true&resourceVersion=0"
-    answer = await session.request(method="GET", url=url)
+    await session.request(method="GET", url=f"{PATH}/{KIND.plural}")
+    answer = await watch(session)
     lines = answer.iter_chunked(1)
     waiting = asyncio.ensure_future(anext(lines))
     await asyncio.sleep(0)
-    mirror.upsert(KIND, {"metadata": {"name": "web", "namespace": "team", "uid": "u"}})
+    mirror.upsert(KIND, an_item("web"))
     assert b'"MODIFIED"' in await waiting
     waiting = asyncio.ensure_future(anext(lines))
     await asyncio.sleep(0.01)
@@ -81,13 +98,22 @@ async def test_a_watch_ends_when_it_is_closed() -> None:
         await waiting
 
 
-async def test_a_watch_from_before_a_deletion_asks_for_a_list() -> None:
+async def test_a_watch_that_is_opened_again_goes_on_whatever_version_it_names() -> None:
     session, mirror = a_session()
-    item = {"metadata": {"name": "web", "namespace": "team", "uid": "u"}}
-    mirror.upsert(KIND, item)
-    mirror.remove(KIND, item)
-    url = f"{PATH}/{KIND.plural}?watch=true&resourceVersion=0"
-    answer = await session.request(method="GET", url=url)
+    await session.request(method="GET", url=f"{PATH}/{KIND.plural}")
+    answer = await watch(session)
+    mirror.upsert(KIND, an_item("web", "987654321"))
+    assert b'"web"' in await anext(answer.iter_chunked(1))
+    answer.close()
+    mirror.upsert(KIND, an_item("next"))
+    answer = await watch(session, "987654321")
+    assert b'"next"' in await anext(answer.iter_chunked(1))
+
+
+async def test_a_watch_without_a_list_asks_for_one() -> None:
+    session, mirror = a_session()
+    mirror.upsert(KIND, an_item("web"))
+    answer = await watch(session)
     lines = [line async for line in answer.iter_chunked(1)]
     assert len(lines) == 1
     assert b'"code": 410' in lines[0]

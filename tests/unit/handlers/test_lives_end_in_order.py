@@ -7,20 +7,27 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import jsonpatch
 import kopf
 import pytest
 
-from ullage.cluster.values.lives import ANNOTATIONS, FINALIZER
-from ullage.handlers.frame import Bridge, Frame
+from fakes.clock import FakeClock
+from fakes.pool_scaling import leader_of
+from ullage.api.contract import Reason
+from ullage.api.times import rfc3339
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.values.lives import FINALIZER, KINDS_HELD
+from ullage.handlers.ends import Left, Life, register
+from ullage.handlers.frame import Bridge, Frame, Register, configure
 from ullage.handlers.mirror import Mirror
-from ullage.ports import INFERENCE_DEPLOYMENT, Invalid, JsonObject, Kind, Unavailable
+from ullage.ports import INFERENCE_DEPLOYMENT, Invalid, JsonObject, JsonPatch, Kind, Unavailable
 
 KIND = INFERENCE_DEPLOYMENT
 WAIT_S = 60
+DELETED_S = 1_767_225_600.0
 
 
 def an_object(name: str = "web", **metadata: object) -> dict[str, Any]:
@@ -50,7 +57,7 @@ class Server:
 
     def put(self, item: dict[str, Any]) -> None:
         held = self.objects.get(item["metadata"]["name"])
-        version = int(held["metadata"]["resourceVersion"]) if held else 0
+        version = int(held["metadata"]["resourceVersion"]) if held else 1_000_000
         item["metadata"]["resourceVersion"] = str(version + 1)
         self.objects[item["metadata"]["name"]] = item
         if item["metadata"].get("deletionTimestamp") and not item["metadata"].get("finalizers"):
@@ -60,31 +67,21 @@ class Server:
             self.mirror.upsert(KIND, item)
 
     def delete(self, name: str) -> None:
-        self.change(name, deletionTimestamp="2026-01-01T00:00:00Z")
+        self.change(name, deletionTimestamp=rfc3339(DELETED_S))
 
     def change(self, name: str, **metadata: object) -> None:
         held = self.objects[name]
         self.put({**held, "metadata": {**held["metadata"], **metadata}})
 
-    async def send(
-        self, kind: Kind, namespace: str, name: str, content_type: str, body: object
-    ) -> JsonObject:
-        self.patches.append(body)
+    async def send(self, kind: Kind, namespace: str, name: str, patch: JsonPatch) -> JsonObject:
+        self.patches.append(patch)
         if self.fails:
             self.fails -= 1
             raise Unavailable(503, "not now")
-        held = self.objects[name]
-        if content_type == "application/json-patch+json":
-            try:
-                after = jsonpatch.apply_patch(held, body)
-            except jsonpatch.JsonPatchTestFailed as error:
-                raise Invalid(422, str(error)) from error
-        else:
-            assert isinstance(body, dict)
-            annotations = {**held["metadata"].get("annotations", {})}
-            for key, text in body["metadata"]["annotations"].items():
-                annotations.pop(key, None) if text is None else annotations.update({key: text})
-            after = {**held, "metadata": {**held["metadata"], "annotations": annotations}}
+        try:
+            after = jsonpatch.apply_patch(self.objects[name], patch)
+        except jsonpatch.JsonPatchTestFailed as error:
+            raise Invalid(422, str(error)) from error
         self.put(after)
         return after
 
@@ -135,10 +132,14 @@ def has_batching(item: JsonObject) -> bool:
     return isinstance(spec, dict) and "batching" in spec
 
 
+def leading(server: Server, ends: Ends) -> AbstractAsyncContextManager[Frame]:
+    return running(server, ends.register)
+
+
 @asynccontextmanager
-async def leading(server: Server, ends: Ends) -> AsyncIterator[Frame]:
+async def running(server: Server, register: Register) -> AsyncIterator[Frame]:
     frame = Frame(server.mirror)
-    task = asyncio.create_task(frame.run(server.send, ends.register))
+    task = asyncio.create_task(frame.run(server.send, register))
     try:
         yield frame
         assert not task.done(), task
@@ -213,6 +214,7 @@ async def test_a_handler_that_fails_is_tried_again(server: Server) -> None:
         server.delete("web")
         await reached(lambda: finalizers(server) is None)
     assert ends.called == ["web"] * 3
+    assert len(server.patches) == 2, "to try again is nothing to write"
 
 
 @pytest.mark.parametrize(
@@ -221,7 +223,7 @@ async def test_a_handler_that_fails_is_tried_again(server: Server) -> None:
 async def test_what_a_tenant_says_of_a_handler_is_not_read(server: Server, said: str) -> None:
     ends = Ends()
     async with leading(server, ends):
-        server.put(an_object(annotations={f"{ANNOTATIONS}/ends": said}))
+        server.put(an_object(annotations={"kopf.zalando.org/ends": said}))
         await reached(lambda: finalizers(server) == [FINALIZER])
         server.delete("web")
         await reached(lambda: "web" in ends.called)
@@ -241,6 +243,22 @@ async def test_nothing_is_written_while_nothing_changes(server: Server) -> None:
         await reached(lambda: finalizers(server, "other") == [FINALIZER])
         await asyncio.sleep(0.2)
         assert len(server.patches) == patches + 1
+
+
+async def test_a_watch_that_was_silent_for_long_misses_nothing(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def impatient(settings: kopf.OperatorSettings, mirror: Mirror) -> None:
+        configure(settings, mirror)
+        settings.watching.inactivity_timeout = 0.05
+
+    monkeypatch.setattr("ullage.handlers.frame.configure", impatient)
+    async with leading(server, Ends()):
+        server.put(an_object())
+        await reached(lambda: finalizers(server) == [FINALIZER])
+        await asyncio.sleep(0.5)
+        server.put(an_object("late"))
+        await reached(lambda: finalizers(server, "late") == [FINALIZER])
 
 
 async def test_an_object_that_needs_no_care_any_more_is_let_go(server: Server) -> None:
@@ -281,3 +299,60 @@ async def test_a_write_that_fails_is_made_again(server: Server) -> None:
     async with leading(server, Ends()):
         server.put(an_object())
         await reached(lambda: finalizers(server) == [FINALIZER])
+
+
+def a_life(left: Callable[[], Left], *, owns: bool = True) -> Register:
+    """Registers an end of ours."""
+    life = Life(
+        kind=KIND,
+        reason=Reason.ROUTER_DRAINS,
+        lives=has_batching,
+        left=lambda *_: left(),
+        owns=owns,
+    )
+    leader = leader_of(ClusterState(lambda _: None), FakeClock(DELETED_S))
+    return lambda registry, bridge: register(registry, bridge, life, leader)
+
+
+async def test_an_end_that_cannot_be_looked_at_is_let_go_in_time(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    def left() -> Left:
+        nonlocal looks
+        looks += 1
+        raise OverflowError("math range error")
+
+    monkeypatch.setitem(KINDS_HELD, KIND, 0.5)  # type: ignore[misc]
+    monkeypatch.setattr("ullage.handlers.ends.AGAIN_S", 0.05)
+    async with running(server, a_life(left)):
+        server.put(an_object())
+        await reached(lambda: finalizers(server) == [FINALIZER])
+        server.delete("web")
+        await reached(lambda: finalizers(server) is None)
+    assert looks >= 1
+
+
+@pytest.mark.parametrize("owns", [True, False])
+async def test_who_keeps_what_an_object_made_waits_for_what_it_has_not_made(
+    server: Server, monkeypatch: pytest.MonkeyPatch, owns: bool
+) -> None:
+    there, looks = True, 0
+
+    def left() -> Left:
+        nonlocal looks
+        looks += 1
+        return Left(text="it is" if there else "")
+
+    monkeypatch.setattr("ullage.handlers.ends.LOOK_EVERY_S", 0.01)
+    async with running(server, a_life(left, owns=owns)):
+        server.put(an_object(finalizers=["orphan"]))
+        await reached(lambda: finalizers(server) == ["orphan", FINALIZER])
+        server.delete("web")
+        if not owns:
+            await reached(lambda: looks > 2)
+            assert finalizers(server) == ["orphan", FINALIZER]
+            there = False
+        await reached(lambda: finalizers(server) == ["orphan"])
+    assert bool(looks) is not owns

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.cluster.values.lives import FINALIZER
+from ullage.cluster.values.lives import FINALIZER, MOST_OF_NAMESPACE
 from ullage.cluster.values.streams import INFERENCE_DEPLOYMENTS, NODES
-from ullage.handlers.mirror import MOST_FINALIZERS, MOST_OF_NAMESPACE, Mirror
+from ullage.handlers.mirror import MOST_FINALIZERS, Mirror
 from ullage.ports import INFERENCE_DEPLOYMENT, JsonObject
 
 KIND = INFERENCE_DEPLOYMENT
@@ -30,8 +31,7 @@ def an_object(number: int, *, cared_for: bool = True, **metadata: object) -> dic
 
 
 def shown(kept: Mirror) -> set[object]:
-    bodies, _ = kept.listed(KIND)
-    return {body["metadata"]["uid"] for body in bodies}  # type: ignore[index]
+    return {body["metadata"]["uid"] for body in kept._kinds[KIND].bodies.values()}  # type: ignore[index]
 
 
 def test_a_namespace_has_its_bound_and_those_held_already_are_shown_beyond_it() -> None:
@@ -56,20 +56,18 @@ def test_an_object_with_many_finalizers_of_others_gets_none_of_ours() -> None:
 
 def test_a_storm_of_edits_is_one_change_and_specs_and_annotations_are_not_kept() -> None:
     kept = mirror()
-    _, version = kept.listed(KIND)
-    end = kept.listen(lambda: None)
+    kept.listed(KIND)
     for number in range(1_000):
         notes = {"other": "x" * 100_000, "life.ullage.dev/step": "1"}
         kept.upsert(KIND, an_object(1, resourceVersion=str(number), annotations=notes))
-    changes = kept.since(KIND, version)
-    assert changes is not None
-    (change,) = changes[0]
+    change = kept.change(KIND)
+    assert change is not None
+    assert kept.change(KIND) is None
     assert "spec" not in change.body
     metadata = change.body["metadata"]
     assert isinstance(metadata, dict)
     assert metadata["resourceVersion"] == "999"
     assert "annotations" not in metadata
-    end()
 
 
 def test_a_list_is_read_item_by_item_and_only_lives_of_it_are_kept() -> None:
@@ -100,20 +98,55 @@ def test_a_list_is_read_item_by_item_and_only_lives_of_it_are_kept() -> None:
     assert shown(kept) == {"u7"}
 
 
-def test_ends_are_kept_for_who_watches_and_a_list_is_asked_for_after_a_gap() -> None:
+def test_changes_are_kept_for_who_has_listed_and_forgotten_when_no_one_watches() -> None:
     kept = mirror()
+    with pytest.raises(LookupError, match="were not listed"):
+        kept.change(KIND)
     kept.upsert(KIND, an_object(1))
-    _, version = kept.listed(KIND)
+    kept.listed(KIND)
     kept.remove(KIND, an_object(1))
-    assert kept.since(KIND, version) is None
     kept.upsert(KIND, an_object(2))
-    _, version = kept.listed(KIND)
-    end = kept.listen(lambda: None)
+    first, second = kept.change(KIND), kept.change(KIND)
+    assert (first and first.deleted, second and second.deleted) == (True, False)
     kept.remove(KIND, an_object(2))
-    changes = kept.since(KIND, version)
-    assert changes is not None
-    assert [change.deleted for change in changes[0]] == [True]
-    end()
+    kept.rest()
+    with pytest.raises(LookupError, match="were not listed"):
+        kept.change(KIND)
+
+
+def test_who_is_edited_all_the_time_waits_no_longer_for_it() -> None:
+    kept = mirror()
+    kept.listed(KIND)
+    for number in range(3):
+        kept.upsert(KIND, an_object(number))
+    kept.upsert(KIND, an_object(0, resourceVersion="9"))
+    change = kept.change(KIND)
+    assert change is not None
+    metadata = change.body["metadata"]
+    assert isinstance(metadata, dict)
+    assert (metadata["uid"], metadata["resourceVersion"]) == ("u0", "9")
+
+
+def names(kept: Mirror) -> set[str]:
+    return {ref.uid for ref in kept.unheld()}
+
+
+def test_objects_beyond_the_bound_are_known_until_there_is_room_or_they_are_gone() -> None:
+    kept = mirror()
+    for number in range(MOST_OF_NAMESPACE + 3):
+        kept.upsert(KIND, an_object(number))
+    beyond = [f"u{MOST_OF_NAMESPACE + number}" for number in range(3)]
+    assert names(kept) == set(beyond)
+    kept.remove(KIND, an_object(MOST_OF_NAMESPACE))
+    kept.upsert(KIND, an_object(MOST_OF_NAMESPACE + 1, cared_for=False))
+    assert names(kept) == {beyond[2]}
+    kept.remove(KIND, an_object(0))
+    kept.upsert(KIND, an_object(MOST_OF_NAMESPACE + 2, resourceVersion="2"))
+    assert names(kept) == set()
+    kept.upsert(KIND, an_object(9_999))
+    assert names(kept) == {"u9999"}
+    kept.replace(KIND, [an_object(number) for number in range(MOST_OF_NAMESPACE)])
+    assert names(kept) == set()
 
 
 def test_other_kinds_pass_it_by() -> None:
@@ -144,21 +177,16 @@ def test_who_lists_once_and_watches_knows_what_a_list_shows(
 ) -> None:
     kept = mirror()
     truth: dict[str, JsonObject] = {}
-    bodies, version = kept.listed(KIND)
+    kept.listed(KIND)
     known: dict[str, JsonObject] = {}
-    kept.listen(lambda: None)
 
     def read() -> None:
-        nonlocal version
-        changes = kept.since(KIND, version)
-        assert changes is not None
-        for change in changes[0]:
+        while (change := kept.change(KIND)) is not None:
             uid = change.body["metadata"]["uid"]  # type: ignore[index]
             if change.deleted:
                 known.pop(uid, None)
             else:
                 known[uid] = change.body
-        version = changes[1]
 
     for count, (event, number, cared_for, held) in enumerate(events):
         finalizers = [FINALIZER] if held else []
@@ -185,5 +213,5 @@ def test_who_lists_once_and_watches_knows_what_a_list_shows(
         if item["spec"] or item["metadata"]["finalizers"]  # type: ignore[index]
     }
     assert known.keys() == shown(kept) == expected
-    bodies, _ = kept.listed(KIND)
+    bodies = kept.listed(KIND)
     assert known == {body["metadata"]["uid"]: body for body in bodies}  # type: ignore[index]

@@ -17,6 +17,8 @@ from builders_raw import (
     raw_service,
     raw_tuning_job,
 )
+from fakes.clock import FakeClock
+from fakes.pool_scaling import leader_of
 from ullage.api.contract import (
     ANNOTATION_TRIAL_EPOCH,
     LABEL_LEAD,
@@ -37,6 +39,7 @@ from ullage.cluster.values.streams import (
     TUNING_JOBS,
 )
 from ullage.handlers import searches, services, trainings
+from ullage.handlers.ends import LeaderContext
 
 NOW = 1_000.0
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -47,6 +50,10 @@ def a_state() -> ClusterState:
     for stream in STREAMS:
         state.replace(stream, [], NOW)
     return state
+
+
+def led(state: ClusterState) -> LeaderContext:
+    return leader_of(state, FakeClock())
 
 
 def ref(body: dict[str, Any]) -> ObjectRef:
@@ -106,14 +113,14 @@ def test_a_router_of_the_service_goes_and_its_pods_are_waited_for() -> None:
     router["metadata"]["ownerReferences"] = [owner_reference("InferenceDeployment", "web")]
     state.upsert(DEPLOYMENTS, router, NOW)
     state.upsert(FOREIGN_PODS, a_router(), NOW)
-    left = services.left(state, ref(service), NOW)
+    left = services.left(led(state), ref(service), NOW)
     assert left.text == "the router with 1 pods is"
     assert [(one.kind, one.name) for one in left.goes] == [("Deployment", router_name("web"))]
     state.remove(DEPLOYMENTS, router, NOW)
-    left = services.left(state, ref(service), NOW)
+    left = services.left(led(state), ref(service), NOW)
     assert (left.text, left.goes) == ("1 router pods are", ())
     state.remove(FOREIGN_PODS, a_router(), NOW)
-    assert not services.left(state, ref(service), NOW).text
+    assert not services.left(led(state), ref(service), NOW).text
 
 
 def test_a_router_of_someone_else_stays() -> None:
@@ -121,7 +128,7 @@ def test_a_router_of_someone_else_stays() -> None:
     router = raw_deployment(router_name("web"))
     router["metadata"]["ownerReferences"] = [owner_reference("InferenceDeployment", "web", "else")]
     state.upsert(DEPLOYMENTS, router, NOW)
-    assert not services.left(state, ref(service), NOW).text
+    assert not services.left(led(state), ref(service), NOW).text
 
 
 def pods_in_tiers() -> dict[str, dict[str, Any]]:
@@ -141,7 +148,7 @@ def test_members_and_orders_go_before_the_lead() -> None:
         state.upsert(PODS, pod, NOW)
 
     def goes() -> list[str]:
-        return [one.name for one in trainings.left(state, ref(job), NOW).goes]
+        return [one.name for one in trainings.left(led(state), ref(job), NOW).goes]
 
     assert goes() == ["train-0", "train-1", "train-order-0"]
     pods["train-0"]["metadata"] |= DELETED
@@ -151,11 +158,11 @@ def test_members_and_orders_go_before_the_lead() -> None:
     pods["train-1"]["status"]["phase"] = "Succeeded"
     state.upsert(PODS, pods["train-1"], NOW)
     assert goes() == []
-    assert trainings.left(state, ref(job), NOW).text, "a member is still on its way out"
+    assert trainings.left(led(state), ref(job), NOW).text, "a member is still on its way out"
     state.remove(PODS, pods["train-0"], NOW)
     assert goes() == ["train-lead"]
     state.remove(PODS, pods["train-lead"], NOW)
-    assert not trainings.left(state, ref(job), NOW).text
+    assert not trainings.left(led(state), ref(job), NOW).text
 
 
 def a_trial(number: int, *, uid: str = "uid-digits", **more: Any) -> dict[str, Any]:
@@ -182,7 +189,7 @@ def test_trials_are_waited_for_until_they_are_counted_or_gone() -> None:
         state.upsert(TRAINING_JOBS, trial, NOW)
 
     def text() -> str:
-        return searches.left(state, ref(a_search()), NOW).text
+        return searches.left(led(state), ref(a_search()), NOW).text
 
     assert text() == "2 trials are"
     state.upsert(TUNING_JOBS, a_search(0), NOW)
@@ -205,7 +212,7 @@ def test_a_trial_that_changes_hands_counts_for_its_new_search() -> None:
 def test_a_search_that_no_step_knows_to_end_is_let_go() -> None:
     state = a_state()
     state.upsert(TRAINING_JOBS, a_trial(0), NOW)
-    assert not searches.left(state, ref(a_search()), NOW).text
+    assert not searches.left(led(state), ref(a_search()), NOW).text
     alive = raw_tuning_job("digits")
     state.upsert(TUNING_JOBS, alive, NOW)
-    assert not searches.left(state, ref(alive), NOW).text
+    assert not searches.left(led(state), ref(alive), NOW).text

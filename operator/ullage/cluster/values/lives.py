@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
-from ullage.api.contract import section
+from ullage.api.contract import WireError, section
+from ullage.api.times import seconds
 from ullage.ports import (
     CAPACITY_POOL,
     INFERENCE_DEPLOYMENT,
@@ -18,21 +20,35 @@ from ullage.ports import (
 )
 
 FINALIZER: Final = "ullage.dev/life"
-ANNOTATIONS: Final = "life.ullage.dev"
-"""Prefix of the annotation that kopf writes to be told of an object again."""
 ORPHAN: Final = "orphan"
 """Finalizer of a deletion whose author keeps what the object has made."""
+MOST: Final = 1_000
+"""Objects of a kind that have lives; the others are placed as ever and end in any order."""
+MOST_OF_NAMESPACE: Final = 200
 KINDS_HELD: Final[Mapping[Kind, float]] = {
     INFERENCE_DEPLOYMENT: 120.0,
     TRAINING_JOB: 120.0,
     TUNING_JOB: 60.0,
     CAPACITY_POOL: 900.0,
 }
-"""Seconds after the deletion until what is not in order is left alone. Roles, the policy for the
-operator, the hook of an uninstall and the doctor follow these kinds."""
+"""Seconds after the deletion until what is not in order is waited for no longer. Roles, the policy
+for the operator, the hook of an uninstall and the doctor follow these kinds."""
 
 
 def finalizers_of(item: JsonObject) -> list[object]:
     """The finalizers of an object, in their order."""
     stated = section(item, "metadata").get("finalizers")
     return list(stated) if isinstance(stated, list) else []
+
+
+def deleted_at(metadata: JsonObject) -> float:
+    """When an object was deleted, seconds since the epoch; infinity = it gives no sensible time.
+
+    Who waits from then on, and at most from now on, waits neither for ever nor too short.
+    """
+    try:
+        created = seconds(metadata.get("creationTimestamp"), "creationTimestamp")
+        deleted = seconds(metadata.get("deletionTimestamp"), "deletionTimestamp")
+    except WireError:
+        return math.inf
+    return deleted if deleted > 0 and deleted >= created else math.inf
