@@ -47,6 +47,13 @@ def log_plainly() -> None:
 log_plainly()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes seconds by itself may take minutes on a busy machine."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(600))
+
+
 @pytest.fixture(autouse=True)
 def no_log_settings_outlive_their_test() -> Iterator[None]:
     """A program that a test runs in this process logs to a stream that ends with the test."""

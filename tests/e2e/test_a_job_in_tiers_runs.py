@@ -28,6 +28,18 @@ SILENCE_S = 60
 """On a busy machine a member that trains may say nothing for seconds."""
 EVERY = 500
 BATCH = 256
+PACED = """
+import sys, time
+import ullage_run
+from digits import tiered
+step = ullage_run.step
+def paced():
+    time.sleep(0.002)
+    step()
+ullage_run.step = paced
+sys.exit(tiered.main())
+"""
+"""The example, which is not over before a member was taken away, however fast the machine is."""
 COMPARED = 5_000
 """Losses up to this step are compared with those of one process that no one disturbs."""
 
@@ -48,6 +60,8 @@ def _example(namespace: str, steps: int, shared: Path) -> Json:
     del body["spec"]["profileRef"]  # it stands in another namespace
     container = body["spec"]["template"]["spec"]["containers"][0]
     container["image"] = image_name("examples")
+    assert container["command"] == ["python", "-m", "digits.tiered"]
+    container["command"] = ["python", "-c", PACED]
     said = {
         "STEPS": str(steps),
         "BATCH": str(BATCH),

@@ -75,13 +75,12 @@ def test_a_search_ends_with_its_best_trial_and_counts_each_result_once(
 
     def over() -> Json | None:
         nonlocal most
+        runs = _runs(stack, namespace)
         active = [
-            one
-            for one in _runs(stack, namespace)
-            if one.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+            one for one in runs if one.get("status", {}).get("phase") not in ("Succeeded", "Failed")
         ]
         most = max(most, len(active))
-        widths.update({one["metadata"]["name"]: _percent(one) for one in active})
+        widths.update({one["metadata"]["name"]: _percent(one) for one in runs})
         status = _status(stack, namespace)
         return status if status.get("phase") in ("Succeeded", "Failed") else None
 

@@ -88,9 +88,13 @@ def test_an_idle_service_sleeps_through_restarts_and_its_first_requests_wake_it(
 ) -> None:
     url = _serves(stack, namespace)
     _sleeps(stack, namespace)
-    slept = _status(stack, namespace)
-    assert slept["scaling"]["reason"] == "ScaledToZero"
-    assert slept["scaling"]["history"]["asleepSince"]
+    # the status is written after the number of replicas
+    eventually(
+        lambda: _status(stack, namespace)["scaling"]["reason"] == "ScaledToZero",
+        within_s=60,
+        what="its status says that it sleeps",
+    )
+    assert _status(stack, namespace)["scaling"]["history"]["asleepSince"]
     stack.tells(namespace, wake.NAME, "ScaledToZero")
     stack.books_balance()
     assert stack.holdings(namespace)["slices"] == [], "its device is free"

@@ -17,16 +17,16 @@ from typing import Protocol
 from fakes.cgroup_tree import CgroupTree, run_hook
 from fakes.clock import FakeClock
 from fakes.host_reader import HostReader
-from fakes.nvml import FakeGpu, FakeMig, FakeNvml, PidNamespace
+from fakes.nvml import FakeGpu, FakeMig, FakeNvml, PatientNvml, PidNamespace, patient_devices
 from fakes.nvml_faults import NvmlFaults
 from ullage.api.contract import Backend
 from ullage_node.devices.emulated import EmulatedDevices, EmulatedDriver, EmulatedProbe
 from ullage_node.devices.emulated_hook import HookScript
 from ullage_node.devices.nvidia.device_files import MINORS
 from ullage_node.devices.nvidia.driver import NvidiaDriver
-from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
+from ullage_node.devices.nvidia.known import MpsShares
 from ullage_node.devices.nvidia.mig import HostMig, MigReader
-from ullage_node.devices.nvidia.nvml import NvmlSession, NvmlThread
+from ullage_node.devices.nvidia.nvml import NvmlSession
 from ullage_node.devices.nvidia.probe import NvidiaProbe
 from ullage_node.line_socket import LineServer
 from ullage_node.model.devices import (
@@ -197,8 +197,8 @@ class NvidiaRig(NvmlFaults):
         self._running: dict[ContainerKey, int] = {}
 
     def open(self) -> DeviceBackend:
-        reader = HostReader(NvmlThread(self.nvml))
-        gpus = NvidiaDevices(self.nvml.seen_from(PidNamespace()), MpsShares(None), reader)
+        reader = HostReader(PatientNvml(self.nvml))
+        gpus = patient_devices(self.nvml.seen_from(PidNamespace()), MpsShares(None), reader)
         return DeviceBackend(probe=NvidiaProbe(gpus), driver=NvidiaDriver(gpus, self.tree.paths))
 
     async def settle(self, backend: DeviceBackend) -> None:
@@ -256,9 +256,9 @@ class MigRig(NvidiaRig):
         minors.write_text(MIG_MINORS)
 
     def open(self) -> DeviceBackend:
-        reader = HostReader(NvmlThread(self.nvml))
+        reader = HostReader(PatientNvml(self.nvml))
         api = self.nvml.seen_from(PidNamespace(), mig=self.socket is None)
-        gpus = NvidiaDevices(api, MpsShares(None), reader)
+        gpus = patient_devices(api, MpsShares(None), reader)
         if self.socket is not None:
             gpus.mig = HostMig(self.socket)
         probe = NvidiaProbe(gpus, clock=self.clock.monotonic)
@@ -267,4 +267,4 @@ class MigRig(NvidiaRig):
     def reader(self) -> LineServer:
         """The process that may see MIG devices, at the socket."""
         assert self.socket is not None
-        return LineServer(self.socket, MigReader(NvmlSession(NvmlThread(self.nvml))).answer)
+        return LineServer(self.socket, MigReader(NvmlSession(PatientNvml(self.nvml))).answer)

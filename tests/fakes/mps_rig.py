@@ -18,13 +18,12 @@ from fakes.cgroup_tree import CgroupTree
 from fakes.host_reader import HostReader
 from fakes.mps import Client, Script
 from fakes.mps_programs import FakeProcesses, FakePrograms, PlainDirectories
-from fakes.nvml import FakeGpu, FakeNvml, PidNamespace
+from fakes.nvml import FakeGpu, FakeNvml, PatientNvml, PidNamespace, patient_devices
 from fakes.nvml_faults import NvmlFaults
 from fakes.scratch import fast_directory
 from ullage.api.contract import STEP_LAYOUT, STEP_MAGIC, STEP_VERSION, STEPS_FILE, Backend
 from ullage_node.devices.nvidia.driver import NvidiaDriver
-from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
-from ullage_node.devices.nvidia.nvml import NvmlThread
+from ullage_node.devices.nvidia.known import MpsShares
 from ullage_node.devices.nvidia.probe import NvidiaProbe
 from ullage_node.model.devices import (
     ContainerBinding,
@@ -74,9 +73,9 @@ class MpsRig(NvmlFaults):
         )
 
     def open(self) -> DeviceBackend:
-        reader = HostReader(NvmlThread(self.nvml))
+        reader = HostReader(PatientNvml(self.nvml))
         shares = MpsShares(self.supervisor)
-        gpus = NvidiaDevices(self.nvml.seen_from(PidNamespace()), shares, reader)
+        gpus = patient_devices(self.nvml.seen_from(PidNamespace()), shares, reader)
         return DeviceBackend(probe=NvidiaProbe(gpus), driver=NvidiaDriver(gpus, self.paths))
 
     async def settle(self, backend: DeviceBackend) -> None:

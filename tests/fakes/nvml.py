@@ -18,6 +18,10 @@ from typing import Any
 
 import pynvml
 
+from ullage_node.devices.nvidia.host_processes import ProcessSource
+from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
+from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlThread
+
 MIB = 1 << 20
 _SUPPORTED_EVENTS = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
 
@@ -522,3 +526,17 @@ def _known(value: int | None) -> int:
     if value is None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
     return value
+
+
+class PatientNvml(NvmlThread):
+    """The thread for calls that a busy machine may keep waiting: nothing here hangs by itself."""
+
+    def __init__(self, api: NvmlApi) -> None:
+        super().__init__(api, deadline_seconds=60.0)
+
+
+def patient_devices(api: NvmlApi, shares: MpsShares, processes: ProcessSource) -> NvidiaDevices:
+    """The devices behind such a thread."""
+    devices = NvidiaDevices(api, shares, processes)
+    devices.thread = PatientNvml(api)
+    return devices

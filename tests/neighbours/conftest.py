@@ -14,8 +14,8 @@ __all__ = ["cluster", "namespace", "pytest_runtest_makereport", "stack"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder needs the cluster and a neighbour on it."""
+    """Everything in this folder needs the cluster and a neighbour; their starts may take long."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.neighbours)
-            item.add_marker(pytest.mark.timeout(900))
+            item.add_marker(pytest.mark.timeout(900, func_only=True))

@@ -117,7 +117,7 @@ def controller(cluster: LocalCluster, neighbour: Neighbour, folder: Path) -> Ite
     program = cluster.tool(neighbour.tool)
     authority = _certificate(folder)
     cluster.kubectl("apply", "--server-side", "--filename", str(program.parent / "crds.yaml"))
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=600s", "crd", "--all")
     for body in _webhooks(neighbour, program.parent / "webhooks.yaml", authority):
         _apply(cluster, body)
     words = [str(program), *_arguments(neighbour, folder)]

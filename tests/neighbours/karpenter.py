@@ -82,7 +82,7 @@ def karpenter(cluster: LocalCluster) -> Iterator[None]:
     """Karpenter buys nodes while this lasts; what it bought goes with its NodePools before."""
     program, kwok = cluster.tool("karpenter"), cluster.tool("kwok")
     cluster.kubectl("apply", "--filename", str(program.parent / "crds.yaml"), "--server-side")
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=600s", "crd", "--all")
     plays = [
         str(kwok),
         f"--kubeconfig={cluster.kubeconfig}",
@@ -196,9 +196,9 @@ def market_of(stack: Stack, capacity_type: str = "Spot") -> Iterator[None]:
             yield
         finally:
             stack.cluster.kubectl("delete", "capacitypools.ullage.dev", POOL)
-            stack.cluster.kubectl("delete", "nodepools", POOL, "--timeout=60s", check=False)
-            stack.cluster.kubectl("delete", "nodeclaims", "--all", "--timeout=60s", check=False)
-            stack.cluster.kubectl("delete", "nodes", "--selector", NODEPOOL, "--timeout=60s")
+            stack.cluster.kubectl("delete", "nodepools", POOL, "--timeout=600s", check=False)
+            stack.cluster.kubectl("delete", "nodeclaims", "--all", "--timeout=600s", check=False)
+            stack.cluster.kubectl("delete", "nodes", "--selector", NODEPOOL, "--timeout=600s")
 
 
 def bound(stack: Stack, namespace: str) -> dict[str, str]:

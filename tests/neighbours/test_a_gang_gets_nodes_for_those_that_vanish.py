@@ -57,7 +57,7 @@ def _vanish(stack: Stack, node: str) -> None:
     stack.cluster.kubectl("delete", "node", node, "--wait=false")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(900, func_only=True)
 def test_a_gang_of_four_gets_nodes_for_two_that_it_lost_and_keeps_them(
     market: Stack, namespace: str
 ) -> None:

@@ -35,7 +35,7 @@ PUBLISH: Final = re.compile(r"```sh\n(cd build/release .*?)```", re.DOTALL)
 INSTALL: Final = re.compile(r"```sh\n(helm install ullage-crds oci://.*?)```", re.DOTALL)
 UPGRADE: Final = re.compile(r"```sh\n(helm upgrade ullage-crds oci://.*?)```", re.DOTALL)
 NEXT: Final = "0.1.1"
-WAIT: Final = "--wait --timeout 3m"
+WAIT: Final = "--wait --timeout 15m"
 ELF_AARCH64: Final = 183
 
 

@@ -53,7 +53,7 @@ def queues(stack: Stack, namespace: str, tmp_path: Path) -> Iterator[Stack]:
                 )  # fmt: skip
                 assert done.returncode == 0 or "NotFound" in done.stderr, done.stderr
             stack.cluster.kubectl(
-                "delete", "pods", "--all", "--namespace", namespace, "--timeout=60s"
+                "delete", "pods", "--all", "--namespace", namespace, "--timeout=600s"
             )
             stack.cluster.kubectl(
                 "delete", "localqueues.kueue.x-k8s.io", "--all", "--namespace", namespace

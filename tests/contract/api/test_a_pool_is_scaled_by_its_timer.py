@@ -88,7 +88,7 @@ async def test_a_pool_with_requests_out_is_held_and_ends_after_them(api: FakeApi
     async with leading(api) as operator:
         await until(lambda: len(orders(api)) == 2)
         await until(lambda: finalizers(api) == [FINALIZER])
-        assert status(api)["launching"] == 2
+        await until(lambda: status(api).get("launching") == 2)
         coming = raw_node(ready=False)
         coming["metadata"]["labels"]["pool"] = "spot-a"
         coming["metadata"]["creationTimestamp"] = api.timestamp()

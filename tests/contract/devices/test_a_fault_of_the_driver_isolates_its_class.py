@@ -23,13 +23,12 @@ from builders import (
 )
 from fakes.deciding import Decided, decided
 from fakes.host_reader import HostReader
-from fakes.nvml import FakeGpu, FakeMig, FakeNvml
+from fakes.nvml import FakeGpu, FakeMig, FakeNvml, PatientNvml, patient_devices
 from ullage.api.contract import DesiredSlice, DeviceFault, SlicePhase
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage
 from ullage.scheduling.model.plan import SetProfile
-from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
-from ullage_node.devices.nvidia.nvml import NvmlThread
+from ullage_node.devices.nvidia.known import MpsShares
 from ullage_node.devices.nvidia.probe import NvidiaProbe
 from ullage_node.devices.nvidia.read import EVENTS_PER_READING_MAX
 from ullage_node.faults import FaultBook
@@ -45,7 +44,7 @@ class Node:
         self.gpu = gpu or FakeGpu(uuid=GPU, minor=0)
         self.nvml = FakeNvml(self.gpu)
         self.now = 100.0
-        devices = NvidiaDevices(self.nvml, MpsShares(None), HostReader(NvmlThread(self.nvml)))
+        devices = patient_devices(self.nvml, MpsShares(None), HostReader(PatientNvml(self.nvml)))
         self.probe = NvidiaProbe(devices, clock=lambda: self.now)
         self.book = FaultBook()
 

@@ -22,13 +22,13 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from fakes.nvml import FakeGpu, FakeNvml, PidNamespace
+from fakes.nvml import FakeGpu, FakeNvml, PatientNvml, PidNamespace
 from ullage_node.devices.nvidia.host_processes import (
     HostProcesses,
     ProcessesUnseen,
     ProcessReader,
 )
-from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlSession, NvmlThread
+from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlSession
 from ullage_node.devices.nvidia.read import GpuProcess, read_processes
 from ullage_node.devices.processes import identity
 from ullage_node.line_socket import LineServer, exchange
@@ -72,14 +72,14 @@ class TestTheDriversRule:
 SERVE = """
 import asyncio, sys
 from pathlib import Path
-from fakes.nvml import FakeGpu, FakeNvml
+from fakes.nvml import FakeGpu, FakeNvml, PatientNvml
 from ullage_node.devices.nvidia.host_processes import ProcessReader
-from ullage_node.devices.nvidia.nvml import NvmlSession, NvmlThread
+from ullage_node.devices.nvidia.nvml import NvmlSession
 from ullage_node.line_socket import LineServer
 
 async def serve():
     nvml = FakeNvml(FakeGpu(uuid="GPU-aaaa", minor=0, processes={9001: 64}))
-    async with LineServer(Path(sys.argv[1]), ProcessReader(NvmlSession(NvmlThread(nvml))).answer):
+    async with LineServer(Path(sys.argv[1]), ProcessReader(NvmlSession(PatientNvml(nvml))).answer):
         print("serves", flush=True)
         await asyncio.Event().wait()
 
@@ -130,7 +130,7 @@ class TestOnThisKernel:
 async def serving(place: Path, nvml: FakeNvml, proc: Path) -> AsyncIterator[Path]:
     nvml.initialised = 0
     socket = place / "processes" / "p.sock"
-    async with LineServer(socket, ProcessReader(NvmlSession(NvmlThread(nvml)), proc).answer):
+    async with LineServer(socket, ProcessReader(NvmlSession(PatientNvml(nvml)), proc).answer):
         yield socket
 
 

@@ -42,9 +42,11 @@ def solver(shared: Solver) -> Solver:
 
 @pytest.fixture
 async def warm(solver: Solver) -> Solver:
-    """Its child has answered."""
+    """Its child has answered, and has tidied up: that counts against the next deadline."""
     plan, _ = await solver.run(SNAPSHOT, 1000.0, SETTINGS)
     assert plan.version == 7
+    assert solver._under_way is not None
+    await asyncio.wrap_future(solver._under_way)
     return solver
 
 
@@ -158,8 +160,10 @@ async def test_a_child_that_is_asked_by_a_caller_that_left_is_waited_for_within_
 ) -> None:
     child = warm.pid()
     warm._work = work
+    before = warm._under_way
     asked = asyncio.create_task(warm.run(SNAPSHOT, 1000.0, SETTINGS))
-    await asyncio.sleep(0.1)
+    while warm._under_way in (None, before) or not _begun(warm):
+        await asyncio.sleep(0.01)
     asked.cancel()
     await asyncio.gather(asked, return_exceptions=True)
     warm.forget()
@@ -186,6 +190,12 @@ async def test_a_child_that_died_between_two_decisions_is_replaced(warm: Solver)
         await warm.run(SNAPSHOT, 1000.0, SETTINGS)
     plan, _ = await warm.run(SNAPSHOT, 1000.0, SETTINGS)
     assert plan.version == 7
+
+
+def _begun(solver: Solver) -> bool:
+    """Whether the child has what it was asked: a future that waits would be cancelled."""
+    asked = solver._under_way
+    return asked is not None and (asked.running() or asked.done())
 
 
 def _lives(pid: int) -> bool:

@@ -133,8 +133,10 @@ def many_files() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("many_files")
 async def test_thousands_who_say_nothing_cost_little_and_a_request_is_answered(
-    mounted: Path,
+    mounted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(bounds, "FIRST_BYTE_S", 600.0)  # none leaves by its silence meanwhile
+    monkeypatch.setattr(bounds, "HANDSHAKE_S", 600.0)
     async with calling(mounted) as (listener, callers):
         assert await callers.asks() == "answered"
         before = resident_mib()

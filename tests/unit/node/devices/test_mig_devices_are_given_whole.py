@@ -16,12 +16,11 @@ import pynvml
 import pytest
 
 from fakes.device_rigs import MIG_MINORS, MigRig, NvidiaRig, a_binding
-from fakes.nvml import FakeMig
+from fakes.nvml import FakeMig, PatientNvml
 from ullage.api.contract import Backend, CheckState, GPUMode, Health, Reason
 from ullage_node.device_watch import DeviceWatch
 from ullage_node.devices.nvidia.device_files import FilesUnknown, files_of, read_minors
 from ullage_node.devices.nvidia.gpm import NvmlSampler
-from ullage_node.devices.nvidia.nvml import NvmlThread
 from ullage_node.devices.nvidia.read import read_inventory
 from ullage_node.health import HealthTracker
 from ullage_node.model.devices import AttachState, DeviceBackend, PrepareRefused
@@ -149,7 +148,7 @@ class TestHealth:
 
     async def test_counters_that_a_part_has_not_are_absent(self, rig: MigRig) -> None:
         rig.nvml.nvmlInit()
-        thread = NvmlThread(rig.nvml)
+        thread = PatientNvml(rig.nvml)
         (sample,) = await NvmlSampler(thread, lambda: [rig.small.uuid]).sample(1.0)
         thread.stop()
         assert (sample.busy, sample.gpm, sample.power_milliwatts) == (None, False, None)

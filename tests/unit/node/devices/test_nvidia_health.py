@@ -11,10 +11,10 @@ import pynvml
 import pytest
 
 from fakes.host_reader import HostReader
-from fakes.nvml import FakeGpu, FakeNvml
+from fakes.nvml import FakeGpu, FakeNvml, PatientNvml, patient_devices
 from ullage.api.contract import GPUMode, Health, Reason
 from ullage_node.devices.backend import BACKENDS, BackendOptions, Hardware
-from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
+from ullage_node.devices.nvidia.known import MpsShares
 from ullage_node.devices.nvidia.nvml import NvmlStuck, NvmlThread
 from ullage_node.devices.nvidia.probe import NvidiaProbe
 from ullage_node.model.devices import BackendUnavailable, DeviceReading
@@ -28,7 +28,9 @@ class Node:
         self.second = FakeGpu(uuid="GPU-bbbb", minor=1, name="Tesla T4", memory_mib=15360)
         self.nvml = FakeNvml(self.first, self.second)
         self.now = 1000.0
-        self.devices = NvidiaDevices(self.nvml, MpsShares(None), HostReader(NvmlThread(self.nvml)))
+        self.devices = patient_devices(
+            self.nvml, MpsShares(None), HostReader(PatientNvml(self.nvml))
+        )
         self.probe = NvidiaProbe(self.devices, clock=lambda: self.now)
 
     async def open(self) -> Node:
@@ -81,7 +83,7 @@ class TestDiscovery:
 
     async def test_a_node_without_a_gpu_says_where_to_look(self) -> None:
         probe = NvidiaProbe(
-            NvidiaDevices(FakeNvml(), MpsShares(None), HostReader(NvmlThread(FakeNvml())))
+            patient_devices(FakeNvml(), MpsShares(None), HostReader(PatientNvml(FakeNvml())))
         )
         await probe.start()
         with pytest.raises(BackendUnavailable, match="nvidia-smi -L"):
@@ -251,8 +253,8 @@ class TestOneThread:
     @pytest.mark.slow
     async def test_a_hanging_driver_is_a_soft_fault_of_every_device(self) -> None:
         node = Node()
-        node.devices.thread = NvmlThread(node.nvml, deadline_seconds=0.05)
         await node.open()
+        node.devices.thread = NvmlThread(node.nvml, deadline_seconds=0.05)
         with hanging(node.nvml):
             readings = await node.probe.health()
             assert [one.healthy for one in readings] == [False, False]
@@ -269,7 +271,7 @@ class TestOneThread:
                 await thread.call(lambda api: api.nvmlInit())
             with pytest.raises(NvmlStuck):
                 await thread.call(lambda api: api.nvmlInit())
-        patient = NvmlThread(nvml, deadline_seconds=5)
+        patient = PatientNvml(nvml)
         await patient.call(lambda api: api.nvmlInit())
         for _ in range(6000):
             try:

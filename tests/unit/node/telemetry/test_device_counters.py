@@ -9,10 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fakes.nvml import FakeGpu, FakeNvml
+from fakes.nvml import FakeGpu, FakeNvml, PatientNvml
 from ullage.process.metric_families import FiguresCollector
 from ullage_node.devices.nvidia.gpm import NvmlSampler
-from ullage_node.devices.nvidia.nvml import NvmlThread
 from ullage_node.model.samples import DeviceSample, Metric, Samples, fingerprint_of
 from ullage_node.telemetry.metrics import sample_figures
 
@@ -27,7 +26,7 @@ PCIE = pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC
 def a_node(*gpus: FakeGpu) -> tuple[FakeNvml, NvmlSampler]:
     nvml = FakeNvml(*gpus)
     nvml.nvmlInit()
-    return nvml, NvmlSampler(NvmlThread(nvml), lambda: [gpu.uuid for gpu in gpus])
+    return nvml, NvmlSampler(PatientNvml(nvml), lambda: [gpu.uuid for gpu in gpus])
 
 
 async def test_two_samples_give_the_means_between_them() -> None:

@@ -165,7 +165,8 @@ async def test_connections_are_bounded() -> None:
         for _, other in open_ones:
             other.close()
         writer.close()
-        await asyncio.sleep(0.05)
+        (http, _) = router.server._runners
+        await until(lambda: http.server is not None and not http.server.connections)
         assert (await router.infer())[0] == 200
 
 
