@@ -22,6 +22,7 @@ from bench.twin_data import JobClass, Tables
 from bench.twin_models import truth
 from bench.twin_node import WINDOW_S, Agent, Ran, key_of
 from ullage.api.contract import DesiredSlice, GPUMode, LatencyObjective, ObservedLoad
+from ullage.api.gpurequest import GPURequest, Share
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.snapshot import (
     PodStage,
@@ -31,7 +32,7 @@ from ullage.cluster.records.snapshot import (
     WorkloadKind,
     WorkloadRecord,
 )
-from ullage.cluster.records.spec_fields import GPURequest, ReplicaBounds, Share
+from ullage.cluster.records.spec_fields import ReplicaBounds
 from ullage.engines.scaling.forecast import Floats
 from ullage.engines.scaling.pooled_queue import LatencyTarget
 from ullage.engines.scaling.service_times import ServiceTime

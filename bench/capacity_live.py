@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from ullage.api.spot import SpotTerms
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.workload import project_workload
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
-from ullage.cluster.records.spec_fields import SpotTerms
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.engines.capacity.records import Pool
 from ullage.scheduling.capacity.capacity_choice import decided, is_due, is_watched

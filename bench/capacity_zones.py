@@ -19,7 +19,7 @@ from bench.capacity_live import live as as_it_runs
 from bench.capacity_traces import ZONES, ZONES_BATCH, Trace, of_batch
 from bench.devicechoice_tables import TableError
 from bench.report import Figure, Row
-from ullage.cluster.records.spec_fields import SpotTerms
+from ullage.api.spot import SpotTerms
 from ullage.engines.capacity.cost import CostTerms, ScalingCurve
 from ullage.engines.capacity.records import Ask
 from ullage_simulate.spot.market import Series, SpotMarket, market

@@ -22,11 +22,11 @@ from pathlib import Path
 from bench.decide_world import START, World, a_mixture, add_profiles
 from bench.progress import Progress
 from bench.report import Row, write
+from ullage.api.gpurequest import GPURequest
 from ullage.app.memory import freeze_survivors
 from ullage.app.solver import Solver
 from ullage.app.transfer import Packer, Unpacker
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.cluster.records.spec_fields import GPURequest
 from ullage.scheduling.model.plan import DecideSettings
 
 NODES, DEVICES, JOBS = 1000, 8, 10_000

@@ -21,6 +21,7 @@ from ullage.api.contract import (
     Health,
     ObservedDevice,
 )
+from ullage.api.gpurequest import GPURequest, Share
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.pod_shape import PodShape, Resources
 from ullage.cluster.records.snapshot import (
@@ -37,7 +38,6 @@ from ullage.cluster.records.snapshot import (
     WorkloadKind,
     WorkloadRecord,
 )
-from ullage.cluster.records.spec_fields import GPURequest, Share
 from ullage.scheduling.model.plan import (
     Action,
     ApplyGPUNode,

@@ -19,10 +19,11 @@ from typing import Any, Final
 from bench.decide_world import World
 from bench.report import Figure
 from ullage.api.contract import GPUMode
+from ullage.api.gpurequest import GPURequest, Share
 from ullage.app.set_aside import SetAside
 from ullage.app.watchdog import Watchdog
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.spec_fields import Elasticity, GPURequest, Share
+from ullage.cluster.records.spec_fields import Elasticity
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.faults import TENANTS

@@ -19,6 +19,8 @@ from bench.twin_data import JobClass, Tables
 from bench.twin_learner import LOOK_S, Lessons
 from bench.twin_node import WINDOW_S, Agent, Ran, key_of
 from ullage.api.contract import GATE, DesiredSlice, GPUMode, LatencyObjective
+from ullage.api.gpurequest import GPURequest, Share
+from ullage.api.sharing import OfferedLoad
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.snapshot import (
     PodRecord,
@@ -29,7 +31,6 @@ from ullage.cluster.records.snapshot import (
     WorkloadKind,
     WorkloadRecord,
 )
-from ullage.cluster.records.spec_fields import GPURequest, OfferedLoad, Share
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.predictors import DEFAULT
 from ullage.scheduling.assignment.cycle_cache import CycleCache

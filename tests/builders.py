@@ -26,6 +26,9 @@ from builders_nodes import gpu as gpu
 from builders_nodes import reported as reported
 from builders_nodes import resources as resources
 from ullage.api.contract import GATE, GPUMode, default_trust_domain
+from ullage.api.gpurequest import GPURequest, LaneMemory, Share
+from ullage.api.schedulingpolicy import RiskSettings
+from ullage.api.trainingjob import FailurePolicy
 from ullage.cluster.records.pod_shape import (
     NodeAffinity,
     PodShape,
@@ -54,14 +57,7 @@ from ullage.cluster.records.snapshot import (
     WorkloadKind,
     WorkloadRecord,
 )
-from ullage.cluster.records.spec_fields import (
-    Elasticity,
-    FailurePolicy,
-    GPURequest,
-    LaneMemory,
-    RiskSettings,
-    Share,
-)
+from ullage.cluster.records.spec_fields import Elasticity
 from ullage.cluster.records.status import WorkloadStatus
 
 

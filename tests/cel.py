@@ -25,6 +25,7 @@ _FACTORS = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15} | {
     f"{letter}i": 2 ** (10 * power) for power, letter in enumerate("KMGTP", 1)
 }
 _UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0}
+_LONGEST_S = 2**63 / 1e9
 
 
 class CelError(Exception):
@@ -290,7 +291,10 @@ def _duration(text: str) -> float:
     parts = re.findall(r"(\d+(?:\.\d+)?)([hms])", text)
     if "".join(number + unit for number, unit in parts) != text or not parts:
         raise CelError(f"no duration: {text}")
-    return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
+    seconds = sum(float(number) * _UNITS_S[unit] for number, unit in parts)
+    if seconds > _LONGEST_S:
+        raise CelError(f"more nanoseconds than 64 bits hold: {text}")
+    return seconds
 
 
 def _double(text: Value) -> float:

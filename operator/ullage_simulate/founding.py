@@ -20,6 +20,8 @@ from ullage.api.contract import (
     Health,
     ObservedDevice,
 )
+from ullage.api.gpurequest import GPURequest, Share
+from ullage.api.sharing import SharingRules
 from ullage.cluster.records.pod_shape import PodShape, Resources
 from ullage.cluster.records.profile import Method, ProfileStatus, Source, ThroughputEntry
 from ullage.cluster.records.snapshot import (
@@ -34,7 +36,6 @@ from ullage.cluster.records.snapshot import (
     WorkloadKind,
     WorkloadRecord,
 )
-from ullage.cluster.records.spec_fields import GPURequest, Share, SharingRules
 from ullage.cluster.values.names import HOSTNAME
 from ullage.engines.allocation.policies import Objective
 from ullage_simulate.policies import SimulatedPolicy

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import ParamSpec, TypeVar
 
+from ullage.api.schedulingpolicy import RiskSettings
 from ullage.app.fit_worker import Answer, Fit, Key, fit_in_worker
 from ullage.cluster.records.profile import (
     DeviceProfileRecord,
@@ -23,7 +24,6 @@ from ullage.cluster.records.profile import (
     StepRow,
 )
 from ullage.cluster.records.snapshot import PolicyRecord, Snapshot
-from ullage.cluster.records.spec_fields import RiskSettings
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.records import Fingerprint, Partner
 

@@ -18,9 +18,10 @@ from fakes import toy_rules
 from fakes.toy_cluster import ToyCluster
 from fakes.toy_world import Shape
 from ullage.api.contract import ObservedSlice, SlicePhase
+from ullage.api.spot import SpotTerms
+from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
-from ullage.cluster.records.spec_fields import CostAim, SpotTerms
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import Action, DecideSettings, Emit

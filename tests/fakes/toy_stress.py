@@ -18,6 +18,7 @@ import builders
 from fakes import toy_rules
 from fakes.toy_cluster import ToyCluster
 from fakes.toy_world import Shape
+from ullage.api.schedulingpolicy import RiskSettings
 from ullage.cluster.records.snapshot import (
     PodRecord,
     PodStage,
@@ -26,7 +27,6 @@ from ullage.cluster.records.snapshot import (
     WorkloadKind,
     WorkloadRecord,
 )
-from ullage.cluster.records.spec_fields import RiskSettings
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff

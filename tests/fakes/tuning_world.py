@@ -12,9 +12,9 @@ from builders import a_job
 from ullage.api.contract import section
 from ullage.api.words import Goal, TuningAlgorithm
 from ullage.cluster.codecs.tuning import tuning_as_stored
+from ullage.cluster.projection.spec import read_gpu
 from ullage.cluster.records.metrics import EpochValue
 from ullage.cluster.records.snapshot import ObjectRef, TrialOf, WorkloadRecord
-from ullage.cluster.records.spec_fields import GPU_REQUEST
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.records.tuning import TrialPool, TuningRecord
 from ullage.engines.tuning.algorithms import SearchTerms
@@ -91,7 +91,7 @@ class TuningWorld:
                 parameters=one.parameters,
             )
             ref = ObjectRef(kind="TrainingJob", namespace="team", name=one.name, uid=one.name)
-            gpu = GPU_REQUEST.read(section(section(trial_body(one, self.job), "spec"), "gpu"))
+            gpu = read_gpu(section(trial_body(one, self.job), "spec"))
             self.runs[one.name] = replace(_BLANK, ref=ref, trial=of, created=self.now, gpu=gpu)
 
     def start(self, name: str) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from builders import a_job
 from fakes.choosing import RATES, STEPS, Market, known, nodes
-from ullage.cluster.records.spec_fields import CostAim, ReconsiderTerms
+from ullage.api.schedulingpolicy import ReconsiderTerms
+from ullage.api.trainingjob import CostAim
 
 HOLD_S = ReconsiderTerms().hold_s
 _PRICES = st.tuples(st.floats(0.3, 6.0), st.floats(0.1, 2.0), st.sampled_from((30, 300, 900)))

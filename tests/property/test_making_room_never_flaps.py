@@ -19,9 +19,10 @@ from fakes import toy_rules
 from fakes.toy_cluster import ToyCluster
 from fakes.toy_world import Shape
 from ullage.api.contract import Reason
+from ullage.api.schedulingpolicy import RiskSettings
+from ullage.api.sharing import SharingRules
 from ullage.cluster.records.profile import SoloEntry
 from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
-from ullage.cluster.records.spec_fields import RiskSettings, SharingRules
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.inventory.held_shares import HOLD_S

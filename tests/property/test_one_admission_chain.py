@@ -18,7 +18,7 @@ import builders
 from fakes.examples import examples
 from fakes.node_slices import a_held, a_slice
 from ullage.api.contract import GPUMode, MpsState, Reason, SlicePhase
-from ullage.cluster.records.spec_fields import LaneMemory
+from ullage.api.gpurequest import LaneMemory
 from ullage.engines.admission import filters
 from ullage.engines.admission.filters import first_refusal, share_ceiling
 from ullage.engines.admission.limits import LIMITS, MODE_BIT, ceiling, first_broken

@@ -20,6 +20,7 @@ from ullage.api.gpunode import GPUNode
 from ullage.api.inferencedeployment import InferenceDeployment
 from ullage.api.profilerows import MeasuredSoloRows, StepTimes
 from ullage.api.schedulingpolicy import SchedulingPolicy
+from ullage.api.spec import SpecSchema
 from ullage.api.trainingjob import TrainingJob
 from ullage.api.tuningjob import TuningJob
 from ullage.api.wire_fields import COUNT, Schema
@@ -132,7 +133,9 @@ def schema(kind: type[Resource]) -> Node:
     Raises:
         SchemaError: the model has no structural form, or the linter finds a fault.
     """
-    source = kind.model_json_schema(by_alias=True, mode="validation")
+    source = kind.model_json_schema(
+        by_alias=True, mode="serialization", schema_generator=SpecSchema
+    )
     fields = {"spec": source["properties"]["spec"]}
     fields["status"] = _statuses().get(kind) or source["properties"]["status"]
     node = structural(resolved({**source, "properties": fields}))

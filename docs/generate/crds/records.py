@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 
+from pydantic import TypeAdapter
+
 from docs.generate.crds.structural import Node, SchemaError, structural
 from ullage.api import rules
 from ullage.api.base import RECORD
@@ -29,6 +31,7 @@ from ullage.api.contract import (
     ObservedSlice,
 )
 from ullage.api.objective import LatencySLO
+from ullage.api.spec import SpecSchema
 from ullage.api.wire_fields import Schema, Shape
 from ullage.cluster.records.status import Condition
 
@@ -61,7 +64,7 @@ def _named() -> Mapping[str, Node]:
         NodeCheck,
         Condition,
     )
-    slo = LatencySLO.model_json_schema() | {
+    slo = TypeAdapter(LatencySLO).json_schema(mode="serialization", schema_generator=SpecSchema) | {
         "description": "Latency objective, as the user wrote it."
     }
     return {record.__name__: shaped(derived(record).shape) for record in plain} | {

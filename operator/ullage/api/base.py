@@ -2,15 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ground that the models of all kinds stand on: spelling, bounds and the CRD's own data.
 
-The models are the only source of the CRDs and of ``kubectl explain`` texts: every attribute's
-docstring is user documentation. They are for the generator, for apply bodies and for tests; the
-live path reads raw JSON instead. Nothing here may do I/O.
+Every attribute's docstring is user documentation: CRDs and ``kubectl explain`` texts are made from
+it. Specs are records of ``ullage.api.spec``, which also read stored objects; models are what stands
+around them, and what the live path reads in another way. Nothing here may do I/O.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final, Literal
 
@@ -26,14 +25,10 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
-from ullage.api.codec import wire_name
 from ullage.api.contract import API_VERSION, MAX_EPOCH
 from ullage.api.readers import MOST_COUNTED
-
-
-def spelling(name: str) -> str:
-    """The API's spelling of a Python attribute."""
-    return "class" if name == "workload_class" else wire_name(name)
+from ullage.api.scalars import int_or_string
+from ullage.api.spec import patterned, spelling
 
 
 class Model(BaseModel):
@@ -62,9 +57,6 @@ class OpenModel(BaseModel):
     )
 
 
-QUANTITY_PATTERN: Final = r"^[0-9]+(\.[0-9]+)?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
-"""Amounts of memory in our own fields: a number and an optional unit."""
-
 AMOUNT_PATTERN: Final = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
     r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
@@ -78,39 +70,22 @@ ACCELERATOR_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 """Keys of accelerators, see ``contract.accelerator_key``."""
 
 
-def _matching(pattern: str) -> Callable[[int | str], int | str]:
-    def check(value: int | str) -> int | str:
-        if isinstance(value, str) and not re.match(pattern, value):
-            raise ValueError(f"{value!r} is no amount such as 4Gi")
-        return value
-
-    return check
-
-
-def _int_or_string(pattern: str) -> JsonDict:
-    return {
-        "x-kubernetes-int-or-string": True,
-        "anyOf": [{"type": "integer"}, {"type": "string"}],
-        "pattern": pattern,
-        "maxLength": 32,
-    }
+def _an_amount(value: int | str) -> int | str:
+    if isinstance(value, str) and not re.match(AMOUNT_PATTERN, value):
+        raise ValueError(f"{value!r} is no amount such as 4Gi")
+    return value
 
 
 PERCENTILE_PATTERN: Final = r"^[0-9]{1,2}(\.[0-9]{1,3})?$"
 """A percentile above 0 and below 100, as a whole number or a decimal string."""
 
-Quantity = Annotated[
-    StrictInt | StrictStr,
-    AfterValidator(_matching(QUANTITY_PATTERN)),
-    WithJsonSchema(_int_or_string(QUANTITY_PATTERN)),
-]
 Amount = Annotated[
     StrictInt | StrictStr,
-    AfterValidator(_matching(AMOUNT_PATTERN)),
-    WithJsonSchema(_int_or_string(AMOUNT_PATTERN)),
+    AfterValidator(_an_amount),
+    WithJsonSchema(int_or_string(AMOUNT_PATTERN)),
 ]
 Word = Annotated[str, Field(max_length=64)]
-ObjectName = Annotated[str, Field(max_length=253, pattern=NAME_PATTERN)]
+ObjectName = Annotated[str, patterned(NAME_PATTERN, "name of an object", max_length=253)]
 AnyName = Annotated[str, Field(max_length=253)]
 """A name as the cluster reports it, not checked again."""
 Percent = Annotated[int, Field(ge=1, le=100, json_schema_extra={"format": "int32"})]

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -13,12 +14,12 @@ from ullage.api.base import (
     AGE,
     Column,
     KindInfo,
-    Model,
     Resource,
     condition_column,
 )
 from ullage.api.gpurequest import Accelerator
 from ullage.api.pricesource import PriceSource
+from ullage.api.readers import JsonObject
 from ullage.api.rules import (
     POOL_CAPACITY_STAYS,
     POOL_SELECTS_NODES,
@@ -26,9 +27,8 @@ from ullage.api.rules import (
     POOL_ZONE_STAYS,
     validations,
 )
+from ullage.api.spec import Keeps, ReadApart, Spec, SpecReader, Whole, text_map
 from ullage.api.words import CapacityType
-
-_Int32 = Field(json_schema_extra={"format": "int32"})
 
 
 class AdvisorBandWord(StrEnum):
@@ -41,18 +41,20 @@ class AdvisorBandWord(StrEnum):
     OVER_20 = "Over20"
 
 
-class PoolPrior(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolPrior(Spec):
     """The provider's published figures for the pool: weak hints that observations replace."""
 
     advisor_band: AdvisorBandWord | None = None
     """Share of instances interrupted per month, as the AWS Spot Advisor publishes it; absent =
     Ullage assumes one loss in 100 hours."""
-    placement_score: Annotated[int, Field(ge=1, le=10), _Int32] | None = None
+    placement_score: Annotated[int, Whole(1, 10)] | None = None
     """Spot placement score: how likely a launch finds capacity. The lower the score, the longer
     Ullage avoids the pool after a failed launch."""
 
 
-class CapacityPoolSpec(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityPoolSpec(Spec):
     """Desired state of the pool."""
 
     type: Annotated[
@@ -72,23 +74,25 @@ class CapacityPoolSpec(Model):
     stay. Immutable."""
     accelerator: Accelerator
     """Accelerator key of the devices."""
-    gpus_per_instance: Annotated[int, Field(ge=1, le=64), _Int32] = 1
+    gpus_per_instance: Annotated[int, Whole(1, 64)] = 1
     """Devices per instance; prices are per whole instance."""
-    node_selector: Annotated[
-        dict[str, Annotated[str, Field(max_length=63)]],
-        Field(max_length=16, json_schema_extra=validations(POOL_SELECTS_NODES)),
-    ]
+    node_selector: Annotated[dict[str, str], text_map(16, 63), Keeps(POOL_SELECTS_NODES)]
     """Labels that select the pool's nodes, usually instance type, zone and capacity type. A node
     that matches several pools belongs to the first of them by name."""
-    max: Annotated[int, Field(ge=0, le=100000), _Int32] | None = None
+    most: Annotated[Annotated[int, Whole(0, 100_000)] | None, Field(alias="max")] = None
     """Maximum number of instances; absent = no limit, 0 = Ullage requests no more."""
-    notice_seconds: Annotated[int, Field(ge=0, le=86400), _Int32] | None = None
+    notice_s: Annotated[Annotated[int, Whole(0, 86_400)] | None, Field(alias="noticeSeconds")] = (
+        None
+    )
     """Warning time before the provider takes an instance back, for notices without a deadline; it
     bounds the grace period of evicted pods. Absent = pods keep their own grace period."""
-    price_source: PriceSource
+    price_source: Annotated[JsonObject, ReadApart(PriceSource)]
     """Source of the price of one whole instance."""
     prior: PoolPrior | None = None
     """The provider's published figures for the pool."""
+
+
+read_pool_spec: Final = SpecReader(CapacityPoolSpec)
 
 
 class CapacityPool(Resource):

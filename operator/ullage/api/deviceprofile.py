@@ -4,31 +4,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass, fields
+from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import ConfigDict, Field, StrictInt, StrictStr
+from pydantic import ConfigDict, Field
 
 from ullage.api.base import (
     AGE,
     Column,
     KindInfo,
-    Model,
-    Quantity,
     Resource,
     condition_column,
 )
-from ullage.api.decimals import DecimalNumber
 from ullage.api.rules import (
     ACCELERATOR_NAME,
     DEVICE_MEMORY_POSITIVE,
     PRICE_NOT_NEGATIVE,
     validations,
 )
+from ullage.api.scalars import decimal_number, memory
+from ullage.api.spec import SAYS_NOTHING, Number, Spec, SpecReader, Whole
 
-Rate = Annotated[float, Field(ge=1, le=1e18)]
+Rate = Annotated[float, Number(1, 1e18)]
 
 
-class PeakFlops(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakFlops(Spec):
     """Peak operations per second, by number format."""
 
     fp64: Rate | None = None
@@ -47,23 +48,34 @@ class PeakFlops(Model):
     """8-bit integers."""
 
 
-class DeviceProfileSpec(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProfileSpec(Spec):
     """Capabilities of the type."""
 
-    memory: Annotated[Quantity, Field(json_schema_extra=validations(DEVICE_MEMORY_POSITIVE))]
+    memory_mib: Annotated[int, memory(DEVICE_MEMORY_POSITIVE, up=False), Field(alias="memory")]
     """Memory of one device, for example `80Gi`."""
-    context_overhead_mib: Annotated[int, Field(ge=0, le=65536)] = 0
+    context_overhead_mib: Annotated[int, Whole(0, 65_536, wide=True)] = 0
     """Device memory in MiB that every container uses beyond its own allocations."""
     peak_flops: PeakFlops | None = None
     """Peak arithmetic rates; with memoryBytesPerSecond, Ullage estimates speeds on this type from
     speeds measured on other types."""
-    memory_bytes_per_second: Rate | None = None
+    memory_bytes_per_second: Annotated[Rate, SAYS_NOTHING] = 0.0
     """Memory bandwidth of the device."""
-    price_per_hour: (
-        Annotated[StrictInt | StrictStr, DecimalNumber(rule=PRICE_NOT_NEGATIVE, whole=6)] | None
-    ) = None
+    price_per_hour: Annotated[float, decimal_number(PRICE_NOT_NEGATIVE, digits=6)] | None = None
     """Price of one device per hour in the same currency for every type, a fraction in quotes: 3 or
     "2.48". Recommendations by cost need it."""
+
+    def rates_by_format(self) -> tuple[tuple[str, float], ...]:
+        """``peak_flops`` as pairs of number format and rate, sorted."""
+        if self.peak_flops is None:
+            return ()
+        held = (
+            (part.name.upper(), getattr(self.peak_flops, part.name)) for part in fields(PeakFlops)
+        )
+        return tuple(sorted((name, rate) for name, rate in held if rate is not None))
+
+
+read_device_profile_spec: Final = SpecReader(DeviceProfileSpec)
 
 
 class DeviceProfile(Resource):

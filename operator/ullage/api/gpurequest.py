@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Annotated, ClassVar, Final
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from ullage.api.base import ACCELERATOR_PATTERN, SET, Model, Percent, Quantity
+from ullage.api.base import ACCELERATOR_PATTERN, SET
 from ullage.api.contract import GPUMode
 from ullage.api.rules import (
     ACCELERATOR_KEY,
@@ -20,19 +22,24 @@ from ullage.api.rules import (
     SHARE_WITH_FRACTIONAL,
     validations,
 )
+from ullage.api.scalars import memory
+from ullage.api.spec import Inside, Spec, Whole, is_word, listed, patterned
 from ullage.api.words import Switching
 
 Accelerator = Annotated[
     str,
-    Field(
+    patterned(
+        ACCELERATOR_PATTERN,
+        "key of an accelerator",
         max_length=63,
-        pattern=ACCELERATOR_PATTERN,
         json_schema_extra=validations(ACCELERATOR_KEY),
     ),
 ]
-Accelerators = Annotated[tuple[Accelerator, ...], Field(max_length=16, json_schema_extra=SET)]
+Accelerators = Annotated[tuple[Accelerator, ...], listed(16, **SET)]
 _DOMAIN: Final = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
-DomainName = Annotated[str, Field(max_length=63, pattern=_DOMAIN)]
+DomainName = Annotated[
+    str, patterned(_DOMAIN, "name of a trust domain, which holds no slash", max_length=63)
+]
 """A trust domain, where the administrator grants it."""
 TrustDomain = Annotated[
     str,
@@ -46,59 +53,84 @@ TrustDomain = Annotated[
 another namespace's."""
 
 
-class GPUShare(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share(Spec):
     """Part of a device, as a range: the least that the container needs, the most it can use."""
 
-    model_config = ConfigDict(json_schema_extra=validations(SHARE_ORDER))
+    rules: ClassVar = (SHARE_ORDER,)
 
-    min_percent: Percent
+    min_percent: Annotated[int, Whole(1, 100)]
     """Minimum percent of the device's compute; the workload waits until it is available."""
-    max_percent: Percent = 100
+    max_percent: Annotated[int, Whole(1, 100)] = 100
     """Maximum percent that the container can use. The decision grants the largest whole percent in
     between that fits the device and its neighbours."""
 
 
-class GPUMemory(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPUMemory(Spec):
     """Device memory that the container may allocate."""
 
-    limit: Annotated[Quantity, Field(json_schema_extra=validations(MEMORY_POSITIVE))]
+    limit_mib: Annotated[int, memory(MEMORY_POSITIVE), Field(alias="limit")]
     """Memory that the container may allocate, without the overhead of its context; for example
     `8Gi`."""
 
 
-LaneQuantity = Annotated[Quantity, Field(json_schema_extra=validations(LANE_MEMORY_POSITIVE))]
+LaneQuantity = Annotated[int, memory(LANE_MEMORY_POSITIVE)]
 
 
-class GPULane(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneMemory(Spec):
     """Memory of a container that takes turns with others at the boundaries of its steps."""
 
-    persistent: LaneQuantity
+    persistent_mib: Annotated[LaneQuantity, Field(alias="persistent")]
     """Memory that stays between two steps: model, optimizer state, framework; for example
     `4Gi`."""
-    ephemeral: LaneQuantity
+    ephemeral_mib: Annotated[LaneQuantity, Field(alias="ephemeral")]
     """Peak of one step above `persistent`, with the largest batch: activations and scratch. The
     container may allocate the sum of both."""
-    switching: Switching = Switching.COOPERATIVE
+    cooperative: Annotated[
+        bool, is_word(Switching.COOPERATIVE, Switching.CHECKPOINT), Field(alias="switching")
+    ] = True
     """Whether the memory that stays may leave the device. `Cooperative`: never. `Checkpoint`: the
     node suspends the container while it does nothing and others need its memory, and resumes it at
     its next step, so that more programs share a device than it has memory for. Only devices whose
     node says so take it (`suspends` in the status of the GPUNode). Either way the program says
     itself where a step begins and ends (`ullage_run.lanes`)."""
 
+    @property
+    def kept_mib(self) -> int:
+        """What it holds of a device whatever others do."""
+        return self.persistent_mib if self.cooperative else 0
 
-class GPURequest(Model):
+    @property
+    def shared_mib(self) -> int:
+        """What others of its lane may have while it does nothing."""
+        return self.ephemeral_mib + self.persistent_mib - self.kept_mib
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPURequest(Spec):
     """Devices of one replica."""
 
-    model_config = ConfigDict(json_schema_extra=validations(SHARE_WITH_FRACTIONAL, ONE_FRACTION))
+    rules: ClassVar = (SHARE_WITH_FRACTIONAL, ONE_FRACTION)
 
     mode: GPUMode = GPUMode.EXCLUSIVE
     """`Exclusive` gives whole devices, `Fractional` a share of one device."""
-    count: Annotated[int, Field(ge=1, le=16, json_schema_extra={"format": "int32"})] = 1
+    count: Annotated[int, Whole(1, 16)] = 1
     """Number of devices of each replica; 1 with mode Fractional."""
-    share: GPUShare | None = None
+    share: Share | None = None
     """The share to give; needed with mode Fractional, refused with Exclusive."""
-    memory: GPUMemory | None = None
+    # 0 = in proportion to the share; of a lane the sum of both parts
+    memory_mib: Annotated[
+        int,
+        Inside(
+            item=GPUMemory,
+            value=attrgetter("limit_mib"),
+            entry=lambda mib: GPUMemory(limit_mib=mib),
+        ),
+        Field(alias="memory"),
+    ] = 0
     """Device memory; without it a share gets memory in proportion to its percent."""
-    lane: GPULane | None = None
+    lane: LaneMemory | None = None
     """The container shares a lane: it takes turns with others of its device, step by step. Only
     with mode Fractional, and instead of `memory`."""

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -12,7 +13,6 @@ from ullage.api.base import (
     AGE,
     Column,
     KindInfo,
-    Model,
     ObjectName,
     Resource,
     condition_column,
@@ -21,6 +21,7 @@ from ullage.api.batching import Batching
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
 from ullage.api.objective import LatencySLO
 from ullage.api.podtemplate import Runtime, ServingTemplate
+from ullage.api.readers import JsonObject
 from ullage.api.rules import (
     BATCHING_NEEDS_SLO,
     ITL_NEEDS_FIRST_TOKEN,
@@ -32,19 +33,22 @@ from ullage.api.rules import (
     WORKLOAD_NAME,
     validations,
 )
-from ullage.api.sharing import Load, SharingRules
+from ullage.api.sharing import OfferedLoad, SharingRules
+from ullage.api.spec import SAYS_NOTHING, ReadApart, Spec, SpecReader, Whole, Without
 from ullage.api.words import ScalingPolicy
 
-Replicas = Annotated[int, Field(ge=0, le=1024, json_schema_extra={"format": "int32"})]
+MOST_SERVING: Final = 1024
+Replicas = Annotated[int, Whole(0, MOST_SERVING)]
 
 
 _WHO_SCALES = f"Who sets spec.replicas. {ScalingPolicy.explained()}"
 
 
-class Scaling(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling(Spec):
     """Bounds of spec.replicas, for people and autoscalers alike, and who scales within them."""
 
-    model_config = ConfigDict(json_schema_extra=validations(SCALING_ORDER))
+    rules: ClassVar = (SCALING_ORDER,)
 
     min_replicas: Replicas
     """Minimum number of replicas. 0 with policy SLO scales a service without requests to zero: the
@@ -52,27 +56,24 @@ class Scaling(Model):
     max_replicas: Replicas
     """Maximum number of replicas."""
     policy: Annotated[ScalingPolicy, Field(description=_WHO_SCALES)] = ScalingPolicy.EXTERNAL
-    idle_seconds: Annotated[
-        int, Field(ge=10, le=604_800, json_schema_extra={"format": "int32"})
-    ] = 300
+    idle_s: Annotated[int, Whole(10, 604_800), Field(alias="idleSeconds")] = 300
     """Time without a request after which the last replica is removed, with policy SLO and
     minReplicas 0. When a request follows soon, the time doubles, up to sixteen times."""
 
 
-class InferenceDeploymentSpec(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceDeploymentSpec(Spec):
     """What to serve, and on what."""
 
-    model_config = ConfigDict(
-        json_schema_extra=validations(
-            REPLICAS_WITHIN_SCALING,
-            SCALING_NEEDS_SLO,
-            SCALING_KEEPS_ONE,
-            BATCHING_NEEDS_SLO,
-            ITL_NEEDS_FIRST_TOKEN,
-        )
+    rules: ClassVar = (
+        REPLICAS_WITHIN_SCALING,
+        SCALING_NEEDS_SLO,
+        SCALING_KEEPS_ONE,
+        BATCHING_NEEDS_SLO,
+        ITL_NEEDS_FIRST_TOKEN,
     )
 
-    template: ServingTemplate
+    template: Annotated[JsonObject, ReadApart(ServingTemplate)]
     """Template of the pods. The first container gets the device, and its ports become the
     Service's."""
     replicas: Replicas = 1
@@ -87,22 +88,27 @@ class InferenceDeploymentSpec(Model):
     batching: Batching | None = None
     """A router before the replicas: it batches requests before their deadlines and spreads them.
     The Service then leads to it; absent = to the replicas."""
-    load: Load | None = None
+    load: OfferedLoad | None = None
     """Offered load of the service; absent = as measured."""
-    gpu: GPURequest = GPURequest()
+    gpu: GPURequest = field(default_factory=GPURequest)
     """Devices of each replica."""
-    runtime: Runtime = Runtime()
+    runtime: Runtime = field(default_factory=Runtime)
     """What Ullage adds inside the container. A change rolls the replicas."""
-    sharing: SharingRules = SharingRules()
+    sharing: Annotated[SharingRules, Without(("allowPacking",))] = field(
+        default_factory=SharingRules
+    )
     """What sharing may do to the service and to its neighbours."""
     accelerators: Accelerators = ()
     """Accelerator types that the service may use, by key such as nvidia-h100-80gb-hbm3; empty means
     any."""
-    trust_domain: TrustDomain | None = None
+    trust_domain: Annotated[TrustDomain, SAYS_NOTHING] = ""
     """Workloads share a device only within one trust domain; absent means this namespace. The
     SchedulingPolicy must grant a named domain to this namespace in `trustDomains`."""
-    profile_ref: ObjectName | None = None
+    profile_ref: Annotated[ObjectName, SAYS_NOTHING] = ""
     """WorkloadProfile in this namespace that describes how the service uses a device."""
+
+
+read_service_spec: Final = SpecReader(InferenceDeploymentSpec)
 
 
 class InferenceDeployment(Resource):

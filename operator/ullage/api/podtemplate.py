@@ -8,11 +8,12 @@ declaring the whole pod would tie us to one Kubernetes version.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from ullage.api.base import Amount, Model, OpenModel, list_map
+from ullage.api.base import Amount, OpenModel, list_map
 from ullage.api.rules import (
     NO_FOREIGN_GPU,
     NO_SLOT,
@@ -21,6 +22,7 @@ from ullage.api.rules import (
     RESTART_NEVER,
     validations,
 )
+from ullage.api.spec import Spec, is_word
 from ullage.api.template_bounds import (
     MOST_AMOUNTS,
     MOST_GATES,
@@ -178,10 +180,11 @@ class ServingTemplate(OpenModel):
     """Specification of the pods."""
 
 
-class Runtime(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime(Spec):
     """What Ullage adds inside the device container, beside the device itself."""
 
-    inject: Inject = Inject.NEVER
+    inject: Annotated[bool, is_word(Inject.AUTO, Inject.NEVER)] = False
     """Whether steps of torch programs are counted without a change to the image. `Auto` puts the
     mounted step hook first on PYTHONPATH, before the value that the template gives it; it acts only
     in a Python process that imports torch. A PYTHONPATH that the image itself sets is replaced:

@@ -10,18 +10,18 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import ConfigDict, Field, StrictInt, StrictStr
+from pydantic import ConfigDict, Field
 
 from ullage.api.base import Count, Model, ObjectName, list_map
-from ullage.api.decimals import DecimalNumber
 from ullage.api.rule import Rule
 from ullage.api.rules import (
     HTTP_ONE_ANSWER,
     PRICE_POSITIVE,
     validations,
 )
+from ullage.api.scalars import decimal_number
 
-PoolPrice = Annotated[StrictInt | StrictStr, DecimalNumber(rule=PRICE_POSITIVE, whole=6)]
+PoolPrice = Annotated[float, decimal_number(PRICE_POSITIVE, digits=6)]
 Row = Annotated[str, Field(min_length=1, max_length=253)]
 
 

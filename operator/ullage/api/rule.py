@@ -4,18 +4,30 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Final
 
 from pydantic.config import JsonDict
+
+from ullage.api.readers import WireError
+
+_FORMAT: Final = re.compile(r"^'(.*)'\.format\(", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A CEL rule and the message of its refusal.
+    """A rule twice, as CEL for the API server and as a predicate of what was read, and its message.
 
     ``field`` places the message below the node that carries the rule; ``expression`` is the
     message as a CEL expression, where it can name the values that clash (with ``format``: the
     API server cannot bound the cost of adding strings to numbers and refuses the CRD).
+
+    Attributes:
+        holds: The same of the record, or of the value, that was read; ``None`` = the rule is about
+            an update, or about a part that no record holds.
+        figures: The values that ``expression`` names, of the record.
     """
 
     name: str
@@ -23,6 +35,15 @@ class Rule:
     message: str
     field: str = ""
     expression: str = ""
+    holds: Callable[[Any], bool] | None = None
+    figures: Callable[[Any], tuple[object, ...]] | None = None
+
+    def told(self, record: object) -> str:
+        """The message about this record."""
+        stated = _FORMAT.match(self.expression)
+        if stated is None or self.figures is None:
+            return self.message
+        return stated[1] % self.figures(record)
 
     def schema(self) -> JsonDict:
         """The entry of ``x-kubernetes-validations``."""
@@ -32,6 +53,15 @@ class Rule:
         if self.field:
             body["fieldPath"] = self.field
         return body
+
+
+class RuleBroken(WireError):
+    """A record breaks a rule; ``field`` is the place below it."""
+
+    def __init__(self, rule: Rule, record: object) -> None:
+        """The refusal of this record by this rule."""
+        super().__init__(rule.told(record))
+        self.field: Final = rule.field
 
 
 def validations(*rules: Rule) -> JsonDict:

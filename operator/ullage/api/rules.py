@@ -9,18 +9,40 @@ tests and the reference page; the API server never sees them.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
-from ullage.api.contract import FOREIGN_GPU_RESOURCE, GROUP, SLOT_RESOURCE, TEMPLATE_KEYS
+from ullage.api.contract import (
+    FOREIGN_GPU_RESOURCE,
+    GROUP,
+    INTER_TOKEN,
+    SLOT_RESOURCE,
+    TEMPLATE_KEYS,
+    GPUMode,
+)
 from ullage.api.rule import Rule as Rule
 from ullage.api.rule import at_least
 from ullage.api.rule import validations as validations
+from ullage.api.words import CostObjective, OnNotice, ScalingPolicy, Tiers
+
+_KIB: Final = 2**10
+_MIB: Final = 2**20
+
+
+def _positive(held: float) -> bool:
+    return held > 0
+
+
+def _not_negative(held: float) -> bool:
+    return held >= 0
+
 
 _ON: Final = "self.tiers != 'Disabled'"
 
 TIERS_NEED_BOUNDS: Final = Rule(
     name="tiers-need-bounds",
     rule="self.tiers == 'Disabled' || self.minReplicas < self.maxReplicas",
+    holds=lambda held: held.tiers is Tiers.DISABLED or held.min_replicas < held.max_replicas,
     message="in tiers members come and go between minReplicas and maxReplicas: lower minReplicas "
     "or raise maxReplicas, or leave tiers out",
     field=".tiers",
@@ -28,6 +50,7 @@ TIERS_NEED_BOUNDS: Final = Rule(
 TIERS_NEED_RELIABLE: Final = Rule(
     name="tiers-need-reliable",
     rule=f"({_ON}) == (self.reliableReplicas > 0)",
+    holds=lambda held: (held.tiers is not Tiers.DISABLED) == (held.reliable_replicas > 0),
     message="elasticity.tiers and elasticity.reliableReplicas belong together: set tiers and at "
     "least one reliable member, or leave both out",
     field=".reliableReplicas",
@@ -35,6 +58,8 @@ TIERS_NEED_RELIABLE: Final = Rule(
 RELIABLE_WITHIN_BOUNDS: Final = Rule(
     name="reliable-within-bounds",
     rule="self.reliableReplicas <= self.minReplicas",
+    holds=lambda held: held.reliable_replicas <= held.min_replicas,
+    figures=lambda held: (held.reliable_replicas, held.min_replicas),
     message="elasticity.reliableReplicas is above elasticity.minReplicas: reliable members always "
     "run, so raise minReplicas or lower reliableReplicas",
     expression="'elasticity.reliableReplicas (%d) is above elasticity.minReplicas (%d): reliable "
@@ -45,6 +70,7 @@ RELIABLE_WITHIN_BOUNDS: Final = Rule(
 TIERS_NEED_BACKUP: Final = Rule(
     name="tiers-need-backup",
     rule=f"({_ON}) == has(self.backup)",
+    holds=lambda held: (held.tiers is not Tiers.DISABLED) == (held.backup is not None),
     message="elasticity.tiers and elasticity.backup belong together: set the size of the state in "
     "backup.stateBytes, or leave both out",
     field=".backup",
@@ -52,6 +78,7 @@ TIERS_NEED_BACKUP: Final = Rule(
 FLUSH_NEEDS_TIERS: Final = Rule(
     name="flush-needs-tiers",
     rule=f"self.onNotice != 'Flush' || {_ON}",
+    holds=lambda held: held.on_notice is not OnNotice.FLUSH or held.tiers is not Tiers.DISABLED,
     message="onNotice Flush hands a member's state to others, which needs a job in tiers: set "
     "tiers: Auto, or onNotice: Checkpoint",
     field=".onNotice",
@@ -59,6 +86,8 @@ FLUSH_NEEDS_TIERS: Final = Rule(
 LAG_COVERS_PUSHES: Final = Rule(
     name="lag-covers-pushes",
     rule="self.maxLagSteps >= self.everySteps",
+    holds=lambda backup: backup.max_lag_steps >= backup.every_steps,
+    figures=lambda backup: (backup.max_lag_steps, backup.every_steps),
     message="backup.maxLagSteps is below backup.everySteps, so the job would wait for a copy that "
     "no member pushes: raise maxLagSteps or lower everySteps",
     expression="'backup.maxLagSteps (%d) is below backup.everySteps (%d), so the job would wait "
@@ -69,11 +98,13 @@ LAG_COVERS_PUSHES: Final = Rule(
 STATE_POSITIVE: Final = Rule(
     name="state-positive",
     rule=at_least("1Ki"),
+    holds=lambda size: size >= _KIB,
     message="backup.stateBytes must be an amount of at least 1Ki: write it with a unit such as 6Gi",
 )
 DIRTY_POSITIVE: Final = Rule(
     name="dirty-positive",
     rule=at_least("1Ki"),
+    holds=lambda size: size >= _KIB,
     message="backup.dirtyBytesPerStep must be an amount of at least 1Ki such as 600Mi: leave it "
     "out if a step changes the whole state",
 )
@@ -82,18 +113,23 @@ DIRTY_POSITIVE: Final = Rule(
 COST_SAYS_SOMETHING: Final = Rule(
     name="cost-says-something",
     rule="has(self.objective) || has(self.maxCost) || has(self.maxTime)",
+    holds=lambda aim: bool(aim.objective) or aim.capped,
     message="spec.cost needs objective (CostPerWork, Deadline or Makespan), maxCost or maxTime: "
     "set one of them, or leave cost out",
 )
 DEADLINE_WITH_OBJECTIVE: Final = Rule(
     name="deadline-with-objective",
     rule="has(self.deadline) == (has(self.objective) && self.objective == 'Deadline')",
+    holds=lambda aim: (aim.deadline_s is not None) == (aim.objective == CostObjective.DEADLINE),
     message="cost.deadline and cost.objective Deadline belong together: set both, or neither",
 )
 DEADLINE_NEEDS_FALLBACK: Final = Rule(
     name="deadline-needs-fallback",
     rule="!has(self.objective) || self.objective != 'Deadline' || !self.allowSpot "
     "|| self.onDemandFallback",
+    holds=lambda aim: (
+        aim.objective != CostObjective.DEADLINE or not aim.allow_spot or aim.on_demand_fallback
+    ),
     message="a job that runs only on spot cannot keep a deadline: set cost.onDemandFallback to "
     "true, or choose another objective",
     field=".onDemandFallback",
@@ -102,6 +138,11 @@ DEADLINE_HOLDS_WORK: Final = Rule(
     name="deadline-holds-work",
     rule="!has(self.estimatedWork) || !has(self.deadline) "
     "|| duration(self.deadline) >= duration(self.estimatedWork)",
+    holds=lambda aim: (
+        aim.estimated_work_s is None
+        or aim.deadline_s is None
+        or aim.deadline_s >= aim.estimated_work_s
+    ),
     message="cost.deadline is shorter than cost.estimatedWork: allow more time, or make the job "
     "smaller or wider",
     field=".deadline",
@@ -110,6 +151,9 @@ BUDGET_WITH_OBJECTIVE: Final = Rule(
     name="budget-with-objective",
     rule="!has(self.budgetPerHour) || (has(self.objective) "
     "&& double(string(self.budgetPerHour)) > 0.0)",
+    holds=lambda aim: (
+        aim.budget_per_hour is None or (bool(aim.objective) and aim.budget_per_hour > 0)
+    ),
     message="cost.budgetPerHour bounds what cost.objective chooses: it must be above 0, and "
     "objective must be set",
     field=".budgetPerHour",
@@ -117,12 +161,18 @@ BUDGET_WITH_OBJECTIVE: Final = Rule(
 DELAY_COST_OBJECTIVE: Final = Rule(
     name="delay-cost-objective",
     rule="!has(self.delayCostPerHour) || (has(self.objective) && self.objective == 'CostPerWork')",
+    holds=lambda aim: (
+        aim.delay_cost_per_hour is None or aim.objective == CostObjective.COST_PER_WORK
+    ),
     message="cost.delayCostPerHour chooses the size by cost: set cost.objective to CostPerWork",
     field=".delayCostPerHour",
 )
 DELAY_COST_NEEDS_ELASTICITY: Final = Rule(
     name="delay-cost-needs-elasticity",
     rule="!has(self.cost) || !has(self.cost.delayCostPerHour) || has(self.elasticity)",
+    holds=lambda spec: (
+        spec.cost is None or spec.cost.delay_cost_per_hour is None or spec.elasticity is not None
+    ),
     message="cost.delayCostPerHour chooses the number of members: set its bounds in "
     "spec.elasticity",
     field=".cost",
@@ -130,46 +180,60 @@ DELAY_COST_NEEDS_ELASTICITY: Final = Rule(
 COST_NEEDS_WORK: Final = Rule(
     name="cost-needs-work",
     rule="!has(self.cost) || has(self.work)",
+    holds=lambda spec: spec.cost is None or spec.work is not None,
     message="spec.cost covers the whole training: set its length in spec.work.steps",
     field=".cost",
 )
+
 _A_TIME: Final = "self.matches('^([0-9]+([.][0-9]+)?(h|m|s))+$') && duration(self) > duration('0s')"
 MAX_TIME_POSITIVE: Final = Rule(
     name="max-time-positive",
     rule=_A_TIME,
+    holds=_positive,
     message="cost.maxTime must be a time above 0 such as 60h or 1h30m",
 )
 DEADLINE_POSITIVE: Final = Rule(
     name="deadline-positive",
     rule=_A_TIME,
+    holds=_positive,
     message="cost.deadline must be a time above 0 such as 60h or 1h30m, counted from the creation "
     "of the job",
 )
 ESTIMATED_WORK_POSITIVE: Final = Rule(
     name="estimated-work-positive",
     rule=_A_TIME,
+    holds=_positive,
     message="cost.estimatedWork must be a time above 0 such as 48h: the undisturbed run time of "
     "the whole training",
 )
 MIN_HOLD_POSITIVE: Final = Rule(
     name="min-hold-positive",
     rule=_A_TIME,
+    holds=_positive,
     message="spot.minHold must be a time above 0 such as 10m",
 )
 HAZARD_HALF_LIFE_POSITIVE: Final = Rule(
     name="hazard-half-life-positive",
     rule=_A_TIME,
+    holds=_positive,
     message="spot.hazardHalfLife must be a time above 0 such as 48h",
 )
 DECISION_PERIOD_POSITIVE: Final = Rule(
     name="decision-period-positive",
     rule=_A_TIME,
+    holds=_positive,
     message="spec.decisionPeriod must be a time above 0 such as 24h",
 )
 DEADLINE_NEEDS_CHECKPOINT: Final = Rule(
     name="deadline-needs-checkpoint",
     rule="!has(self.cost) || !has(self.cost.objective) || self.cost.objective != 'Deadline' "
     "|| !self.cost.allowSpot || has(self.checkpoint)",
+    holds=lambda spec: (
+        spec.cost is None
+        or spec.cost.objective != CostObjective.DEADLINE
+        or not spec.cost.allow_spot
+        or spec.checkpoint is not None
+    ),
     message="a job with a deadline runs on spot only if it can resume from a checkpoint: add "
     "spec.checkpoint, or set cost.allowSpot to false",
     field=".cost",
@@ -194,6 +258,8 @@ ACCELERATOR_NAME: Final = Rule(
 SHARE_ORDER: Final = Rule(
     name="share-order",
     rule="self.minPercent <= self.maxPercent",
+    holds=lambda share: share.min_percent <= share.max_percent,
+    figures=lambda share: (share.min_percent, share.max_percent),
     message="share.minPercent is above share.maxPercent: raise maxPercent or lower minPercent",
     expression="'share.minPercent (%d) is above share.maxPercent (%d): raise maxPercent or lower "
     "minPercent'.format([self.minPercent, self.maxPercent])",
@@ -201,12 +267,14 @@ SHARE_ORDER: Final = Rule(
 SHARE_WITH_FRACTIONAL: Final = Rule(
     name="share-with-fractional",
     rule="(self.mode == 'Fractional') == has(self.share)",
+    holds=lambda gpu: (gpu.mode is GPUMode.FRACTIONAL) == (gpu.share is not None),
     message="gpu.share belongs only to mode Fractional: set mode: Fractional and share.minPercent "
     "together, or leave share out",
 )
 ONE_FRACTION: Final = Rule(
     name="one-fraction",
     rule="self.mode != 'Fractional' || self.count == 1",
+    holds=lambda gpu: gpu.mode is not GPUMode.FRACTIONAL or gpu.count == 1,
     message="mode Fractional gives a share of one device: set gpu.count to 1, or use mode "
     "Exclusive for several whole devices",
     field=".count",
@@ -214,18 +282,21 @@ ONE_FRACTION: Final = Rule(
 MEMORY_POSITIVE: Final = Rule(
     name="memory-positive",
     rule=at_least("1Mi"),
+    holds=lambda size: size >= _MIB,
     message="gpu.memory.limit must be an amount of at least 1Mi: write it with a unit such as "
     "4Gi, or leave it out to get memory in proportion to the share",
 )
 LANE_MEMORY_POSITIVE: Final = Rule(
     name="lane-memory-positive",
     rule=at_least("1Mi"),
+    holds=lambda size: size >= _MIB,
     message="gpu.lane.persistent and gpu.lane.ephemeral must be amounts of at least 1Mi: write "
     "them with a unit such as 4Gi",
 )
 DEVICE_MEMORY_POSITIVE: Final = Rule(
     name="device-memory-positive",
     rule=at_least("1Mi"),
+    holds=lambda size: size >= _MIB,
     message="spec.memory must be an amount of at least 1Mi: write it with a unit such as 80Gi",
 )
 _NOT_NEGATIVE: Final = "string(self).matches('^[0-9]{1,9}([.][0-9]{1,6})?$')"
@@ -234,34 +305,40 @@ _A_PRICE: Final = "string(self).matches('^[0-9]{1,6}([.][0-9]{1,6})?$')"
 DECIMAL_NOT_NEGATIVE: Final = Rule(
     name="decimal-not-negative",
     rule=_NOT_NEGATIVE,
+    holds=_not_negative,
     message='must be a number of at least 0, a fraction in quotes: 12 or "12.5"',
 )
 PRICE_NOT_NEGATIVE: Final = Rule(
     name="price-not-negative",
     rule=_A_PRICE,
+    holds=_not_negative,
     message='a price must be a number of at least 0, a fraction in quotes: 3 or "3.06"',
 )
 SLOWDOWN_AT_LEAST_ONE: Final = Rule(
     name="slowdown-at-least-one",
     rule="string(self).matches('^[0-9]{1,4}([.][0-9]{1,4})?$') && double(string(self)) >= 1.0",
+    holds=lambda slowdown: slowdown >= 1,
     message='slo.maxSlowdown must be a number of at least 1, a fraction in quotes: "1.3" means at '
     "most 30 % slower than alone on the whole device",
 )
 ONE_OBJECTIVE: Final = Rule(
     name="one-objective",
     rule="has(self.maxSlowdown) != has(self.minThroughput)",
+    holds=lambda slo: (slo.max_slowdown is None) != (slo.min_throughput is None),
     message="slo needs exactly one of maxSlowdown (relative to running alone) and minThroughput "
     "(steps per second)",
 )
 THROUGHPUT_POSITIVE: Final = Rule(
     name="throughput-positive",
     rule=_ABOVE_ZERO,
+    holds=_positive,
     message="slo.minThroughput must be a number above 0 in steps per second, a fraction in quotes: "
     '"12.5"',
 )
 RESIZE_NEEDS_CHECKPOINT: Final = Rule(
     name="resize-needs-checkpoint",
     rule="!has(self.sharing) || self.sharing.resizable != 'Restart' || has(self.checkpoint)",
+    holds=lambda spec: not spec.sharing.resizable or spec.checkpoint is not None,
     message="sharing.resizable Restart restarts the job at a checkpoint: add spec.checkpoint, or "
     "leave resizable at Never",
     field=".sharing.resizable",
@@ -271,6 +348,17 @@ PACKING_NEEDS: Final = Rule(
     rule="!has(self.sharing) || !self.sharing.allowPacking || (self.gpu.mode == 'Exclusive' "
     "&& self.gpu.count == 1 && has(self.gpu.memory) && has(self.checkpoint) "
     "&& !has(self.elasticity) && (!has(self.replicas) || self.replicas == 1))",
+    holds=lambda spec: (
+        not spec.sharing.allow_packing
+        or (
+            spec.gpu.mode is GPUMode.EXCLUSIVE
+            and spec.gpu.count == 1
+            and spec.gpu.memory_mib > 0
+            and spec.checkpoint is not None
+            and spec.elasticity is None
+            and spec.replicas in (None, 1)
+        )
+    ),
     message="sharing.allowPacking pairs jobs of one whole device each: it needs one member, "
     "gpu.mode Exclusive with count 1, gpu.memory.limit and spec.checkpoint",
     field=".sharing.allowPacking",
@@ -286,12 +374,14 @@ PERCENTILE_IN_RANGE: Final = Rule(
 RATE_POSITIVE: Final = Rule(
     name="rate-positive",
     rule=_ABOVE_ZERO,
+    holds=_positive,
     message='load.requestsPerSecond must be a number above 0, a fraction in quotes: "12.5"; leave '
     "load out to let Ullage measure it",
 )
 ARRIVALS_NOT_NEGATIVE: Final = Rule(
     name="arrivals-not-negative",
     rule=_NOT_NEGATIVE,
+    holds=_not_negative,
     message="load.cv2 must be a number of at least 0, a fraction in quotes: 1 for independent "
     "arrivals",
 )
@@ -304,12 +394,17 @@ ACCELERATOR_KEY: Final = Rule(
 LENDING_WITHIN_NOMINAL: Final = Rule(
     name="lending-within-nominal",
     rule="!has(self.lendingLimit) || self.lendingLimit <= self.nominalQuota",
+    holds=lambda quota: quota.lending_limit is None or quota.lending_limit <= quota.nominal_quota,
     message="lendingLimit is a part of nominalQuota: lower it, or leave it out to lend all",
 )
 LIMITS_NEED_COHORT: Final = Rule(
     name="limits-need-cohort",
     rule="has(self.cohort) || !has(self.quota) || "
     "self.quota.all(one, !has(one.borrowingLimit) && !has(one.lendingLimit))",
+    holds=lambda tenant: (
+        bool(tenant.cohort)
+        or all((each.borrowing_limit, each.lending_limit) == (None, None) for each in tenant.quota)
+    ),
     message="borrowingLimit and lendingLimit are about tenants of one cohort: name the cohort, or "
     "leave them out",
 )
@@ -345,6 +440,8 @@ FROZEN_ELASTICITY: Final = Rule(
 ELASTICITY_ORDER: Final = Rule(
     name="elasticity-order",
     rule="self.minReplicas <= self.maxReplicas",
+    holds=lambda held: held.min_replicas <= held.max_replicas,
+    figures=lambda held: (held.min_replicas, held.max_replicas),
     message="elasticity.minReplicas is above elasticity.maxReplicas: raise maxReplicas or lower "
     "minReplicas",
     expression="'elasticity.minReplicas (%d) is above elasticity.maxReplicas (%d): raise "
@@ -353,6 +450,7 @@ ELASTICITY_ORDER: Final = Rule(
 MEMBERSHIP_NEEDS_BOUNDS: Final = Rule(
     name="membership-needs-bounds",
     rule="self.membership != 'InPlace' || self.minReplicas < self.maxReplicas",
+    holds=lambda held: not held.in_place or held.min_replicas < held.max_replicas,
     message="membership InPlace lets members come and go between minReplicas and maxReplicas: "
     "lower minReplicas or raise maxReplicas, or leave membership out",
     field=".membership",
@@ -360,6 +458,7 @@ MEMBERSHIP_NEEDS_BOUNDS: Final = Rule(
 ELASTICITY_OR_REPLICAS: Final = Rule(
     name="elasticity-or-replicas",
     rule="!(has(self.replicas) && has(self.elasticity))",
+    holds=lambda spec: spec.replicas is None or spec.elasticity is None,
     message="spec.replicas and spec.elasticity exclude each other: elasticity.minReplicas and "
     "maxReplicas set the number of members; leave replicas out",
     field=".elasticity",
@@ -367,6 +466,7 @@ ELASTICITY_OR_REPLICAS: Final = Rule(
 ELASTICITY_NEEDS_CHECKPOINT: Final = Rule(
     name="elasticity-needs-checkpoint",
     rule="!has(self.elasticity) || has(self.checkpoint)",
+    holds=lambda spec: spec.elasticity is None or spec.checkpoint is not None,
     message="spec.elasticity changes the number of members by a restart at a checkpoint: add "
     "spec.checkpoint, or set a fixed number in spec.replicas",
     field=".elasticity",
@@ -390,6 +490,7 @@ FROZEN_ACCELERATORS: Final = Rule(
 BATCHING_NEEDS_SLO: Final = Rule(
     name="batching-needs-slo",
     rule="!has(self.batching) || has(self.slo)",
+    holds=lambda spec: spec.batching is None or spec.slo is not None,
     message="spec.batching answers requests before their deadlines: set spec.slo.latencyMs, the "
     "deadline of requests that name none",
     field=".batching",
@@ -398,6 +499,12 @@ ITL_NEEDS_FIRST_TOKEN: Final = Rule(
     name="itl-needs-first-token",
     rule="!has(self.batching) || !has(self.slo) || !has(self.slo.metric) || self.slo.metric != "
     "'itl' || (has(self.batching.generative) && has(self.batching.generative.firstTokenMs))",
+    holds=lambda spec: (
+        spec.batching is None
+        or spec.slo is None
+        or spec.slo.metric != INTER_TOKEN
+        or (spec.batching.generative is not None and spec.batching.generative.first_token_ms > 0)
+    ),
     message="spec.slo.metric itl is the time between tokens, not a deadline of requests: set "
     "spec.batching.generative.firstTokenMs",
     field=".batching",
@@ -405,6 +512,7 @@ ITL_NEEDS_FIRST_TOKEN: Final = Rule(
 GENERATIVE_ALONE: Final = Rule(
     name="generative-alone",
     rule="!has(self.generative) || self.sizes == [1]",
+    holds=lambda batching: batching.generative is None or batching.sizes == (1,),
     message="batching.generative: such servers make their own batches; set batching.sizes to [1], "
     "and batching.inFlight to the requests that one runs at once",
     field=".generative",
@@ -412,16 +520,19 @@ GENERATIVE_ALONE: Final = Rule(
 BATCH_SIZES_RISE: Final = Rule(
     name="batch-sizes-rise",
     rule="self.isSorted() && self.all(s, self.exists_one(t, t == s))",
+    holds=lambda sizes: all(less < more for less, more in pairwise(sizes)),
     message="batching.sizes must rise, each size once, such as [1, 2, 4, 8]",
 )
 BODY_POSITIVE: Final = Rule(
     name="body-positive",
     rule=at_least("1Ki"),
+    holds=lambda size: size >= _KIB,
     message="batching.limits.body and queueMemory must be amounts of at least 1Ki such as 4Mi",
 )
 BODY_FITS_QUEUE: Final = Rule(
     name="body-fits-queue",
     rule="quantity(string(self.body)).compareTo(quantity(string(self.queueMemory))) <= 0",
+    holds=lambda limits: limits.body_bytes <= limits.queue_bytes,
     message="batching.limits.body is above queueMemory, so that no such request could wait: raise "
     "queueMemory or lower body",
     field=".body",
@@ -429,11 +540,14 @@ BODY_FITS_QUEUE: Final = Rule(
 ROUTER_MEMORY_ENOUGH: Final = Rule(
     name="router-memory-enough",
     rule=at_least("128Mi"),
+    holds=lambda size: size >= 128 * _MIB,
     message="batching.router.memory must be an amount of at least 128Mi such as 1Gi",
 )
 SCALING_ORDER: Final = Rule(
     name="scaling-order",
     rule="self.minReplicas <= self.maxReplicas",
+    holds=lambda scaling: scaling.min_replicas <= scaling.max_replicas,
+    figures=lambda scaling: (scaling.min_replicas, scaling.max_replicas),
     message="scaling.minReplicas is above scaling.maxReplicas: raise maxReplicas or lower "
     "minReplicas",
     expression="'scaling.minReplicas (%d) is above scaling.maxReplicas (%d): raise maxReplicas or "
@@ -453,6 +567,12 @@ SCALING_KEEPS_ONE: Final = Rule(
     name="scaling-keeps-one",
     rule="!has(self.scaling) || self.scaling.policy != 'SLO' || self.scaling.minReplicas >= 1 "
     "|| (has(self.batching) && self.batching.holdSeconds > 0)",
+    holds=lambda spec: (
+        spec.scaling is None
+        or spec.scaling.policy is not ScalingPolicy.SLO
+        or spec.scaling.min_replicas >= 1
+        or (spec.batching is not None and spec.batching.hold_s > 0)
+    ),
     message="scaling.policy SLO needs scaling.minReplicas of at least 1: nothing would hold "
     "requests while no replica runs. Raise it, or set spec.batching with holdSeconds above the "
     "time that a replica takes to start",
@@ -463,6 +583,11 @@ SCALING_NEEDS_SLO: Final = Rule(
     rule="!has(self.scaling) || self.scaling.policy != 'SLO' || (has(self.slo) "
     "&& string(self.slo.percentile).matches('^[0-9]{1,2}([.][0-9]{1,3})?$') "
     "&& double(string(self.slo.percentile)) > 50.0)",
+    holds=lambda spec: (
+        spec.scaling is None
+        or spec.scaling.policy is not ScalingPolicy.SLO
+        or (spec.slo is not None and float(spec.slo.percentile) > 50)
+    ),
     message="scaling.policy SLO needs spec.slo with a percentile above 50: add the latency that "
     "replicas are to keep, or set scaling.policy to External",
     field=".slo",
@@ -540,12 +665,14 @@ POOL_CAPACITY_STAYS: Final = Rule(
 POOL_SELECTS_NODES: Final = Rule(
     name="pool-selects-nodes",
     rule="size(self) > 0",
+    holds=bool,
     message="nodeSelector must name at least one label, usually instance type, zone and capacity "
     "type: a pool without labels would have no nodes",
 )
 PRICE_POSITIVE: Final = Rule(
     name="price-positive",
     rule=f"{_A_PRICE} && double(string(self)) > 0.0",
+    holds=_positive,
     message='a price must be a number above 0, a fraction in quotes: 3 or "3.06"',
 )
 HTTP_ONE_ANSWER: Final = Rule(

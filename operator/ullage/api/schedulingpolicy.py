@@ -4,40 +4,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field, PlainSerializer
 
 from ullage.api.base import (
     AGE,
-    SET,
     Column,
     KindInfo,
-    Model,
     ObjectName,
     Resource,
-    Time,
     condition_column,
-    list_map,
 )
 from ullage.api.gpurequest import Accelerator, DomainName
 from ullage.api.lanes import IterationPolicy
 from ullage.api.profilerows import ClassName
-from ullage.api.rules import LENDING_WITHIN_NOMINAL, LIMITS_NEED_COHORT, validations
-from ullage.api.spot import DecisionPeriod, Spot
+from ullage.api.rules import LENDING_WITHIN_NOMINAL, LIMITS_NEED_COHORT
+from ullage.api.spec import (
+    SAYS_NOTHING,
+    KeyedBy,
+    MappedBy,
+    Moment,
+    Spec,
+    SpecReader,
+    Whole,
+    is_word,
+    listed,
+    patterned,
+    word_of,
+)
+from ullage.api.spot import DECISION_PERIOD_S, DecisionPeriod, SpotTerms
 from ullage.api.words import Inner, Objective, ReclaimWithinCohort, RiskPredictor
 
+DAY_S: Final = 86_400
+EVERY_NAMESPACE: Final = "*"
+"""Stands for every namespace in a list of namespaces."""
+Namespace = Annotated[
+    str,
+    patterned(
+        r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?|[*])$",
+        "name of a namespace, nor * for all",
+        max_length=63,
+    ),
+]
+"""Name of a namespace; `*` = every one."""
+Namespaces = Annotated[frozenset[Namespace], listed(1024), PlainSerializer(sorted)]
+QuotaPercent = Annotated[int, Whole(0, 10_000_000)]
+"""Percent of devices: 100 = one whole device."""
 
-class Packing(Model):
+
+def _lists(namespaces: frozenset[str], namespace: str) -> bool:
+    return namespace in namespaces or EVERY_NAMESPACE in namespaces
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packing(Spec):
     """How full a shared device may be."""
 
-    max_percent_sum: Annotated[int, Field(ge=10, le=400, json_schema_extra={"format": "int32"})] = (
-        100
-    )
+    max_percent_sum: Annotated[int, Whole(10, 400)] = 100
     """Ceiling of the sum of shares on one device, in percent; above 100 the shares overlap."""
 
 
-class PolicySharing(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySharing(Spec):
     """How workloads that share a device take turns."""
 
     lane_policy: IterationPolicy = IterationPolicy.FAIR
@@ -46,22 +78,11 @@ class PolicySharing(Model):
     first that came, until it ends, `SRTF` the one with the least time left, counting its wait."""
 
 
-_Int32 = Field(json_schema_extra={"format": "int32"})
-
-
-Namespace = Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?|[*])$")]
-"""Name of a namespace; `*` = every one."""
-Namespaces = Annotated[tuple[Namespace, ...], Field(max_length=1024, json_schema_extra=SET)]
-
-
-QuotaPercent = Annotated[int, Field(ge=0, le=10_000_000), _Int32]
-"""Percent of devices: 100 = one whole device."""
-
-
-class Quota(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota(Spec):
     """Devices of one accelerator type that a tenant may hold, in percent of devices."""
 
-    model_config = ConfigDict(json_schema_extra=validations(LENDING_WITHIN_NOMINAL))
+    rules: ClassVar = (LENDING_WITHIN_NOMINAL,)
 
     accelerator: Accelerator
     """Accelerator type that the quota is of, by key as in `spec.accelerators` of a workload."""
@@ -76,29 +97,32 @@ class Quota(Model):
     of devices; without it all. Needs `cohort`."""
 
 
-class Tenant(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant(Spec):
     """One party of the cluster; TrainingJobs name theirs in `spec.tenant`."""
 
-    model_config = ConfigDict(json_schema_extra=validations(LIMITS_NEED_COHORT))
+    rules: ClassVar = (LIMITS_NEED_COHORT,)
 
     name: ObjectName
     """Name that its jobs give in `spec.tenant`."""
-    weight: Annotated[int, Field(ge=1, le=1000), _Int32] = 1
+    weight: Annotated[int, Whole(1, 1000)] = 1
     """Its part of the cluster, in proportion to the weights of the others."""
-    inner: Inner = Inner.FAIRNESS
+    fifo: Annotated[bool, is_word(Inner.FIFO, Inner.FAIRNESS), Field(alias="inner")] = False
     """`Fairness`: its jobs share what it gets by their weights; `FIFO`: the oldest first."""
-    namespaces: Namespaces = ()
+    namespaces: Namespaces = frozenset()
     """Namespaces whose workloads may name the tenant; `*` = every namespace, as without any. A
     workload of another namespace is not placed (`TenantNotAllowed`). A workload that names no
     tenant belongs to the first by name that lists its namespace, else to the first that lists `*`;
     it may then name no tenant that is not listed here."""
     quota: Annotated[
-        tuple[Quota, ...], Field(max_length=32, json_schema_extra=list_map("accelerator"))
+        tuple[Quota, ...],
+        listed(32),
+        KeyedBy(fields=("accelerator",), key=attrgetter("accelerator")),
     ] = ()
     """Most that its workloads hold at once, by accelerator type. With any entry, a type without one
     is not for the tenant; without entries it holds what is free. A workload above it waits with
     `QuotaExceeded`."""
-    cohort: ObjectName | None = None
+    cohort: Annotated[ObjectName, SAYS_NOTHING] = ""
     """Tenants of one cohort borrow from each other what they do not use of their quota."""
     reclaim_within_cohort: ReclaimWithinCohort = ReclaimWithinCohort.NEVER
     """Which workloads of tenants that borrow are preempted when this one needs its nominal quota:
@@ -106,78 +130,105 @@ class Tenant(Model):
     Only workloads that save their work (`spec.checkpoint`) are preempted."""
 
 
-class TrustGrant(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustGrant(Spec):
     """Namespaces whose workloads may share devices with each other."""
 
     name: DomainName
     """Name that the workloads give in `spec.trustDomain`."""
-    namespaces: Annotated[
-        tuple[Namespace, ...], Field(min_length=1, max_length=1024, json_schema_extra=SET)
-    ]
+    namespaces: Annotated[Namespaces, Field(min_length=1)]
     """Namespaces that may name the domain; `*` = every namespace."""
 
 
-class Learning(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knowledge(Spec):
     """Which namespaces learn from each other."""
 
-    share_among: Namespaces = ()
+    shared: Annotated[Namespaces, Field(alias="shareAmong")] = frozenset()
     """Namespaces that share the measurements of their classes of work; `*` = every namespace.
     Classes of one name count as one there. Without it every namespace learns for itself."""
-    trust_declared: Namespaces = ()
+    trusted: Annotated[Namespaces, Field(alias="trustDeclared")] = frozenset()
     """Namespaces whose WorkloadProfiles count like measurements where they were declared or
     imported; `*` = every namespace. Elsewhere a declaration speaks for its own namespace alone and
     teaches the predictor nothing."""
 
+    def scope(self, namespace: str) -> str:
+        """The namespace itself, or ``*`` for all that share."""
+        return EVERY_NAMESPACE if _lists(self.shared, namespace) else namespace
 
-class Risk(Model):
+    def trusts(self, namespace: str) -> bool:
+        """Whether what is declared there counts like what was measured."""
+        return _lists(self.trusted, namespace)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RiskSettings(Spec):
     """How much risk an admission may take with anyone's objective."""
 
-    predictor: Annotated[RiskPredictor, Field(description=RiskPredictor.explained())] = (
-        RiskPredictor.LEARNED
-    )
-    eps_percent: Annotated[int, Field(ge=1, le=50), _Int32] = 5
+    predictor: Annotated[
+        str, word_of(RiskPredictor), Field(description=RiskPredictor.explained())
+    ] = RiskPredictor.LEARNED.value
+    eps_percent: Annotated[int, Whole(1, 50)] = 5
     """Risk budget: of 100 admissions beside others, so many may break someone's objective."""
-    confidence_percent: Annotated[int, Field(ge=50, le=99), _Int32] = 80
+    confidence_percent: Annotated[int, Whole(50, 99)] = 80
     """How sure the budget must be before a threshold counts as certified."""
-    min_combined_percent: Annotated[int, Field(ge=0, le=400), _Int32] = 100
+    min_combined_percent: Annotated[int, Whole(0, 400)] = 100
     """Minimum sum of speeds on a shared device, in percent of one tenant alone; below it, taking
     turns would be faster."""
-    probation_seconds_per_class: Annotated[int, Field(ge=0, le=86400), _Int32] = 60
+    probation_seconds_per_class: Annotated[int, Whole(0, DAY_S)] = 60
     """Seconds of broken objectives that a new class may cost while it is on probation; 0 = no
     probation."""
 
+    def __post_init__(self) -> None:
+        known = [word.value for word in RiskPredictor]
+        if self.predictor not in known:
+            raise ValueError(f"predictor {self.predictor!r} is none of {', '.join(known)}")
 
-class ClearedFaults(Model):
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearedFaults(Spec):
     """Faults of a workload class that count no more."""
 
     namespace: ObjectName
     """Namespace of the class."""
     workload_class: ClassName
     """The class."""
-    before: Time
+    before_s: Annotated[float, Moment, Field(alias="before")]
     """Faults up to this time are cleared; later ones count."""
 
 
-class Faults(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultTerms(Spec):
     """What follows for a workload class whose program faulted a device."""
 
-    isolation_hours: Annotated[int, Field(ge=0, le=168), _Int32] = 24
+    isolation_hours: Annotated[int, Whole(0, 168)] = 24
     """Hours without a further fault until the class may share devices with others again; until
     then it shares with itself alone, on probation. 0 = faults are told and have no consequence."""
+    # seconds since the epoch, by namespace and class
     cleared: Annotated[
-        tuple[ClearedFaults, ...],
-        Field(max_length=256, json_schema_extra=list_map("namespace", "class")),
-    ] = ()
+        Mapping[tuple[str, str], float],
+        MappedBy(
+            fields=("namespace", "class"),
+            key=attrgetter("namespace", "workload_class"),
+            item=ClearedFaults,
+            value=attrgetter("before_s"),
+            entry=lambda key, before_s: ClearedFaults(
+                namespace=key[0], workload_class=key[1], before_s=before_s
+            ),
+            most=256,
+        ),
+    ] = field(default_factory=dict)
     """Classes whose faults an administrator has cleared; an entry may go after isolationHours."""
 
 
-class Reconsider(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconsiderTerms(Spec):
     """When a running job moves to the accelerator type that is recommended to it now."""
 
-    min_savings_percent: Annotated[int, Field(ge=1, le=100), _Int32] = 25
+    min_saving_percent: Annotated[int, Whole(1, 100), Field(alias="minSavingsPercent")] = 25
     """Least that a move must save of the time or cost that is left, restart and lost work counted;
     100 = no job is moved or told."""
-    hold_seconds: Annotated[int, Field(ge=0, le=86400), _Int32] = 600
+    hold_s: Annotated[int, Whole(0, DAY_S), Field(alias="holdSeconds")] = 600
     """How long a job runs where it is before it may move."""
 
 
@@ -191,55 +242,65 @@ _OBJECTIVE: Final = (
 )
 
 
-class SchedulingPolicySpec(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulingPolicySpec(Spec):
     """The policy."""
 
     objective: Annotated[Objective, Field(description=_OBJECTIVE)] = Objective.FIFO
     tenants: Annotated[
-        tuple[Tenant, ...], Field(max_length=256, json_schema_extra=list_map("name"))
+        tuple[Tenant, ...],
+        listed(256),
+        KeyedBy(fields=("name",), key=attrgetter("name")),
     ] = ()
     """Parties that share the cluster under `MaxMinFairness`; without any, jobs share it directly.
     A job whose tenant is not listed belongs to one of weight 1."""
     trust_domains: Annotated[
-        tuple[TrustGrant, ...], Field(max_length=256, json_schema_extra=list_map("name"))
-    ] = ()
+        Mapping[str, frozenset[str]],
+        MappedBy(
+            fields=("name",),
+            key=attrgetter("name"),
+            item=TrustGrant,
+            value=attrgetter("namespaces"),
+            entry=lambda name, namespaces: TrustGrant(name=name, namespaces=namespaces),
+            most=256,
+        ),
+    ] = field(default_factory=dict)
     """Trust domains across namespaces. A workload that names a domain which is not granted to its
     namespace here is not placed (`TrustDomainNotGranted`); without a name it shares devices inside
     its own namespace."""
-    learning: Learning = Learning()
+    learning: Knowledge = Knowledge()
     """Which namespaces learn from which."""
     packing: Packing = Packing()
     """How full a shared device may be."""
     sharing: PolicySharing = PolicySharing()
     """How workloads that share a device take turns."""
-    risk: Risk = Risk()
+    risk: RiskSettings = RiskSettings()
     """How much risk an admission may take with anyone's objective."""
-    faults: Faults = Faults()
+    faults: FaultTerms = field(default_factory=FaultTerms)
     """What follows for a class whose program faulted a device."""
-    round_seconds: Annotated[int, Field(ge=1, le=86400, json_schema_extra={"format": "int32"})] = (
-        360
-    )
+    round_seconds: Annotated[int, Whole(1, DAY_S)] = 360
     """Length of a round: how long a job that got its turn keeps it at least, unless it ends; the
     unit of gangSkipLimit. Far longer than a checkpoint and a start take, or nothing progresses."""
-    gang_skip_limit: Annotated[int, Field(ge=0, le=1000, json_schema_extra={"format": "int32"})] = 1
+    gang_skip_limit: Annotated[int, Whole(0, 1000)] = 1
     """Rounds that a waiting workload may be passed over before free room is held for it."""
-    spot: Spot = Spot()
+    spot: SpotTerms = field(default_factory=SpotTerms)
     """What restarts cost and how much a move must bring; for jobs with spec.cost.objective."""
-    reconsider: Reconsider = Reconsider()
+    reconsider: ReconsiderTerms = ReconsiderTerms()
     """When a running job with an aim in spec.cost and with spec.checkpoint moves to a better type;
     under `FIFO`, for jobs whose pools are not chosen by cost."""
-    decision_period: DecisionPeriod = "24h"
+    decision_period_s: Annotated[DecisionPeriod, Field(alias="decisionPeriod")] = DECISION_PERIOD_S
     """How often running jobs with spec.cost.objective compare prices, and how far ahead savings
     are counted; at once when the price of what they hold moves by more than spot.minGainPercent."""
-    min_savings_percent: Annotated[int, Field(ge=0, le=100), _Int32] = 0
+    min_savings_percent: Annotated[int, Whole(0, 100)] = 0
     """A running job moves to another pool only if that saves more than this part of the cost of
     staying until the next decision, and more than the restart costs."""
-    min_service_percent: Annotated[
-        int, Field(ge=0, le=100, json_schema_extra={"format": "int32"})
-    ] = 10
+    min_service_percent: Annotated[int, Whole(0, 100)] = 10
     """Under `MinCost` and `MinCostSLO`: least that each job gets, in percent of what its
     proportional part of the cluster would bring; less where that is too much for all together. With
     0 a job that brings little for its price runs on idle devices only."""
+
+
+read_policy_spec: Final = SpecReader(SchedulingPolicySpec)
 
 
 class SchedulingPolicy(Resource):

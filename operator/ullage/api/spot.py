@@ -4,33 +4,41 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Final
 
 from pydantic import Field
 
-from ullage.api.base import Model
-from ullage.api.durations import duration
 from ullage.api.rules import (
     DECISION_PERIOD_POSITIVE,
     HAZARD_HALF_LIFE_POSITIVE,
     MIN_HOLD_POSITIVE,
 )
+from ullage.api.scalars import duration
+from ullage.api.spec import Elsewhere, Spec, Whole
 
-_Int32 = Field(json_schema_extra={"format": "int32"})
-DecisionPeriod = Annotated[str, duration(DECISION_PERIOD_POSITIVE)]
+DecisionPeriod = Annotated[float, duration(DECISION_PERIOD_POSITIVE)]
+DECISION_PERIOD_S: Final = 86_400.0
 
 
-class Spot(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotTerms(Spec):
     """What a restart costs and how much a move must bring; for jobs with spec.cost.objective."""
 
-    restart_cost_seconds: Annotated[int, Field(ge=1, le=86400), _Int32] = 900
+    restart_cost_s: Annotated[int, Whole(1, 86_400), Field(alias="restartCostSeconds")] = 900
     """What one restart of a job costs: buying the machines, start, restore and the work since the
     last checkpoint. Deadlines keep twice this in reserve."""
-    min_gain_percent: Annotated[int, Field(ge=0, le=100), _Int32] = 3
+    min_gain_percent: Annotated[int, Whole(0, 100)] = 3
     """A pool must be better by more than this to be taken instead of another."""
-    min_hold: Annotated[str, duration(MIN_HOLD_POSITIVE)] = "10m"
+    min_hold_s: Annotated[float, duration(MIN_HOLD_POSITIVE), Field(alias="minHold")] = 600.0
     """A pool is given back for a better one no sooner than this after it was chosen."""
-    hazard_half_life: Annotated[str, duration(HAZARD_HALF_LIFE_POSITIVE)] = "48h"
+    hazard_half_life_s: Annotated[
+        float, duration(HAZARD_HALF_LIFE_POSITIVE), Field(alias="hazardHalfLife")
+    ] = 172_800.0
     """What was seen of a pool counts half after this time."""
-    prior_hours: Annotated[int, Field(ge=1, le=10000), _Int32] = 10
+    prior_hours: Annotated[int, Whole(1, 10_000)] = 10
     """Pool-hours that what the provider publishes counts as; what is seen soon outweighs it."""
+    decision_period_s: Annotated[float, Elsewhere(held=DECISION_PERIOD_S)] = DECISION_PERIOD_S
+    """``spec.decisionPeriod``."""
+    min_savings_percent: Annotated[int, Elsewhere(held=0)] = 0
+    """``spec.minSavingsPercent``."""

@@ -42,11 +42,23 @@ def moment_of(value: str, field: str) -> float:
         WireError: it is no such time, or has no zone; the text names ``field``.
     """
     try:
+        return stated_moment(value)
+    except WireError as error:
+        raise WireError(f"{field}: {error}") from error
+
+
+def stated_moment(value: str) -> float:
+    """The same without the name of a field.
+
+    Raises:
+        WireError: it is no such time, or has no zone.
+    """
+    try:
         parsed = datetime.fromisoformat(value)
     except ValueError as error:
-        raise WireError(f"{field}: {quoted(value)} is no RFC 3339 time") from error
+        raise WireError(f"{quoted(value)} is no RFC 3339 time") from error
     if parsed.tzinfo is None:
-        raise WireError(f"{field}: {quoted(value)} has no time zone")
+        raise WireError(f"{quoted(value)} has no time zone")
     return writable(parsed.timestamp())
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, StrictInt, StrictStr, WithJsonSchema
@@ -22,6 +23,7 @@ from ullage.api.base import (
 )
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
 from ullage.api.podtemplate import Runtime, TrainingTemplate
+from ullage.api.readers import JsonObject
 from ullage.api.rules import (
     ALGORITHM_STAYS,
     EPOCHS_ORDER,
@@ -44,6 +46,7 @@ from ullage.api.rules import (
     WIDTHS_FOR_WHOLE_DEVICES,
     validations,
 )
+from ullage.api.spec import SAYS_NOTHING, ReadApart, Spec, SpecReader, Whole
 from ullage.api.trainingjob import Checkpoint, FailurePolicy
 from ullage.api.words import Goal, ParameterType, TuningAlgorithm
 
@@ -151,34 +154,38 @@ class Parameter(Model):
     """Choices of a Categorical parameter, as strings."""
 
 
-class TrialTemplate(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialTemplate(Spec):
     """The TrainingJob of a trial: one pod, with the trial's parameters in its environment.
 
     The fields are those of TrainingJob.spec. A change takes effect for trials that start later.
     """
 
-    template: TrainingTemplate
+    template: Annotated[JsonObject, ReadApart(TrainingTemplate)]
     """Template of the pod. Its first container gets ULLAGE_TRIAL (name of the trial),
     ULLAGE_TRIAL_EPOCHS (the epoch to end after), ULLAGE_TRIAL_METRIC and one
     ULLAGE_PARAMETER_<name> for each parameter, and reports with ullage_run.tuning."""
-    gpu: GPURequest = GPURequest()
+    gpu: GPURequest = field(default_factory=GPURequest)
     """Devices of a trial."""
     accelerators: Accelerators = ()
     """Accepted accelerator types; empty means any."""
     checkpoint: Checkpoint | None = None
     """Trials save their state on request, so they may be preempted."""
-    failure_policy: FailurePolicy = FailurePolicy()
+    failure_policy: FailurePolicy = field(default_factory=FailurePolicy)
     """When a failed trial restarts; after the last restart it ends without a result."""
-    runtime: Runtime = Runtime()
+    runtime: Runtime = field(default_factory=Runtime)
     """What Ullage adds inside the container."""
-    trust_domain: TrustDomain | None = None
+    trust_domain: Annotated[TrustDomain, SAYS_NOTHING] = ""
     """Workloads share a device only within one trust domain."""
-    profile_ref: ObjectName | None = None
+    profile_ref: Annotated[ObjectName, SAYS_NOTHING] = ""
     """WorkloadProfile in this namespace that states how a trial uses a device."""
-    weight: Annotated[int, Field(ge=1, le=1000, json_schema_extra={"format": "int32"})] = 1
+    weight: Annotated[int, Whole(1, 1000)] = 1
     """Weight of each trial when the cluster's time is divided."""
-    tenant: ObjectName | None = None
+    tenant: Annotated[ObjectName, SAYS_NOTHING] = ""
     """Tenant that the time of trials is charged to."""
+
+
+read_trial_template: Final = SpecReader(TrialTemplate, "trialTemplate")
 
 
 class TrialSuggestion(Model):

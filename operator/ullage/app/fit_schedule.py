@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from ullage.api.schedulingpolicy import Knowledge, RiskSettings
 from ullage.app.fit_worker import Answer, FitTask, Key, merged
 from ullage.app.model_summary import Fitted, digest, essence, restored, slim
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.cluster.records.spec_fields import Knowledge, RiskSettings
 from ullage.engines.admission.colocations import in_turn
 from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.learning import MAX_CLASSES, known_hyper

@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Final
 
 from ullage.api.contract import JsonObject, section
+from ullage.api.deviceprofile import read_device_profile_spec
 from ullage.cluster.codecs.objects import string_map
-from ullage.cluster.codecs.speed import peak_flops_of, rate_of
 from ullage.cluster.records.profile import DeviceRates
 
 MANIFESTS: Final = Path(__file__).with_name("deviceprofiles.json")
@@ -35,10 +35,10 @@ def known_devices(manifests: Path = MANIFESTS) -> Mapping[str, DeviceRates]:
 
 
 def _rates(body: JsonObject) -> DeviceRates:
-    spec, metadata = section(body, "spec"), section(body, "metadata")
-    said = string_map(metadata, "annotations")
+    spec = read_device_profile_spec(section(body, "spec"))
+    said = string_map(section(body, "metadata"), "annotations")
     return DeviceRates(
-        peak_flops=peak_flops_of(spec),
-        memory_bytes_per_s=rate_of(spec, "memoryBytesPerSecond") or 0.0,
+        peak_flops=spec.rates_by_format(),
+        memory_bytes_per_s=spec.memory_bytes_per_second,
         sources=tuple((field, said[f"{SOURCE}{field}"]) for field in RATES),
     )

@@ -15,9 +15,9 @@ from typing import Final
 
 from ullage.api.contract import ObservedSlice, Reason, SliceKey
 from ullage.api.reasons import ConditionType
+from ullage.api.schedulingpolicy import Knowledge
 from ullage.cluster.records.profile import ProfileRecord, StepRow
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
-from ullage.cluster.records.spec_fields import Knowledge
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.engines.admission.ladder import NOMINAL_Z
 from ullage.engines.admission.model import Models

@@ -25,8 +25,8 @@ from typing import Final, Union, get_args, get_origin, get_type_hints
 import numpy as np
 import orjson
 
+from ullage.api.schedulingpolicy import RiskSettings
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.cluster.records.spec_fields import RiskSettings
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import DecideSettings
@@ -187,7 +187,8 @@ def _record(kind: type) -> Read:
             raw = {name: one for name, one in raw.items() if name != "learned"}
             raw["predictor"] = word
         if not readers:
-            readers.update({name: _reader(one) for name, one in get_type_hints(kind).items()})
+            hints = get_type_hints(kind)
+            readers.update({field.name: _reader(hints[field.name]) for field in fields(kind)})
         return kind(**{name: readers[name](item) for name, item in raw.items()})
 
     return read

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Final
 
 import yaml
-from pydantic import ValidationError
 
 from ullage.api.contract import WireError
-from ullage.api.schedulingpolicy import SchedulingPolicySpec
-from ullage.cli.first_fault import first_fault
+from ullage.api.schedulingpolicy import read_policy_spec
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.records.snapshot import PolicyRecord
 from ullage_simulate.trace import JobTraceError
@@ -44,11 +42,9 @@ def policy_rules(path: str) -> PolicyRecord:
         )
     try:
         # the API drops fields that it does not know; in a file they are mistakes
-        SchedulingPolicySpec.model_validate(body.get("spec") or {}, extra="forbid")
+        read_policy_spec.strictly(body.get("spec") or {})
         # what is not applied yet has no uid
         metadata = {"name": "default", "uid": "file", **(body.get("metadata") or {})}
         return project_policy({**body, "metadata": metadata})[1]
-    except ValidationError as error:
-        raise JobTraceError(f"{path}: {first_fault(error, 'spec')}") from error
     except (WireError, TypeError) as error:
         raise JobTraceError(f"{path}: {error}") from error

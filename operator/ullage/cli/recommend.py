@@ -12,15 +12,12 @@ import json
 from typing import Final
 
 import yaml
-from pydantic import ValidationError
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from ullage.api.contract import WireError
 from ullage.api.reasons import Reason, Standing
-from ullage.api.trainingjob import TrainingJob
-from ullage.cli.first_fault import first_fault
 from ullage.cli.tables import table_of
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.workload import project_workload
@@ -67,14 +64,13 @@ def job_of(text: str, namespace: str) -> WorkloadRecord:
     document = document_of(text)
     try:
         # an unquoted date is text to the API server as well
-        model = TrainingJob.model_validate_json(json.dumps(document, default=str))
-    except ValidationError as error:
-        raise ManifestError(first_fault(error)) from error
+        raw = json.loads(json.dumps(document, default=str))
     except (ValueError, RecursionError) as error:
         raise ManifestError(f"the manifest cannot be written as JSON: {error}") from error
-    raw = json.loads(model.model_dump_json(by_alias=True, exclude_none=True))
-    raw["metadata"] = {"namespace": namespace} | raw["metadata"]
-    raw["metadata"] |= {"uid": "manifest", "creationTimestamp": CREATED}
+    metadata = raw.get("metadata")
+    if isinstance(metadata, dict):
+        created = {"uid": "manifest", "creationTimestamp": CREATED}
+        raw["metadata"] = {"namespace": namespace} | metadata | created
     try:
         record, _ = project_workload(WorkloadKind.TRAINING_JOB, raw, None, Sharer())
     except WireError as error:

@@ -17,14 +17,14 @@ from builders_raw import raw_policy, raw_pool
 from fakes.deciding import SETTINGS
 from ullage.api import pricesource, schedulingpolicy, trainingjob
 from ullage.api.contract import WireError
+from ullage.api.schedulingpolicy import RiskSettings
+from ullage.api.trainingjob import read_training_spec
 from ullage.app import replay
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.projection.pool import project_pool
-from ullage.cluster.projection.spec import read_cost
 from ullage.cluster.records.snapshot import PolicyRecord
-from ullage.cluster.records.spec_fields import RiskSettings
 from ullage.cluster.values.streams import CAPACITY_POOLS
 from ullage.engines.admission.predictors import PREDICTORS
 from ullage.engines.allocation.policies import POLICIES
@@ -106,7 +106,7 @@ def test_every_predictor_decides(word: str) -> None:
 
 def test_a_job_with_another_aim_of_cost_is_refused() -> None:
     with pytest.raises(WireError, match=r"cost.objective: 'Mosaic' is none of CostPerWork"):
-        read_cost({"cost": {"objective": WORD}})
+        read_training_spec({"template": {}, "cost": {"objective": WORD}})
 
 
 def test_a_pool_with_another_source_of_prices_is_invalid_and_no_one_is_asked() -> None:

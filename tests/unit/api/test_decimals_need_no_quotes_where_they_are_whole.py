@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import pytest
 
@@ -14,7 +15,9 @@ from cel import holds
 from docs.generate.crds.definition import KINDS, definition
 from ullage.api.contract import WireError
 from ullage.api.numbers import decimal as price
-from ullage.cluster.records.spec_fields import decimal
+from ullage.api.rules import DECIMAL_NOT_NEGATIVE
+from ullage.api.scalars import decimal_number
+from ullage.api.spec import Spec, SpecReader
 
 FIELDS = {
     "CapacityPool.spec.priceSource.static.pricePerHour",
@@ -28,6 +31,15 @@ FIELDS = {
     "TrainingJob.spec.cost.budgetPerHour",
     "TrainingJob.spec.cost.delayCostPerHour",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure(Spec):
+    """Any decimal."""
+
+    field: Annotated[float, decimal_number(DECIMAL_NOT_NEGATIVE)]
+
+
 AGENT_S_OWN = "GPUNode.spec."
 """Written by the operator, as text."""
 
@@ -69,6 +81,10 @@ def test_the_api_server_checks_whole_numbers_as_it_checks_text(path: str) -> Non
         assert holds(rule["rule"], value), value
     for value in (-1, "-1", 10**12, "nan", "inf", "1e3", "1.", ".5", ""):
         assert not holds(rule["rule"], value), value
+
+
+def decimal(raw: dict[str, Any], field: str) -> Any:
+    return None if raw.get(field) is None else SpecReader(Figure, "")(raw).field
 
 
 @pytest.mark.parametrize("read", [decimal, price])

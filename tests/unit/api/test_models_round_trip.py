@@ -1,9 +1,13 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Object -> model -> JSON -> model loses and changes nothing."""
+"""Object -> model -> JSON -> model loses and changes nothing.
+
+What a rule refuses of it the model refuses too: both forms of a rule see the same objects.
+"""
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from typing import Any
@@ -11,13 +15,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from docs.generate.crds.definition import KINDS, schema
 from fakes.examples import examples
 from golden_manifests import Golden, goldens
 from structure import list_faults, shape_faults, unknown_fields
 from ullage.api.base import PERCENTILE_PATTERN, Resource
+from ullage.api.rules import RULES
+from unit.api.test_rules_refuse_what_they_say import refusals, with_defaults
 
+READ = {rule.message for rule in RULES if rule.holds is not None}
+"""Messages of the rules that are checked on reading."""
 MOST_ITEMS = 3
 MOST_CHARACTERS = 24
 TIMES = st.datetimes(timezones=st.just(None)).map(lambda time: f"{time.isoformat()}Z")
@@ -89,6 +98,11 @@ def test_object_survives_the_model(kind: type[Resource]) -> None:
     @given(body=objects({"properties": parts, "required": ["spec"]}))
     def holds(body: dict[str, Any]) -> None:
         whole = {"kind": kind.__name__, "metadata": {"name": "a", "labels": {"x": "y"}}, **body}
+        broken = {*refusals(node, with_defaults(node, copy.deepcopy(whole)))}
+        if broken & READ:
+            with pytest.raises(ValidationError, match="Value error"):
+                kind.model_validate_json(json.dumps(whole), strict=True)
+            return
         model = kind.model_validate_json(json.dumps(whole), strict=True)
         text = model.model_dump_json(by_alias=True, exclude_none=True)
         again = kind.model_validate_json(text, strict=True)

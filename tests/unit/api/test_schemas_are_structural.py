@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 from docs.generate.crds.definition import KINDS, definition, schema
 from docs.generate.crds.lint import faults
 from docs.generate.crds.structural import Node, SchemaError, structural
-from ullage.api.base import Count, Model, OpenModel, Quantity, Resource, list_map
+from ullage.api.base import Amount, Count, Model, OpenModel, Resource, list_map
 
 
 def converted(model: type[Model] | type[OpenModel]) -> Node:
@@ -24,7 +24,7 @@ class Part(Model):
 
     size: Count = 3
     """Size."""
-    limit: Quantity | None = None
+    limit: Amount | None = None
     """Limit."""
 
 

@@ -35,25 +35,16 @@ from ullage.api.contract import (
     Suspect,
 )
 from ullage.api.gpunode import GPUNode
-from ullage.api.gpurequest import GPULane, GPURequest, GPUShare
 from ullage.api.inferencedeployment import InferenceDeployment
 from ullage.api.objective import LatencySLO
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.schedulingpolicy import SchedulingPolicySpec
-from ullage.api.sharing import Load, OnViolation, Resizable, TrainingSharing
-from ullage.api.trainingjob import (
-    Elasticity,
-    FailurePolicy,
-    Membership,
-    OnNotice,
-    TrainingJob,
-    TrainingJobSpec,
-)
+from ullage.api.trainingjob import ElasticitySpec, TrainingJob
 from ullage.cluster.codecs.status import status_to_wire
 from ullage.cluster.records import snapshot as records
-from ullage.cluster.records import spec_fields as terms
 from ullage.cluster.records.metrics import EpochValue
 from ullage.cluster.records.snapshot import WorkloadKind
+from ullage.cluster.records.spec_fields import Elasticity
 from ullage.cluster.records.status import (
     Account,
     AllocationRecord,
@@ -411,45 +402,21 @@ def test_whole_node_status_is_stored_as_written() -> None:
 
 
 def test_defaults_of_the_schema_are_those_of_the_records() -> None:
-    failure, policy, request = FailurePolicy(), SchedulingPolicySpec(), GPURequest()
-    assert failure.max_restarts == terms.FailurePolicy().max_restarts
-    assert set(failure.retry_exit_codes) == terms.FailurePolicy().retry_exit_codes
-    plain = records.PolicyRecord()
+    policy, plain = SchedulingPolicySpec(), records.PolicyRecord()
     assert policy.objective == plain.objective
     assert policy.packing.max_percent_sum == plain.max_percent_sum
     assert policy.round_seconds == plain.round_seconds
     assert policy.gang_skip_limit == plain.gang_skip_limit
-    risk, plain_risk = policy.risk, plain.risk
-    assert plain_risk.predictor == risk.predictor
-    for name in (
-        "eps_percent",
-        "confidence_percent",
-        "min_combined_percent",
-        "probation_seconds_per_class",
-    ):
-        assert getattr(risk, name) == getattr(plain_risk, name)
-    assert policy.faults.isolation_hours == plain.faults.isolation_hours
-    rules, plain_rules = TrainingSharing(), terms.SharingRules()
-    assert rules.allow_packing is plain_rules.allow_packing
-    assert rules.allow is plain_rules.allow
-    assert plain_rules.resizable is (rules.resizable is Resizable.RESTART)
-    assert plain_rules.freeze_neighbours is (rules.on_violation is OnViolation.FREEZE_NEIGHBOURS)
-    load = Load(requests_per_second="2")
-    assert float(load.cv2) == terms.OfferedLoad(requests_per_s=2.0).cv2
+    assert policy.min_service_percent == plain.min_service_percent
+    assert policy.sharing.lane_policy == plain.lane_policy
+    assert policy.decision_period_s == plain.spot.decision_period_s
+    assert policy.min_savings_percent == plain.spot.min_savings_percent
     slo = LatencySLO(latency_ms=40)
     assert LatencyObjective.from_wire({"latencyMs": 40}) == LatencyObjective(
         latency_ms=40, percentile=str(slo.percentile), window_seconds=slo.window_seconds
     )
-    asked = terms.GPURequest()
-    assert (request.mode, request.count, request.share) == (asked.mode, asked.count, asked.share)
-    lane = GPULane(persistent="1Mi", ephemeral="1Mi")
-    plain_lane = terms.LaneMemory(persistent_mib=1, ephemeral_mib=1)
-    assert plain_lane.cooperative is (lane.switching.value == "Cooperative")
-    wide = terms.Share(min_percent=1)
-    assert GPUShare(min_percent=1).max_percent == wide.max_percent
-    assert TrainingJobSpec.model_fields["replicas"].default is None  # absent = 1
-    bounds = Elasticity(min_replicas=1, max_replicas=2)
-    assert bounds.on_notice.value == terms.Elasticity(min_replicas=1, max_replicas=2).on_notice
-    assert [one.value for one in OnNotice] == [one.value for one in terms.OnNotice]
-    in_place = terms.Elasticity(min_replicas=1, max_replicas=2).in_place
-    assert in_place is (bounds.membership is Membership.IN_PLACE)
+    bounds, held = (
+        ElasticitySpec(min_replicas=1, max_replicas=2),
+        Elasticity(min_replicas=1, max_replicas=2),
+    )
+    assert (bounds.on_notice, bounds.in_place) == (held.on_notice, held.in_place)

@@ -11,9 +11,9 @@ import pytest
 from builders import a_device_profile, a_gpu_node, a_job, a_profile, a_snapshot
 from builders_nodes import gpu
 from ullage.api.contract import Reason, SliceKey
+from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.profile import Method, ProfileRecord, Source, ThroughputEntry
 from ullage.cluster.records.snapshot import GPUNodeRecord, ObjectRef, SoloEntry
-from ullage.cluster.records.spec_fields import CostAim
 from ullage.cluster.records.status import Placement
 from ullage.metrics.devices import SpeedErrors, regrets
 from ullage.scheduling.model.plan import SetProfile

@@ -11,10 +11,10 @@ import pytest
 from prometheus_client.core import Metric
 
 from builders import NOW, a_job, a_policy, a_snapshot
+from ullage.api.schedulingpolicy import Tenant
 from ullage.cli.cost import lines
 from ullage.cli.forms import CostBy as By
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.spec_fields import Tenant
 from ullage.cluster.records.status import Account, SpendRecord
 from ullage.metrics.cost import CostSums
 from ullage.metrics.tenants import MOST_OF_A_NAMESPACE, TenantLabels

@@ -29,6 +29,7 @@ from fakes.lesson_rig import (
     profiles,
     row,
 )
+from ullage.api.schedulingpolicy import RiskSettings
 from ullage.app.fit_schedule import Pace
 from ullage.app.fit_worker import Fit, FitTask, fit_in_worker
 from ullage.app.learner import Learner, own_process
@@ -41,7 +42,6 @@ from ullage.cluster.records.profile import (
     SoloEntry,
 )
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.cluster.records.spec_fields import RiskSettings
 from ullage.engines.admission.learning import known_hyper
 from ullage.engines.admission.records import Partner
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fakes.lesson_rig import GPU, START, Inline, Stage, profile, row
+from ullage.api.schedulingpolicy import Knowledge
 from ullage.app.fit_schedule import MOST_PROFILES, QUICK_CLASSES, FitSchedule, Pace
 from ullage.app.fit_worker import MOST_CROWDS, FitTask, Key, kept_rows, merged, run_fit
 from ullage.app.learner import Learner
@@ -22,7 +23,6 @@ from ullage.cluster.records.snapshot import (
     Snapshot,
     SoloEntry,
 )
-from ullage.cluster.records.spec_fields import Knowledge
 from ullage.engines.admission.learning import MAX_CLASSES
 from ullage.engines.admission.model import Cells
 from ullage.engines.admission.pair_gp import MAX_ROWS

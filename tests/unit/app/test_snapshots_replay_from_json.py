@@ -15,13 +15,13 @@ from builders import NOW, a_device_profile, a_gpu_node, a_job, a_node, a_policy,
 from fakes.lesson_rig import GPU, profiles
 from fakes.pool_watch import a_pool
 from ullage.api.contract import Reason
+from ullage.api.schedulingpolicy import Quota, Tenant
 from ullage.api.words import ReclaimWithinCohort
 from ullage.app.fit_worker import FitTask, run_fit
 from ullage.app.model_summary import digest
 from ullage.app.replay import UnreadableSnapshot, from_json, main, to_json
 from ullage.cluster.records.pool import LossRecord, PoolStatus
 from ullage.cluster.records.snapshot import RefusedWrite, Snapshot
-from ullage.cluster.records.spec_fields import Quota, Tenant
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.model.faults import WORKLOADS, Fault
 from ullage.scheduling.model.plan import DecideSettings

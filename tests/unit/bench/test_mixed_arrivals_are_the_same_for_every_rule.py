@@ -11,9 +11,9 @@ from bench.mixed_judge import Alone
 from bench.mixed_plan import CLASSES, REQUESTS_PER_S, SERVICE, mixed, reference
 from bench.mixed_rules import OVERCOMMIT, Body, Rule, job, policy, profiles, service
 from ullage.api.gpurequest import GPURequest
-from ullage.api.inferencedeployment import InferenceDeploymentSpec
-from ullage.api.schedulingpolicy import SchedulingPolicySpec
-from ullage.api.trainingjob import TrainingJobSpec
+from ullage.api.inferencedeployment import read_service_spec
+from ullage.api.schedulingpolicy import read_policy_spec
+from ullage.api.trainingjob import read_training_spec
 from ullage.api.workloadprofile import WorkloadProfileSpec
 
 PLAN = mixed(1, 600.0)
@@ -77,9 +77,9 @@ def test_the_work_is_the_same_under_every_rule(rule: Rule) -> None:
 @pytest.mark.parametrize("rule", list(Rule))
 def test_the_objects_are_what_the_api_accepts(rule: Rule) -> None:
     for one in PLAN.jobs[:6]:
-        TrainingJobSpec.model_validate(job(one, rule)["spec"])
-    InferenceDeploymentSpec.model_validate(service(PLAN, rule)["spec"])
-    SchedulingPolicySpec.model_validate(policy(rule)["spec"])
+        read_training_spec(job(one, rule)["spec"])
+    read_service_spec(service(PLAN, rule)["spec"])
+    read_policy_spec(policy(rule)["spec"])
     for body in profiles():
         WorkloadProfileSpec.model_validate(body["spec"])
 
@@ -95,7 +95,7 @@ def test_shares_are_the_owners_under_ours_and_whole_devices_otherwise() -> None:
     one = PLAN.jobs[0]
 
     def gpu(rule: Rule) -> GPURequest:
-        return TrainingJobSpec.model_validate(job(one, rule)["spec"]).gpu
+        return read_training_spec(job(one, rule)["spec"]).gpu
 
     ours, free = gpu(Rule.OURS).share, gpu(Rule.UNCONTROLLED).share
     assert ours is not None
@@ -103,7 +103,7 @@ def test_shares_are_the_owners_under_ours_and_whole_devices_otherwise() -> None:
     assert free is not None
     assert (free.min_percent, free.max_percent) == (100, 100)
     assert gpu(Rule.EXCLUSIVE).share is None
-    limit = SchedulingPolicySpec.model_validate(policy(Rule.UNCONTROLLED)["spec"]).packing
+    limit = read_policy_spec(policy(Rule.UNCONTROLLED)["spec"]).packing
     assert limit.max_percent_sum == OVERCOMMIT
 
 

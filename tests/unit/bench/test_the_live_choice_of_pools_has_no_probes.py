@@ -11,7 +11,7 @@ import pytest
 
 from bench.capacity import day, main, zone
 from bench.capacity_live import live
-from ullage.cluster.records.spec_fields import SpotTerms
+from ullage.api.spot import SpotTerms
 from ullage_simulate.spot.market import Bools, Series, SpotMarket, market
 from ullage_simulate.spot.play import SpotJob, SpotRun, play, restarts
 

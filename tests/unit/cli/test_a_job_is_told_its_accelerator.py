@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from builders import a_device, a_device_profile, a_gpu_node, a_job, a_profile, a_snapshot
+from ullage.api.trainingjob import CostAim
 from ullage.cli.recommend import ManifestError, duration, job_of, recommendation
 from ullage.cluster.records.profile import ProfileStatus, SoloEntry
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
-from ullage.cluster.records.spec_fields import CostAim
 from ullage.engines.admission.records import Fingerprint
 
 MANIFEST = """
@@ -109,9 +109,12 @@ def test_a_file_and_the_object_get_the_same_answer() -> None:
         ("{", "the file is no YAML"),
         ("kind: Pod", "holds 0 TrainingJobs"),
         (f"{MANIFEST}---{MANIFEST}", "holds 2 TrainingJobs"),
-        (MANIFEST.replace("CostPerWork", "Cheap"), "spec.cost.objective: Input should be"),
+        (
+            MANIFEST.replace("CostPerWork", "Cheap"),
+            "spec.cost.objective: 'Cheap' is none of CostPerWork",
+        ),
         (MANIFEST.replace("4h", "4d"), "spec.cost.maxTime"),
-        (MANIFEST.replace("template:", "form:"), "spec.template: Field required"),
+        (MANIFEST.replace("template:", "form:"), "spec.template: missing"),
     ],
 )
 def test_a_file_that_cannot_be_judged_says_why(text: str, says: str) -> None:

@@ -22,10 +22,10 @@ from builders import (
     a_snapshot,
     gpu,
 )
+from ullage.api.schedulingpolicy import Quota, Tenant
 from ullage.cli import tables_policy
 from ullage.cli.main import app
 from ullage.cluster.records.snapshot import PodStage, Snapshot
-from ullage.cluster.records.spec_fields import Quota, Tenant
 from ullage.cluster.records.status import (
     AllocationRecord,
     Condition,

@@ -13,11 +13,11 @@ import yaml
 from builders import a_device_profile, a_gpu_node, a_policy, a_snapshot
 from builders_raw import raw_meta
 from fakes.cluster_port import FakeCluster
+from ullage.api.schedulingpolicy import Knowledge
 from ullage.cli import profiles
 from ullage.cli.look import saved
 from ullage.cli.profiles import ProfileError, accelerators, exported, read, to_yaml
 from ullage.cluster.projection.rest import project_profile
-from ullage.cluster.records.spec_fields import Knowledge
 from ullage.ports import WORKLOAD_PROFILE
 from ullage.scheduling.prediction.rows import rows_of
 

@@ -64,7 +64,7 @@ def test_tenants_get_their_weights_and_serve_in_their_order(tmp_path: Path, mode
         ("- 1", "expected one SchedulingPolicy"),
         ("kind: Deployment", "expected one SchedulingPolicy"),
         (POLICY.replace("MaxMinFairness", "Best"), "spec.*objective"),
-        (POLICY.replace("inner", "order"), "spec.tenants.1.order: Extra inputs"),
+        (POLICY.replace("inner", "order"), r"spec.tenants\[1\].order: there is no such field"),
         (POLICY.replace("60", "-1"), "spec.*roundSeconds"),
         (POLICY.replace("weight: 3", "weight: many"), "spec.*tenants"),
         (POLICY.replace("tenants:", "tenants: 7\n  others:"), "spec.*tenants"),

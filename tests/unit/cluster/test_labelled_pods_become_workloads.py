@@ -20,6 +20,7 @@ from builders_raw import (
 )
 from ullage.api.adoption import KEYS, AdoptionKey
 from ullage.api.contract import GPUMode, Reason
+from ullage.api.gpurequest import GPURequest, LaneMemory, Share
 from ullage.api.reasons import ConditionType
 from ullage.app.effects import effect_of
 from ullage.app.foreign_pods import TOLD_AT_ONCE, ForeignPodReporter
@@ -32,7 +33,6 @@ from ullage.cluster.codecs.pod_status import (
     scheduling_annotation,
 )
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
-from ullage.cluster.records.spec_fields import GPURequest, LaneMemory, Share
 from ullage.cluster.records.status import (
     Condition,
     DecisionRecord,

@@ -16,6 +16,7 @@ from builders_raw import (
 )
 from ullage.api.contract import MAX_FAULTS, SLOT_RESOURCE, SlicePhase, WireError
 from ullage.api.lanes import IterationPolicy
+from ullage.api.schedulingpolicy import FaultTerms, Quota, Tenant
 from ullage.api.words import ReclaimWithinCohort
 from ullage.cluster.codecs.status import solve_to_wire
 from ullage.cluster.projection.node import project_gpu_node, project_node
@@ -27,7 +28,6 @@ from ullage.cluster.projection.rest import (
     project_service,
 )
 from ullage.cluster.records.pod_shape import Taint
-from ullage.cluster.records.spec_fields import FaultTerms, Quota, Tenant
 from ullage.cluster.records.status import SolveRecord
 
 
@@ -136,7 +136,7 @@ def test_grants_of_trust_domains_are_read() -> None:
     record = project_policy(raw_policy(trustDomains=granted))[1]
     assert record.trust_domains == {"vision": frozenset({"a", "b"}), "all": frozenset({"*"})}
     imitated = raw_policy(trustDomains=[{"name": "namespace/a", "namespaces": ["b"]}])
-    with pytest.raises(WireError, match="must not hold a slash"):
+    with pytest.raises(WireError, match="holds no slash"):
         project_policy(imitated)
 
 
@@ -147,7 +147,7 @@ def test_what_follows_from_faults_is_read() -> None:
     assert terms == FaultTerms(isolation_hours=48, cleared={("a", "c"): 1_767_323_045.0})
     assert project_policy(raw_policy())[1].faults == FaultTerms(isolation_hours=24)
     for wrong, says in (
-        ({"cleared": [cleared, cleared]}, "cleared twice"),
+        ({"cleared": [cleared, cleared]}, "'a', 'c' is there twice"),
         ({"cleared": [{**cleared, "before": "soon"}]}, r"faults.cleared\[0\].before"),
         ({"isolationHours": 169}, "faults.isolationHours"),
     ):
@@ -228,11 +228,14 @@ def test_quota_is_read_with_its_cohort() -> None:
         ({"quota": [{**QUOTA, "nominalQuota": "1e9"}]}, "nominalQuota"),
         ({"quota": [{**QUOTA, "nominalQuota": True}]}, "nominalQuota"),
         ({"quota": [{**QUOTA, "accelerator": "A100 *"}]}, "no key of an accelerator"),
-        ({"quota": [QUOTA, QUOTA]}, "each once"),
+        ({"quota": [QUOTA, QUOTA]}, "'a100' is there twice"),
         ({"quota": [{**QUOTA, "accelerator": f"t{at}"} for at in range(33)]}, "at most 32"),
         ({"quota": {"accelerator": "a100"}}, "quota"),
-        ({"quota": [{**QUOTA, "borrowingLimit": 1}]}, "need a cohort"),
-        ({"quota": [{**QUOTA, "lendingLimit": 101}], "cohort": "c"}, "more than the nominalQuota"),
+        ({"quota": [{**QUOTA, "borrowingLimit": 1}]}, "name the cohort, or leave them out"),
+        (
+            {"quota": [{**QUOTA, "lendingLimit": 101}], "cohort": "c"},
+            "lendingLimit is a part of nominalQuota: lower it",
+        ),
         ({"reclaimWithinCohort": "Always"}, "is none of Never, LowerPriority, Any"),
         ({"cohort": 7}, "cohort"),
         ({"weight": 0}, "weight"),

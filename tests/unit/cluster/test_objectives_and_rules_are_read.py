@@ -9,12 +9,13 @@ import pytest
 from builders import a_device
 from builders_raw import raw_gpu_node, raw_job, raw_policy, raw_service
 from ullage.api.contract import LatencyObjective, Observation
+from ullage.api.schedulingpolicy import RiskSettings
+from ullage.api.sharing import OfferedLoad, SharingRules
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.node import project_gpu_node
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.projection.workload import project_workload
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
-from ullage.cluster.records.spec_fields import OfferedLoad, RiskSettings, SharingRules
 
 
 def service(**spec: Any) -> WorkloadRecord:
@@ -59,7 +60,7 @@ def test_a_job_may_name_a_speed_instead_of_a_slowdown() -> None:
         ({"slo": {"latencyMs": "40"}}, "latencyMs: expected a whole number"),
         ({"load": {"requestsPerSecond": "many"}}, "load.requestsPerSecond: 'many' is no decimal"),
         ({"load": {"requestsPerSecond": "2", "cv2": "-1"}}, "cv2: '-1' is no decimal number"),
-        ({"slo": {"minThroughput": "nan"}}, "slo.latencyMs: expected a whole number"),
+        ({"slo": {"minThroughput": "nan"}}, "slo.latencyMs: missing"),
     ],
 )
 def test_an_unreadable_objective_says_where_and_what(spec: dict[str, Any], says: str) -> None:
@@ -111,8 +112,14 @@ def test_garbage_among_observations_costs_only_itself() -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"objective": "Makespan", "delayCostPerHour": "1"}, "belongs to objective CostPerWork"),
-        ({"objective": "CostPerWork", "delayCostPerHour": "1"}, "needs spec.elasticity"),
+        (
+            {"objective": "Makespan", "delayCostPerHour": "1"},
+            "cost.delayCostPerHour: cost.delayCostPerHour chooses the size by cost",
+        ),
+        (
+            {"objective": "CostPerWork", "delayCostPerHour": "1"},
+            "set its bounds in spec.elasticity",
+        ),
     ],
 )
 def test_a_price_of_delay_that_chooses_nothing_makes_a_job_invalid(

@@ -7,10 +7,10 @@ import pytest
 from builders_raw import raw_policy, raw_pool
 from golden_manifests import goldens
 from ullage.api.contract import WireError
+from ullage.api.spot import SpotTerms
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.projection.pool import project_pool
 from ullage.cluster.records.pool import CapacityType, PoolStatus
-from ullage.cluster.records.spec_fields import SpotTerms
 from ullage.engines.capacity.hazard import AdvisorBand
 from ullage.prices.aws import AwsSpotPrice
 from ullage.prices.azure import AzureRetailPrice

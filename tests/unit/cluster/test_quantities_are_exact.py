@@ -7,8 +7,10 @@ from fractions import Fraction
 import pytest
 
 from ullage.api.contract import WireError
+from ullage.api.quantity import amount, counted, quantity
+from ullage.api.rules import MEMORY_POSITIVE
+from ullage.api.scalars import memory
 from ullage.api.times import rfc3339, seconds
-from ullage.cluster.values.quantity import amount, counted, mib_down, mib_up, quantity
 
 
 @pytest.mark.parametrize(
@@ -60,9 +62,10 @@ def test_amounts_are_rounded_up_as_the_scheduler_does() -> None:
 
 
 def test_wanted_memory_rounds_up_and_offered_memory_down() -> None:
-    assert mib_up("6G", "f") == 5723
-    assert mib_down("6G", "f") == 5722
-    assert mib_up("6Gi", "f") == mib_down("6Gi", "f") == 6144
+    wanted, offered = memory(MEMORY_POSITIVE), memory(MEMORY_POSITIVE, up=False)
+    assert wanted.read("6G") == 5723
+    assert offered.read("6G") == 5722
+    assert wanted.read("6Gi") == offered.read("6Gi") == 6144
 
 
 def test_errors_name_the_field() -> None:

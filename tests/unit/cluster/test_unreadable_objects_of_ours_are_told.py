@@ -45,7 +45,7 @@ BAD: Final[dict[Stream, tuple[Raw, Raw, str]]] = {
     streams.CAPACITY_POOLS: (
         raw_pool(),
         raw_pool(nodeSelector={}),
-        "spec.nodeSelector: must name at least one label",
+        "spec.nodeSelector: nodeSelector must name at least one label",
     ),
     streams.TUNING_JOBS: (
         raw_tuning_job(),

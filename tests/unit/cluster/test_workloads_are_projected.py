@@ -8,11 +8,11 @@ import pytest
 
 from builders_raw import raw_job, raw_meta, raw_service, raw_template
 from ullage.api.contract import SLOT_RESOURCE, GPUMode, Reason, WireError
+from ullage.api.gpurequest import GPURequest, Share
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.pod_template import canonical_json, template_hash
 from ullage.cluster.projection.workload import project_workload
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
-from ullage.cluster.records.spec_fields import GPURequest, Share
 
 JOB = WorkloadKind.TRAINING_JOB
 SERVICE = WorkloadKind.INFERENCE_DEPLOYMENT
@@ -216,13 +216,16 @@ def test_an_inference_deployment_knows_whether_it_names_a_port() -> None:
         ({"template": None}, r"spec\.template: missing"),
         ({"template": {"spec": {"containers": []}}}, "at least one container is needed"),
         ({"gpu": {"mode": "Half"}}, r"spec\.gpu\.mode: 'Half' is none of Exclusive, Fractional"),
-        ({"gpu": {"mode": "Fractional"}}, r"spec\.gpu\.share: belongs to mode Fractional"),
+        ({"gpu": {"mode": "Fractional"}}, r"spec\.gpu: gpu.share belongs only to mode Fractional"),
         ({"gpu": {"count": "two"}}, r"spec\.gpu\.count: expected a whole number, got str"),
-        ({"trustDomain": "namespace/other"}, r"spec\.trustDomain: must not hold a slash"),
+        (
+            {"trustDomain": "namespace/other"},
+            r"spec\.trustDomain: '.*' is no name of a trust domain, which holds no slash",
+        ),
         ({"slo": {"maxSlowdown": "fast"}}, r"spec\.slo\.maxSlowdown: 'fast' is no decimal"),
         ({"slo": {"maxSlowdown": "nan"}}, r"maxSlowdown: 'nan' is no decimal number"),
         ({"failurePolicy": {"retryExitCodes": ["x"]}}, r"spec\.failurePolicy\.retryExitCodes"),
-        ({"accelerators": "h100"}, r"spec\.accelerators: expected a list of strings"),
+        ({"accelerators": "h100"}, r"spec\.accelerators: expected a list"),
         ({"template": raw_template(cpu="lots")}, r"spec\.template\.spec\..*'lots' is no quantity"),
     ],
 )
@@ -330,4 +333,7 @@ def test_a_service_may_have_no_replica_where_requests_are_held() -> None:
     assert found.scaling is not None
     assert found.scaling.idle_s == 60
     for held in (None, {"holdSeconds": 0}):
-        assert "minReplicas: 0 needs spec.batching" in service(held).invalid
+        assert (
+            "spec.scaling.minReplicas: scaling.policy SLO needs scaling.minReplicas of at least 1"
+            in service(held).invalid
+        )

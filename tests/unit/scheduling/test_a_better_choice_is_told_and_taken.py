@@ -12,7 +12,8 @@ import pytest
 from builders import Part, WorkloadBuilder, a_job, a_policy
 from fakes.choosing import RATES, STEPS, Market, known, nodes
 from ullage.api.contract import Reason
-from ullage.cluster.records.spec_fields import CostAim, ReconsiderTerms
+from ullage.api.schedulingpolicy import ReconsiderTerms
+from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.status import Recommended, WorkloadStatus
 from ullage.engines.devicechoice.offers import ChoiceAim
 from ullage.scheduling.learning.reconsider import better_choice

@@ -25,8 +25,8 @@ from builders import (
 )
 from fakes.deciding import decided_on
 from fakes.toy_pools import PoolPlay, a_pool, aim
+from ullage.api.trainingjob import TierTerms
 from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadRecord
-from ullage.cluster.records.spec_fields import TierTerms
 from ullage.scheduling.capacity.separate_pools import apart_pools, bound, cheapest
 from ullage.scheduling.inventory.reliable_machines import held_to
 from ullage.scheduling.model.plan import CreatePod, DecideSettings, DeletePod

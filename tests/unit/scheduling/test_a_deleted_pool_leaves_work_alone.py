@@ -11,8 +11,8 @@ from fakes.deciding import decided_on
 from fakes.pool_watch import PoolWatch, a_member
 from fakes.toy_pools import PoolPlay, a_pool, aim
 from ullage.api.contract import Reason
+from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.snapshot import PodStage
-from ullage.cluster.records.spec_fields import CostAim
 from ullage.cluster.records.status import SpendDecision
 from ullage.scheduling.inventory.instances import Watch, look
 from ullage.scheduling.model.plan import DecideSettings, DeletePod

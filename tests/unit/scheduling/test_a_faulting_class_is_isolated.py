@@ -25,12 +25,12 @@ from builders import (
 )
 from fakes.deciding import Decided, decided
 from ullage.api.contract import MAX_FAULTS, DeviceFault, Reason, SlicePhase, Suspect
+from ullage.api.schedulingpolicy import FaultTerms
 from ullage.api.xids import XIDS, Cause
 from ullage.cluster.codecs.profile import profile_as_stored
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.profile import MAX_CHARGED, ProfileRecord, ProfileStatus
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodStage
-from ullage.cluster.records.spec_fields import FaultTerms
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.inventory.device_faults import culprit_of, isolations
 from ullage.scheduling.learning.loop import WRITE_EVERY_S, profiles_to_write

@@ -25,8 +25,8 @@ from builders import (
 from fakes.choosing import MEMORY_MIB, known
 from fakes.deciding import Decided, decided, told
 from ullage.api.contract import Reason
+from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.snapshot import GPUNodeRecord
-from ullage.cluster.records.spec_fields import CostAim
 from ullage.scheduling.placement.placement import fewest_nodes
 
 PATIENCE_S: Final = 360.0

@@ -26,9 +26,9 @@ from builders import (
 from fakes.deciding import Decided, decided_on
 from fakes.toy_pools import a_pool, aim
 from ullage.api.contract import LABEL_REGISTERED, Reason, SlicePhase
+from ullage.api.trainingjob import TierTerms
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import PodRecord, PodStage
-from ullage.cluster.records.spec_fields import TierTerms
 from ullage.cluster.records.status import (
     Offer,
     PoolShare,

@@ -25,8 +25,8 @@ from builders import (
 from fakes.deciding import Decided, decided, decided_on
 from fakes.toy_pools import a_pool
 from ullage.api.contract import LABEL_POOL, DesiredSlice, Reason, SlicePhase
+from ullage.api.trainingjob import TierTerms
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, ServiceRecord
-from ullage.cluster.records.spec_fields import TierTerms
 from ullage.cluster.records.tier import CoordinatorReport
 from ullage.scheduling.lifecycle.coordinator import ENDS_WITHIN_S
 from ullage.scheduling.model.plan import ApplyService, CreatePod, DeletePod, EvictPod, UngatePod

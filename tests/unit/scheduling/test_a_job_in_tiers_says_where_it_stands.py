@@ -20,8 +20,8 @@ from builders import (
 )
 from fakes.deciding import Decided, decided_on
 from ullage.api.contract import SlicePhase
+from ullage.api.trainingjob import TierTerms
 from ullage.cluster.records.snapshot import PodRecord, PodStage
-from ullage.cluster.records.spec_fields import TierTerms
 from ullage.cluster.records.tier import CoordinatorReport
 from ullage.scheduling.model.plan import Emit, SetStatus
 

@@ -24,8 +24,8 @@ from builders import (
 )
 from fakes.deciding import SETTINGS, Decided, decided
 from ullage.api.contract import LatencyObjective, Reason, SlicePhase
+from ullage.api.sharing import OfferedLoad
 from ullage.cluster.records.snapshot import PodRecord, PodStage, SoloEntry
-from ullage.cluster.records.spec_fields import OfferedLoad
 from ullage.cluster.records.status import DecisionRecord, RefusalLine
 from ullage.scheduling.assignment.observe import look
 from ullage.scheduling.lifecycle.serving import replicas_that_serve

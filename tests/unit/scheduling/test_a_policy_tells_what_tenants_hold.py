@@ -11,10 +11,10 @@ import pytest
 from builders import MODEL, NOW, Part, a_gpu_node, a_job, a_pod, a_policy, a_slice, gpu
 from fakes.deciding import Decided, decided
 from ullage.api.contract import MANAGER_OPERATOR, MANAGER_QUOTA
+from ullage.api.schedulingpolicy import Quota, Tenant
 from ullage.cluster.codecs.status import quota_from_wire, quota_to_wire
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.records.snapshot import PodStage, PolicyRecord
-from ullage.cluster.records.spec_fields import Quota, Tenant
 from ullage.cluster.records.status import MOST_USAGES, QuotaStatus, TenantUsage
 from ullage.kube.manifests.applied import quota_status_body
 from ullage.kube.requests import key_of

@@ -26,9 +26,9 @@ from builders import (
 )
 from fakes.deciding import Decided, decided
 from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SlicePhase
+from ullage.api.sharing import SharingRules
 from ullage.cluster.records.profile import SoloEntry
 from ullage.cluster.records.snapshot import PodRecord, PodStage
-from ullage.cluster.records.spec_fields import SharingRules
 from ullage.cluster.records.status import MadeRoom
 from ullage.scheduling.inventory.held_shares import HOLD_S
 from ullage.scheduling.model.plan import EvictPod

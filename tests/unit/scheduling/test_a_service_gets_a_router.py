@@ -17,6 +17,7 @@ from builders import (
     a_service,
 )
 from fakes.deciding import SETTINGS, Decided, decided
+from ullage.api.batching import Batching, Generative, RouterPods
 from ullage.api.contract import LatencyObjective, Reason
 from ullage.api.words import BatchingPolicy
 from ullage.cluster.records.snapshot import (
@@ -25,7 +26,6 @@ from ullage.cluster.records.snapshot import (
     ServiceRecord,
     WorkloadRecord,
 )
-from ullage.cluster.records.spec_fields import Batching, Generative, RouterPods
 from ullage.cluster.records.status import Condition
 from ullage.engines.batching.chooser import BatchPolicy
 from ullage.scheduling.model.plan import (

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from builders import a_device, a_device_profile, a_gpu_node, a_job, a_profile, a_snapshot
 from fakes.deciding import decided_on
 from ullage.api.contract import Reason
+from ullage.api.trainingjob import CostAim
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.profile import (
     DeviceProfileRecord,
@@ -25,7 +26,6 @@ from ullage.cluster.records.profile import (
     ThroughputEntry,
 )
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
-from ullage.cluster.records.spec_fields import CostAim
 from ullage.cluster.records.status import Recommended, WorkloadStatus
 from ullage.engines.admission.records import Fingerprint
 from ullage.scheduling.learning.recommend import Advisor

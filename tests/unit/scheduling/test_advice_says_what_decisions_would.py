@@ -22,8 +22,8 @@ from builders_raw import (
 from fakes.wild import seeds, wild
 from ullage import ports
 from ullage.api.contract import GPUMode
+from ullage.api.schedulingpolicy import Tenant
 from ullage.cluster.projection.pool import project_pool
-from ullage.cluster.records.spec_fields import Tenant
 from ullage.ports import Kind
 from ullage.prices.chosen import check
 from ullage.scheduling.status.advice import ADVISED, Offers, advise, offers_of
@@ -130,7 +130,7 @@ def test_a_domain_and_a_tenant_of_others_are_named_as_stated() -> None:
 
 def test_what_cannot_be_read_says_where_and_that_it_changes_nothing() -> None:
     (text,) = of_job(checkpoint=None, elasticity={"minReplicas": 1, "maxReplicas": 2})
-    assert text.startswith("spec.replicas: leave it out")
+    assert text.startswith("spec.elasticity: spec.replicas and spec.elasticity exclude each other")
     assert text.endswith("until that is corrected this version changes nothing")
     pool = raw_pool(priceSource={"type": "HTTP", "http": {"url": 7}})
     (text,) = said(ports.CAPACITY_POOL, pool)

@@ -20,8 +20,8 @@ from builders import (
 )
 from fakes.deciding import Decided, decided
 from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SlicePhase
+from ullage.api.sharing import SharingRules
 from ullage.cluster.records.snapshot import PodStage
-from ullage.cluster.records.spec_fields import SharingRules
 from ullage.scheduling.model.plan import EvictPod
 
 LEARNED = a_policy(learned=True)

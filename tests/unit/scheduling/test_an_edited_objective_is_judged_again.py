@@ -23,8 +23,8 @@ from builders import (
 )
 from fakes.deciding import Decided, decided, told
 from ullage.api.contract import DesiredSlice, LatencyObjective, Reason, SlicePhase
+from ullage.api.sharing import SharingRules
 from ullage.cluster.records.snapshot import PodStage, SoloEntry
-from ullage.cluster.records.spec_fields import SharingRules
 from ullage.scheduling.model.plan import ApplyGPUNode, EvictPod
 
 LAX = a_job().fractional(50, 100).slowdown(3).checkpointed().status(phase="Running")

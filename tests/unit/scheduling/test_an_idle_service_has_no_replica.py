@@ -22,11 +22,12 @@ from builders import (
     reported,
 )
 from fakes.deciding import SETTINGS, Decided, decided
+from ullage.api.batching import Batching
 from ullage.api.contract import LatencyObjective, ObservedLoad, Reason, SlicePhase
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.router import RouterLoad
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, WorkloadKind
-from ullage.cluster.records.spec_fields import Batching, ReplicaBounds
+from ullage.cluster.records.spec_fields import ReplicaBounds
 from ullage.cluster.records.status import ScalingHistory, ScalingRecord
 from ullage.scheduling.lifecycle.scaling import BIN_S, SETTLE_S
 from ullage.scheduling.lifecycle.sleeping import STARTS_WITHIN_S

@@ -24,8 +24,8 @@ from builders import (
 )
 from fakes.deciding import Decided, decided, told
 from ullage.api.contract import Reason, SlicePhase
+from ullage.api.sharing import SharingRules
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind
-from ullage.cluster.records.spec_fields import SharingRules
 from ullage.scheduling.model.plan import ApplyDeployment, EvictPod
 
 RESTART = SharingRules(resizable=True)

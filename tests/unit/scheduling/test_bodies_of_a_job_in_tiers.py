@@ -12,9 +12,9 @@ import pytest
 from builders import EPOCH, an_owner
 from builders_children import member_body
 from ullage.api.contract import GATE, LABEL_LEAD, LABEL_TIER, Reason
+from ullage.api.trainingjob import TierTerms
 from ullage.cluster.projection.pod_template import Blueprint, canonical_json
 from ullage.cluster.records.pod_shape import NodeAffinity
-from ullage.cluster.records.spec_fields import TierTerms
 from ullage.engines.tiers.flush import BYTES_PER_SECOND
 from ullage.kube.coordinators import Coordinators, named
 from ullage.kube.manifests.tiers import guard_name, narrowed

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from builders import an_owner
 from builders_raw import raw_template
+from ullage.api.batching import Batching, Generative, RouterLimits, RouterPods
 from ullage.api.contract import Reason, WireError
 from ullage.api.words import BatchingPolicy
 from ullage.cluster.records.snapshot import WorkloadKind
-from ullage.cluster.records.spec_fields import Batching, Generative, RouterLimits, RouterPods
 from ullage.kube.manifests.children import service_body
 from ullage.kube.manifests.router import router_deployment
 from ullage.scheduling.model.plan import ApplyRoutedService, ApplyRouter, ApplyService

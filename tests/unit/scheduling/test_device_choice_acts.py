@@ -24,9 +24,9 @@ from builders import (
 from fakes.choosing import MEMORY_MIB, RATES, known, nodes
 from fakes.deciding import Decided, decided, told
 from ullage.api.contract import Health, Reason
+from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.profile import ProfileStatus, SoloEntry
 from ullage.cluster.records.snapshot import GPUNodeRecord
-from ullage.cluster.records.spec_fields import CostAim
 from ullage.scheduling.model.gang_speed import speed
 
 PRICES: Final = {"a100": 4.0, "t4": 0.6}

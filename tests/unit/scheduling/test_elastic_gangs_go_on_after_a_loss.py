@@ -12,8 +12,8 @@ from builders import a_job
 from fakes.toy_elastic import cluster, events, size_of, sizes
 from fakes.toy_rounds import Turns
 from ullage.api.contract import Interruption, InterruptionKind, Reason
+from ullage.api.words import OnNotice
 from ullage.cluster.records.snapshot import PodStage
-from ullage.cluster.records.spec_fields import OnNotice
 from ullage.scheduling.lifecycle.training import WRITE_OFF_S
 
 

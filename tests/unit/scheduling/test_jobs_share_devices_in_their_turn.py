@@ -14,13 +14,13 @@ from builders import WorkloadBuilder, a_job, a_profile, an_owner
 from fakes import toy_rules
 from fakes.toy_rounds import FAST, SLOW, Turns, a_turn_policy
 from ullage.api.contract import default_trust_domain
+from ullage.api.sharing import SharingRules
 from ullage.cluster.records.snapshot import (
     GPURequest,
     ProfileRecord,
     SoloEntry,
     WorkloadKind,
 )
-from ullage.cluster.records.spec_fields import SharingRules
 from ullage.cluster.records.status import AllocationRecord
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.model.plan import DecideSettings

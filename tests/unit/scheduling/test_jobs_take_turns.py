@@ -13,7 +13,7 @@ from fakes.deciding import decided
 from fakes.toy_rounds import FAST, SLOW, Turns, a_turn_policy, rates
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
-from ullage.cluster.records.spec_fields import Tenant
+from ullage.api.schedulingpolicy import Tenant
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import DecideSettings, EvictPod

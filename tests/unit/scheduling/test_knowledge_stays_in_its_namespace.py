@@ -12,9 +12,9 @@ import pytest
 from builders import NOW, a_device, a_gpu_node, a_job, a_policy, a_profile, a_snapshot
 from fakes.deciding import SETTINGS
 from ullage.api.contract import Observation, ObservedPartner
+from ullage.api.schedulingpolicy import Knowledge
 from ullage.cluster.records.profile import ProfileStatus, StepRow
 from ullage.cluster.records.snapshot import PolicyRecord, ProfileRecord, Snapshot, SoloEntry
-from ullage.cluster.records.spec_fields import Knowledge
 from ullage.engines.admission.features import class_features
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Partner
 from ullage.scheduling.assignment.observe import look

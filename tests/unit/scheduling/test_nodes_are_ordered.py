@@ -39,10 +39,10 @@ from ullage.api.contract import (
     LABEL_TEMPLATE_NODE,
     Reason,
 )
+from ullage.api.schedulingpolicy import Quota, Tenant
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import NodeRecord, PodRecord, PodStage, PolicyRecord
-from ullage.cluster.records.spec_fields import Quota, Tenant
 from ullage.kube.manifests.node_requests import order_body
 from ullage.scheduling.inventory.instances import Watch, look
 from ullage.scheduling.inventory.node_orders import AGENT_S, ORDER_S

@@ -21,9 +21,10 @@ from builders import (
 from fakes.deciding import Decided, decided
 from fakes.toy_pools import a_pool, aim
 from ullage.api.contract import Reason, SlicePhase
+from ullage.api.trainingjob import TierTerms
+from ullage.api.words import OnNotice
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import PodStage
-from ullage.cluster.records.spec_fields import OnNotice, TierTerms
 from ullage.engines.tiers.flush import BYTES_PER_SECOND
 from ullage.scheduling.lifecycle.notice_periods import shortest_notice_s, verdict
 from ullage.scheduling.model.plan import CreatePod, Emit, SetStatus, UngatePod

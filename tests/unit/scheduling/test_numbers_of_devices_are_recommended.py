@@ -11,10 +11,11 @@ import pytest
 from builders import a_device, a_device_profile, a_gpu_node, a_job, a_profile, a_snapshot
 from fakes.deciding import decided_on
 from ullage.api.contract import Reason
+from ullage.api.trainingjob import CostAim
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.profile import ProfileStatus, SoloEntry
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
-from ullage.cluster.records.spec_fields import CostAim, Elasticity
+from ullage.cluster.records.spec_fields import Elasticity
 from ullage.cluster.records.status import Recommended
 from ullage.engines.admission.records import Fingerprint
 from ullage.engines.devicechoice.comm import FITTED

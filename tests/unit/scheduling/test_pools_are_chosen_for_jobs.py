@@ -12,8 +12,9 @@ from builders import MODEL, WorkloadBuilder, a_gpu_node, a_job, a_profile, a_sna
 from fakes.deciding import SETTINGS, decided, decided_on
 from fakes.toy_pools import PoolPlay, a_pool, aim
 from ullage.api.contract import Reason
+from ullage.api.spot import SpotTerms
+from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.snapshot import SoloEntry
-from ullage.cluster.records.spec_fields import CostAim, SpotTerms
 from ullage.scheduling.model.plan import CreatePod, Emit, EvictPod
 
 HOUR = 3600.0

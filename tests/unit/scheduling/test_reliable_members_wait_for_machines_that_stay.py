@@ -11,9 +11,9 @@ import pytest
 from builders import WorkloadBuilder, a_job
 from fakes.toy_pools import PoolPlay, a_pool, aim
 from ullage.api.contract import Reason
+from ullage.api.trainingjob import TierTerms
 from ullage.cluster.projection.pod_shape import node_affinity
 from ullage.cluster.records.pod_shape import PodShape
-from ullage.cluster.records.spec_fields import TierTerms
 from ullage.kube.manifests.tiers import narrowed
 from ullage.scheduling.inventory.reliable_machines import held_to
 from ullage.scheduling.model.gang_speed import HOLD_IN_PLACE_S, ROOM_LASTS_IN_PLACE_S

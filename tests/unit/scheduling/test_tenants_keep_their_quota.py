@@ -25,9 +25,9 @@ from builders import (
 from fakes.deciding import Decided, decided
 from fakes.toy_rounds import FAST, Turns, a_turn_policy, rates
 from ullage.api.contract import DesiredSlice, Reason, SlicePhase
+from ullage.api.schedulingpolicy import Quota, Tenant
 from ullage.api.words import ReclaimWithinCohort
 from ullage.cluster.records.snapshot import PodStage, PolicyRecord
-from ullage.cluster.records.spec_fields import Quota, Tenant
 from ullage.scheduling.model.plan import EvictPod
 
 ANY, NEVER = ReclaimWithinCohort.ANY, ReclaimWithinCohort.NEVER

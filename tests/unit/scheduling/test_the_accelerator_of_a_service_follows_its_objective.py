@@ -28,10 +28,11 @@ from builders import (
 )
 from fakes.deciding import Decided, decided
 from ullage.api.contract import LatencyObjective, ObservedLoad, Reason, SlicePhase
+from ullage.api.sharing import SharingRules
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.profile import SoloEntry
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind
-from ullage.cluster.records.spec_fields import ReplicaBounds, SharingRules
+from ullage.cluster.records.spec_fields import ReplicaBounds
 from ullage.cluster.records.status import (
     ChosenShare,
     ReplicaChoice,

@@ -25,8 +25,8 @@ from builders import (
 )
 from fakes.deciding import Decided, decided, decided_on
 from ullage.api.contract import LatencyObjective, Reason, SlicePhase
+from ullage.api.sharing import OfferedLoad
 from ullage.cluster.records.snapshot import PodStage, SoloEntry
-from ullage.cluster.records.spec_fields import OfferedLoad
 from ullage.engines.admission.calibration import Band, Threshold
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.records import Fingerprint, Group

@@ -24,8 +24,8 @@ from builders import (
 )
 from fakes.deciding import decided
 from ullage.api.contract import Reason, SlicePhase
+from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodStage
-from ullage.cluster.records.spec_fields import CostAim
 from ullage.cluster.records.status import Recommended
 
 

@@ -27,9 +27,11 @@ from builders import (
 )
 from fakes.deciding import Decided, decided
 from ullage.api.contract import GPUMode, LatencyObjective, ObservedLoad, Reason, SlicePhase
+from ullage.api.gpurequest import GPURequest, Share
+from ullage.api.sharing import SharingRules
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadKind
-from ullage.cluster.records.spec_fields import GPURequest, ReplicaBounds, Share, SharingRules
+from ullage.cluster.records.spec_fields import ReplicaBounds
 from ullage.cluster.records.status import (
     ChosenShare,
     ReplicaChoice,

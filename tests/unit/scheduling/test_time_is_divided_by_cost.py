@@ -12,9 +12,9 @@ from builders import WorkloadBuilder, a_device_profile, a_job
 from fakes.toy_rounds import FAST, SLOW, Turns, a_turn_policy, rates
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
+from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.cluster.records.spec_fields import CostAim
 from ullage.cluster.records.status import Condition, DroppedDeadline, SolveRecord
 from ullage.engines.capacity.records import CapacityType
 from ullage.scheduling.learning.device_prices import prices_of

@@ -36,9 +36,11 @@ from ullage.api.contract import (
     Reason,
     SlicePhase,
 )
+from ullage.api.sharing import OfferedLoad, SharingRules
+from ullage.api.trainingjob import CostAim
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.snapshot import PodRecord, PodStage, SoloEntry, WorkloadKind
-from ullage.cluster.records.spec_fields import CostAim, OfferedLoad, ReplicaBounds, SharingRules
+from ullage.cluster.records.spec_fields import ReplicaBounds
 from ullage.cluster.records.status import (
     ReplicaChoice,
     ScalingHistory,

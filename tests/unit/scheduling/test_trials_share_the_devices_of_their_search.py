@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from fakes.tuning_world import TuningWorld, a_search
 from ullage.api.contract import Reason
+from ullage.api.gpurequest import GPURequest
 from ullage.api.words import TuningAlgorithm
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.spec_fields import GPURequest
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.records.tuning import MOST_RESIZES, TrialPool, TrialResize, TrialResult
 from ullage.scheduling.tuning.times import (

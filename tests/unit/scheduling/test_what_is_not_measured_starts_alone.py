@@ -26,10 +26,10 @@ from builders import (
 )
 from fakes.deciding import Decided, decided, decided_on
 from ullage.api.contract import LatencyObjective, Observation, Reason, SlicePhase
+from ullage.api.sharing import OfferedLoad
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import PodStage, SoloEntry
-from ullage.cluster.records.spec_fields import OfferedLoad
 from ullage.engines.admission.calibration import Band, Threshold
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.records import Group

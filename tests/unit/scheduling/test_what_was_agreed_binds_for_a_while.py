@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from builders import NOW, a_job
-from ullage.cluster.records.spec_fields import Share
+from ullage.api.gpurequest import Share
 from ullage.cluster.records.status import MadeRoom
 from ullage.scheduling.inventory.held_shares import HOLD_S, active_share_limit, bounded, share_asked
 

@@ -29,12 +29,12 @@ from fakes.scenes import BAD, SCENES, others
 from fakes.toy_pools import a_pool, aim
 from structure import faults
 from ullage.api.gpunode import GPUNode
+from ullage.api.schedulingpolicy import Tenant
 from ullage.app.effects import effect_of
 from ullage.app.set_aside import SetAside
 from ullage.app.watchdog import Watchdog
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import PodRecord, Snapshot, SoloEntry, WorkloadRecord
-from ullage.cluster.records.spec_fields import Tenant
 from ullage.kube.manifests.applied import gpunode_body, status_body
 from ullage.process.faults import fault_text
 from ullage.scheduling.cycle.decide import decide

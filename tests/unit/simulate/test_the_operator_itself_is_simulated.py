@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ullage.api.contract import Observation
+from ullage.api.schedulingpolicy import Quota, Tenant
 from ullage.cluster.records.snapshot import PodStage, PolicyRecord, Snapshot, WorkloadRecord
-from ullage.cluster.records.spec_fields import Quota, Tenant
 from ullage.engines.allocation.round_records import RoundSettings
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff

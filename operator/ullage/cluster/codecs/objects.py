@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared readers of raw Kubernetes objects: metadata, strings, conditions, sharing of equals.
 
-Raw JSON is read here with type checks and dropped at once; pydantic stays off the hot path.
+Raw JSON is read here with type checks and dropped at once; specs are read as they are declared, by
+``ullage.api.spec``.
 A reader never guesses: what has the wrong type is a ``WireError`` that names the field.
 """
 
@@ -26,6 +27,7 @@ from ullage.api.contract import (
     text,
     whole,
 )
+from ullage.api.quantity import MIB
 from ullage.api.readers import bounded as bounded
 from ullage.api.readers import count_of, quoted
 from ullage.api.readers import registered as registered
@@ -36,7 +38,6 @@ from ullage.api.wire_fields import strings as strings
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.status import Condition
 from ullage.cluster.values.bounded import Memo
-from ullage.cluster.values.quantity import MIB
 from ullage.cluster.values.readable import complete, shown
 from ullage.ports import JsonObject
 

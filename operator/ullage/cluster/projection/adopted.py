@@ -29,16 +29,16 @@ from ullage.api.contract import (
     section,
     text,
 )
+from ullage.api.gpurequest import GPURequest
+from ullage.api.objective import read_latency_slo
 from ullage.api.readers import quoted
+from ullage.api.trainingjob import read_training_slo
 from ullage.cluster.codecs.objects import Meta, Sharer, identity, is_domain, word
 from ullage.cluster.codecs.pod_status import read_pod_status
 from ullage.cluster.projection.pod_shape import read_amounts
 from ullage.cluster.projection.spec import (
     read_accelerators,
     read_gpu,
-    read_latency,
-    read_objectives,
-    read_trust_domain,
 )
 from ullage.cluster.projection.workload_class import class_key, family_key
 from ullage.cluster.records.pod_shape import PodShape
@@ -49,7 +49,6 @@ from ullage.cluster.records.snapshot import (
     WorkloadKind,
     WorkloadRecord,
 )
-from ullage.cluster.records.spec_fields import GPURequest
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.values.readable import complaint, complete
 
@@ -214,8 +213,10 @@ def _terms(meta: Meta, raw: JsonObject, record: PodRecord) -> WorkloadRecord:
     slowdown, latency = _objectives(said)
     accelerators = said.get(AdoptionKey.ACCELERATORS)
     template = _as_template(meta, spec, said)
-    with _about(AdoptionKey.TRUST_DOMAIN, said):
-        domain = read_trust_domain({"trustDomain": said.get(AdoptionKey.TRUST_DOMAIN)})
+    domain = said.get(AdoptionKey.TRUST_DOMAIN, "")
+    if domain and not is_domain(domain):
+        why = "it is no name of a trust domain, which holds no slash"
+        raise _wrong(AdoptionKey.TRUST_DOMAIN, domain, why)
     with _about(AdoptionKey.PROFILE, said):
         profile = word({"profile": said.get(AdoptionKey.PROFILE)}, "profile")
     with _about(AdoptionKey.TENANT, said):
@@ -350,7 +351,7 @@ def _objectives(said: Said) -> tuple[float | None, LatencyObjective | None]:
         raise _wrong(AdoptionKey.MAX_SLOWDOWN, slowdown, "a latency is stated, too")
     if slowdown is not None:
         with _about(AdoptionKey.MAX_SLOWDOWN, said):
-            return read_objectives({"slo": {"maxSlowdown": slowdown}})[0], None
+            return read_training_slo({"maxSlowdown": slowdown}).max_slowdown, None
     if latency is None:
         return None, None
     stated: dict[str, object] = {"latencyMs": _number(latency)}
@@ -361,9 +362,11 @@ def _objectives(said: Said) -> tuple[float | None, LatencyObjective | None]:
         stated["metric"] = metric
     if AdoptionKey.PERCENTILE not in said:
         with _about(AdoptionKey.LATENCY_MS, said):
-            return None, read_latency({"slo": stated})
+            return None, read_latency_slo(stated).objective()
     with _about(AdoptionKey.PERCENTILE, said):
-        return None, read_latency({"slo": stated | {"percentile": said[AdoptionKey.PERCENTILE]}})
+        return None, read_latency_slo(
+            stated | {"percentile": said[AdoptionKey.PERCENTILE]}
+        ).objective()
 
 
 def _flag(said: Said) -> bool:

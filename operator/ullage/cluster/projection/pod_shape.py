@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Final
 
 from ullage.api.contract import SLOT_RESOURCE, WireError, objects, section, text
+from ullage.api.quantity import counted
 from ullage.api.template_bounds import MOST_NODE_TERMS, MOST_SELECTED, MOST_TOLERATIONS
 from ullage.cluster.codecs.objects import optional_text, string_map, strings, within
 from ullage.cluster.records.pod_shape import (
@@ -25,7 +26,6 @@ from ullage.cluster.records.pod_shape import (
     SelectorTerm,
     Toleration,
 )
-from ullage.cluster.values.quantity import counted
 from ullage.ports import JsonObject
 
 Amounts = dict[str, int]

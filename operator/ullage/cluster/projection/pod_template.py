@@ -12,7 +12,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 
-from ullage.cluster.records.spec_fields import TierTerms
+from ullage.api.trainingjob import TierTerms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,29 +6,26 @@ from __future__ import annotations
 
 from typing import Final
 
-from ullage.api.contract import JsonObject, WireError, bounded, section, text
+from ullage.api.capacitypool import AdvisorBandWord, PoolPrior, read_pool_spec
+from ullage.api.contract import JsonObject, WireError, section, text
 from ullage.api.readers import quoted
 from ullage.cluster.codecs.objects import (
-    is_accelerator,
-    optional_text,
     read_meta,
-    string_map,
     within,
 )
 from ullage.cluster.codecs.pool import pool_status_from_wire
 from ullage.cluster.records.pool import (
-    CapacityType,
     PoolRecord,
     PriceSpec,
 )
 from ullage.engines.capacity.hazard import AdvisorBand
 
 BANDS: Final = {
-    "Under5": AdvisorBand.UNDER_5,
-    "From5To10": AdvisorBand.FROM_5_TO_10,
-    "From10To15": AdvisorBand.FROM_10_TO_15,
-    "From15To20": AdvisorBand.FROM_15_TO_20,
-    "Over20": AdvisorBand.OVER_20,
+    AdvisorBandWord.UNDER_5: AdvisorBand.UNDER_5,
+    AdvisorBandWord.FROM_5_TO_10: AdvisorBand.FROM_5_TO_10,
+    AdvisorBandWord.FROM_10_TO_15: AdvisorBand.FROM_10_TO_15,
+    AdvisorBandWord.FROM_15_TO_20: AdvisorBand.FROM_15_TO_20,
+    AdvisorBandWord.OVER_20: AdvisorBand.OVER_20,
 }
 """Words of ``spec.prior.advisorBand``."""
 
@@ -42,58 +39,28 @@ def project_pool(raw: JsonObject) -> PoolRecord:
     meta = read_meta(raw)
     with within("status"):
         status = pool_status_from_wire(section(raw, "status"))
-    with within("spec"):
-        spec = section(raw, "spec")
-        prior = section(spec, "prior")
-        band = optional_text(prior, "advisorBand")
-        if band and band not in BANDS:
-            raise WireError(f"prior.advisorBand: {band!r} is none of {', '.join(BANDS)}")
-        most = _within(spec, "max", 0, 100_000)
-        with within("priceSource"):
-            source = _source(section(spec, "priceSource"))
-        return PoolRecord(
-            name=meta.name,
-            uid=meta.uid,
-            generation=meta.generation,
-            instance_type=text(spec, "type"),
-            zone=text(spec, "zone"),
-            capacity_type=_capacity_type(spec),
-            accelerator=_accelerator(spec),
-            gpus_per_instance=bounded(spec, "gpusPerInstance", 1, 64, 1),
-            node_selector=_selector(spec),
-            # a pool that is being deleted gets no more instances
-            most=0 if section(raw, "metadata").get("deletionTimestamp") else most,
-            notice_s=_within(spec, "noticeSeconds", 0, 86_400),
-            price_source=source,
-            advisor_band=BANDS.get(band),
-            placement_score=_within(prior, "placementScore", 1, 10),
-            status=status,
-        )
-
-
-def _within(raw: JsonObject, field: str, least: int, most: int) -> int | None:
-    return None if raw.get(field) is None else bounded(raw, field, least, most)
-
-
-def _accelerator(spec: JsonObject) -> str:
-    key = text(spec, "accelerator")
-    if not is_accelerator(key):
-        raise WireError(f"accelerator: {quoted(key)} is no key of an accelerator")
-    return key
-
-
-def _selector(spec: JsonObject) -> dict[str, str]:
-    selector = string_map(spec, "nodeSelector")
-    if not selector:
-        raise WireError("nodeSelector: must name at least one label of the pool's nodes")
-    return selector
-
-
-def _capacity_type(spec: JsonObject) -> CapacityType:
-    try:
-        return CapacityType(text(spec, "capacityType"))
-    except ValueError as error:
-        raise WireError(f"capacityType: {error}") from error
+    spec = read_pool_spec(section(raw, "spec"))
+    with within("spec.priceSource"):
+        source = _source(spec.price_source)
+    prior = spec.prior or PoolPrior()
+    return PoolRecord(
+        name=meta.name,
+        uid=meta.uid,
+        generation=meta.generation,
+        instance_type=spec.type,
+        zone=spec.zone,
+        capacity_type=spec.capacity_type,
+        accelerator=spec.accelerator,
+        gpus_per_instance=spec.gpus_per_instance,
+        node_selector=spec.node_selector,
+        # a pool that is being deleted gets no more instances
+        most=0 if section(raw, "metadata").get("deletionTimestamp") else spec.most,
+        notice_s=spec.notice_s,
+        price_source=source,
+        advisor_band=BANDS[prior.advisor_band] if prior.advisor_band else None,
+        placement_score=prior.placement_score,
+        status=status,
+    )
 
 
 def _source(raw: JsonObject) -> PriceSpec:

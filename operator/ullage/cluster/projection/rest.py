@@ -12,13 +12,13 @@ from ullage.api.contract import (
     LABEL_ROUTER,
     JsonObject,
     WireError,
-    bounded,
     objects,
     section,
     text,
     whole,
 )
-from ullage.api.numbers import decimal, number
+from ullage.api.deviceprofile import read_device_profile_spec
+from ullage.api.numbers import number
 from ullage.api.readers import quoted
 from ullage.cluster.codecs.objects import (
     is_accelerator,
@@ -36,14 +36,13 @@ from ullage.cluster.codecs.profile import (
     solo_from_wire,
     step_from_wire,
 )
-from ullage.cluster.codecs.speed import op_table_of, peak_flops_of, rate_of
+from ullage.cluster.codecs.speed import op_table_of
 from ullage.cluster.records.snapshot import (
     DeploymentRecord,
     DeviceProfileRecord,
     ProfileRecord,
     ServiceRecord,
 )
-from ullage.cluster.values.quantity import mib_down, of_a_mib
 
 _LEAST_ACROSS: Final = 0.01
 _PERCENT: Final = re.compile(r"[0-9]{1,9}%")
@@ -165,24 +164,18 @@ def project_device_profile(raw: JsonObject) -> DeviceProfileRecord:
     meta = read_meta(raw)
     if not is_accelerator(meta.name):
         raise WireError(f"metadata.name: {quoted(meta.name)} is no key of an accelerator")
-    with within("spec"):
-        spec = section(raw, "spec")
-        memory_mib = mib_down(of_a_mib(spec.get("memory"), "memory"), "memory")
-        overhead_mib = bounded(spec, "contextOverheadMiB", 0, 65_536, 0)
-        peak_flops = peak_flops_of(spec)
-        bytes_per_s = rate_of(spec, "memoryBytesPerSecond") or 0.0
-        price = decimal(spec, "pricePerHour")
+    spec = read_device_profile_spec(section(raw, "spec"))
     with within("status"):
         status = section(raw, "status")
         model = device_model_of(status)
         conditions = tuple(sorted(own_conditions(status), key=lambda item: item.type))
     return DeviceProfileRecord(
         name=meta.name,
-        memory_mib=memory_mib,
-        context_overhead_mib=overhead_mib,
-        peak_flops=peak_flops,
-        memory_bytes_per_s=bytes_per_s,
-        price_per_hour=price,
+        memory_mib=spec.memory_mib,
+        context_overhead_mib=spec.context_overhead_mib,
+        peak_flops=spec.rates_by_format(),
+        memory_bytes_per_s=spec.memory_bytes_per_second,
+        price_per_hour=spec.price_per_hour,
         uid=meta.uid,
         generation=meta.generation,
         model=model,

@@ -20,18 +20,12 @@ from ullage.api.contract import (
     text,
 )
 from ullage.api.readers import quoted
+from ullage.api.tuningjob import read_trial_template
 from ullage.api.words import Goal, ParameterType, TuningAlgorithm
 from ullage.cluster.codecs.objects import read_meta, strings, within
 from ullage.cluster.codecs.tuning import tuning_status_from_wire
 from ullage.cluster.projection.pod_template import canonical_json
-from ullage.cluster.projection.spec import (
-    read_accelerators,
-    read_failure,
-    read_gpu,
-    read_grace_s,
-    read_inject,
-    read_trust_domain,
-)
+from ullage.cluster.projection.spec import read_gpu, with_lane
 from ullage.cluster.projection.suggestions import read_suggestions
 from ullage.cluster.projection.template import (
     check_depth,
@@ -248,7 +242,8 @@ def _pool(spec: JsonObject) -> TrialPool | None:
         pool = TRIAL_POOL.read(section(spec, "resources"))
         if pool.max_devices > pool.devices:
             raise WireError(f"maxDevices: {pool.max_devices} is above devices, {pool.devices}")
-    gpu = read_gpu(section(spec, "trialTemplate"))
+    with within("trialTemplate"):
+        gpu = read_gpu(section(spec, "trialTemplate"))
     if gpu.mode is not GPUMode.EXCLUSIVE or gpu.count != 1:
         raise WireError("trialTemplate.gpu: leave out mode, count, share and lane with resources")
     return pool
@@ -266,17 +261,6 @@ def _trial_template(spec: JsonObject) -> str:
             raise WireError("template: missing; give the template of the pod")
         with within("template"):
             check_template(WorkloadKind.TRAINING_JOB, template)
-        for read in _READERS:
-            read(stated)
-        return made
-
-
-_READERS: Final = (
-    read_gpu,
-    read_accelerators,
-    read_failure,
-    read_grace_s,
-    read_inject,
-    read_trust_domain,
-)
-"""Parts of a TrainingJob's spec that a trial has too."""
+    trial = read_trial_template(stated)
+    with_lane(trial.gpu, "trialTemplate.gpu")
+    return made

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import JsonObject, objects, section, text
+from ullage.api.quantity import counted
 from ullage.cluster.codecs.objects import (
     Sharer,
     optional_text,
@@ -20,7 +21,6 @@ from ullage.cluster.projection.pod_rules import label_selector, labels_of
 from ullage.cluster.projection.pod_shape import selector_terms
 from ullage.cluster.records.pod_rules import Labels, LabelSelector
 from ullage.cluster.records.pod_shape import SelectorTerm
-from ullage.cluster.values.quantity import counted
 
 ZONE_LABELS: Final = (
     "failure-domain.beta.kubernetes.io/zone",

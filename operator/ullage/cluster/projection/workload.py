@@ -19,43 +19,23 @@ from ullage.api.contract import (
     LABEL_FAMILY,
     WireError,
     default_trust_domain,
-    flag,
     objects,
     section,
 )
+from ullage.api.inferencedeployment import read_service_spec
+from ullage.api.trainingjob import read_training_spec
 from ullage.cluster.codecs.objects import (
     Meta,
     Sharer,
-    bounded,
     identity,
     optional_whole,
     within,
-    word,
 )
 from ullage.cluster.codecs.status import status_from_wire
 from ullage.cluster.projection.pod_shape import pod_shape
 from ullage.cluster.projection.pod_template import Blueprint, canonical_json, template_hash
-from ullage.cluster.projection.spec import (
-    check_name,
-    check_whole,
-    read_accelerators,
-    read_batching,
-    read_cost,
-    read_elasticity,
-    read_failure,
-    read_gpu,
-    read_grace_s,
-    read_inject,
-    read_latency,
-    read_load,
-    read_objectives,
-    read_scaling,
-    read_sharing,
-    read_steps,
-    read_trust_domain,
-)
+from ullage.cluster.projection.spec import check_name, elasticity_of, scaling_of, with_lane
 from ullage.cluster.projection.template import (
-    INT32_MAX,
     check_depth,
     check_lengths,
     check_size,
@@ -65,21 +45,9 @@ from ullage.cluster.projection.trial import read_trial
 from ullage.cluster.projection.workload_class import class_key, family_key
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind, WorkloadRecord
-from ullage.cluster.records.spec_fields import MOST_REPLICAS, MOST_SERVING, Elasticity
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.values.readable import complaint, complete
 from ullage.ports import JsonObject
-
-
-def _members(
-    kind: WorkloadKind, spec: JsonObject, elasticity: Elasticity | None, status: WorkloadStatus
-) -> int:
-    """Members wanted now: as stated, of an elastic job the last size that was decided."""
-    if elasticity is not None:
-        return elasticity.within(status.replicas)
-    if kind is WorkloadKind.INFERENCE_DEPLOYMENT:
-        return bounded(spec, "replicas", 0, MOST_SERVING, 1)
-    return bounded(spec, "replicas", 1, MOST_REPLICAS, 1)
 
 
 def _reference(kind: WorkloadKind, meta: Meta) -> ObjectRef:
@@ -159,7 +127,7 @@ def read_status(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
 
 
 def _template(
-    kind: WorkloadKind, spec: JsonObject, meta: Meta, slots: int, known: Blueprint | None
+    kind: WorkloadKind, stated: JsonObject, meta: Meta, slots: int, known: Blueprint | None
 ) -> _Template:
     """The template of a workload; that of the same generation is not read again.
 
@@ -171,76 +139,96 @@ def _template(
         kept = known.read
         if isinstance(kept, _Template) and kept.labels == labels:
             return kept
-    if not isinstance(spec.get("template"), dict):
-        raise WireError("template: missing; give the template of the pods")
-    return _read_template(kind, section(spec, "template"), slots, labels)
+    return _read_template(kind, stated, slots, labels)
 
 
-def _record(
-    kind: WorkloadKind,
-    meta: Meta,
-    spec: JsonObject,
-    status: WorkloadStatus,
-    share: Sharer,
-    known: Blueprint | None,
+def _job(
+    meta: Meta, raw: JsonObject, status: WorkloadStatus, share: Sharer, known: Blueprint | None
 ) -> tuple[WorkloadRecord, Blueprint]:
-    gpu = read_gpu(spec)
-    template = _template(kind, spec, meta, gpu.count, known)
-    training = kind is WorkloadKind.TRAINING_JOB
-    elasticity = share(read_elasticity(spec)) if training else None
-    inject = read_inject(spec)
-    sharing, cost = read_sharing(spec), read_cost(spec) if training else None
-    if training:
-        check_whole(spec, cost, sharing, gpu)
-    slo = None if training else share(read_latency(spec))
-    batching = None if training else share(read_batching(spec))
-    if batching is not None and batching.grpc_port in template.ports[:1]:
-        first = f"{batching.grpc_port} is the first port of the first container"
-        raise WireError(f"batching.grpcPort: {first}, which the Service has for HTTP")
-    max_slowdown, min_throughput = read_objectives(spec) if training else (None, None)
+    spec = read_training_spec(raw)
+    gpu = with_lane(spec.gpu, "spec.gpu")
+    with within("spec"):
+        template = _template(WorkloadKind.TRAINING_JOB, spec.template, meta, gpu.count, known)
+        elasticity = share(elasticity_of(spec))
+    inject = spec.runtime.inject
     record = WorkloadRecord(
-        ref=share(_reference(kind, meta)),
-        kind=kind,
+        ref=share(_reference(WorkloadKind.TRAINING_JOB, meta)),
+        kind=WorkloadKind.TRAINING_JOB,
         generation=meta.generation,
         resource_version=meta.resource_version,
         created=meta.created,
         deleting=meta.deleting,
         shape=share(template.shape),
         template_hash=share(_version(template, inject=inject)),
-        replicas=_members(kind, spec, elasticity, status),
+        # of an elastic job the last size that was decided
+        replicas=elasticity.within(status.replicas) if elasticity else spec.replicas or 1,
         elasticity=elasticity,
         gpu=share(gpu),
-        accelerators=share(read_accelerators(spec)),
-        mixed_accelerators=flag(spec, "mixedAccelerators"),
-        trust_domain=share(read_trust_domain(spec) or default_trust_domain(meta.namespace)),
-        profile_ref=share(word(spec, "profileRef")),
-        weight=bounded(spec, "weight", 1, 1000, 1),
-        tenant=share(word(spec, "tenant")),
+        accelerators=share(spec.accelerators),
+        mixed_accelerators=spec.mixed_accelerators,
+        trust_domain=share(spec.trust_domain or default_trust_domain(meta.namespace)),
+        profile_ref=share(spec.profile_ref),
+        weight=spec.weight,
+        tenant=share(spec.tenant),
         priority=template.priority,
-        suspend=flag(spec, "suspend"),
-        max_slowdown=max_slowdown,
-        min_throughput=min_throughput,
-        slo=slo,
-        batching=batching,
-        load=None if training else read_load(spec),
-        scaling=None if training else share(read_scaling(spec, slo, batching)),
-        sharing=share(sharing),
+        suspend=spec.suspend,
+        max_slowdown=spec.slo.max_slowdown if spec.slo else None,
+        min_throughput=spec.slo.min_throughput if spec.slo else None,
+        sharing=share(spec.sharing),
         workload_class=share(template.workload_class),
         family=share(template.family),
-        work_steps=read_steps(spec),
-        cost=share(cost),
-        checkpoint=spec.get("checkpoint") is not None,
-        failure=share(read_failure(spec)),
-        ttl_seconds_after_finished=(
-            None
-            if spec.get("ttlSecondsAfterFinished") is None
-            else bounded(spec, "ttlSecondsAfterFinished", 0, INT32_MAX)
-        ),
-        has_port=training or bool(template.ports),
-        trial=read_trial(meta) if training else None,
+        work_steps=spec.work.steps if spec.work else 0,
+        cost=share(spec.cost),
+        checkpoint=spec.checkpoint is not None,
+        failure=share(spec.failure_policy),
+        ttl_seconds_after_finished=spec.ttl_seconds_after_finished,
+        has_port=True,
+        trial=read_trial(meta),
         status=status,
     )
-    return record, _blueprint(record, spec, template, inject=inject)
+    grace_s = spec.checkpoint.grace_s if spec.checkpoint else 0
+    return record, _blueprint(record, template, grace_s=grace_s, inject=inject)
+
+
+def _service(
+    meta: Meta, raw: JsonObject, status: WorkloadStatus, share: Sharer, known: Blueprint | None
+) -> tuple[WorkloadRecord, Blueprint]:
+    spec = read_service_spec(raw)
+    gpu = with_lane(spec.gpu, "spec.gpu")
+    with within("spec"):
+        template = _template(
+            WorkloadKind.INFERENCE_DEPLOYMENT, spec.template, meta, gpu.count, known
+        )
+    batching, inject = spec.batching, spec.runtime.inject
+    if batching is not None and batching.grpc_port in template.ports[:1]:
+        first = f"{batching.grpc_port} is the first port of the first container"
+        raise WireError(f"spec.batching.grpcPort: {first}, which the Service has for HTTP")
+    record = WorkloadRecord(
+        ref=share(_reference(WorkloadKind.INFERENCE_DEPLOYMENT, meta)),
+        kind=WorkloadKind.INFERENCE_DEPLOYMENT,
+        generation=meta.generation,
+        resource_version=meta.resource_version,
+        created=meta.created,
+        deleting=meta.deleting,
+        shape=share(template.shape),
+        template_hash=share(_version(template, inject=inject)),
+        replicas=spec.replicas,
+        gpu=share(gpu),
+        accelerators=share(spec.accelerators),
+        trust_domain=share(spec.trust_domain or default_trust_domain(meta.namespace)),
+        profile_ref=share(spec.profile_ref),
+        priority=template.priority,
+        slo=share(spec.slo.objective()) if spec.slo else None,
+        batching=share(batching),
+        load=spec.load,
+        scaling=share(scaling_of(spec)),
+        sharing=share(spec.sharing),
+        workload_class=share(template.workload_class),
+        family=share(template.family),
+        has_port=bool(template.ports),
+        status=status,
+    )
+    return record, _blueprint(record, template, grace_s=0, inject=inject)
 
 
 def _version(template: _Template, *, inject: bool) -> str:
@@ -249,7 +237,7 @@ def _version(template: _Template, *, inject: bool) -> str:
 
 
 def _blueprint(
-    record: WorkloadRecord, spec: JsonObject, template: _Template, *, inject: bool
+    record: WorkloadRecord, template: _Template, *, grace_s: int, inject: bool
 ) -> Blueprint:
     """Template and identities for a workload's pods."""
     elasticity = record.elasticity
@@ -260,7 +248,7 @@ def _blueprint(
         template_hash=record.template_hash,
         replicas=record.replicas,
         slots=record.gpu.count,
-        grace_s=read_grace_s(spec),
+        grace_s=grace_s,
         inject=inject,
         tiers=elasticity.tiers if elasticity is not None else None,
         least=elasticity.min_replicas if elasticity is not None else 0,
@@ -320,7 +308,9 @@ def project_workload(
     try:
         complete(raw)
         check_name(meta.name)
-        with within("spec"):
-            return _record(kind, meta, section(raw, "spec"), status, share, known)
+        spec = section(raw, "spec")
+        if kind is WorkloadKind.TRAINING_JOB:
+            return _job(meta, spec, status, share, known)
+        return _service(meta, spec, status, share, known)
     except Exception as error:  # the seam of one object, as above
         return replace(unreadable(kind, meta, error, before), status=status), None

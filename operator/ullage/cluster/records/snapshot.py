@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from ullage.api.batching import Batching
 from ullage.api.contract import (
     DesiredSlice,
     DeviceFault,
@@ -25,7 +26,12 @@ from ullage.api.contract import (
 )
 from ullage.api.contract import Interruption as Interruption
 from ullage.api.contract import InterruptionKind as InterruptionKind
+from ullage.api.gpurequest import GPURequest
 from ullage.api.lanes import IterationPolicy
+from ullage.api.schedulingpolicy import FaultTerms, Knowledge, ReconsiderTerms, RiskSettings, Tenant
+from ullage.api.sharing import OfferedLoad, SharingRules
+from ullage.api.spot import SpotTerms
+from ullage.api.trainingjob import CostAim, FailurePolicy
 from ullage.cluster.records.metrics import EpochValue
 from ullage.cluster.records.pod_rules import AlikePods, ClaimRecord, Labels, PodRules, PodTraits
 from ullage.cluster.records.pod_shape import PodShape, Resources, Taint
@@ -34,22 +40,7 @@ from ullage.cluster.records.profile import DeviceProfileRecord as DeviceProfileR
 from ullage.cluster.records.profile import ProfileRecord as ProfileRecord
 from ullage.cluster.records.profile import SoloEntry as SoloEntry
 from ullage.cluster.records.router import RouterLoad
-from ullage.cluster.records.spec_fields import (
-    Batching,
-    CostAim,
-    Elasticity,
-    FailurePolicy,
-    FaultTerms,
-    GPURequest,
-    Knowledge,
-    OfferedLoad,
-    ReconsiderTerms,
-    ReplicaBounds,
-    RiskSettings,
-    SharingRules,
-    SpotTerms,
-    Tenant,
-)
+from ullage.cluster.records.spec_fields import Elasticity, ReplicaBounds
 from ullage.cluster.records.status import Condition, QuotaStatus, SolveRecord, WorkloadStatus
 from ullage.cluster.records.tier import CoordinatorReport
 from ullage.engines.admission.model import LearnedModel

@@ -12,9 +12,9 @@ import math
 from typing import Final
 
 from ullage.api.contract import LABEL_LEAD, JsonObject, objects, section
+from ullage.api.trainingjob import TierTerms
 from ullage.cluster.projection.pod_template import Blueprint
 from ullage.cluster.records.snapshot import ObjectRef
-from ullage.cluster.records.spec_fields import TierTerms
 from ullage.engines.tiers.flush import BYTES_PER_SECOND
 from ullage.kube.manifests.node_requests import HOLD
 from ullage.kube.manifests.tiers import (

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ullage.api.batching import Batching
 from ullage.api.contract import (
     ANNOTATION_TEMPLATE_HASH,
     LABEL_ROUTER,
@@ -19,7 +20,6 @@ from ullage.api.contract import (
     section,
 )
 from ullage.cluster.records.snapshot import ObjectRef
-from ullage.cluster.records.spec_fields import Batching
 from ullage.cluster.values.names import replicas_service
 from ullage.kube.manifests.tiers import child_metadata
 from ullage.scheduling.model.plan import ApplyRouter

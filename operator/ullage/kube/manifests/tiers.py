@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ullage.api.contract import API_VERSION, LABEL_POOL, LABEL_TIER, JsonObject, objects, section
+from ullage.api.trainingjob import TierTerms
 from ullage.cluster.records.snapshot import ObjectRef
-from ullage.cluster.records.spec_fields import TierTerms
 from ullage.cluster.values.names import coordinator_name
 from ullage.scheduling.model.plan import Labels
 

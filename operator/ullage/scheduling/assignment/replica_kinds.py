@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from ullage.api.gpurequest import Share
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.spec_fields import Share
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import ShareCurve
 from ullage.scheduling.assignment.cycle_context import CycleContext

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ullage.api.spot import SpotTerms
 from ullage.api.words import CostObjective, SpendMode
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.spec_fields import SpotTerms
 from ullage.cluster.records.status import SpendDecision
 from ullage.engines.capacity import deadline
 from ullage.engines.capacity.cost import CostTerms, ScalingCurve, expected

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
+from ullage.api.spot import SpotTerms
 from ullage.cluster.records.pool import (
     CapacityType,
     LaunchRecord,
@@ -19,7 +20,6 @@ from ullage.cluster.records.pool import (
     PoolRecord,
     PoolStatus,
 )
-from ullage.cluster.records.spec_fields import SpotTerms
 from ullage.engines.capacity.hazard import (
     BULK_H,
     HALF_LIFE_H,

@@ -13,7 +13,9 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.api.gpurequest import GPURequest
 from ullage.api.reasons import ConditionType
+from ullage.api.sharing import SharingRules
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.pod_shape import PodShape, Resources
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
@@ -26,7 +28,6 @@ from ullage.cluster.records.snapshot import (
     Snapshot,
     WorkloadRecord,
 )
-from ullage.cluster.records.spec_fields import GPURequest, SharingRules
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.faults import PODS, WORKLOADS, Fault, Subject

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ullage.api.contract import GPUMode, Reason
+from ullage.api.gpurequest import LaneMemory, Share
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.snapshot import PodRecord, WorkloadKind, WorkloadRecord
-from ullage.cluster.records.spec_fields import LaneMemory, Share
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Refusal, Tenant
 from ullage.engines.quota.records import NO_TENANT

@@ -11,8 +11,8 @@ import math
 from typing import Final
 
 from ullage.api.contract import DesiredSlice, SliceKey
+from ullage.api.gpurequest import LaneMemory
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
-from ullage.cluster.records.spec_fields import LaneMemory
 from ullage.scheduling.prediction.workload_classes import Known
 
 SLOWDOWN_PERCENT: Final = (100, 100_000)

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
+from ullage.api.gpurequest import Share
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.spec_fields import Share
 from ullage.cluster.records.status import MadeRoom
 
 HOLD_S: Final = 600.0

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ullage.api.trainingjob import TierTerms
 from ullage.cluster.records.pod_shape import PodShape, Requirement, SelectorTerm
 from ullage.cluster.records.pool import CapacityType, PoolRecord
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.spec_fields import TierTerms
 from ullage.scheduling.model.plan import Labels
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from ullage.api.schedulingpolicy import EVERY_NAMESPACE, Tenant
 from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
-from ullage.cluster.records.spec_fields import EVERY_NAMESPACE, Tenant
 
 
 def tenant_of(policy: PolicyRecord, workload: WorkloadRecord) -> str:

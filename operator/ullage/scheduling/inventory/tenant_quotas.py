@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.api.contract import DesiredSlice
+from ullage.api.schedulingpolicy import Quota, Tenant
 from ullage.api.words import ReclaimWithinCohort
 from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadRecord
-from ullage.cluster.records.spec_fields import Quota, Tenant
 from ullage.cluster.records.status import TenantUsage
 from ullage.engines.quota.records import NO_TENANT, QuotaLimits, Quotas, QuotaTenant, Reclaim
 from ullage.engines.quota.usage import QuotaUsage

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Final
 
 from ullage.api.contract import default_trust_domain
+from ullage.api.schedulingpolicy import EVERY_NAMESPACE
 from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
-from ullage.cluster.records.spec_fields import EVERY_NAMESPACE
 from ullage.scheduling.model.view import View
 
 _APART: Final = "//"

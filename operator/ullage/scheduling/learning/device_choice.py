@@ -14,8 +14,8 @@ from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.api.reasons import Standing
+from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
-from ullage.cluster.records.spec_fields import CostAim
 from ullage.cluster.records.status import Recommended
 from ullage.engines.admission.records import Refusal
 from ullage.engines.devicechoice.offers import ChoiceAim

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.api.schedulingpolicy import ReconsiderTerms
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.spec_fields import ReconsiderTerms
 from ullage.cluster.records.status import Recommended
 from ullage.engines.devicechoice.offers import ChoiceAim
 from ullage.scheduling.learning.recommend import goal_of

@@ -15,13 +15,13 @@ from math import floor
 from typing import Final
 
 from ullage.api.contract import Interruption, Reason
+from ullage.api.words import OnNotice
 from ullage.cluster.records.snapshot import (
     PodRecord,
     PodStage,
     Snapshot,
     WorkloadRecord,
 )
-from ullage.cluster.records.spec_fields import OnNotice
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.inventory.interruptions import left_s, termination, words
 from ullage.scheduling.inventory.pool_membership import pool_of

@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ullage.api.trainingjob import TierTerms
+from ullage.api.words import OnNotice
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.spec_fields import Elasticity, OnNotice, TierTerms
+from ullage.cluster.records.spec_fields import Elasticity
 from ullage.engines.tiers.explain import shortfall
 from ullage.engines.tiers.flush import BYTES_PER_SECOND, STATE_STORES, Link, feasibility
 from ullage.engines.tiers.stages import StageRule, TierStage, ratio, target

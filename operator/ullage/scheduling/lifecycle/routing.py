@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 
+from ullage.api.batching import Batching
 from ullage.api.contract import INTER_TOKEN, LatencyObjective, Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import (
@@ -18,7 +19,6 @@ from ullage.cluster.records.snapshot import (
     ServiceRecord,
     WorkloadRecord,
 )
-from ullage.cluster.records.spec_fields import Batching
 from ullage.cluster.values.names import replicas_service, router_name
 from ullage.scheduling.model.conditions import Said
 from ullage.scheduling.model.lifecycle_step import write_refused

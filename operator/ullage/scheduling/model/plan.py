@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from ullage.api.batching import Batching
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.lanes import IterationPolicy
 from ullage.cluster.records.pod_shape import NodeAffinity
 from ullage.cluster.records.pool import PoolStatus
 from ullage.cluster.records.profile import DeviceModel, DeviceRates, ProfileStatus
 from ullage.cluster.records.snapshot import ObjectRef
-from ullage.cluster.records.spec_fields import Batching
 from ullage.cluster.records.status import Condition, QuotaStatus, SolveRecord, WorkloadStatus
 from ullage.cluster.records.tuning import TuningStatus
 from ullage.scheduling.model.faults import Fault

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ullage.api.schedulingpolicy import Knowledge
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.cluster.records.spec_fields import Knowledge
 
 
 def class_of(profile: ProfileRecord, knowledge: Knowledge) -> str:

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Final
 
 from ullage.api.contract import Reason
-from ullage.cluster.records.spec_fields import RiskSettings as RiskTerms
+from ullage.api.schedulingpolicy import RiskSettings as RiskTerms
 from ullage.cluster.values.bounded import MIB, Memo
 from ullage.engines.admission.decision import predict
 from ullage.engines.admission.limits import WHOLE_PERCENT

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from ullage.api.schedulingpolicy import Knowledge
 from ullage.cluster.records.profile import ProfileRecord, SoloEntry, StepRow
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.cluster.records.spec_fields import Knowledge
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Row, ShareCurve
 from ullage.scheduling.prediction.knowledge import (
     class_of,

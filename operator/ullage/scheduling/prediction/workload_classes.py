@@ -16,9 +16,9 @@ from operator import is_
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.api.schedulingpolicy import Knowledge
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
-from ullage.cluster.records.spec_fields import Knowledge
 from ullage.engines.admission.filters import check_profile
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.query import Account

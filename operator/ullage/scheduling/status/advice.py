@@ -19,6 +19,7 @@ from typing import Final
 
 from ullage import ports
 from ullage.api.contract import GPUMode
+from ullage.api.gpurequest import GPURequest
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.projection.pool import project_pool
@@ -27,7 +28,6 @@ from ullage.cluster.projection.tuning import project_tuning_job
 from ullage.cluster.projection.workload import project_workload
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadKind, WorkloadRecord
-from ullage.cluster.records.spec_fields import GPURequest
 from ullage.cluster.values.readable import complaint
 from ullage.ports import JsonObject, Kind
 from ullage.scheduling.inventory.tenant_bindings import not_bound

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Final
 
 from ullage.api.contract import GPUMode
+from ullage.api.gpurequest import GPURequest
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.spec_fields import GPURequest
 from ullage.cluster.records.tuning import TrialPool, TrialResize, TrialResult
 from ullage.engines.tuning.speed_curves import (
     PRIOR_EXPONENT,

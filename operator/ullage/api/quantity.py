@@ -11,11 +11,9 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil, floor
 from typing import Final
 
-from ullage.api.contract import WireError
-from ullage.api.readers import LARGEST, quoted
+from ullage.api.readers import LARGEST, WireError, quoted
 
 MIB: Final = 2**20
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|m|s)")
@@ -111,56 +109,43 @@ def counted(name: str, value: object, field: str) -> int:
     return -(-dividend * (1000 if name == "cpu" else 1) // divisor)
 
 
-def mib_up(value: object, field: str) -> int:
-    """A wanted amount of memory in MiB, rounded up.
+def own_bytes(value: object) -> tuple[int, int]:
+    """An amount of bytes as our own fields spell it, as a ratio: no sign, exponent or sub-units.
 
     Raises:
-        WireError: the value is no quantity.
+        WireError: it is spelled otherwise, or above 2^63 - 1.
     """
-    return ceil(amount(value, field) / MIB)
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise WireError(f"expected an amount such as 4Gi, got {type(value).__name__}")
+    if isinstance(value, int):
+        if abs(value) > LARGEST:
+            raise WireError("the number does not fit 64 bits")
+        value = str(value)
+    if len(value) > MOST_CHARACTERS or not _PLAIN.fullmatch(value):
+        raise WireError(f"{quoted(value)} is no amount such as 4Gi")
+    return _exact(value)
 
 
-def mib_down(value: object, field: str) -> int:
-    """An offered amount of memory in MiB, rounded down.
-
-    Raises:
-        WireError: the value is no quantity.
-    """
-    return floor(amount(value, field) / MIB)
-
-
-def plain_bytes(value: object, field: str) -> object:
-    """An amount of bytes as our own fields spell it: no sign, no exponent, no sub-units.
-
-    Raises:
-        WireError: it is spelled otherwise.
-    """
-    if isinstance(value, str) and not _PLAIN.fullmatch(value):
-        raise WireError(f"{field}: {quoted(value)} is no amount such as 4Gi")
-    return value
-
-
-def of_a_mib(value: object, field: str) -> object:
-    """The same, of at least 1Mi.
-
-    Raises:
-        WireError: it is spelled otherwise, or less.
-    """
-    if amount(plain_bytes(value, field), field) < MIB:
-        raise WireError(f"{field}: must be at least 1Mi; write a unit, as 4Gi")
-    return value
-
-
-def duration_s(value: str, field: str) -> float:
+def duration_s(value: object) -> float:
     """Seconds of a duration as Go writes it: ``60h``, ``1h30m``, ``1.5m``.
 
     Raises:
-        WireError: it is none, or longer than Go counts; the text names ``field``.
+        WireError: it is none, or longer than Go counts.
     """
+    if not isinstance(value, str):
+        raise WireError(f"expected a string, got {type(value).__name__}")
     parts = _DURATION.findall(value) if len(value) <= MOST_CHARACTERS else []
     if not parts or "".join(number + unit for number, unit in parts) != value:
-        raise WireError(f"{field}: {quoted(value)} is no duration such as 60h or 1h30m")
+        raise WireError(f"{quoted(value)} is no duration such as 60h or 1h30m")
     total = sum(float(number) * _SECONDS[unit] for number, unit in parts)
     if total > LONGEST_S:
-        raise WireError(f"{field}: {value!r} is longer than 292 years")
+        raise WireError(f"{value!r} is longer than 292 years")
     return total
+
+
+def duration_text(seconds: float) -> str:
+    """A duration in the largest unit that it is a whole number of, as :func:`duration_s` reads."""
+    for unit in ("h", "m"):
+        if seconds % _SECONDS[unit] == 0:
+            return f"{seconds / _SECONDS[unit]:.0f}{unit}"
+    return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
