@@ -91,7 +91,10 @@ class GenerativeServer:
 @asynccontextmanager
 async def generative_server(**given: Any) -> AsyncIterator[GenerativeServer]:
     server = GenerativeServer(**given)
-    low = web.Server(server.handle, access_log=None, handler_cancellation=True)
+    # what is packed is refused by the server as what it is, not by aiohttp in plain text
+    low = web.Server(
+        server.handle, access_log=None, handler_cancellation=True, auto_decompress=False
+    )
     runner = web.ServerRunner(low, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -38,7 +38,7 @@ SPEAKS_FIRST_SECONDS = 60.0
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard on a busy machine may take longer to answer than an agent waits on a node."""
-    monkeypatch.setattr("ullage_node.guard.client.ANSWER_SECONDS", 60.0)
+    monkeypatch.setattr("ullage_node.guard.client.FREEZER_S", 60.0)
 
 
 @asynccontextmanager

@@ -176,9 +176,9 @@ async def test_an_address_that_leads_nowhere(url: str) -> None:
     [
         (b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1_000, "answers 103, not 200"),
         (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1_000, "cannot be read (LimitOverrunError)"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", "cannot be read (MalformedAnswer)"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n", "cannot be read (MalformedAnswer)"),
-        (b"what?\r\n\r\n", "cannot be read (MalformedAnswer)"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", "cannot be read (MalformedPage)"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n", "cannot be read (MalformedPage)"),
+        (b"what?\r\n\r\n", "cannot be read (MalformedPage)"),
         (b"HTTP/1.1 200 OK\r\n\r\n" + b"some_metric 1\n" * 10_000, "more than 4 MiB"),
     ],
 )
@@ -188,7 +188,7 @@ async def test_a_page_without_end_is_left_at_once(part: bytes, why: str) -> None
 
 async def test_a_page_of_countless_chunks_is_left() -> None:
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-    assert "(MalformedAnswer)" in await flooded(head + b"1\r\nx\r\n" * (CHUNKS_MAX + 1))
+    assert "(MalformedPage)" in await flooded(head + b"1\r\nx\r\n" * (CHUNKS_MAX + 1))
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000, 200_000])
