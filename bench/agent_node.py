@@ -17,15 +17,11 @@ from typing import Final
 
 from aiohttp import web
 
-from ullage.api.contract import (
-    API_VERSION,
-    STEP_RECORD_BYTES,
-    STEPS_FILE,
-    DesiredSlice,
-    LatencyObjective,
-    SliceKey,
-    SlicePhase,
-)
+from ullage.api.environment import STEPS_FILE
+from ullage.api.labels import API_VERSION
+from ullage.api.observations import LatencyObjective
+from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
+from ullage.api.steps import STEP_RECORD_BYTES
 from ullage_node.model.slices import HeldSlice
 from ullage_node.slices.checkpoint import SliceCheckpoint, boot_id, save
 from ullage_node.slices.table import binding_of

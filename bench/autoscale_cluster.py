@@ -21,8 +21,11 @@ from bench.twin_cluster import MOST_CYCLES, WHOLE, Records
 from bench.twin_data import JobClass, Tables
 from bench.twin_models import truth
 from bench.twin_node import WINDOW_S, Agent, Ran, key_of
-from ullage.api.contract import DesiredSlice, GPUMode, LatencyObjective, ObservedLoad
+from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import GPURequest, Share
+from ullage.api.loads import ObservedLoad
+from ullage.api.observations import LatencyObjective
+from ullage.api.slices import DesiredSlice
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.snapshot import (
     PodStage,

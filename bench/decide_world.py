@@ -12,16 +12,10 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from ullage.api.contract import (
-    EMULATED_MODEL,
-    SLOT_RESOURCE,
-    Backend,
-    DesiredSlice,
-    GPUMode,
-    Health,
-    ObservedDevice,
-)
+from ullage.api.devices import Backend, GPUMode, Health, ObservedDevice
 from ullage.api.gpurequest import GPURequest, Share
+from ullage.api.labels import SLOT_RESOURCE
+from ullage.api.slices import EMULATED_MODEL, DesiredSlice
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.pod_shape import PodShape, Resources
 from ullage.cluster.records.snapshot import (

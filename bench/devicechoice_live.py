@@ -20,7 +20,8 @@ import numpy as np
 
 from bench.devicechoice_networks import family_of, mean_of, median_of
 from bench.report import ROOT, Figure, Row
-from ullage.api.contract import API_VERSION, Backend, GPUMode, Health, ObservedDevice
+from ullage.api.devices import Backend, GPUMode, Health, ObservedDevice
+from ullage.api.labels import API_VERSION
 from ullage.cli.profiles import checked
 from ullage.cli.traces import row_of
 from ullage.cluster.codecs.speed import op_table_to_wire

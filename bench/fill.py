@@ -25,7 +25,7 @@ from bench.progress import Progress
 from bench.report import ROOT, Row, write
 from bench.request_counts import Counts, counted, rows_of
 from demo.progress import CommandFailed, ending_with_a_reason
-from ullage.api.contract import objects, section, text
+from ullage.api.readers import objects, section, text
 from ullage.cluster.values.streams import PODS
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import find_credentials

@@ -15,23 +15,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ullage.api.contract import (
-    API_VERSION,
-    MANAGER_NODE,
-    Backend,
-    DesiredSlice,
-    GPUMode,
-    Health,
-    JsonObject,
-    ObservedDevice,
-    ObservedSlice,
-    SliceKey,
-    SlicePhase,
-    objects,
-    section,
-    text,
-    whole,
-)
+from ullage.api.devices import Backend, GPUMode, Health, ObservedDevice
+from ullage.api.labels import API_VERSION, MANAGER_NODE
+from ullage.api.readers import JsonObject, objects, section, text, whole
+from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
 from ullage.cluster.values.streams import PODS
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import find_credentials

@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ullage.api.contract import STEP_RECORD_BYTES, DesiredSlice, SliceKey, SlicePhase
+from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
+from ullage.api.steps import STEP_RECORD_BYTES
 from ullage_node.devices.backend import BACKENDS, BackendOptions, Hardware
 from ullage_node.devices.cgroups import CgroupVersion, detect_version, machine_cores
 from ullage_node.guard.protocol import guard_socket

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from bench.decide_world import World
 from bench.report import Figure
-from ullage.api.contract import GPUMode
+from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import GPURequest, Share
 from ullage.app.set_aside import SetAside
 from ullage.app.watchdog import Watchdog

@@ -19,7 +19,7 @@ from bench.kwok import kwok_cluster
 from bench.limits import template
 from bench.progress import Progress
 from bench.report import ROOT
-from ullage.api.contract import API_VERSION
+from ullage.api.labels import API_VERSION
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import find_credentials
 from ullage.kube.transport import TransportLimits

@@ -25,7 +25,7 @@ import numpy as np
 from bench import report
 from bench.guard_node import Groups, what_is_missing
 from bench.lanes_residents import Fits, RuleDevice, packing, single_lane
-from ullage.api.contract import LANE_SOCKET
+from ullage.api.environment import LANE_SOCKET
 from ullage.engines.lanes.records import JobDemand
 from ullage_node.lanes.members import LaneMember
 from ullage_node.lanes.server import LaneServer, LaneTenant, SharedDevice

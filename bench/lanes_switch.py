@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import report
-from ullage.api.contract import LANE_SOCKET
+from ullage.api.environment import LANE_SOCKET
 from ullage_node.lanes.members import LaneMember
 from ullage_node.lanes.server import LaneServer, LaneTenant, SharedDevice
 

@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from bench.progress import Progress
-from ullage.api.contract import API_VERSION, GATE, MANAGER_OPERATOR, SLOT_RESOURCE, section, text
+from ullage.api.labels import API_VERSION, GATE, MANAGER_OPERATOR, SLOT_RESOURCE
+from ullage.api.readers import section, text
 from ullage.ports import (
     POD,
     TRAINING_JOB,

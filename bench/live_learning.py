@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bench.colocations import Gavel, Lucid
-from ullage.api.contract import Fingerprint as WireFingerprint
-from ullage.api.contract import Observation, ObservedPartner
+from ullage.api.observations import Fingerprint as WireFingerprint
+from ullage.api.observations import Observation, ObservedPartner
 from ullage.app.fit_worker import FitTask, Key, kept_rows, run_fit
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot

@@ -15,16 +15,11 @@ from pathlib import Path
 
 from bench.mixed_record import Reading, Recording
 from demo.cluster import LocalCluster
-from ullage.api.contract import (
-    LABEL_OWNER,
-    STEPS_FILE,
-    SliceKey,
-    StepRecord,
-    WireError,
-    section,
-    text,
-    whole,
-)
+from ullage.api.environment import STEPS_FILE
+from ullage.api.labels import LABEL_OWNER
+from ullage.api.readers import WireError, section, text, whole
+from ullage.api.slices import SliceKey
+from ullage.api.steps import StepRecord
 from ullage.ports import (
     INFERENCE_DEPLOYMENT,
     POD,

@@ -27,7 +27,7 @@ from bench.mixed_speed import measure_apart
 from bench.progress import Progress
 from demo.cluster import LocalCluster
 from demo.progress import CommandFailed
-from ullage.api.contract import WireError, objects, section, text, whole
+from ullage.api.readers import WireError, objects, section, text, whole
 from ullage.ports import (
     GPU_NODE,
     INFERENCE_DEPLOYMENT,

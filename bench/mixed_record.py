@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from bench.mixed_plan import Arrival, Plan
-from ullage.api.contract import objects, section, text, whole
+from ullage.api.readers import objects, section, text, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Final
 from bench.mixed_judge import Alone
 from bench.mixed_plan import CLASSES, REQUESTS_PER_S, SERVICE, Arrival, Plan
 from demo.images import image_name
-from ullage.api.contract import API_VERSION
+from ullage.api.labels import API_VERSION
 
 Body = dict[str, object]
 OVERCOMMIT: Final = 400

@@ -16,24 +16,11 @@ from dataclasses import replace
 from typing import Final
 
 from bench import report
-from ullage.api.contract import (
-    MANAGER_NODE,
-    MANAGER_OPERATOR,
-    MAX_OBSERVATIONS,
-    Backend,
-    DesiredSlice,
-    GPUMode,
-    Health,
-    JsonObject,
-    MpsState,
-    MpsStatus,
-    Observation,
-    ObservedDevice,
-    ObservedPartner,
-    ObservedSlice,
-    SliceKey,
-    SlicePhase,
-)
+from ullage.api.devices import Backend, GPUMode, Health, MpsState, MpsStatus, ObservedDevice
+from ullage.api.labels import MANAGER_NODE, MANAGER_OPERATOR
+from ullage.api.observations import MAX_OBSERVATIONS, Observation, ObservedPartner
+from ullage.api.readers import JsonObject
+from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
 from ullage_node.kubelet.registrar import Registration
 from ullage_node.status import NodeFacts, StatusFacts, body_of, judge, with_transitions
 from ullage_node.telemetry.observations import ObservationBook

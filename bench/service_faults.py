@@ -36,7 +36,7 @@ from bench.wake import KIND, NAME, url_of, within
 from demo.cluster import EmulatedDevice, LocalCluster
 from demo.images import image_name
 from demo.progress import CommandFailed
-from ullage.api.contract import LABEL_OWNER, LABEL_ROUTER
+from ullage.api.labels import LABEL_OWNER, LABEL_ROUTER
 
 NAMESPACE: Final = "service-faults"
 DEVICES: Final = {

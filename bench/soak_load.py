@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import Final
 
 from bench.limits import template
-from ullage.api.contract import API_VERSION, LABEL_OWNER, section, text
+from ullage.api.labels import API_VERSION, LABEL_OWNER
+from ullage.api.readers import section, text
 from ullage.ports import (
     CAPACITY_POOL,
     INFERENCE_DEPLOYMENT,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bench import report
-from ullage.api.contract import STEP_RECORD_BYTES, StepRecord
+from ullage.api.steps import STEP_RECORD_BYTES, StepRecord
 from ullage_run.record import StepWriter
 
 LIMIT_US: Final = 2.0

@@ -18,9 +18,12 @@ import numpy as np
 from bench.twin_data import JobClass, Tables
 from bench.twin_learner import LOOK_S, Lessons
 from bench.twin_node import WINDOW_S, Agent, Ran, key_of
-from ullage.api.contract import GATE, DesiredSlice, GPUMode, LatencyObjective
+from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import GPURequest, Share
+from ullage.api.labels import GATE
+from ullage.api.observations import LatencyObjective
 from ullage.api.sharing import OfferedLoad
+from ullage.api.slices import DesiredSlice
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.snapshot import (
     PodRecord,

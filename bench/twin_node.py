@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from bench.twin_data import QUANTILE, JobClass
-from ullage.api.contract import DesiredSlice, SlicePhase
+from ullage.api.slices import DesiredSlice, SlicePhase
 from ullage.cluster.records.snapshot import GPUNodeRecord
 from ullage.engines.admission.queue_map import latency_s
 from ullage_node.guard.gather import tenants as guarded

@@ -25,9 +25,11 @@ from builders_nodes import a_slice as a_slice
 from builders_nodes import gpu as gpu
 from builders_nodes import reported as reported
 from builders_nodes import resources as resources
-from ullage.api.contract import GATE, GPUMode, default_trust_domain
+from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import GPURequest, LaneMemory, Share
+from ullage.api.labels import GATE
 from ullage.api.schedulingpolicy import RiskSettings
+from ullage.api.slices import default_trust_domain
 from ullage.api.trainingjob import FailurePolicy
 from ullage.cluster.records.pod_shape import (
     NodeAffinity,

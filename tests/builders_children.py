@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.projection.pod_template import Blueprint, canonical_json
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.kube.manifests.children import deployment_body, pod_body

@@ -7,18 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ullage.api.contract import (
-    SLOT_RESOURCE,
-    Backend,
-    DesiredSlice,
-    GPUMode,
-    Health,
-    MpsStatus,
-    ObservedDevice,
-    ObservedSlice,
-    SliceKey,
-    SlicePhase,
-)
+from ullage.api.devices import Backend, GPUMode, Health, MpsStatus, ObservedDevice
+from ullage.api.labels import SLOT_RESOURCE
+from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
 from ullage.cluster.records.pod_shape import Resources, Taint
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord
 

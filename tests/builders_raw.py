@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ullage.api.contract import (
+from ullage.api.devices import ObservedDevice
+from ullage.api.labels import (
     API_VERSION,
     GATE,
     LABEL_KIND,
@@ -19,10 +20,8 @@ from ullage.api.contract import (
     LABEL_OWNER,
     LABEL_RANK,
     SLOT_RESOURCE,
-    DesiredSlice,
-    ObservedDevice,
-    ObservedSlice,
 )
+from ullage.api.slices import DesiredSlice, ObservedSlice
 
 CREATED: Final = "2026-01-02T03:04:05Z"
 CREATED_S: Final = 1767323045.0

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from ullage.api.contract import SliceKey
+from ullage.api.slices import SliceKey
 from ullage.process.build_metrics import register_build
 from ullage.process.metric_families import FiguresCollector
 from ullage.process.supervised import TaskSupervisor, end

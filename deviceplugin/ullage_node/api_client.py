@@ -20,7 +20,8 @@ import aiohttp
 import orjson
 from yarl import URL
 
-from ullage.api.contract import API_VERSION, MANAGER_NODE, JsonObject, objects, section
+from ullage.api.labels import API_VERSION, MANAGER_NODE
+from ullage.api.readers import JsonObject, objects, section
 from ullage.process.token_access import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from ullage_node.settings import ApiSettings
 from ullage_node.times import TOKEN_REREAD_S, WATCH_S

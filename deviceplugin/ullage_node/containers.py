@@ -17,7 +17,9 @@ from typing import Final
 import structlog
 from prometheus_client import Histogram
 
-from ullage.api.contract import DeviceFault, Reason, SlicePhase
+from ullage.api.faults import DeviceFault
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.api.xids import xid_of
 from ullage_node.events import AgentEvent, Events, EventSubject
 from ullage_node.health import HealthChange

@@ -17,15 +17,9 @@ from typing import Final
 
 import structlog
 
-from ullage.api.checks import MAX_CHECKS
-from ullage.api.contract import (
-    Backend,
-    CheckState,
-    MpsState,
-    NodeCheck,
-    ObservedDevice,
-    Reason,
-)
+from ullage.api.checks import MAX_CHECKS, CheckState, NodeCheck
+from ullage.api.devices import Backend, MpsState, ObservedDevice
+from ullage.api.reasons import Reason
 from ullage_node.health import HealthChange, HealthTracker
 from ullage_node.model.devices import (
     BackendUnavailable,

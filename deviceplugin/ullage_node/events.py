@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from ullage.api.contract import API_VERSION, MANAGER_NODE
+from ullage.api.labels import API_VERSION, MANAGER_NODE
 from ullage_node.api_client import CORE, ApiClient, ApiServerError
 from ullage_node.status import timestamp
 from ullage_node.times import EVENT_QUIET_S

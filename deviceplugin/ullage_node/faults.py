@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage.api.contract import MAX_FAULTS, MAX_SUSPECTS, DeviceFault, Suspect
+from ullage.api.faults import MAX_FAULTS, MAX_SUSPECTS, DeviceFault, Suspect
 from ullage.api.xids import XIDS, Cause, xid_of
 from ullage.process.metric_families import counter
 from ullage_node.model.device_labels import DEVICE

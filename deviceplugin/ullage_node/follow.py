@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from ullage.api.contract import JsonObject, WireError
+from ullage.api.readers import JsonObject, WireError
 from ullage.process.faults import fault_text
 from ullage_node.api_client import ApiClient, ApiServerError
 from ullage_node.times import API_BACKOFF_FIRST_S, SHORT_WATCH_S, WATCH_BACKOFF_MOST_S

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage_node.model.devices import DeviceReading
 from ullage_node.model.slices import SliceRefusal
 from ullage_node.times import FLAP_WINDOW_S, RECOVERY_MOST_S

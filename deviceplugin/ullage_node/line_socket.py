@@ -20,7 +20,7 @@ from typing import Final
 
 import structlog
 
-from ullage.api.contract import JsonObject, WireError
+from ullage.api.readers import JsonObject, WireError
 from ullage_node.times import REQUEST_PAUSE_S
 
 LINE_MAX: Final = 1 << 23

@@ -12,16 +12,11 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from ullage.api.contract import (
-    DeviceFault,
-    Interruption,
-    JsonObject,
-    Observation,
-    ObservedSlice,
-    WireError,
-    section,
-    text,
-)
+from ullage.api.faults import DeviceFault
+from ullage.api.interruptions import Interruption
+from ullage.api.observations import Observation
+from ullage.api.readers import JsonObject, WireError, section, text
+from ullage.api.slices import ObservedSlice
 from ullage.process.faults import fault_text
 from ullage_node.api_client import CORE, ApiClient, ApiServerError
 from ullage_node.model.slices import Pod

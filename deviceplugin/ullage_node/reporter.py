@@ -11,7 +11,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ullage.api.contract import Health, JsonObject
+from ullage.api.devices import Health
+from ullage.api.readers import JsonObject
 from ullage_node.containers import Containers
 from ullage_node.device_watch import DeviceWatch
 from ullage_node.events import Events

@@ -18,22 +18,16 @@ from typing import Any, Final
 
 import orjson
 
-from ullage.api.contract import (
-    API_VERSION,
-    WIRE_VERSION,
-    DeviceFault,
-    Health,
-    Interruption,
-    JsonObject,
-    NodeCheck,
-    Observation,
-    ObservedDevice,
-    ObservedLane,
-    ObservedLoad,
-    ObservedSlice,
-    Reason,
-    SlicePhase,
-)
+from ullage.api.checks import NodeCheck
+from ullage.api.devices import Health, ObservedDevice
+from ullage.api.faults import DeviceFault
+from ullage.api.interruptions import Interruption
+from ullage.api.labels import API_VERSION
+from ullage.api.loads import ObservedLoad
+from ullage.api.observations import Observation
+from ullage.api.readers import JsonObject
+from ullage.api.reasons import Reason
+from ullage.api.slices import WIRE_VERSION, ObservedLane, ObservedSlice, SlicePhase
 from ullage_node.kubelet.registrar import Registration
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey, StepProgress
 from ullage_node.model.guard import SliceMark, WindowTally

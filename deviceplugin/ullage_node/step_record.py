@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from ullage.api.contract import STEP_RECORD_BYTES, StepRecord, WireError
+from ullage.api.readers import WireError
+from ullage.api.steps import STEP_RECORD_BYTES, StepRecord
 from ullage_node.times import RECORD_AHEAD_NS, STEP_MOST_NS
 
 TRIES: Final = 3

@@ -9,7 +9,9 @@ from enum import StrEnum
 from typing import Final
 
 from docs.generate.facts import FactsMissing, MetricFact
-from ullage.api.contract import MpsState, Reason, SlicePhase
+from ullage.api.devices import MpsState
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.pool import CapacityType
 from ullage.cluster.records.tuning import PHASES
 from ullage.cluster.values.streams import STREAMS

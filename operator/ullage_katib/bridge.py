@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from ullage.api.contract import WireError
+from ullage.api.readers import WireError
 from ullage.ports import (
     TUNING_JOB,
     ApiError,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ullage.api.contract import JsonObject, WireError, objects, section
+from ullage.api.readers import JsonObject, WireError, objects, section
 from ullage.api.reasons import Standing, standing_of
 from ullage.api.words import TuningAlgorithm
 from ullage.cluster.projection.tuning import MOST_TRIALS, project_tuning_job

@@ -14,7 +14,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ullage.api.contract import Health
+from ullage.api.devices import Health
 from ullage.cluster.records.snapshot import PolicyRecord, Snapshot
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.model.phases import Phase

@@ -13,14 +13,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from ullage.api.contract import (
-    SLOT_RESOURCE,
-    Backend,
-    GPUMode,
-    Health,
-    ObservedDevice,
-)
+from ullage.api.devices import Backend, GPUMode, Health, ObservedDevice
 from ullage.api.gpurequest import GPURequest, Share
+from ullage.api.labels import SLOT_RESOURCE
 from ullage.api.sharing import SharingRules
 from ullage.cluster.records.pod_shape import PodShape, Resources
 from ullage.cluster.records.profile import Method, ProfileStatus, Source, ThroughputEntry

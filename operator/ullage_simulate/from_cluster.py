@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from ullage.api.contract import GPUMode, Health
+from ullage.api.devices import GPUMode, Health
 from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
 from ullage.scheduling.inventory.tenant_bindings import tenant_of
 from ullage.scheduling.learning.device_prices import prices_of

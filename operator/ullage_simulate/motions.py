@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ullage.api.contract import GATE, DesiredSlice, ObservedSlice, SlicePhase
+from ullage.api.labels import GATE
+from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, WorkloadRecord
 from ullage.scheduling.model.plan import CreatePod
 

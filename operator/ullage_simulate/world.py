@@ -13,7 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ullage.api.contract import GATE, Health, Observation, ObservedSlice
+from ullage.api.devices import Health
+from ullage.api.labels import GATE
+from ullage.api.observations import Observation
+from ullage.api.slices import ObservedSlice
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.snapshot import (
     DeploymentRecord,

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import os
 
-from ullage.api.contract import ENV_STEPS
+from ullage.api.environment import ENV_STEPS
 from ullage_run import requests
 from ullage_run.notices import Notice, NoticeKind, StopSignal
 from ullage_run.record import StepWriter

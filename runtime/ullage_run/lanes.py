@@ -35,7 +35,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, Final, Protocol
 
-from ullage.api.contract import ENV_LANE, ENV_LANE_MEMORY, WireError
+from ullage.api.environment import ENV_LANE, ENV_LANE_MEMORY
 from ullage.api.lanes import (
     LINE_MAX,
     Acquire,
@@ -52,6 +52,7 @@ from ullage.api.lanes import (
     decode,
     encode,
 )
+from ullage.api.readers import WireError
 from ullage_run.times import LANE_QUICK_S, LANE_RELEASE_S, LANE_RETRY_LEAST_S, LANE_RETRY_MOST_S
 
 MIB: Final = 1 << 20

@@ -28,13 +28,7 @@ import threading
 from time import monotonic_ns
 from typing import Final, SupportsIndex
 
-from ullage.api.contract import (
-    RESUMED_AT_MAX,
-    STEP_MAGIC,
-    STEP_RECORD_BYTES,
-    STEP_VERSION,
-    STEP_WORDS,
-)
+from ullage.api.steps import RESUMED_AT_MAX, STEP_MAGIC, STEP_RECORD_BYTES, STEP_VERSION, STEP_WORDS
 from ullage_run.times import RECORD_RETRY_NS
 
 HEADER_WORD: Final = int.from_bytes(struct.pack("<4sI", STEP_MAGIC, STEP_VERSION), "little")

@@ -27,7 +27,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final, SupportsFloat, SupportsIndex
 
-from ullage.api.contract import (
+from ullage.api.environment import (
     ENV_PARAMETER,
     ENV_TRIAL,
     ENV_TRIAL_EPOCHS,

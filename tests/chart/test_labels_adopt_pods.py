@@ -10,7 +10,7 @@ import pytest
 
 from chart.rendered import ChartRefused, Helm, Json, Rendered
 from chart.test_reserved_keys_are_the_operators import USER_KEYS, policies, variable
-from ullage.api import contract
+from ullage.api import labels
 from ullage.api.adoption import KEYS
 
 NAME = "ullage-adoption"
@@ -102,7 +102,7 @@ def test_a_labelled_pod_gets_gate_slot_and_marks(helm: Helm) -> None:
     (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
     assert (rule["operations"], rule["resources"]) == (["CREATE"], ["pods"])
     said = mutations(policy)
-    for word in (contract.GATE, contract.SLOT_RESOURCE, contract.LABEL_MANAGED):
+    for word in (labels.GATE, labels.SLOT_RESOURCE, labels.LABEL_MANAGED):
         assert f"'{word}'" in said
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chart.rendered import ChartRefused, Helm, Json, Rendered
-from ullage.api import contract
+from ullage.api import labels
 
 OPERATOR = "system:serviceaccount:gpu-house:ullage-operator"
 REPLICAS = "system:serviceaccount:kube-system:replicaset-controller"
@@ -86,13 +86,13 @@ def test_a_policy_denies_and_fails_closed(rendered: Rendered) -> None:
         binding = rendered.one("ValidatingAdmissionPolicyBinding", RESERVED + name)
         assert binding["spec"] == {"policyName": RESERVED + name, "validationActions": ["Deny"]}
         assert len(policy["validations"]) == 3
-        assert contract.SLOT_RESOURCE in variable(policy, "limitsNow")
+        assert labels.SLOT_RESOURCE in variable(policy, "limitsNow")
 
 
 def test_every_key_of_the_contract_is_reserved_but_those_of_users(rendered: Rendered) -> None:
     keys = {
         value.removeprefix("ullage.dev/")
-        for name, value in vars(contract).items()
+        for name, value in vars(labels).items()
         if name.startswith(("LABEL_", "ANNOTATION_")) and value.startswith("ullage.dev/")
     }
     for policy in policies(rendered).values():
@@ -126,7 +126,7 @@ def test_what_bears_nothing_of_ours_is_not_judged(rendered: Rendered) -> None:
     for policy in policies(rendered).values():
         bears = condition(policy, "bears-what-is-ours")
         for word in ("object", "oldObject", "labels", "annotations", "containers",
-                     "initContainers", "limits", "requests", contract.SLOT_RESOURCE):  # fmt: skip
+                     "initContainers", "limits", "requests", labels.SLOT_RESOURCE):  # fmt: skip
             assert word in bears
 
 

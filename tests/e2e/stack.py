@@ -24,7 +24,7 @@ from demo.images import image_name
 from demo.install import NAMESPACE, install
 from demo.progress import Progress
 from e2e.reading import ApiReader, Json
-from ullage.api.contract import LEASE_NAME
+from ullage.api.labels import LEASE_NAME
 
 T = TypeVar("T")
 LOOK_CHARACTERS = 8000

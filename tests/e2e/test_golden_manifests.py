@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from golden_manifests import Golden, goldens
-from ullage.api.contract import GROUP
+from ullage.api.labels import GROUP
 
 pytestmark = pytest.mark.e2e
 

@@ -26,7 +26,7 @@ from demo.progress import run
 from e2e.stack import printed
 from fakes.apiserver.patches import json_patch
 from ullage import ports
-from ullage.api.contract import GATE, SLOT_RESOURCE
+from ullage.api.labels import GATE, SLOT_RESOURCE
 from ullage.cli.look import snapshot_of
 from ullage.cli.target import ClusterTarget
 from ullage.cluster.values import streams

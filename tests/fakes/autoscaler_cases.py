@@ -14,7 +14,7 @@ from typing import Any, Final
 from fakes.cluster_autoscaler_rules import TEMPLATE
 from fakes.karpenter_rules import CAPACITY_TYPE, HOSTNAME, NODEPOOL
 from fakes.node_affinity import PREFERRED, REQUIRED
-from ullage.api.contract import LABEL_NODE, LABEL_REGISTERED
+from ullage.api.labels import LABEL_NODE, LABEL_REGISTERED
 
 Json = dict[str, Any]
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import builders
 from builders import Part, WorkloadBuilder, a_device, a_device_profile, a_gpu_node, a_profile
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.profile import ProfileRecord, ProfileStatus, SoloEntry
 from ullage.cluster.records.status import Condition
 from ullage.engines.admission.records import Fingerprint

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import builders
-from ullage.api.contract import DesiredSlice
+from ullage.api.slices import DesiredSlice
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.status import Condition, DecisionRecord, WorkloadStatus
 from ullage.scheduling.assignment.cycle_cache import CycleCache

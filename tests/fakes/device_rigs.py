@@ -19,7 +19,7 @@ from fakes.clock import FakeClock
 from fakes.host_reader import HostReader
 from fakes.nvml import FakeGpu, FakeMig, FakeNvml, PatientNvml, PidNamespace, patient_devices
 from fakes.nvml_faults import NvmlFaults
-from ullage.api.contract import Backend
+from ullage.api.devices import Backend
 from ullage_node.devices.emulated import EmulatedDevices, EmulatedDriver, EmulatedProbe
 from ullage_node.devices.emulated_hook import HookScript
 from ullage_node.devices.nvidia.device_files import MINORS

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from prometheus_client import CollectorRegistry
 
 from fakes.clock import FakeClock
-from ullage.api.contract import Observation
+from ullage.api.observations import Observation
 from ullage_node.events import AgentEvent
 from ullage_node.guard.guard import Guard, GuardDependencies
 from ullage_node.guard.metrics import GuardMetrics

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from fakes.guard_rig import VICTIM, a_tenant, a_window
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage_node.guard.machine import GuardLimits, GuardMachine
 from ullage_node.model.guard import Action, Freeze, GuardTenant, Tell
 

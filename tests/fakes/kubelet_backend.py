@@ -8,7 +8,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ullage.api.contract import Backend, GPUMode, Health, NodeCheck, ObservedDevice, Reason
+from ullage.api.checks import NodeCheck
+from ullage.api.devices import Backend, GPUMode, Health, ObservedDevice
+from ullage.api.reasons import Reason
 from ullage_node.model.devices import (
     Attachment,
     AttachState,

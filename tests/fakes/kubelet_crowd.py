@@ -23,7 +23,7 @@ import grpc
 from fakes.kubelet_backend import FakeDevices, a_device
 from fakes.kubelet_runtime import FakeRuntime, UnresolvableDevice
 from fakes.kubelet_state import AdmissionFailed, DeviceManager, KubeletPod
-from ullage.api.contract import DesiredSlice, SliceKey
+from ullage.api.slices import DesiredSlice, SliceKey
 from ullage_node.kubelet.plugin_server import DevicePluginService, StartDenied
 from ullage_node.kubelet.pod_resources import Listing, SlotOwner
 from ullage_node.kubelet.proto.deviceplugin.v1beta1 import api_pb2

@@ -23,7 +23,7 @@ from fakes.kubelet_runtime import Created, FakeRuntime
 from fakes.kubelet_state import KubeletPod
 from fakes.proc_tree import a_process
 from fakes.scratch import fast_directory
-from ullage.api.contract import DesiredSlice, ObservedSlice, SliceKey
+from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey
 from ullage.ports import EVENT, GPU_NODE, POD
 from ullage_node.agent import Agent
 from ullage_node.api_client import ApiClient

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ullage.api.contract import LANE_SOCKET
+from ullage.api.environment import LANE_SOCKET
 from ullage.api.lanes import LINE_MAX, Hello, Message, decode, encode
 from ullage_node.devices.processes import identified
 from ullage_node.lanes.device import IdleLimits

@@ -20,7 +20,7 @@ from fakes.mps_programs import (
     PlainDirectories,
 )
 from fakes.virtual_time import run_virtual
-from ullage.api.contract import MpsState
+from ullage.api.devices import MpsState
 from ullage_node.mps.control import ORDINAL, SERVER
 from ullage_node.mps.places import Places
 from ullage_node.mps.records import MpsServer, ServerOrder

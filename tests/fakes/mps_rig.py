@@ -21,7 +21,9 @@ from fakes.mps_programs import FakeProcesses, FakePrograms, PlainDirectories
 from fakes.nvml import FakeGpu, FakeNvml, PatientNvml, PidNamespace, patient_devices
 from fakes.nvml_faults import NvmlFaults
 from fakes.scratch import fast_directory
-from ullage.api.contract import STEP_LAYOUT, STEP_MAGIC, STEP_VERSION, STEPS_FILE, Backend
+from ullage.api.devices import Backend
+from ullage.api.environment import STEPS_FILE
+from ullage.api.steps import STEP_LAYOUT, STEP_MAGIC, STEP_VERSION
 from ullage_node.devices.nvidia.driver import NvidiaDriver
 from ullage_node.devices.nvidia.known import MpsShares
 from ullage_node.devices.nvidia.probe import NvidiaProbe

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from fakes.mps_inline import inline
 from fakes.mps_rig import MpsRig
-from ullage.api.contract import Backend, DesiredSlice, SliceKey
+from ullage.api.devices import Backend
+from ullage.api.slices import DesiredSlice, SliceKey
 from ullage_node.devices.nvidia.sharing import namespace_of
 from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, SlotOwner
 from ullage_node.model.slices import NodeDevice, Pod

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
 from ullage_node.model.slices import HeldSlice
 
 

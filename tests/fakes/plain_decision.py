@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ullage.api.contract import GATE, DesiredSlice, GPUMode, Reason, SliceKey, SlicePhase
+from ullage.api.devices import GPUMode
+from ullage.api.labels import GATE
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
 from ullage.cluster.records.snapshot import (
     ObjectRef,
     PodRecord,

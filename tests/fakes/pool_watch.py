@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ullage.api.contract import Interruption, InterruptionKind
+from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage.cluster.codecs.pool import pool_as_stored
 from ullage.cluster.records.pod_shape import Resources, Taint
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from fakes.karpenter_rules import Karpenter
 from fakes.node_affinity import accepts
-from ullage.api.contract import LABEL_ORDER, SLOT_RESOURCE
+from ullage.api.labels import LABEL_ORDER, SLOT_RESOURCE
 
 Json = dict[str, Any]
 HOSTNAME = "kubernetes.io/hostname"

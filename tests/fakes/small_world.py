@@ -20,7 +20,7 @@ from builders import a_device
 from fakes.apiserver import FakeApiServer
 from fakes.mortal import Mortal
 from ullage import ports
-from ullage.api.contract import GATE, LABEL_MANAGED, SLOT_RESOURCE
+from ullage.api.labels import GATE, LABEL_MANAGED, SLOT_RESOURCE
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import ObjectRef, RefusedWrite, Snapshot

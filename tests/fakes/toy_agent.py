@@ -11,13 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ullage.api.contract import (
-    DesiredSlice,
-    ObservedDevice,
-    ObservedSlice,
-    SliceKey,
-    SlicePhase,
-)
+from ullage.api.devices import ObservedDevice
+from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
 from ullage.cluster.records.snapshot import PodRecord
 
 

@@ -14,7 +14,8 @@ from dataclasses import replace
 
 import builders
 from fakes.toy_world import ToyWorld
-from ullage.api.contract import GATE, GPUMode
+from ullage.api.devices import GPUMode
+from ullage.api.labels import GATE
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.snapshot import DeploymentRecord, PodStage, WorkloadKind, WorkloadRecord
 from ullage.scheduling.inventory.reliable_machines import held_to

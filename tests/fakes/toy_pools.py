@@ -17,7 +17,7 @@ import builders
 from fakes import toy_rules
 from fakes.toy_cluster import ToyCluster
 from fakes.toy_world import Shape
-from ullage.api.contract import ObservedSlice, SlicePhase
+from ullage.api.slices import ObservedSlice, SlicePhase
 from ullage.api.spot import SpotTerms
 from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus

@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Sequence, Set
 
 from fakes.toy_cluster import ToyCluster, is_exclusive, is_training
-from ullage.api.contract import GATE, DesiredSlice, ObservedSlice, SliceKey, SlicePhase
+from ullage.api.labels import GATE
+from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
 from ullage.cluster.records.snapshot import (
     GPUNodeRecord,
     PodRecord,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import builders
 from fakes.toy_agent import ToyAgent
-from ullage.api.contract import SlicePhase
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import (
     DeploymentRecord,
     DeviceProfileRecord,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from builders import a_job
-from ullage.api.contract import section
+from ullage.api.readers import section
 from ullage.api.words import Goal, TuningAlgorithm
 from ullage.cluster.codecs.tuning import tuning_as_stored
 from ullage.cluster.projection.spec import read_gpu

@@ -13,7 +13,8 @@ from typing import Any
 from builders_raw import raw_template
 from fakes.cluster_port import FakeCluster
 from fakes.virtual_time import LoopClock
-from ullage.api.contract import DesiredSlice, Reason
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice
 from ullage.cluster.projection.pod_template import Blueprint, Seen, canonical_json
 from ullage.cluster.records.pod_shape import NodeAffinity
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind

@@ -22,7 +22,7 @@ from demo.install import install
 from demo.progress import Progress
 from e2e.stack import Json, Stack, busy_template, eventually, training_job, whole_device
 from fakes.provisioner import is_order
-from ullage.api.contract import LABEL_NODE, SLOT_RESOURCE
+from ullage.api.labels import LABEL_NODE, SLOT_RESOURCE
 
 LOGS = Path("build/e2e-logs")
 NODEPOOL = "karpenter.sh/nodepool"

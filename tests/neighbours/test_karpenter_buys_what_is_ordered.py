@@ -12,7 +12,7 @@ import pytest
 
 from e2e.stack import Stack, eventually
 from neighbours.karpenter import MEMBER_CPU, NODEPOOL, POOL, a_job, bound, market_of
-from ullage.api.contract import LABEL_REGISTERED
+from ullage.api.labels import LABEL_REGISTERED
 
 
 @pytest.fixture

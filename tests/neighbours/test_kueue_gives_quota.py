@@ -22,8 +22,8 @@ from neighbours.kueue import (
     flavor,
     local_queue,
 )
-from ullage.api.contract import GATE as OUR_GATE
-from ullage.api.contract import SLOT_RESOURCE
+from ullage.api.labels import GATE as OUR_GATE
+from ullage.api.labels import SLOT_RESOURCE
 
 TEAM = "team"
 LONGER_THAN_ANY_LIMIT_S = 75

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from builders import NOW, a_gpu_node, a_job, a_kube_service, a_slice, gpu, reported
 from builders_raw import raw_pod
 from fakes.deciding import decided
-from ullage.api.contract import SlicePhase
+from ullage.api.slices import SlicePhase
 from ullage.api.times import rfc3339
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState

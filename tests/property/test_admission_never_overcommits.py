@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes.admission import CrowdForecaster, certified, device, newcomer, resident, tenant
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.engines.admission.decision import admit, confirm, predict
 from ullage.engines.admission.filters import (
     Device,

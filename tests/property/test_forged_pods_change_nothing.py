@@ -22,7 +22,7 @@ from builders_raw import (
 )
 from fakes.deciding import Decided, decided_on
 from fakes.examples import examples
-from ullage.api.contract import (
+from ullage.api.labels import (
     ANNOTATION_TEMPLATE_HASH,
     ANNOTATION_WORLD_SIZE,
     API_VERSION,
@@ -31,8 +31,8 @@ from ullage.api.contract import (
     LABEL_ORDER,
     LABEL_OWNER,
     LABEL_RANK,
-    SlicePhase,
 )
+from ullage.api.slices import SlicePhase
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.values import streams

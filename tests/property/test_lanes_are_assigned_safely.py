@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 import builders
 from fakes.examples import examples
 from fakes.node_slices import a_held, a_slice
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.engines.admission.limits import LIMITS, ceiling, first_broken
 from ullage.engines.admission.records import Tenant
 from ullage.engines.admission.utilisation import UtilisationSum

@@ -18,7 +18,7 @@ import builders
 from fakes import toy_rules
 from fakes.toy_cluster import ToyCluster
 from fakes.toy_world import Shape
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.api.schedulingpolicy import RiskSettings
 from ullage.api.sharing import SharingRules
 from ullage.cluster.records.profile import SoloEntry

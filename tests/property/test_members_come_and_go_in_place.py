@@ -10,7 +10,10 @@ from dataclasses import replace
 import pytest
 
 from fakes.toy_stress import StressRun
-from ullage.api.contract import GATE, Interruption, InterruptionKind, Reason, SlicePhase
+from ullage.api.interruptions import Interruption, InterruptionKind
+from ullage.api.labels import GATE
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadKind
 from ullage.cluster.records.spec_fields import Elasticity
 from ullage.scheduling.model.plan import Action, DeletePod, EvictPod, Plan

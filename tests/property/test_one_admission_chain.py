@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 import builders
 from fakes.examples import examples
 from fakes.node_slices import a_held, a_slice
-from ullage.api.contract import GPUMode, MpsState, Reason, SlicePhase
+from ullage.api.devices import GPUMode, MpsState
 from ullage.api.gpurequest import LaneMemory
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.engines.admission import filters
 from ullage.engines.admission.filters import first_refusal, share_ceiling
 from ullage.engines.admission.limits import LIMITS, MODE_BIT, ceiling, first_broken

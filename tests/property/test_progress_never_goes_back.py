@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from builders import NOW, a_gpu_node, a_job, a_slice, gpu, reported
 from fakes.deciding import decided
-from ullage.api.contract import SlicePhase
+from ullage.api.slices import SlicePhase
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.snapshot import PodStage
 from ullage.cluster.records.status import Progress

@@ -32,7 +32,7 @@ from builders_raw import (
     raw_volume,
 )
 from fakes.examples import examples
-from ullage.api.contract import SlicePhase
+from ullage.api.slices import SlicePhase
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import Snapshot

@@ -14,9 +14,9 @@ from docs.generate.crds.definition import schema
 from fakes.examples import examples
 from structure import list_faults, shape_faults, unknown_fields
 from ullage.api.base import Resource
-from ullage.api.contract import Reason, SliceKey
 from ullage.api.inferencedeployment import InferenceDeployment
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
+from ullage.api.slices import SliceKey
 from ullage.api.trainingjob import TrainingJob
 from ullage.cluster.codecs.status import as_stored, status_from_wire, status_to_wire
 from ullage.cluster.records.snapshot import WorkloadKind

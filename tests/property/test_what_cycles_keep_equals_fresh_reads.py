@@ -10,7 +10,7 @@ import pytest
 
 from builders import NOW, a_gpu_node, a_job, a_pod, a_slice, a_snapshot, gpu
 from fakes.toy_stress import StressRun
-from ullage.api.contract import Health
+from ullage.api.devices import Health
 from ullage.cluster.records.snapshot import PodStage, Snapshot
 from ullage.engines.admission.limits import DEVICE_UNHEALTHY
 from ullage.engines.admission.utilisation import UtilisationSum

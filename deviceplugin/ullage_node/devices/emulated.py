@@ -20,17 +20,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import (
-    EMULATED_MODEL,
-    SLOT_PATTERN,
-    Backend,
-    GPUMode,
-    Health,
-    NodeCheck,
-    ObservedDevice,
-    Proof,
-    Reason,
-)
+from ullage.api.checks import NodeCheck
+from ullage.api.devices import Backend, GPUMode, Health, ObservedDevice
+from ullage.api.reasons import Reason
+from ullage.api.slices import EMULATED_MODEL, SLOT_PATTERN, Proof
 from ullage_node.devices.cgroups import (
     PERIOD_US,
     QUOTA_MIN_US,

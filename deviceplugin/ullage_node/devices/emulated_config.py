@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ullage.api.contract import Reason, WireError, accelerator_key, text, whole
+from ullage.api.readers import WireError, text, whole
+from ullage.api.reasons import Reason
+from ullage.api.slices import accelerator_key
 from ullage_node.files import read_bounded
 from ullage_node.model.devices import BackendUnavailable
 

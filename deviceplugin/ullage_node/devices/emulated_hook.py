@@ -16,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from ullage.api.contract import SLOT_PATTERN
+from ullage.api.slices import SLOT_PATTERN
 from ullage_node.devices.cgroups import (
     QUOTA_MIN_US,
     CgroupUnreadable,

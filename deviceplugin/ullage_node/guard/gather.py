@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
-from ullage.api.contract import SlicePhase
+from ullage.api.slices import SlicePhase
 from ullage_node.model.devices import Attachment, ContainerKey, StepProgress
 from ullage_node.model.guard import GuardSubject, GuardTenant
 from ullage_node.model.slices import HeldSlice, Pod

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from ullage.api.contract import Observation
+from ullage.api.observations import Observation
 from ullage_node.events import AgentEvent, EventSubject
 from ullage_node.guard.client import FreezerClient
 from ullage_node.guard.learning import observations

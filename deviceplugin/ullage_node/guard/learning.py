@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from ullage.api.contract import Observation, ObservedPartner
+from ullage.api.observations import Observation, ObservedPartner
 from ullage_node.model.guard import GuardTenant, ObjectiveWindow, PauseObservation
 from ullage_node.model.slices import class_seen_from
 

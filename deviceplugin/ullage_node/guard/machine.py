@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage_node.guard.pause import HISTORY, VIOLATED, Pause, PauseStage, WatchedTenant, figures
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import (

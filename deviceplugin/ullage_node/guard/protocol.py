@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
 from ullage.api.codec import Wire
-from ullage.api.contract import JsonObject, WireError, text, whole
-from ullage.api.readers import LARGEST
+from ullage.api.readers import LARGEST, JsonObject, WireError, text, whole
 from ullage.api.wire_fields import (
     NEEDED,
     Embedded,

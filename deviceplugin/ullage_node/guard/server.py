@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ullage.api.contract import WireError
+from ullage.api.readers import WireError
 from ullage_node.guard.keeper import Keeper
 from ullage_node.guard.log import Log
 from ullage_node.guard.protocol import (

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ullage.api.contract import STEPS_FILE, StepRecord, WireError
+from ullage.api.environment import STEPS_FILE
+from ullage.api.readers import WireError
+from ullage.api.steps import StepRecord
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import GuardSubject, ObjectiveWindow
 from ullage_node.step_record import read_step_record

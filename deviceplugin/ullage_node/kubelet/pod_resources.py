@@ -17,7 +17,7 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from ullage.api.contract import FOREIGN_GPU_RESOURCE, SLOT_RESOURCE
+from ullage.api.labels import FOREIGN_GPU_RESOURCE, SLOT_RESOURCE
 from ullage_node.kubelet.proto.podresources.v1 import api_pb2
 from ullage_node.kubelet.services import stub_of
 

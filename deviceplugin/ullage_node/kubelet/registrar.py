@@ -24,7 +24,7 @@ import grpc
 import grpc.aio
 import structlog
 
-from ullage.api.contract import SLOT_RESOURCE
+from ullage.api.labels import SLOT_RESOURCE
 from ullage_node.kubelet.plugin_server import PluginServer, plugin_options
 from ullage_node.kubelet.pod_resources import KubeletUnavailable, PodResources
 from ullage_node.kubelet.proto.deviceplugin.v1beta1 import api_pb2

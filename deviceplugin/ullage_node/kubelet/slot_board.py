@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ullage.api.contract import slot_id
+from ullage.api.slices import slot_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from typing import Final, cast
 
 import structlog
 
-from ullage.api.contract import WireError
 from ullage.api.lanes import LINE_MAX, LaneRefusal, Message, Refused, decode, encode
+from ullage.api.readers import WireError
 from ullage_node.lanes.allowance import ContainerAllowance
 from ullage_node.lanes.peers import PeerProcess, peer_of
 from ullage_node.times import GREETING_S

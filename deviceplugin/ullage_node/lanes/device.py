@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ullage.api import lanes as wire
-from ullage.api.contract import MAX_LANE, ObservedLane
 from ullage.api.lanes import LaneRefusal, Message
+from ullage.api.slices import MAX_LANE, ObservedLane
 from ullage.engines.lanes.explain import wait_fraction
 from ullage.engines.lanes.recorded import TableRecord
 from ullage.engines.lanes.records import JobDemand, Order

@@ -23,8 +23,9 @@ from typing import Final
 import structlog
 
 from ullage.api import lanes as wire
-from ullage.api.contract import LANE_SOCKET, ObservedLane
+from ullage.api.environment import LANE_SOCKET
 from ullage.api.lanes import IterationPolicy, LaneRefusal, Message
+from ullage.api.slices import ObservedLane
 from ullage.engines.lanes.records import Order, Suspend
 from ullage.engines.lanes.safety import UnsafeLanes
 from ullage_node.devices.processes import identified, pod_of

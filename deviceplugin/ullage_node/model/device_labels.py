@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 
-from ullage.api.contract import ObservedDevice
+from ullage.api.devices import ObservedDevice
 
 DEVICE: Final = "UUID"
 """Label of every metric of a device."""

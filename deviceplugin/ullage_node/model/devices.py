@@ -36,19 +36,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, Protocol, TypeAlias
 
+from ullage.api.checks import NodeCheck
 from ullage.api.codec import Wire
-from ullage.api.contract import (
-    JsonObject,
-    NodeCheck,
-    ObservedDevice,
-    Proof,
-    Reason,
-    SliceKey,
-    WireError,
-    bounded,
-    quoted,
-    text,
-)
+from ullage.api.devices import ObservedDevice
+from ullage.api.readers import JsonObject, WireError, bounded, quoted, text
+from ullage.api.reasons import Reason
+from ullage.api.slices import Proof, SliceKey
 from ullage.api.wire_fields import (
     KEPT,
     NEEDED,

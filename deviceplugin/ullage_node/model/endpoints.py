@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import JsonObject
+from ullage.api.readers import JsonObject
 
 ANNOTATION_PORT: Final = "prometheus.io/port"
 ANNOTATION_PATH: Final = "prometheus.io/path"

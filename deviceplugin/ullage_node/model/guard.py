@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage_node.model.devices import ContainerKey
 
 AT_RISK_RATIO: Final = 0.9

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
-from ullage.api.contract import Fingerprint
+from ullage.api.observations import Fingerprint
 
 KEPT: Final = 64
 """Readings kept of a device: a window of the learning loop and more."""

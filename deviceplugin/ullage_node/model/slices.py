@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, Reason, SlicePhase, default_trust_domain
-from ullage.api.reasons import Standing
+from ullage.api.reasons import Reason, Standing
+from ullage.api.slices import DesiredSlice, SlicePhase, default_trust_domain
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.endpoints import MetricsEndpoint
 from ullage_node.model.standstill import Standstill

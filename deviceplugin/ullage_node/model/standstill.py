@@ -10,17 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import (
-    LABEL_KIND,
-    LABEL_OWNER,
-    LABEL_RANK,
-    JsonObject,
-    WireError,
-    objects,
-    section,
-    text,
-    whole,
-)
+from ullage.api.labels import LABEL_KIND, LABEL_OWNER, LABEL_RANK
+from ullage.api.readers import JsonObject, WireError, objects, section, text, whole
 
 PROBES: Final = ("livenessProbe", "startupProbe")
 """Probes by which kubelet kills; a frozen container answers none."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ullage.api.contract import JsonObject, WireError, section, text
+from ullage.api.readers import JsonObject, WireError, section, text
 from ullage_node.line_socket import Unanswered, ask
 from ullage_node.mps.records import MpsLimits, MpsReport, ServerOrder
 from ullage_node.times import (

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ullage.api.contract import MpsState
+from ullage.api.devices import MpsState
 from ullage_node.mps.programs import ProgramCall, ProgramResult, ProgramRunner, ProgramSilent
 from ullage_node.mps.records import Installed, MpsLimits
 from ullage_node.times import CONTROL_S, QUIT_S, TERMINATE_S

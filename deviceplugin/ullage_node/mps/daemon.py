@@ -26,7 +26,7 @@ from typing import Final, assert_never
 
 import structlog
 
-from ullage.api.contract import MpsState
+from ullage.api.devices import MpsState
 from ullage_node.mps.control import (
     TROUBLE,
     Control,

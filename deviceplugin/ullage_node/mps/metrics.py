@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ullage.api.contract import MpsState, ObservedDevice
+from ullage.api.devices import MpsState, ObservedDevice
 from ullage.process.metric_families import counter, gauge
 from ullage_node.model.device_labels import DEVICE
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeAlias, cast
 
 from ullage.api.codec import Wire, derived, rows
-from ullage.api.contract import JsonObject, MpsState, WireError, text, whole
-from ullage.api.readers import LARGEST
+from ullage.api.devices import MpsState
+from ullage.api.readers import LARGEST, JsonObject, WireError, text, whole
 from ullage.api.wire_fields import (
     KEPT,
     NEEDED,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from ullage.api.contract import JsonObject, WireError, objects, section, text
+from ullage.api.readers import JsonObject, WireError, objects, section, text
 from ullage.api.wire_fields import strings
 from ullage_node.line_socket import LineServer, Unanswered
 from ullage_node.mps.records import MpsLimits, ServerOrder, read_namespace, read_pid, read_uuid

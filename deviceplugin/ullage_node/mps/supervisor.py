@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import structlog
 
-from ullage.api.contract import MpsState
+from ullage.api.devices import MpsState
 from ullage_node.mps.control import control_for
 from ullage_node.mps.daemon import Daemon, Launcher
 from ullage_node.mps.places import Places, PlaceUnusable

@@ -16,15 +16,8 @@ from typing import Final
 
 import orjson
 
-from ullage.api.contract import (
-    Interruption,
-    InterruptionKind,
-    JsonObject,
-    WireError,
-    objects,
-    sooner,
-    text,
-)
+from ullage.api.interruptions import Interruption, InterruptionKind, sooner
+from ullage.api.readers import JsonObject, WireError, objects, text
 from ullage_node.notices.endpoint import AnswerUnreadable, Endpoint, http_moment, ok_or_away
 
 EVENTS: Final = "/metadata/scheduledevents"

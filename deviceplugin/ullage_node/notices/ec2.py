@@ -17,7 +17,8 @@ from typing import Final
 
 import orjson
 
-from ullage.api.contract import Interruption, InterruptionKind, JsonObject, WireError, text
+from ullage.api.interruptions import Interruption, InterruptionKind
+from ullage.api.readers import JsonObject, WireError, text
 from ullage_node.notices.endpoint import (
     AnswerUnreadable,
     Endpoint,

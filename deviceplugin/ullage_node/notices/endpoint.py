@@ -16,7 +16,8 @@ from typing import Final, Protocol
 
 import aiohttp
 
-from ullage.api.contract import Interruption, moment_of
+from ullage.api.interruptions import Interruption
+from ullage.api.times import moment_of
 
 ANSWER_BYTES_MAX: Final = 64 << 10
 

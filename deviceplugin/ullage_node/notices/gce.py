@@ -17,7 +17,7 @@ from math import floor
 from typing import Final
 from urllib.parse import quote
 
-from ullage.api.contract import Interruption, InterruptionKind
+from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage_node.notices.endpoint import AnswerUnreadable, Endpoint, ok_or_away
 from ullage_node.times import GCE_WAIT_S
 

@@ -18,7 +18,7 @@ from typing import Final
 import aiohttp
 import structlog
 
-from ullage.api.contract import Interruption
+from ullage.api.interruptions import Interruption
 from ullage.process.faults import fault_text
 from ullage.process.metric_families import counter, gauge
 from ullage_node.notices.azure import Azure

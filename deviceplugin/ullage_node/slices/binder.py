@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from ullage.api.contract import SLOT_PATTERN, Reason
+from ullage.api.reasons import Reason
+from ullage.api.slices import SLOT_PATTERN
 from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, PodResources, SlotOwner
 from ullage_node.model.devices import (
     Attachment,

@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from ullage.api.contract import (
-    CDI_KIND,
+from ullage.api.environment import (
     ENV_LANE,
     ENV_LANE_MEMORY,
     ENV_PERCENT,
@@ -28,8 +27,9 @@ from ullage.api.contract import (
     LANE_SOCKET,
     STEPS_FILE,
     STEPS_MOUNT,
-    DesiredSlice,
 )
+from ullage.api.labels import CDI_KIND
+from ullage.api.slices import DesiredSlice
 from ullage_node.files import read_bounded, remove_temporaries, write_whole
 from ullage_node.model.devices import (
     READ_ONLY,

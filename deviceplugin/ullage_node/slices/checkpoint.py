@@ -23,18 +23,9 @@ from typing import Final
 
 import structlog
 
-from ullage.api.contract import (
-    DesiredSlice,
-    Reason,
-    SliceKey,
-    SlicePhase,
-    WireError,
-    flag,
-    objects,
-    section,
-    text,
-    whole,
-)
+from ullage.api.readers import WireError, flag, objects, section, text, whole
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
 from ullage.process.faults import fault_text
 from ullage.process.threads import in_thread
 from ullage_node.files import read_bounded, remove_temporaries, write_whole

@@ -14,24 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from ullage.api.contract import (
-    MAX_FAULTS,
-    DesiredSlice,
-    DeviceFault,
-    Interruption,
-    JsonObject,
-    Observation,
-    ObservedSlice,
-    SliceKey,
-    WireError,
-    flag,
-    moment_of,
-    quoted,
-    section,
-    text,
-    whole,
-)
+from ullage.api.faults import MAX_FAULTS, DeviceFault
+from ullage.api.interruptions import Interruption
 from ullage.api.lanes import IterationPolicy
+from ullage.api.observations import Observation
+from ullage.api.readers import JsonObject, WireError, flag, quoted, section, text, whole
+from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey
+from ullage.api.times import moment_of
 from ullage_node.model.endpoints import read_endpoint, read_images
 from ullage_node.model.slices import Pod
 from ullage_node.model.standstill import read_standstill

@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, SlicePhase
 from ullage.engines.admission import filters
 from ullage.engines.admission.records import Tenant
 from ullage.engines.lanes.assignment import assignment_of, counted_mib

@@ -20,7 +20,7 @@ from typing import Final
 
 import structlog
 
-from ullage.api.contract import LIBRARY_MOUNT
+from ullage.api.environment import LIBRARY_MOUNT
 from ullage_node.model.devices import READ_ONLY, BindMount
 
 FOLDER: Final = "python"

@@ -12,7 +12,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey
 from ullage_node.model.slices import SliceRefusal
 from ullage_node.times import ABSENT_S, UNVERIFIED_FIRST_S, UNVERIFIED_LATER_S

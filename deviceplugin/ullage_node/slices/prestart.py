@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, SlicePhase
 from ullage_node.kubelet.pod_resources import Listing, SlotOwner
 from ullage_node.model.devices import ContainerBinding, ContainerKey
 from ullage_node.model.slices import HeldSlice, NodeDevice, Pod, SliceRefusal, same_share

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import structlog
 
-from ullage.api.contract import DesiredSlice
+from ullage.api.slices import DesiredSlice
 from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, SlotOwner
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.slices import container_of

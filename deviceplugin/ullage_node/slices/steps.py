@@ -18,7 +18,9 @@ from typing import Final
 
 import structlog
 
-from ullage.api.contract import STEP_RECORD_BYTES, STEPS_FILE, slot_id
+from ullage.api.environment import STEPS_FILE
+from ullage.api.slices import slot_id
+from ullage.api.steps import STEP_RECORD_BYTES
 from ullage_node.files import remove_empty
 from ullage_node.model.devices import ContainerKey
 from ullage_node.mounts import MS_NODEV, MS_NOEXEC, MS_NOSUID, mount_tmpfs

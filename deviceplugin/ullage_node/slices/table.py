@@ -16,7 +16,8 @@ from types import MappingProxyType
 
 import structlog
 
-from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SliceKey, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
 from ullage.process.faults import fault_text
 from ullage_node.kubelet.slot_board import DeviceRoom
 from ullage_node.model.devices import BoundSlice, ContainerBinding, ContainerKey

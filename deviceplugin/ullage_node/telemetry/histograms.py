@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import INTER_TOKEN, TIME_TO_FIRST_TOKEN
+from ullage.api.observations import INTER_TOKEN, TIME_TO_FIRST_TOKEN
 from ullage_node.times import BUCKET_MOST_S, LATENCY_SUM_MOST_S
 
 DEFAULT_METRIC: Final = "ullage_request_seconds"

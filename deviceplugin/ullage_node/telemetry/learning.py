@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.api.contract import MAX_PARTNERS
+from ullage.api.observations import MAX_PARTNERS
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.samples import Samples
 from ullage_node.telemetry.observations import ObservationBook

@@ -14,7 +14,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import LatencyObjective, ObservedLoad
+from ullage.api.loads import ObservedLoad
+from ullage.api.observations import LatencyObjective
 from ullage_node.model.devices import ContainerKey
 from ullage_node.telemetry.histograms import LatencyHistogram, quantile
 from ullage_node.telemetry.windows import HistogramPage

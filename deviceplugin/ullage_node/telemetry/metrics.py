@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ullage.api.contract import Health, ObservedDevice
+from ullage.api.devices import Health, ObservedDevice
 from ullage.engines.lanes.assignment import (
     LaneAssignment,
     assignment_of,

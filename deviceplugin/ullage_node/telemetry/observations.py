@@ -18,7 +18,7 @@ from typing import Final
 
 import orjson
 
-from ullage.api.contract import MAX_OBSERVATIONS, Observation
+from ullage.api.observations import MAX_OBSERVATIONS, Observation
 from ullage_node.times import SAME_ROW_S
 
 SAME_STEP: Final = 0.02

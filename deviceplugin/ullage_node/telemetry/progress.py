@@ -21,7 +21,9 @@ from typing import Final
 
 import structlog
 
-from ullage.api.contract import STEPS_FILE, StepRecord, WireError
+from ullage.api.environment import STEPS_FILE
+from ullage.api.readers import WireError
+from ullage.api.steps import StepRecord
 from ullage.process.faults import fault_text
 from ullage_node.model.devices import Attachment, ContainerBinding, ContainerKey, StepProgress
 from ullage_node.step_record import read_step_record

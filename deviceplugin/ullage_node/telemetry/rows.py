@@ -12,7 +12,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage.api.contract import Fingerprint, Observation, ObservedPartner
+from ullage.api.observations import Fingerprint, Observation, ObservedPartner
 from ullage_node.model.samples import Samples, fingerprint_of, permille
 from ullage_node.model.slices import class_seen_from
 from ullage_node.telemetry.histograms import LatencyHistogram, quantile

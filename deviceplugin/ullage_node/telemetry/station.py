@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import LatencyObjective, ObservedLoad
+from ullage.api.loads import ObservedLoad
+from ullage.api.observations import LatencyObjective
 from ullage_node.containers import Containers
 from ullage_node.device_watch import DeviceWatch
 from ullage_node.events import AgentEvent, Events, EventSubject

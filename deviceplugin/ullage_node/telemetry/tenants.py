@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ullage.api.contract import DesiredSlice, LatencyObjective
+from ullage.api.observations import LatencyObjective
+from ullage.api.slices import DesiredSlice
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey, StepProgress
 from ullage_node.model.slices import HeldSlice
 

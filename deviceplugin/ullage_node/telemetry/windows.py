@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import LatencyObjective
+from ullage.api.observations import LatencyObjective
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import GuardSubject, ObjectiveWindow, Windows
 from ullage_node.telemetry.histograms import LatencyHistogram, quantile

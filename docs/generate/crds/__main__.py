@@ -20,7 +20,7 @@ from docs.generate.crds.definition import KINDS, definition
 from docs.generate.crds.lint import MAX_BYTES
 from docs.generate.crds.pages import crds_page, reasons_page
 from docs.generate.crds.structural import Node, SchemaError
-from ullage.api.contract import GROUP
+from ullage.api.labels import GROUP
 
 HEADER: Final = """\
 # SPDX-FileCopyrightText: The Ullage Authors

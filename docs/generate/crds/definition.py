@@ -14,10 +14,10 @@ from docs.generate.crds.records import composed, resolved, shaped
 from docs.generate.crds.structural import Node, SchemaError, structural
 from ullage.api.base import Column, Resource
 from ullage.api.capacitypool import CapacityPool
-from ullage.api.contract import GROUP, VERSION
 from ullage.api.deviceprofile import DeviceProfile
 from ullage.api.gpunode import GPUNode
 from ullage.api.inferencedeployment import InferenceDeployment
+from ullage.api.labels import GROUP, VERSION
 from ullage.api.profilerows import MeasuredSoloRows, StepTimes
 from ullage.api.schedulingpolicy import SchedulingPolicy
 from ullage.api.spec import SpecSchema

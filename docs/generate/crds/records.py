@@ -19,18 +19,14 @@ from pydantic import TypeAdapter
 from docs.generate.crds.structural import Node, SchemaError, structural
 from ullage.api import rules
 from ullage.api.base import RECORD
+from ullage.api.checks import NodeCheck
 from ullage.api.codec import derived
-from ullage.api.contract import (
-    DesiredSlice,
-    DeviceFault,
-    Interruption,
-    NodeCheck,
-    Observation,
-    ObservedDevice,
-    ObservedLane,
-    ObservedSlice,
-)
+from ullage.api.devices import ObservedDevice
+from ullage.api.faults import DeviceFault
+from ullage.api.interruptions import Interruption
 from ullage.api.objective import LatencySLO
+from ullage.api.observations import Observation
+from ullage.api.slices import DesiredSlice, ObservedLane, ObservedSlice
 from ullage.api.spec import SpecSchema
 from ullage.api.wire_fields import Schema, Shape
 from ullage.cluster.records.status import Condition

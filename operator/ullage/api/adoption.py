@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ullage.api.contract import GROUP
+from ullage.api.labels import GROUP
 
 MOST_PODS: Final = 4096
 """Pods of a gang, as of a TrainingJob."""

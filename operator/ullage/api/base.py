@@ -25,9 +25,10 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
-from ullage.api.contract import API_VERSION, MAX_EPOCH
+from ullage.api.labels import API_VERSION
 from ullage.api.readers import MOST_COUNTED
 from ullage.api.scalars import int_or_string
+from ullage.api.slices import MAX_EPOCH
 from ullage.api.spec import patterned, spelling
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final
 from pydantic import Field
 
 from ullage.api.base import ACCELERATOR_PATTERN, SET
-from ullage.api.contract import GPUMode
+from ullage.api.devices import GPUMode
 from ullage.api.rules import (
     ACCELERATOR_KEY,
     LANE_MEMORY_POSITIVE,

@@ -12,14 +12,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Final
 
-from ullage.api.contract import (
-    FOREIGN_GPU_RESOURCE,
-    GROUP,
-    INTER_TOKEN,
-    SLOT_RESOURCE,
-    TEMPLATE_KEYS,
-    GPUMode,
-)
+from ullage.api.devices import GPUMode
+from ullage.api.labels import FOREIGN_GPU_RESOURCE, GROUP, SLOT_RESOURCE, TEMPLATE_KEYS
+from ullage.api.observations import INTER_TOKEN
 from ullage.api.rule import Rule as Rule
 from ullage.api.rule import at_least
 from ullage.api.rule import validations as validations

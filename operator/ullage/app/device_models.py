@@ -15,8 +15,7 @@ from typing import Final
 
 import structlog
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.app.fit_schedule import FitState
 from ullage.app.model_summary import Fitted, stored
 from ullage.cluster.records.profile import DeviceModel, DeviceProfileRecord, DeviceRates

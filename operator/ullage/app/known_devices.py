@@ -13,8 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from ullage.api.contract import JsonObject, section
 from ullage.api.deviceprofile import read_device_profile_spec
+from ullage.api.readers import JsonObject, section
 from ullage.cluster.codecs.objects import string_map
 from ullage.cluster.records.profile import DeviceRates
 

@@ -13,9 +13,9 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ullage.api.contract import ObservedSlice, Reason, SliceKey
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.api.schedulingpolicy import Knowledge
+from ullage.api.slices import ObservedSlice, SliceKey
 from ullage.cluster.records.profile import ProfileRecord, StepRow
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from ullage.api.contract import section, text
+from ullage.api.readers import section, text
 from ullage.cluster.values.lives import FINALIZER, KINDS_HELD, finalizers_of
 from ullage.ports import (
     ClusterPort,

@@ -14,7 +14,8 @@ from typing import Final
 
 import structlog
 
-from ullage.api.contract import GATE, flag, objects, section, text
+from ullage.api.labels import GATE
+from ullage.api.readers import flag, objects, section, text
 from ullage.api.reasons import ConditionType
 from ullage.cluster.values.streams import PODS
 from ullage.ports import GPU_NODE, ClusterPort, JsonObject, NotFound, Selector

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import structlog
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.app.memory import freeze_survivors
 from ullage.app.separate_process import ProcessRefused, end_at_once, separate_process, submit
 from ullage.app.set_aside import SetAside

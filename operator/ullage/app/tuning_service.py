@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 
 from ullage import ports
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.app.suggestions import Found, Requests
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.tuning import tuning_as_stored

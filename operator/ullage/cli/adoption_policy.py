@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Final, Protocol
 
 from ullage.api.adoption import ANNOTATION_ADOPTED, AdoptionKey
-from ullage.api.contract import CheckState, NodeCheck, section
+from ullage.api.checks import CheckState, NodeCheck
+from ullage.api.readers import section
 from ullage.ports import POD, ApiError, JsonObject, Kind, NotFound, Page, Selector
 
 NAME: Final = "Labels"

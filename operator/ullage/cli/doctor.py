@@ -16,16 +16,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ullage.api.contract import (
-    LABEL_NODE,
-    CheckState,
-    JsonObject,
-    NodeCheck,
-    WireError,
-    objects,
-    section,
-    text,
-)
+from ullage.api.checks import CheckState, NodeCheck
+from ullage.api.labels import LABEL_NODE
+from ullage.api.readers import JsonObject, WireError, objects, section, text
 from ullage.api.reasons import reason_of
 from ullage.api.times import moment_of
 from ullage.cli.adoption_policy import labels_are_read

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ullage.api.contract import CheckState, JsonObject, NodeCheck, section, text
+from ullage.api.checks import CheckState, NodeCheck
+from ullage.api.readers import JsonObject, section, text
 from ullage.api.reasons import Reason
 from ullage.cluster.values.lives import (
     FINALIZER,

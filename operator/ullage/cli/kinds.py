@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ullage.api.contract import GROUP
+from ullage.api.labels import GROUP
 
 SHORT: Final[Mapping[str, str]] = {
     "TrainingJob": "tj",

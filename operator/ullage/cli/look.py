@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from ullage.api.contract import section, text
+from ullage.api.readers import section, text
 from ullage.api.reasons import ConditionType
 from ullage.cli.target import ClusterTarget
 from ullage.cluster.cache.cluster import ClusterState

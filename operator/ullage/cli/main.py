@@ -418,7 +418,7 @@ def show_tuning(
 def _search(context: typer.Context, namespace: str, name: str) -> TuningView:
     import time
 
-    from ullage.api.contract import WireError
+    from ullage.api.readers import WireError
     from ullage.cli import access, tuning
 
     try:

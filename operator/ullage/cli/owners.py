@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from ullage import ports
-from ullage.api.contract import section
+from ullage.api.readers import section
 from ullage.cli.target import ClusterTarget
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.objects import Controller, controller_of, identity

@@ -9,7 +9,7 @@ from typing import Final
 
 import yaml
 
-from ullage.api.contract import WireError
+from ullage.api.readers import WireError
 from ullage.api.schedulingpolicy import read_policy_spec
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.records.snapshot import PolicyRecord

@@ -13,15 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import (
-    FOREIGN_GPU_RESOURCE,
-    CheckState,
-    JsonObject,
-    NodeCheck,
-    WireError,
-    section,
-    text,
-)
+from ullage.api.checks import CheckState, NodeCheck
+from ullage.api.labels import FOREIGN_GPU_RESOURCE
+from ullage.api.readers import JsonObject, WireError, section, text
 from ullage.ports import Kind
 
 RESOURCE_SLICE: Final = Kind(

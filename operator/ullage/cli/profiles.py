@@ -16,7 +16,7 @@ from math import isfinite
 import yaml
 from pydantic import ValidationError
 
-from ullage.api.contract import API_VERSION
+from ullage.api.labels import API_VERSION
 from ullage.api.profilerows import MAX_STEP_ROWS
 from ullage.api.workloadprofile import WorkloadProfile
 from ullage.cluster.codecs.profile import solo_to_wire, step_to_wire

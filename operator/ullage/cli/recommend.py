@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ullage.api.contract import WireError
+from ullage.api.readers import WireError
 from ullage.api.reasons import Reason, Standing
 from ullage.cli.tables import table_of
 from ullage.cluster.codecs.objects import Sharer

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ullage.api.contract import DesiredSlice, ObservedSlice, Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
+from ullage.api.slices import DesiredSlice, ObservedSlice
 from ullage.cluster.records.snapshot import (
     GPUNodeRecord,
     ObjectRef,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ullage.api.contract import JsonObject, section
+from ullage.api.readers import JsonObject, section
 from ullage.cli import tables
 from ullage.cli.forms import OutputFormat
 from ullage.cli.output import workloads_as

@@ -11,8 +11,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ullage.api.contract import DesiredSlice, ObservedDevice, Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.devices import ObservedDevice
+from ullage.api.reasons import ConditionType, Reason
+from ullage.api.slices import DesiredSlice
 from ullage.api.times import rfc3339
 from ullage.cluster.records.snapshot import (
     GPUNodeRecord,

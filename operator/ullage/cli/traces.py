@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Final
 
-from ullage.api.contract import API_VERSION, accelerator_key
+from ullage.api.labels import API_VERSION
 from ullage.api.numbers import six_digits
+from ullage.api.slices import accelerator_key
 from ullage.cli.forms import TraceKind
 from ullage.cli.profiles import ProfileError, checked
 from ullage.cluster.codecs.speed import op_table_to_wire

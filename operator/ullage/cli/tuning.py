@@ -19,7 +19,8 @@ from typing import Final
 
 import yaml
 
-from ullage.api.contract import LABEL_TUNING, Reason
+from ullage.api.labels import LABEL_TUNING
+from ullage.api.reasons import Reason
 from ullage.cli.forms import TrialOutput as Output
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.tuning import tuning_status_to_wire

@@ -20,7 +20,7 @@ from typing import Any, Final, Self, cast
 import kopf
 from aiohttp import web
 
-from ullage.api.contract import JsonObject, WireError, section
+from ullage.api.readers import JsonObject, WireError, section
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.handlers.frame import Bridge
 from ullage.handlers.mirror import HasLife

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import kopf
 
-from ullage.api.contract import JsonObject, Reason, section, text
+from ullage.api.readers import JsonObject, section, text
+from ullage.api.reasons import Reason
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.values.lives import (

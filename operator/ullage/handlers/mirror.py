@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.api.contract import section
+from ullage.api.readers import section
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.values.lives import FINALIZER, MOST, MOST_OF_NAMESPACE, finalizers_of
 from ullage.cluster.values.streams import Sink, Stream

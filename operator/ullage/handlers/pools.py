@@ -16,7 +16,8 @@ from typing import Any, Final
 import kopf
 
 from ullage import ports
-from ullage.api.contract import JsonObject, Reason
+from ullage.api.readers import JsonObject
+from ullage.api.reasons import Reason
 from ullage.cluster.codecs.pool import pool_as_stored
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import ObjectRef

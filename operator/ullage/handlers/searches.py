@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ullage.api.contract import JsonObject, Reason
+from ullage.api.readers import JsonObject
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.handlers.ends import LeaderContext, Left, Life, stated
 from ullage.ports import TUNING_JOB

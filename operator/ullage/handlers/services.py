@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ullage.api.contract import JsonObject, Reason
+from ullage.api.readers import JsonObject
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.values.names import router_name
 from ullage.handlers.ends import LeaderContext, Left, Life, stated

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from ullage.api.contract import MANAGER_OPERATOR
+from ullage.api.labels import MANAGER_OPERATOR
 from ullage.kube.answers import BadLine, TooLarge, WatchStalled, error_from_status
 from ullage.kube.credentials import Credentials
 from ullage.kube.decoding import decoded

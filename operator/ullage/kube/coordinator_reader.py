@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ullage.api.contract import WireError
+from ullage.api.readers import WireError
 from ullage.cluster.records.tier import CoordinatorReport, report_from_wire
 from ullage.kube.manifests.tiers import STATUS_PATH, STATUS_PORT
 from ullage.kube.pod_pages import PageUnreadable, PodPages

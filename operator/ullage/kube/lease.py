@@ -15,7 +15,8 @@ from typing import Final, assert_never
 
 import structlog
 
-from ullage.api.contract import LEASE_NAME, WireError, section, text
+from ullage.api.labels import LEASE_NAME
+from ullage.api.readers import WireError, section, text
 from ullage.kube.election import (
     LeaseMove,
     LeaseTimes,

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 import orjson
 
-from ullage.api.contract import WireError
+from ullage.api.readers import WireError
 from ullage.process.faults import fault_text, shortened
 
 MOST_BYTES: Final = 16 * 1024

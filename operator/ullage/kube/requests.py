@@ -14,7 +14,9 @@ from enum import StrEnum
 from typing import Final
 
 from ullage import ports
-from ullage.api.contract import MANAGER_OPERATOR, MANAGER_QUOTA, MANAGER_READER, Reason, WireError
+from ullage.api.labels import MANAGER_OPERATOR, MANAGER_QUOTA, MANAGER_READER
+from ullage.api.readers import WireError
+from ullage.api.reasons import Reason
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.projection.pod_template import Blueprint, Seen
 from ullage.cluster.records.snapshot import ObjectRef

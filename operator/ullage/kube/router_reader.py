@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ullage.api.contract import WireError
+from ullage.api.readers import WireError
 from ullage.cluster.records.router import RouterReport, router_report
 from ullage.kube.manifests.router import METRICS_PORT
 from ullage.kube.pod_pages import PageUnreadable, PodPages

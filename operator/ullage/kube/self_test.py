@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-from ullage.api.contract import API_VERSION
+from ullage.api.labels import API_VERSION
 from ullage.cluster.values.streams import STREAMS
 from ullage.kube.permissions import REQUIRED_VERBS, Permission, Scope
 from ullage.ports import ClusterPort, Forbidden, JsonObject, Kind

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ullage.api.contract import Health
+from ullage.api.devices import Health
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
 from ullage.engines.admission.limits import WHOLE_PERCENT

@@ -14,8 +14,7 @@ from typing import Final
 
 from prometheus_client import Histogram
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import Standing
+from ullage.api.reasons import Reason, Standing
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
 from ullage.metrics.histograms import division_seconds

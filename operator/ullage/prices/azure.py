@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from ullage.api.contract import text
+from ullage.api.readers import text
 from ullage.cluster.records.pool import CapacityType, PoolRecord
 from ullage.engines.capacity.price import Quote
 from ullage.ports import JsonObject

@@ -9,8 +9,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
 
-from ullage.api.contract import WireError
-from ullage.api.readers import quoted
+from ullage.api.readers import WireError, quoted
 from ullage.cluster.codecs.objects import within
 from ullage.cluster.records.pool import PoolRecord
 from ullage.ports import JsonObject

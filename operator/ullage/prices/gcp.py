@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import bounded, objects, text
+from ullage.api.readers import bounded, objects, text
 from ullage.cluster.records.pool import PoolRecord
 from ullage.engines.capacity.price import Quote
 from ullage.ports import JsonObject

@@ -13,8 +13,7 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from ullage.api.contract import WireError, text
-from ullage.api.readers import quoted
+from ullage.api.readers import WireError, quoted, text
 from ullage.cluster.codecs.objects import optional_text, string_map
 from ullage.cluster.records.pool import PoolRecord
 from ullage.engines.capacity.price import Quote

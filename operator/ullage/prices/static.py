@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from ullage.api.contract import WireError, text
 from ullage.api.numbers import decimal
-from ullage.api.readers import quoted
+from ullage.api.readers import WireError, quoted, text
 from ullage.cluster.codecs.objects import optional_text
 from ullage.cluster.records.pool import PoolRecord
 from ullage.engines.capacity.price import Quote

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, Health, ObservedDevice
+from ullage.api.devices import Health, ObservedDevice
+from ullage.api.slices import DesiredSlice
 from ullage.api.times import rfc3339
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT

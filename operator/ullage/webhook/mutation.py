@@ -18,8 +18,8 @@ from ullage.api.adoption import (
     AdoptionKey,
     asks_to_share,
 )
-from ullage.api.contract import GATE, LABEL_KIND, LABEL_MANAGED, SLOT_RESOURCE, JsonObject
-from ullage.api.readers import objects, section, text
+from ullage.api.labels import GATE, LABEL_KIND, LABEL_MANAGED, SLOT_RESOURCE
+from ullage.api.readers import JsonObject, objects, section, text
 
 Operation = dict[str, object]
 Patch = list[Operation]

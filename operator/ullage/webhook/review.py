@@ -12,8 +12,7 @@ from typing import Final
 
 import orjson
 
-from ullage.api.contract import JsonObject
-from ullage.api.readers import WireError, section, text
+from ullage.api.readers import JsonObject, WireError, section, text
 from ullage.webhook.mutation import mutation
 
 VERSION: Final = "admission.k8s.io/v1"

@@ -26,7 +26,7 @@ from builders_raw import (
 from fakes.apiserver import FakeApiServer, make_cluster
 from fakes.replicas import InlineLearner, InlineSolver
 from ullage import ports
-from ullage.api.contract import GROUP
+from ullage.api.labels import GROUP
 from ullage.app.operator import Operator, Surroundings
 from ullage.app.settings import HttpSettings, Settings, TriggerTimes
 from ullage.cluster.values.streams import STREAMS

@@ -9,7 +9,7 @@ import time
 from builders_raw import raw_gpu_node, raw_node
 from fakes.apiserver import FakeApiServer
 from ullage import ports
-from ullage.api.contract import CheckState, NodeCheck
+from ullage.api.checks import CheckState, NodeCheck
 from ullage.api.times import rfc3339
 from ullage.cli import doctor
 from ullage.cli.prerequisites import RESOURCE_SLICE

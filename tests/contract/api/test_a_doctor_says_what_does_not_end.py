@@ -8,7 +8,7 @@ import pytest
 
 from builders_raw import raw_pool, raw_service
 from fakes.apiserver import FakeApiServer
-from ullage.api.contract import CheckState
+from ullage.api.checks import CheckState
 from ullage.api.times import rfc3339
 from ullage.cli.held_back import LATE, NAMED, deletions_end
 from ullage.cluster.values.lives import FINALIZER, KINDS_HELD, MOST_OF_NAMESPACE

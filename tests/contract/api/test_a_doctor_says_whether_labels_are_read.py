@@ -10,7 +10,7 @@ import pytest
 
 from fakes.apiserver import FakeApiServer
 from fakes.apiserver.patches import json_patch
-from ullage.api.contract import CheckState
+from ullage.api.checks import CheckState
 from ullage.cli import adoption_policy
 from ullage.cli.adoption_policy import REHEARSED, WEBHOOKS, labels_are_read, mutating_policy
 from ullage.kube.client import K8sCluster

@@ -11,7 +11,7 @@ import pytest
 
 from fakes.apiserver import FakeApiServer
 from fakes.clock import FakeClock
-from ullage.api.contract import LEASE_NAME
+from ullage.api.labels import LEASE_NAME
 from ullage.kube.client import K8sCluster
 from ullage.kube.election import LeaseTimes
 from ullage.kube.lease import Lease

@@ -24,7 +24,8 @@ from builders import (
 from fakes.deciding import Decided, decided
 from fakes.host_reader import HostReader
 from fakes.nvml import FakeGpu, FakeMig, FakeNvml, PatientNvml, patient_devices
-from ullage.api.contract import DesiredSlice, DeviceFault, SlicePhase
+from ullage.api.faults import DeviceFault
+from ullage.api.slices import DesiredSlice, SlicePhase
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage
 from ullage.scheduling.model.plan import SetProfile

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from fakes.device_rigs import EmulatedRig, NvidiaRig, Rig, a_binding
 from fakes.mps_rig import MpsRig
-from ullage.api.contract import Backend, GPUMode, Health, ObservedDevice
+from ullage.api.devices import Backend, GPUMode, Health, ObservedDevice
 from ullage_node.model.devices import (
     Attachment,
     AttachState,

@@ -14,7 +14,8 @@ import pynvml
 import pytest
 
 from fakes.device_rigs import MigRig
-from ullage.api.contract import ObservedDevice, Reason
+from ullage.api.devices import ObservedDevice
+from ullage.api.reasons import Reason
 from ullage_node.devices.nvidia.host_processes import UUID_CHARACTERS_MAX, UUIDS_MAX
 from ullage_node.devices.nvidia.mig import HostMig, MigUnseen
 from ullage_node.devices.nvidia.nvml import NvmlApi

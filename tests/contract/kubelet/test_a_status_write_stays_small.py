@@ -14,13 +14,9 @@ import pytest
 from bench import node_status
 from fakes.apiserver import FakeApiServer
 from fakes.kubelet_node import NodeRig
-from ullage.api.contract import (
-    MANAGER_NODE,
-    MANAGER_OPERATOR,
-    MAX_OBSERVATIONS,
-    JsonObject,
-    Observation,
-)
+from ullage.api.labels import MANAGER_NODE, MANAGER_OPERATOR
+from ullage.api.observations import MAX_OBSERVATIONS, Observation
+from ullage.api.readers import JsonObject
 from ullage.ports import GPU_NODE
 from ullage_node.api_client import WRITE_GUARD, ApiClient
 from ullage_node.settings import ApiSettings

@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 
 from fakes.kubelet_node import NodeRig
-from ullage.api.contract import DeviceFault, objects
+from ullage.api.faults import DeviceFault
+from ullage.api.readers import objects
 from ullage_node.model.devices import FaultEvent
 
 

@@ -16,7 +16,7 @@ from fakes.kubelet_backend import FakeDevices, a_device
 from fakes.kubelet_node import NodeRig
 from fakes.kubelet_state import KubeletPod
 from fakes.lanes_rig import Wire
-from ullage.api.contract import LANE_MOUNT, LANE_SOCKET
+from ullage.api.environment import LANE_MOUNT, LANE_SOCKET
 from ullage.api.lanes import LINE_MAX, Acquire, Done, Grant, Hello, InLane, InQueue, Release
 from ullage.engines.lanes.records import LaneLease
 from ullage_node.devices.backend import Hardware

@@ -11,7 +11,7 @@ import pytest
 
 from fakes.kubelet_node import NodeRig
 from fakes.metadata import FakeEC2
-from ullage.api.contract import JsonObject, section
+from ullage.api.readers import JsonObject, section
 from ullage_node.settings import NoticeProvider, NoticeSettings
 
 END = "2026-01-02T03:04:05Z"

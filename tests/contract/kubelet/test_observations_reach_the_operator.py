@@ -10,7 +10,8 @@ from aiohttp import web
 
 from fakes.kubelet_node import CONTAINER, NodeRig
 from fakes.kubelet_state import KubeletPod
-from ullage.api.contract import DesiredSlice, LatencyObjective, Observation
+from ullage.api.observations import LatencyObjective, Observation
+from ullage.api.slices import DesiredSlice
 from ullage.ports import POD
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey, StepProgress
 from ullage_node.telemetry import scrape, station, windows

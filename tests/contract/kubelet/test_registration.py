@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from fakes.kubelet_node import CONTAINER, NodeRig
-from ullage.api.contract import Health
+from ullage.api.devices import Health
 from ullage_node.kubelet.plugin_server import DEVICE_PLUGIN
 from ullage_node.kubelet.proto.deviceplugin.v1beta1 import api_pb2
 from ullage_node.kubelet.registrar import REGISTRATION
@@ -177,7 +177,7 @@ async def test_a_lost_device_fails_what_runs_on_it(rig: NodeRig) -> None:
     pod = await rig.placed_pod()
     await rig.start(pod)
     waiting = await rig.placed_pod()
-    from ullage.api.contract import Reason
+    from ullage.api.reasons import Reason
 
     rig.devices.faults["gpu-0"] = DeviceReading(
         uuid="gpu-0", healthy=False, hard=True, reason=Reason.DEVICE_LOST, message="gone"

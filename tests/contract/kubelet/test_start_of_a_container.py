@@ -13,7 +13,8 @@ from fakes.kubelet import StartRefused
 from fakes.kubelet_backend import FakeDevices, a_device
 from fakes.kubelet_node import CONTAINER, NodeRig
 from fakes.kubelet_runtime import UnresolvableDevice
-from ullage.api.contract import STEP_RECORD_BYTES, Reason
+from ullage.api.reasons import Reason
+from ullage.api.steps import STEP_RECORD_BYTES
 from ullage.ports import POD
 from ullage_node.model.devices import PrepareRefused
 

@@ -6,7 +6,7 @@ import pytest
 
 from contract.notices.conftest import EndpointOf
 from fakes.metadata import FakeAzure
-from ullage.api.contract import Interruption, InterruptionKind
+from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage_node.notices.azure import Azure
 from ullage_node.notices.endpoint import AnswerUnreadable, EndpointAway
 

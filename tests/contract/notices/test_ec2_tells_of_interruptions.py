@@ -6,7 +6,7 @@ import pytest
 
 from contract.notices.conftest import EndpointOf
 from fakes.metadata import FakeEC2
-from ullage.api.contract import Interruption, InterruptionKind
+from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage_node.notices.ec2 import EC2, TOKEN, TOKEN_SECONDS
 from ullage_node.notices.endpoint import AnswerUnreadable, EndpointAway
 

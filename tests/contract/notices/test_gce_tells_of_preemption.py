@@ -8,7 +8,7 @@ import pytest
 
 from contract.notices.conftest import EndpointOf
 from fakes.metadata import FakeGCE
-from ullage.api.contract import Interruption, InterruptionKind
+from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage_node.notices.endpoint import AnswerUnreadable, EndpointAway
 from ullage_node.notices.gce import GCE
 

@@ -19,7 +19,7 @@ from builders_raw import raw_template
 from fakes.apiserver import FakeApiServer, make_cluster
 from fakes.small_world import Brain, Cluster, Mortal, Wall, converge, products_decision
 from ullage import ports
-from ullage.api.contract import LABEL_LEAD
+from ullage.api.labels import LABEL_LEAD
 
 Json = dict[str, Any]
 ELASTICITY = {

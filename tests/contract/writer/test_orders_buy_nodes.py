@@ -23,7 +23,7 @@ from fakes.node_affinity import accepts
 from fakes.provisioner import Autoscaler, Provisioner, is_order, unschedulable
 from fakes.small_world import Brain, Cluster, Mortal, Wall, converge
 from ullage import ports
-from ullage.api.contract import LABEL_ORDER
+from ullage.api.labels import LABEL_ORDER
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff

@@ -14,7 +14,8 @@ import pytest
 from builders_raw import raw_template
 from fakes.small_world import Brain, Cluster, Mortal
 from ullage import ports
-from ullage.api.contract import MANAGER_OPERATOR, Reason
+from ullage.api.labels import MANAGER_OPERATOR
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import (
     ObjectRef,
     PodRecord,

@@ -15,13 +15,8 @@ from builders_raw import raw_template, raw_tuning_job
 from fakes.mortal import Mortal
 from fakes.small_world import Brain, Cluster, Dead, products_decision
 from ullage import ports
-from ullage.api.contract import (
-    ANNOTATION_TRIAL_PARAMETERS,
-    LABEL_CLASS,
-    LABEL_TRIAL,
-    LABEL_TUNING,
-    TRIAL_REPORT_HEADER,
-)
+from ullage.api.environment import TRIAL_REPORT_HEADER
+from ullage.api.labels import ANNOTATION_TRIAL_PARAMETERS, LABEL_CLASS, LABEL_TRIAL, LABEL_TUNING
 from ullage.app.tuning_service import TuningHooks, TuningService
 from ullage.kube.client import K8sCluster
 from ullage.scheduling.model.plan import Action

@@ -17,8 +17,8 @@ from fakes.lesson_rig import START, profile, row
 from fakes.mortal import Mortal
 from fakes.small_world import Brain, Cluster, converge, products_decision
 from ullage import ports
-from ullage.api.contract import MAX_OBSERVATIONS, Observation, ObservedPartner, Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.observations import MAX_OBSERVATIONS, Observation, ObservedPartner
+from ullage.api.reasons import ConditionType, Reason
 from ullage.app.device_models import WRITE_EVERY_S, ModelTeller
 from ullage.app.fit_schedule import FitState
 from ullage.app.fit_worker import FitTask, run_fit

@@ -19,7 +19,8 @@ from hypothesis.stateful import (
 )
 
 from fakes.examples import examples
-from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
 from ullage_node.model.devices import ContainerBinding, ContainerKey
 from ullage_node.model.slices import NodeDevice, Pod, SliceRefusal
 from ullage_node.slices.checkpoint import decode, encode, snapshot

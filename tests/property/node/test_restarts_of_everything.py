@@ -16,7 +16,7 @@ import pytest
 
 from fakes.mps_stress import StressRun
 from fakes.virtual_time import run_virtual
-from ullage.api.contract import Backend
+from ullage.api.devices import Backend
 
 pytestmark = pytest.mark.slow
 

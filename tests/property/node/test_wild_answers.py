@@ -14,7 +14,7 @@ from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
 from fakes import wild
-from ullage.api.contract import Interruption, InterruptionKind
+from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage_node.model.devices import ContainerKey
 from ullage_node.notices.azure import Azure
 from ullage_node.notices.ec2 import EC2

@@ -17,7 +17,8 @@ import pytest
 from fakes import wild
 from fakes.scratch import fast_directory
 from property.node.test_wild_objects_of_the_api import SLICE
-from ullage.api.contract import STEP_LAYOUT, StepRecord, WireError
+from ullage.api.readers import WireError
+from ullage.api.steps import STEP_LAYOUT, StepRecord
 from ullage_node.devices.emulated_config import ConfigInvalid, parse_config
 from ullage_node.devices.nvidia.cdi import CdiUnusable, ToolkitSpecifications
 from ullage_node.devices.nvidia.read import NvidiaDevice

@@ -15,8 +15,9 @@ import pytest
 from docs.generate.crds.definition import schema
 from fakes import wild
 from fakes.kubelet_backend import a_device
-from ullage.api.contract import SlicePhase, WireError
 from ullage.api.gpunode import GPUNode
+from ullage.api.readers import WireError
+from ullage.api.slices import SlicePhase
 from ullage_node.kubelet.registrar import Registration
 from ullage_node.mirrors import NodeMirror, PodMirror
 from ullage_node.model.slices import NodeDevice

@@ -8,8 +8,8 @@ import math
 
 import pytest
 
-from ullage.api.contract import WireError
 from ullage.api.numbers import MOST, number
+from ullage.api.readers import WireError
 
 
 @pytest.mark.parametrize("value", [10**400, -(10**400), 10**19, 1e300, -1, math.nan, math.inf])

@@ -16,7 +16,7 @@ from builders import a_gpu_node, a_job, a_policy, a_snapshot
 from builders_raw import raw_policy, raw_pool
 from fakes.deciding import SETTINGS
 from ullage.api import pricesource, schedulingpolicy, trainingjob
-from ullage.api.contract import WireError
+from ullage.api.readers import WireError
 from ullage.api.schedulingpolicy import RiskSettings
 from ullage.api.trainingjob import read_training_spec
 from ullage.app import replay

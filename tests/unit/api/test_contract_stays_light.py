@@ -18,7 +18,7 @@ print(json.dumps(sorted({{name.partition(".")[0] for name in set(sys.modules) - 
 """
 
 
-@pytest.mark.parametrize("module", ["contract", "reasons"])
+@pytest.mark.parametrize("module", ["environment", "labels", "reasons", "slices"])
 def test_only_the_standard_library_is_loaded(module: str) -> None:
     program = PROGRAM.format(module=f"ullage.api.{module}")
     done = subprocess.run(

@@ -13,8 +13,8 @@ import pytest
 
 from cel import holds
 from docs.generate.crds.definition import KINDS, definition
-from ullage.api.contract import WireError
 from ullage.api.numbers import decimal as price
+from ullage.api.readers import WireError
 from ullage.api.rules import DECIMAL_NOT_NEGATIVE
 from ullage.api.scalars import decimal_number
 from ullage.api.spec import Spec, SpecReader

@@ -9,36 +9,18 @@ import pytest
 from docs.generate.crds.definition import schema
 from structure import faults
 from ullage.api.base import Resource
-from ullage.api.contract import (
-    Backend,
-    CheckState,
-    DesiredSlice,
-    DeviceFault,
-    Fingerprint,
-    GPUMode,
-    Health,
-    Interruption,
-    InterruptionKind,
-    LatencyObjective,
-    MpsState,
-    MpsStatus,
-    NodeCheck,
-    Observation,
-    ObservedDevice,
-    ObservedLane,
-    ObservedLoad,
-    ObservedPartner,
-    ObservedSlice,
-    Proof,
-    SliceKey,
-    SlicePhase,
-    Suspect,
-)
+from ullage.api.checks import CheckState, NodeCheck
+from ullage.api.devices import Backend, GPUMode, Health, MpsState, MpsStatus, ObservedDevice
+from ullage.api.faults import DeviceFault, Suspect
 from ullage.api.gpunode import GPUNode
 from ullage.api.inferencedeployment import InferenceDeployment
+from ullage.api.interruptions import Interruption, InterruptionKind
+from ullage.api.loads import ObservedLoad
 from ullage.api.objective import LatencySLO
+from ullage.api.observations import Fingerprint, LatencyObjective, Observation, ObservedPartner
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.schedulingpolicy import SchedulingPolicySpec
+from ullage.api.slices import DesiredSlice, ObservedLane, ObservedSlice, Proof, SliceKey, SlicePhase
 from ullage.api.trainingjob import ElasticitySpec, TrainingJob
 from ullage.cluster.codecs.status import status_to_wire
 from ullage.cluster.records import snapshot as records

@@ -14,7 +14,7 @@ from builders_raw import raw_pool
 from fakes.clock import FakeClock
 from fakes.pool_scaling import Replica, reference
 from fakes.pool_watch import a_pool
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.pool import (

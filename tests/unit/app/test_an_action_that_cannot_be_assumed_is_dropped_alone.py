@@ -11,7 +11,7 @@ import pytest
 
 from builders import a_gpu_node, a_job, a_snapshot
 from fakes.virtual_time import LoopClock, run_virtual
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.app.effects import effect_of
 from ullage.app.loop import DecisionLoop
 from ullage.app.set_aside import SetAside

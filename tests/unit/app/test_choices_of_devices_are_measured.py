@@ -10,7 +10,8 @@ import pytest
 
 from builders import a_device_profile, a_gpu_node, a_job, a_profile, a_snapshot
 from builders_nodes import gpu
-from ullage.api.contract import Reason, SliceKey
+from ullage.api.reasons import Reason
+from ullage.api.slices import SliceKey
 from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.profile import Method, ProfileRecord, Source, ThroughputEntry
 from ullage.cluster.records.snapshot import GPUNodeRecord, ObjectRef, SoloEntry

@@ -10,7 +10,7 @@ from io import StringIO
 from rich.console import Console
 
 from builders import NOW, a_job
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cli import tables
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import (

@@ -12,8 +12,8 @@ import pytest
 
 from builders import NOW, a_device, a_device_profile, a_gpu_node, a_profile, a_snapshot
 from builders_raw import raw_meta
-from ullage.api.contract import JsonObject, WireError
 from ullage.api.deviceprofile import DeviceProfile
+from ullage.api.readers import JsonObject, WireError
 from ullage.app.device_models import WRITE_EVERY_S, ModelTeller
 from ullage.app.fit_schedule import FitState
 from ullage.app.known_devices import MANIFESTS, SOURCE, known_devices

@@ -7,8 +7,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from builders import NOW, a_device, a_gpu_node, a_job, a_snapshot
-from ullage.api.contract import DesiredSlice, Health, ObservedSlice, Proof, SliceKey, SlicePhase
+from ullage.api.devices import Health
 from ullage.api.reasons import ConditionType
+from ullage.api.slices import DesiredSlice, ObservedSlice, Proof, SliceKey, SlicePhase
 from ullage.cluster.records.status import Condition, WorkloadStatus
 from ullage.metrics.inventory import inventory_figures
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from fakes.tuning_world import TuningWorld, a_search
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.records.status import Condition
 from ullage.cluster.records.tuning import GroupRecord, TrialCounts, TuningRecord, TuningStatus
 from ullage.metrics.tuning import TrialStage, tuning_figures

@@ -11,8 +11,8 @@ from prometheus_client import Histogram
 
 from builders import NOW, a_device, a_gpu_node, a_job, a_snapshot
 from fakes.lesson_rig import GPU, profile, row
-from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SliceKey, SlicePhase
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
+from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
 from ullage.app.outcomes import Outcomes
 from ullage.cluster.records.snapshot import ObjectRef, Snapshot, WorkloadRecord
 from ullage.cluster.records.status import Condition, DecisionRecord, Sharing, WorkloadStatus

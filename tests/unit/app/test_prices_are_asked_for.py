@@ -14,7 +14,7 @@ import pytest
 
 from fakes.clock import FakeClock
 from fakes.pool_watch import a_pool
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.pool import (
     CapacityType,
     PoolRecord,

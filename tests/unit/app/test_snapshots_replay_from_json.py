@@ -14,7 +14,7 @@ import pytest
 from builders import NOW, a_device_profile, a_gpu_node, a_job, a_node, a_policy, a_snapshot
 from fakes.lesson_rig import GPU, profiles
 from fakes.pool_watch import a_pool
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.api.schedulingpolicy import Quota, Tenant
 from ullage.api.words import ReclaimWithinCohort
 from ullage.app.fit_worker import FitTask, run_fit

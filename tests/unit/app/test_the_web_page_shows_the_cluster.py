@@ -18,7 +18,8 @@ import aiohttp
 import pytest
 
 from builders import NOW, a_gpu_node, a_job, a_node, a_slice, a_snapshot, gpu
-from ullage.api.contract import Health, Reason
+from ullage.api.devices import Health
+from ullage.api.reasons import Reason
 from ullage.app.web_page import FILES, WebPage
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.status import (

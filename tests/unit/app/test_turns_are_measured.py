@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from builders import NOW, a_job, a_snapshot, an_adopted
 from fakes.toy_rounds import FAST, Turns, rates
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.app.solver import Stopwatch
 from ullage.cluster.records.status import AllocationRecord, Received
 from ullage.engines.allocation.model import JobView, Problem, ThroughputTable, TypeView

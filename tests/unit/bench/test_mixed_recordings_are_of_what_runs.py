@@ -18,7 +18,8 @@ from bench.mixed_plan import CLASSES, SERVICE, calm
 from bench.mixed_plan import mixed as mixed_plan
 from bench.mixed_record import Recording, Request
 from bench.mixed_rules import Rule, job, policy
-from ullage.api.contract import STEP_LAYOUT, STEP_MAGIC, STEP_VERSION, STEPS_FILE
+from ullage.api.environment import STEPS_FILE
+from ullage.api.steps import STEP_LAYOUT, STEP_MAGIC, STEP_VERSION
 from ullage.ports import (
     INFERENCE_DEPLOYMENT,
     POD,

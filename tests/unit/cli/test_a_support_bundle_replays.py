@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from builders import NOW, a_gpu_node, a_job, a_node, a_snapshot
 from builders_raw import raw_job
-from ullage.api.contract import CheckState, NodeCheck
+from ullage.api.checks import CheckState, NodeCheck
 from ullage.app.replay import from_json
 from ullage.cli import access, doctor, main
 from ullage.cluster.codecs.objects import Sharer

@@ -19,7 +19,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from builders_raw import CREATED, CREATED_S, Raw, owner_reference, raw_job, raw_tuning_job
-from ullage.api.contract import (
+from ullage.api.labels import (
     ANNOTATION_TRIAL_EPOCH,
     ANNOTATION_TRIAL_PARAMETERS,
     LABEL_TRIAL,

@@ -20,8 +20,8 @@ from builders import (
     an_adopted,
     reported,
 )
-from ullage.api.contract import Reason, SlicePhase
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
+from ullage.api.slices import SlicePhase
 from ullage.cli import tables
 from ullage.cli.forms import OutputFormat
 from ullage.cli.look import workloads

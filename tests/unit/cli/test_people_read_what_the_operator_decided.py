@@ -22,7 +22,8 @@ from builders import (
     gpu,
     reported,
 )
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cli import printing, tables
 from ullage.cli.look import isolation_of
 from ullage.cli.main import app

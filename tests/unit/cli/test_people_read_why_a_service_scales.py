@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from builders import a_service
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cli.tables_scaling import scaling
 from ullage.cluster.records.spec_fields import ReplicaBounds
 from ullage.cluster.records.status import ChosenShare, ReplicaChoice, ScalingRecord

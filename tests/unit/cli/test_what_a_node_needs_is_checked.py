@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from builders_raw import raw_gpu_node
-from ullage.api.contract import CheckState, NodeCheck
+from ullage.api.checks import CheckState, NodeCheck
 from ullage.api.times import rfc3339
 from ullage.cli import doctor
 from ullage.cli.prerequisites import (

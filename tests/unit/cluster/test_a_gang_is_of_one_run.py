@@ -11,7 +11,7 @@ from builders import NOW, a_gpu_node
 from builders_nodes import a_node
 from builders_raw import raw_adopted_pod
 from fakes.deciding import Decided, decided_on
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import ended_in_wave

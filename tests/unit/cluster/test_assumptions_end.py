@@ -10,7 +10,8 @@ import pytest
 
 from builders import NOW, a_slice
 from builders_raw import raw_gpu_node, raw_job, raw_node, raw_pod
-from ullage.api.contract import DesiredSlice, Reason
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.cache.refusals import Refusals

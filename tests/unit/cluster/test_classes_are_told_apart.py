@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from builders_raw import raw_job, raw_template
-from ullage.api.contract import LABEL_CLASS, LABEL_FAMILY
+from ullage.api.labels import LABEL_CLASS, LABEL_FAMILY
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.workload import project_workload
 from ullage.cluster.projection.workload_class import class_key, family_key, profile_name, repository

@@ -11,7 +11,7 @@ from typing import Annotated
 import pytest
 
 from ullage.api.codec import derived, wire_name
-from ullage.api.contract import WireError
+from ullage.api.readers import WireError
 from ullage.api.wire_fields import (
     IF_KNOWN,
     KEPT,

@@ -18,7 +18,7 @@ from builders_raw import (
     raw_pod,
     raw_service,
 )
-from ullage.api.contract import API_VERSION, LABEL_LEAD, LABEL_ORDER, SLOT_RESOURCE
+from ullage.api.labels import API_VERSION, LABEL_LEAD, LABEL_ORDER, SLOT_RESOURCE
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.values import streams

@@ -19,9 +19,9 @@ from builders_raw import (
     raw_pod_group,
 )
 from ullage.api.adoption import KEYS, AdoptionKey
-from ullage.api.contract import GPUMode, Reason
+from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import GPURequest, LaneMemory, Share
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.app.effects import effect_of
 from ullage.app.foreign_pods import TOLD_AT_ONCE, ForeignPodReporter
 from ullage.cluster.cache.cluster import ClusterState

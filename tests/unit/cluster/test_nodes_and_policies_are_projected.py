@@ -14,9 +14,12 @@ from builders_raw import (
     raw_policy,
     raw_profile,
 )
-from ullage.api.contract import MAX_FAULTS, SLOT_RESOURCE, SlicePhase, WireError
+from ullage.api.faults import MAX_FAULTS
+from ullage.api.labels import SLOT_RESOURCE
 from ullage.api.lanes import IterationPolicy
+from ullage.api.readers import WireError
 from ullage.api.schedulingpolicy import FaultTerms, Quota, Tenant
+from ullage.api.slices import SlicePhase
 from ullage.api.words import ReclaimWithinCohort
 from ullage.cluster.codecs.status import solve_to_wire
 from ullage.cluster.projection.node import project_gpu_node, project_node

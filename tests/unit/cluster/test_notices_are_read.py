@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 
 from builders_raw import raw_gpu_node, raw_node
-from ullage.api.contract import Interruption, InterruptionKind, WireError, sooner
+from ullage.api.interruptions import Interruption, InterruptionKind, sooner
+from ullage.api.readers import WireError
 from ullage.cluster.projection.node import project_gpu_node, project_node
 from ullage.cluster.projection.notice import NOTICE_TAINTS, PLANNED_TAINTS
 

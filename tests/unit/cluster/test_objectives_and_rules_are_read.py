@@ -8,7 +8,7 @@ import pytest
 
 from builders import a_device
 from builders_raw import raw_gpu_node, raw_job, raw_policy, raw_service
-from ullage.api.contract import LatencyObjective, Observation
+from ullage.api.observations import LatencyObjective, Observation
 from ullage.api.schedulingpolicy import RiskSettings
 from ullage.api.sharing import OfferedLoad, SharingRules
 from ullage.cluster.codecs.objects import Sharer

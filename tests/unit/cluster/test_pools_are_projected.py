@@ -6,7 +6,7 @@ import pytest
 
 from builders_raw import raw_policy, raw_pool
 from golden_manifests import goldens
-from ullage.api.contract import WireError
+from ullage.api.readers import WireError
 from ullage.api.spot import SpotTerms
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.projection.pool import project_pool

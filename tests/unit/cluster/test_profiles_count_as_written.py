@@ -8,7 +8,7 @@ import pytest
 
 from builders import NOW
 from builders_raw import raw_meta, raw_profile
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.profile import profile_as_stored, profile_status_to_wire

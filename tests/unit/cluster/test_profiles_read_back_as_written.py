@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from builders_raw import raw_device_profile, raw_profile
 from docs.generate.crds.definition import schema
 from structure import list_faults, shape_faults, unknown_fields
-from ullage.api.contract import WireError
 from ullage.api.deviceprofile import DeviceProfile
+from ullage.api.readers import WireError
 from ullage.api.workloadprofile import WorkloadProfile
 from ullage.cluster.codecs.profile import (
     device_model_from_wire,

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from ullage.api.contract import WireError
 from ullage.api.quantity import amount, counted, quantity
+from ullage.api.readers import WireError
 from ullage.api.rules import MEMORY_POSITIVE
 from ullage.api.scalars import memory
 from ullage.api.times import rfc3339, seconds

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from builders_raw import raw_tuning_job
-from ullage.api.contract import WireError
+from ullage.api.readers import WireError
 from ullage.cluster.projection.tuning import project_tuning_job
 from ullage.engines.tuning.search_space import ChoiceParameter, FloatRange, IntRange
 

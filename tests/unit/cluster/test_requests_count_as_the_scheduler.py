@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from ullage.api.contract import SLOT_RESOURCE, WireError
+from ullage.api.labels import SLOT_RESOURCE
+from ullage.api.readers import WireError
 from ullage.cluster.projection.pod_shape import MOST_RESOURCES, pod_requests, pod_shape
 from ullage.cluster.records.pod_shape import NodeAffinity, Requirement, SelectorTerm, Toleration
 

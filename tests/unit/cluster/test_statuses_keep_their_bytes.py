@@ -17,14 +17,11 @@ from typing import Any
 
 import pytest
 
-from ullage.api.contract import (
-    DesiredSlice,
-    Interruption,
-    Observation,
-    ObservedDevice,
-    ObservedSlice,
-    WireError,
-)
+from ullage.api.devices import ObservedDevice
+from ullage.api.interruptions import Interruption
+from ullage.api.observations import Observation
+from ullage.api.readers import WireError
+from ullage.api.slices import DesiredSlice, ObservedSlice
 from ullage.cluster.codecs import pool, profile, speed, status
 from ullage.cluster.records.profile import OpTable
 from ullage.cluster.records.snapshot import WorkloadKind

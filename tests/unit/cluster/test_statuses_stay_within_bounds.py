@@ -16,9 +16,9 @@ import pytest
 from docs.generate.crds.definition import schema
 from ullage.api.base import Resource
 from ullage.api.capacitypool import CapacityPool
-from ullage.api.contract import Reason
 from ullage.api.deviceprofile import DeviceProfile
 from ullage.api.inferencedeployment import InferenceDeployment
+from ullage.api.reasons import Reason
 from ullage.api.schedulingpolicy import SchedulingPolicy
 from ullage.api.trainingjob import TrainingJob
 from ullage.api.tuningjob import TuningJob

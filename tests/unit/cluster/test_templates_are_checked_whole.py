@@ -13,14 +13,14 @@ from builders_children import fleet_body, member_body
 from builders_raw import Raw, raw_job, raw_service, raw_template
 from fakes.node_affinity import REQUIRED
 from fakes.spec_numbers import spec_schemas
-from ullage.api.contract import (
+from ullage.api.labels import (
     ANNOTATION_WORLD_SIZE,
     LABEL_CLASS,
     LABEL_FAMILY,
     LABEL_LEAD,
     LABEL_ORDER,
-    Reason,
 )
+from ullage.api.reasons import Reason
 from ullage.api.template_bounds import (
     MOST_AMOUNTS,
     MOST_GATES,

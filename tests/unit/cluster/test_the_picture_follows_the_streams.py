@@ -27,7 +27,7 @@ from builders_raw import (
     raw_tuning_job,
     raw_volume,
 )
-from ullage.api.contract import SlicePhase
+from ullage.api.slices import SlicePhase
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import PodStage, PolicyRecord

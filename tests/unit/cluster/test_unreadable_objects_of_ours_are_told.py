@@ -16,7 +16,7 @@ from builders_raw import (
     raw_profile,
     raw_tuning_job,
 )
-from ullage.api.contract import MANAGER_READER
+from ullage.api.labels import MANAGER_READER
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.values import streams

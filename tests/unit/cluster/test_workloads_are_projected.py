@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from builders_raw import raw_job, raw_meta, raw_service, raw_template
-from ullage.api.contract import SLOT_RESOURCE, GPUMode, Reason, WireError
+from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import GPURequest, Share
+from ullage.api.labels import SLOT_RESOURCE
+from ullage.api.readers import WireError
+from ullage.api.reasons import Reason
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.pod_template import canonical_json, template_hash
 from ullage.cluster.projection.workload import project_workload

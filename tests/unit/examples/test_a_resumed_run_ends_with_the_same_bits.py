@@ -14,7 +14,7 @@ from digits.checkpoint import CheckpointUnusable, Store
 from digits.data import Digits
 from digits.plan import BadSetting, Plan
 from digits.training import Trainer
-from ullage.api.contract import STEP_RECORD_BYTES, StepRecord
+from ullage.api.steps import STEP_RECORD_BYTES, StepRecord
 
 Start = Callable[..., subprocess.Popen[str]]
 

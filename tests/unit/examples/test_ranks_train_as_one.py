@@ -24,7 +24,7 @@ from digits.parallel import membership
 from digits.plan import BadSetting, Plan
 from digits.rendezvous import JoinFailed, Membership, Stopped, join
 from digits.training import Trainer
-from ullage.api.contract import STEP_RECORD_BYTES, StepRecord
+from ullage.api.steps import STEP_RECORD_BYTES, StepRecord
 
 T = TypeVar("T")
 Start = Callable[..., subprocess.Popen[str]]

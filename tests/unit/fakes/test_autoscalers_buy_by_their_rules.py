@@ -15,7 +15,7 @@ from fakes.autoscaler_cases import CASES, Case
 from fakes.cluster_autoscaler_rules import DELAY, HOSTNAME, TEMPLATE, ClusterAutoscaler
 from fakes.karpenter_rules import Karpenter
 from fakes.provisioner import Autoscaler, Json, machine, unschedulable
-from ullage.api.contract import ANNOTATION_SAFE_TO_EVICT, GATE, LABEL_REGISTERED
+from ullage.api.labels import ANNOTATION_SAFE_TO_EVICT, GATE, LABEL_REGISTERED
 
 PLAIN = CASES[0]
 LABELS = PLAIN.labels

@@ -13,7 +13,7 @@ import pytest
 
 from fakes.pool_scaling import leader_of
 from fakes.virtual_time import LoopClock, run_virtual
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.values.lives import KINDS_HELD, MOST_OF_NAMESPACE, deleted_at

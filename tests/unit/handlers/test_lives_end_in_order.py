@@ -16,7 +16,7 @@ import pytest
 
 from fakes.clock import FakeClock
 from fakes.pool_scaling import leader_of
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.api.times import rfc3339
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.values.lives import FINALIZER, KINDS_HELD

@@ -19,7 +19,7 @@ from builders_raw import (
 )
 from fakes.clock import FakeClock
 from fakes.pool_scaling import leader_of
-from ullage.api.contract import (
+from ullage.api.labels import (
     ANNOTATION_TRIAL_EPOCH,
     LABEL_LEAD,
     LABEL_ORDER,

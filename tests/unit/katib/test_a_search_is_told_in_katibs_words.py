@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 
 from builders_raw import Raw, raw_tuning_job
-from ullage.api.contract import WireError
+from ullage.api.readers import WireError
 from ullage_katib.messages import KatibAlgorithm, experiment_of, request_of
 from ullage_katib.search import KatibSearch, read_search
 

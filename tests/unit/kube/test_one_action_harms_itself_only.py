@@ -12,7 +12,7 @@ import pytest
 from fakes import writer_rig as do
 from fakes.virtual_time import run_virtual
 from fakes.writer_rig import Rig, a_rig
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.kube.errors import Refused
 from ullage.kube.requests import RequestBuilder
 from ullage.ports import ApiError, JsonObject

@@ -16,7 +16,7 @@ from fakes import writer_rig as do
 from fakes.virtual_time import START, run_virtual
 from fakes.writer_rig import Rig, a_rig
 from ullage import ports
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.pod_shape import NodeAffinity, SelectorTerm
 from ullage.kube.errors import Refused
 from ullage.ports import (

@@ -18,16 +18,18 @@ PURE = {"numpy", "scipy", "highspy"}
 CONTRACT = {
     "ullage.api.checks",
     "ullage.api.codec",
-    "ullage.api.contract",
     "ullage.api.devices",
+    "ullage.api.environment",
     "ullage.api.faults",
     "ullage.api.interruptions",
+    "ullage.api.labels",
     "ullage.api.lanes",
     "ullage.api.loads",
     "ullage.api.numbers",
     "ullage.api.observations",
     "ullage.api.readers",
     "ullage.api.reasons",
+    "ullage.api.slices",
     "ullage.api.steps",
     "ullage.api.times",
     "ullage.api.wire_fields",
@@ -91,7 +93,12 @@ def test_the_runtime_knows_the_contract_only(graph: grimp.ImportGraph) -> None:
     own = _inside(graph, "ullage_run") - _inside(graph, *apart)
     imported = _imported(graph, own)
     assert _foreign(imported) == set()
-    assert _ours(imported) - own <= {"ullage.api.contract", "ullage.api.lanes"}
+    assert _ours(imported) - own <= {
+        "ullage.api.environment",
+        "ullage.api.lanes",
+        "ullage.api.readers",
+        "ullage.api.steps",
+    }
 
 
 def test_the_lead_takes_one_engine_and_the_runtime(graph: grimp.ImportGraph) -> None:
@@ -122,7 +129,7 @@ def test_a_model_server_takes_the_runtime_and_libraries_of_its_own(
 def test_the_agent_takes_the_contract_and_engines_from_us(graph: grimp.ImportGraph) -> None:
     own = _inside(graph, "ullage_node")
     taken = _ours(_imported(graph, own)) - own
-    assert "ullage.api.contract" in taken
+    assert "ullage.api.slices" in taken
     shared = CONTRACT | _inside(graph, "ullage.process")
     assert {name for name in taken if not name.startswith("ullage.engines.")} <= shared
 

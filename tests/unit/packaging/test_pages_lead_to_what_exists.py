@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from unit.packaging.repository import ROOT
 
 LINK = re.compile(r"(?<!!)\[[^\]\[]*\]\(([^()\s]+(?:\([^()]*\))?[^()\s]*)\)")

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
-from ullage.api import contract
+from ullage.api import labels
 from ullage.api.adoption import AdoptionKey
 from unit.packaging.repository import ROOT
 from unit.packaging.shown import PAGES, Block, blocks
@@ -29,9 +29,9 @@ OTHER_PARTS: Final[Mapping[str, str]] = {
 """Parts of objects of others that are shown alone, by their first key."""
 POD_KEYS: Final = frozenset(
     value
-    for name, value in vars(contract).items()
+    for name, value in vars(labels).items()
     if isinstance(value, str) and value.startswith("ullage.dev/") and name.isupper()
-) | {f"{contract.GROUP}/{key.value}" for key in AdoptionKey}
+) | {f"{labels.GROUP}/{key.value}" for key in AdoptionKey}
 
 Body = Mapping[str, Any]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ullage.api.contract import STEP_RECORD_BYTES, StepRecord
+from ullage.api.steps import STEP_RECORD_BYTES, StepRecord
 
 ReadRecord = Callable[[], StepRecord | None]
 

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ullage.api.contract import ENV_STEPS, StepRecord
+from ullage.api.environment import ENV_STEPS
+from ullage.api.steps import StepRecord
 
 
 def run(program: str, record: Path) -> str:

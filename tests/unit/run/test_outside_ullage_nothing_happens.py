@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ullage.api.contract import ENV_STEPS, STEP_RECORD_BYTES
+from ullage.api.environment import ENV_STEPS
+from ullage.api.steps import STEP_RECORD_BYTES
 from ullage_run.record import StepWriter
 
 

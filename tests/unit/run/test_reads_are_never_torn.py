@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ullage.api.contract import STEP_WORDS
+from ullage.api.steps import STEP_WORDS
 
 ITEMS = 1_000_003
 READS = 200_000

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ullage.api.contract import ENV_STEPS, StepRecord
+from ullage.api.environment import ENV_STEPS
+from ullage.api.steps import StepRecord
 from ullage_run.notices import Notice, NoticeKind, StopSignal
 
 pytestmark = pytest.mark.usefixtures("sigterm")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.api.contract import STEP_RECORD_BYTES, StepRecord
+from ullage.api.steps import STEP_RECORD_BYTES, StepRecord
 from ullage_run import record as step_record
 from ullage_run.record import MAX_ITEMS, StepWriter
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import ullage_run
-from ullage.api.contract import ENV_STEPS, StepRecord
+from ullage.api.environment import ENV_STEPS
+from ullage.api.steps import StepRecord
 
 AUTOSTEP = Path(ullage_run.__file__).parent / "autostep"
 OPTIMIZER = """

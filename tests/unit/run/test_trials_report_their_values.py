@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.api.contract import MOST_REPORT_BYTES
+from ullage.api.environment import MOST_REPORT_BYTES
 from ullage.cluster.records.metrics import EpochValue, read_report
 from ullage_run import tuning
 from ullage_run.tuning import MOST_EPOCHS, Reporter

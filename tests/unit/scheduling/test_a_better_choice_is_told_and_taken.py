@@ -11,7 +11,7 @@ import pytest
 
 from builders import Part, WorkloadBuilder, a_job, a_policy
 from fakes.choosing import RATES, STEPS, Market, known, nodes
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.api.schedulingpolicy import ReconsiderTerms
 from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.status import Recommended, WorkloadStatus

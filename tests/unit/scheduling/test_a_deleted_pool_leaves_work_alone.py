@@ -10,7 +10,7 @@ from builders import EPOCH, NOW, WorkloadBuilder, a_job, a_pod, a_snapshot
 from fakes.deciding import decided_on
 from fakes.pool_watch import PoolWatch, a_member
 from fakes.toy_pools import PoolPlay, a_pool, aim
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.snapshot import PodStage
 from ullage.cluster.records.status import SpendDecision

@@ -22,7 +22,8 @@ from builders import (
     reported,
 )
 from fakes.deciding import decided
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import PodStage
 from ullage.cluster.records.status import (
     MOST_EXCLUSIONS,

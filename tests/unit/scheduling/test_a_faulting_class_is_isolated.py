@@ -24,8 +24,10 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided
-from ullage.api.contract import MAX_FAULTS, DeviceFault, Reason, SlicePhase, Suspect
+from ullage.api.faults import MAX_FAULTS, DeviceFault, Suspect
+from ullage.api.reasons import Reason
 from ullage.api.schedulingpolicy import FaultTerms
+from ullage.api.slices import SlicePhase
 from ullage.api.xids import XIDS, Cause
 from ullage.cluster.codecs.profile import profile_as_stored
 from ullage.cluster.projection.workload_class import profile_name

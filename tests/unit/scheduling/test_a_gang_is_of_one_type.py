@@ -20,7 +20,7 @@ from builders import (
     a_service,
 )
 from fakes.deciding import Decided, decided, told
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.profile import ProfileStatus, SoloEntry
 
 

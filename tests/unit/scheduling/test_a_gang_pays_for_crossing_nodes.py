@@ -24,7 +24,7 @@ from builders import (
 )
 from fakes.choosing import MEMORY_MIB, known
 from fakes.deciding import Decided, decided, told
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.snapshot import GPUNodeRecord
 from ullage.scheduling.placement.placement import fewest_nodes

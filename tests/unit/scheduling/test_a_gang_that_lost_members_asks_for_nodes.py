@@ -25,7 +25,9 @@ from builders import (
 )
 from fakes.deciding import Decided, decided_on
 from fakes.toy_pools import a_pool, aim
-from ullage.api.contract import LABEL_REGISTERED, Reason, SlicePhase
+from ullage.api.labels import LABEL_REGISTERED
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.api.trainingjob import TierTerms
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import PodRecord, PodStage

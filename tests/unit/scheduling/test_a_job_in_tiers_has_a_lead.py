@@ -24,7 +24,9 @@ from builders import (
 )
 from fakes.deciding import Decided, decided, decided_on
 from fakes.toy_pools import a_pool
-from ullage.api.contract import LABEL_POOL, DesiredSlice, Reason, SlicePhase
+from ullage.api.labels import LABEL_POOL
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, SlicePhase
 from ullage.api.trainingjob import TierTerms
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, ServiceRecord
 from ullage.cluster.records.tier import CoordinatorReport

@@ -19,7 +19,7 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided_on
-from ullage.api.contract import SlicePhase
+from ullage.api.slices import SlicePhase
 from ullage.api.trainingjob import TierTerms
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.records.tier import CoordinatorReport

@@ -23,8 +23,10 @@ from builders import (
     reported,
 )
 from fakes.deciding import SETTINGS, Decided, decided
-from ullage.api.contract import LatencyObjective, Reason, SlicePhase
+from ullage.api.observations import LatencyObjective
+from ullage.api.reasons import Reason
 from ullage.api.sharing import OfferedLoad
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import PodRecord, PodStage, SoloEntry
 from ullage.cluster.records.status import DecisionRecord, RefusalLine
 from ullage.scheduling.assignment.observe import look

@@ -23,7 +23,8 @@ from fakes.toy_elastic import (
 )
 from fakes.toy_pools import PoolPlay, a_pool, aim
 from fakes.toy_rounds import Turns
-from ullage.api.contract import Interruption, InterruptionKind, Reason
+from ullage.api.interruptions import Interruption, InterruptionKind
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import PodStage
 
 

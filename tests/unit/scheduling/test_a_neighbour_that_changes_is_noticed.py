@@ -23,7 +23,7 @@ from builders import (
     reported,
 )
 from fakes.deciding import decided, told
-from ullage.api.contract import SlicePhase
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import PodStage, SoloEntry
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 

@@ -25,7 +25,8 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided_on
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.pod_rules import (
     AlikePods,
     ClaimRecord,

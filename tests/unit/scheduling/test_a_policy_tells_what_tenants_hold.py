@@ -10,7 +10,7 @@ import pytest
 
 from builders import MODEL, NOW, Part, a_gpu_node, a_job, a_pod, a_policy, a_slice, gpu
 from fakes.deciding import Decided, decided
-from ullage.api.contract import MANAGER_OPERATOR, MANAGER_QUOTA
+from ullage.api.labels import MANAGER_OPERATOR, MANAGER_QUOTA
 from ullage.api.schedulingpolicy import Quota, Tenant
 from ullage.cluster.codecs.status import quota_from_wire, quota_to_wire
 from ullage.cluster.projection.policy import project_policy

@@ -21,7 +21,7 @@ from builders import (
     reported,
 )
 from fakes.deciding import decided, told
-from ullage.api.contract import SlicePhase
+from ullage.api.slices import SlicePhase
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.snapshot import PodStage
 from ullage.scheduling.model.plan import Emit, SetStatus

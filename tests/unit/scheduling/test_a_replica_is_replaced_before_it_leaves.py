@@ -23,7 +23,8 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided, told
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.scheduling.lifecycle.surge import PATIENCE_S
 from ullage.scheduling.model.plan import ApplyDeployment, EvictPod

@@ -25,8 +25,9 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided
-from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SlicePhase
+from ullage.api.reasons import Reason
 from ullage.api.sharing import SharingRules
+from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
 from ullage.cluster.records.profile import SoloEntry
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.records.status import MadeRoom

@@ -18,7 +18,8 @@ from builders import (
 )
 from fakes.deciding import SETTINGS, Decided, decided
 from ullage.api.batching import Batching, Generative, RouterPods
-from ullage.api.contract import LatencyObjective, Reason
+from ullage.api.observations import LatencyObjective
+from ullage.api.reasons import Reason
 from ullage.api.words import BatchingPolicy
 from ullage.cluster.records.snapshot import (
     DeploymentRecord,

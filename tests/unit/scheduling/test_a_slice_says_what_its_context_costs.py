@@ -8,7 +8,8 @@ import pytest
 
 from builders import a_device, a_device_profile, a_gpu_node, a_job
 from fakes.deciding import decided
-from ullage.api.contract import Backend, DesiredSlice
+from ullage.api.devices import Backend
+from ullage.api.slices import DesiredSlice
 from ullage.scheduling.inventory.inventory import DEFAULT_CONTEXT_OVERHEAD_MIB
 
 

@@ -21,7 +21,8 @@ from builders import (
 )
 from builders_raw import raw_pod
 from fakes.deciding import Decided, decided
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.api.times import rfc3339
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.pod import CLOCKS_APART_S, project_pod

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from fakes.tuning_world import SPACE, TuningWorld, a_search, counted
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.api.words import Goal, TuningAlgorithm
 from ullage.cluster.records.metrics import EpochValue
 from ullage.cluster.records.snapshot import RefusedWrite

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from builders import a_device, a_device_profile, a_gpu_node, a_job, a_profile, a_snapshot
 from fakes.deciding import decided_on
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.api.trainingjob import CostAim
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.profile import (

@@ -22,7 +22,9 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided
-from ullage.api.contract import GATE, Reason, SlicePhase
+from ullage.api.labels import GATE
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.codecs.pod_status import MOST_BYTES, kept_in_pods, scheduling_annotation
 from ullage.cluster.records.snapshot import AdoptedMember, PodRecord, PodStage
 from ullage.cluster.values.device_ref import DeviceRef

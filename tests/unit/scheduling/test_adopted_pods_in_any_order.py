@@ -23,7 +23,8 @@ from builders_raw import (
     raw_node,
 )
 from fakes.apiserver.patches import json_patch
-from ullage.api.contract import GATE, DesiredSlice, ObservedSlice, SlicePhase
+from ullage.api.labels import GATE
+from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
 from ullage.api.times import rfc3339
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState

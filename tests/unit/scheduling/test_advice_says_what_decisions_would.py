@@ -21,7 +21,7 @@ from builders_raw import (
 )
 from fakes.wild import seeds, wild
 from ullage import ports
-from ullage.api.contract import GPUMode
+from ullage.api.devices import GPUMode
 from ullage.api.schedulingpolicy import Tenant
 from ullage.cluster.projection.pool import project_pool
 from ullage.ports import Kind

@@ -22,8 +22,10 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided, told
-from ullage.api.contract import DesiredSlice, LatencyObjective, Reason, SlicePhase
+from ullage.api.observations import LatencyObjective
+from ullage.api.reasons import Reason
 from ullage.api.sharing import SharingRules
+from ullage.api.slices import DesiredSlice, SlicePhase
 from ullage.cluster.records.snapshot import PodStage, SoloEntry
 from ullage.scheduling.model.plan import ApplyGPUNode, EvictPod
 

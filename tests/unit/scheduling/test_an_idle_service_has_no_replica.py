@@ -23,7 +23,10 @@ from builders import (
 )
 from fakes.deciding import SETTINGS, Decided, decided
 from ullage.api.batching import Batching
-from ullage.api.contract import LatencyObjective, ObservedLoad, Reason, SlicePhase
+from ullage.api.loads import ObservedLoad
+from ullage.api.observations import LatencyObjective
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.router import RouterLoad
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, WorkloadKind

@@ -23,8 +23,9 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided, told
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
 from ullage.api.sharing import SharingRules
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind
 from ullage.scheduling.model.plan import ApplyDeployment, EvictPod
 

@@ -11,7 +11,8 @@ import pytest
 
 from builders import EPOCH, an_owner
 from builders_children import member_body
-from ullage.api.contract import GATE, LABEL_LEAD, LABEL_TIER, Reason
+from ullage.api.labels import GATE, LABEL_LEAD, LABEL_TIER
+from ullage.api.reasons import Reason
 from ullage.api.trainingjob import TierTerms
 from ullage.cluster.projection.pod_template import Blueprint, canonical_json
 from ullage.cluster.records.pod_shape import NodeAffinity

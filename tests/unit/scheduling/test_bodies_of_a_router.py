@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from builders import an_owner
 from builders_raw import raw_template
 from ullage.api.batching import Batching, Generative, RouterLimits, RouterPods
-from ullage.api.contract import Reason, WireError
+from ullage.api.readers import WireError
+from ullage.api.reasons import Reason
 from ullage.api.words import BatchingPolicy
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.kube.manifests.children import service_body

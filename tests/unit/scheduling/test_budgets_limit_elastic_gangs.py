@@ -10,7 +10,7 @@ import pytest
 
 from builders import WorkloadBuilder, a_job
 from fakes.toy_pools import PoolPlay, a_pool, aim
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.records.status import SpendRecord

@@ -11,8 +11,9 @@ from builders_children import fleet_body
 from builders_raw import raw_template
 from docs.generate.crds.definition import schema
 from structure import faults
-from ullage.api.contract import GATE, SLOT_RESOURCE, Reason
 from ullage.api.gpunode import GPUNode
+from ullage.api.labels import GATE, SLOT_RESOURCE
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
 from ullage.cluster.records.status import Condition, SolveRecord, WorkloadStatus
 from ullage.kube.manifests.applied import conditions_body, gpunode_body, status_body

@@ -10,7 +10,8 @@ import pytest
 from builders import an_owner
 from builders_children import member_body
 from builders_raw import raw_template
-from ullage.api.contract import GATE, SLOT_RESOURCE, WireError
+from ullage.api.labels import GATE, SLOT_RESOURCE
+from ullage.api.readers import WireError
 from ullage.cluster.values.names import pod_name, workers_service
 from ullage.scheduling.model.selectors import selector_text
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from builders_raw import raw_pod
-from ullage.api.contract import GATE
+from ullage.api.labels import GATE
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.pod import project_pod
 from ullage.kube.manifests.ungate import NodeAffinityConflict, ungate_patch

@@ -11,8 +11,7 @@ import pytest
 
 from builders import WorkloadBuilder, a_job
 from fakes.toy_pools import PoolPlay, a_pool, aim, spells
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.pool import PoolRecord
 

@@ -23,7 +23,8 @@ from builders import (
 )
 from fakes.choosing import MEMORY_MIB, RATES, known, nodes
 from fakes.deciding import Decided, decided, told
-from ullage.api.contract import Health, Reason
+from ullage.api.devices import Health
+from ullage.api.reasons import Reason
 from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.profile import ProfileStatus, SoloEntry
 from ullage.cluster.records.snapshot import GPUNodeRecord

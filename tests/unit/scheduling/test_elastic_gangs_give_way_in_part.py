@@ -7,7 +7,7 @@ from __future__ import annotations
 from builders import a_job
 from fakes.toy_elastic import cluster, events, size_of, sizes
 from fakes.toy_rounds import Turns
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import PodStage
 
 

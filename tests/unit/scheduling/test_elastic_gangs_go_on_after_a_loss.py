@@ -11,7 +11,8 @@ import pytest
 from builders import a_job
 from fakes.toy_elastic import cluster, events, size_of, sizes
 from fakes.toy_rounds import Turns
-from ullage.api.contract import Interruption, InterruptionKind, Reason
+from ullage.api.interruptions import Interruption, InterruptionKind
+from ullage.api.reasons import Reason
 from ullage.api.words import OnNotice
 from ullage.cluster.records.snapshot import PodStage
 from ullage.scheduling.lifecycle.training import WRITE_OFF_S

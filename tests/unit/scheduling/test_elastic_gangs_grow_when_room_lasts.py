@@ -11,7 +11,7 @@ import pytest
 from builders import a_job
 from fakes.toy_elastic import cluster, events, size_of, sizes
 from fakes.toy_rounds import Turns
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.spec_fields import Elasticity
 from ullage.cluster.records.status import Progress
 from ullage.scheduling.model.gang_speed import (

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from builders import a_job
 from fakes.toy_elastic import cluster, events, size_of, sizes
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.scheduling.model.gang_speed import ROOM_LASTS_S
 
 

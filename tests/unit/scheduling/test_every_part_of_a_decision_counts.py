@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from builders import a_job, a_pod, a_slice, gpu
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.status import RefusalLine
 from ullage.scheduling.placement.predicted_figures import Part
 from ullage.scheduling.status.decisions import Ruling, chosen_text

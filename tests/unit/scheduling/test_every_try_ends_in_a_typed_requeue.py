@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from builders import Part, WorkloadBuilder, a_gpu_node, a_job, a_pod, a_slice, gpu, reported
 from fakes.deciding import decided
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import PodStage
 from ullage.scheduling.assignment.entry import Entry, EntryState
 from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue

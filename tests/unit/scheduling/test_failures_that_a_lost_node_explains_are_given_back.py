@@ -14,7 +14,9 @@ import pytest
 from builders import WorkloadBuilder, a_job
 from fakes.toy_elastic import cluster, events, size_of
 from fakes.toy_rounds import Turns
-from ullage.api.contract import Interruption, InterruptionKind, Reason, WireError
+from ullage.api.interruptions import Interruption, InterruptionKind
+from ullage.api.readers import WireError
+from ullage.api.reasons import Reason
 from ullage.cluster.codecs.status import as_stored, status_from_wire
 from ullage.cluster.records.snapshot import PodRecord, PodStage, Taint, WorkloadKind
 from ullage.scheduling.lifecycle.node_losses import LOSS_TELLS_S

@@ -10,7 +10,7 @@ import pytest
 
 from builders import a_gpu_node, a_job, a_node, a_shape, resources
 from fakes.deciding import decided
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.pod_shape import (
     NodeAffinity,
     PodShape,

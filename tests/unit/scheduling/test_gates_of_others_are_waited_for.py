@@ -23,7 +23,9 @@ from builders import (
 from fakes.deciding import decided
 from fakes.toy_elastic import JOINS_S, UID, here, in_place, told
 from fakes.toy_rounds import FAST, Turns, a_turn_policy
-from ullage.api.contract import GATE, Reason, SlicePhase
+from ullage.api.labels import GATE
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.records.status import MadeRoom, SizeRecord
 from ullage.scheduling.model.plan import (

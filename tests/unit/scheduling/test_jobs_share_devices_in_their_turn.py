@@ -13,8 +13,8 @@ import pytest
 from builders import WorkloadBuilder, a_job, a_profile, an_owner
 from fakes import toy_rules
 from fakes.toy_rounds import FAST, SLOW, Turns, a_turn_policy
-from ullage.api.contract import default_trust_domain
 from ullage.api.sharing import SharingRules
+from ullage.api.slices import default_trust_domain
 from ullage.cluster.records.snapshot import (
     GPURequest,
     ProfileRecord,

@@ -11,8 +11,7 @@ import pytest
 from builders import WorkloadBuilder, a_gpu_node, a_job, a_policy, a_service
 from fakes.deciding import decided
 from fakes.toy_rounds import FAST, SLOW, Turns, a_turn_policy, rates
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.api.schedulingpolicy import Tenant
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff

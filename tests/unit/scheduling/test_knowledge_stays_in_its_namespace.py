@@ -11,7 +11,7 @@ import pytest
 
 from builders import NOW, a_device, a_gpu_node, a_job, a_policy, a_profile, a_snapshot
 from fakes.deciding import SETTINGS
-from ullage.api.contract import Observation, ObservedPartner
+from ullage.api.observations import Observation, ObservedPartner
 from ullage.api.schedulingpolicy import Knowledge
 from ullage.cluster.records.profile import ProfileStatus, StepRow
 from ullage.cluster.records.snapshot import PolicyRecord, ProfileRecord, Snapshot, SoloEntry

@@ -11,7 +11,7 @@ from fakes.deciding import decided
 from fakes.spec_numbers import Lines
 from fakes.toy_elastic import cluster, size_of
 from fakes.toy_rounds import Turns
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import PodStage
 from ullage.cluster.records.status import SizeRecord
 from ullage.scheduling.lifecycle.inference import MOST_WAITING

@@ -23,7 +23,9 @@ from builders import (
 )
 from fakes.deciding import Decided, decided_on
 from fakes.toy_pools import a_pool, aim
-from ullage.api.contract import LABEL_REGISTERED, Interruption, InterruptionKind, Reason
+from ullage.api.interruptions import Interruption, InterruptionKind
+from ullage.api.labels import LABEL_REGISTERED
+from ullage.api.reasons import Reason
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord, PodStage, Snapshot
 from ullage.cluster.records.status import Condition

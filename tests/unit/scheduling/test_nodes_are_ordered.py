@@ -30,15 +30,15 @@ from fakes.karpenter_rules import Karpenter
 from fakes.node_affinity import REQUIRED, expressions, required_terms
 from fakes.provisioner import unschedulable
 from fakes.toy_pools import a_pool, aim
-from ullage.api.contract import (
+from ullage.api.labels import (
     ANNOTATION_KARPENTER_KEEP,
     ANNOTATION_SAFE_TO_EVICT,
     GATE,
     LABEL_ORDER,
     LABEL_REGISTERED,
     LABEL_TEMPLATE_NODE,
-    Reason,
 )
+from ullage.api.reasons import Reason
 from ullage.api.schedulingpolicy import Quota, Tenant
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.pool import PoolRecord

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from builders import NOW, a_gpu_node, a_snapshot
-from ullage.api.contract import Observation, Reason
+from ullage.api.observations import Observation
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import GPUNodeRecord
 from ullage.kube.manifests.applied import gpunode_body
 from ullage.scheduling.cycle.diff import diff

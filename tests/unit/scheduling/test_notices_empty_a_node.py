@@ -27,7 +27,9 @@ from builders import (
 )
 from fakes.deciding import Decided, decided, told
 from fakes.pool_watch import a_pool
-from ullage.api.contract import Interruption, InterruptionKind, Reason, SlicePhase
+from ullage.api.interruptions import Interruption, InterruptionKind
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.projection.notice import NOTICE_TAINTS, TAINT_KEY
 from ullage.cluster.records.pod_shape import Taint
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord, PodStage

@@ -20,7 +20,8 @@ from builders import (
 )
 from fakes.deciding import Decided, decided
 from fakes.toy_pools import a_pool, aim
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.api.trainingjob import TierTerms
 from ullage.api.words import OnNotice
 from ullage.cluster.records.pool import PoolRecord

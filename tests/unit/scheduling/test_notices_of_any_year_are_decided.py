@@ -11,7 +11,8 @@ import pytest
 
 from builders import a_gpu_node, a_job, a_slice, gpu, reported
 from fakes.deciding import decided
-from ullage.api.contract import Interruption, SlicePhase
+from ullage.api.interruptions import Interruption
+from ullage.api.slices import SlicePhase
 from ullage.app.effects import effect_of
 from ullage.cluster.records.snapshot import PodStage
 from ullage.kube.manifests.applied import status_body

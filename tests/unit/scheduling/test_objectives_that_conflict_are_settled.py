@@ -22,8 +22,9 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided, told
-from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SlicePhase
+from ullage.api.reasons import Reason
 from ullage.api.sharing import SharingRules
+from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
 from ullage.cluster.records.snapshot import PodStage
 from ullage.scheduling.assignment.conflicts import SETTLE_S
 from ullage.scheduling.model.plan import EvictPod

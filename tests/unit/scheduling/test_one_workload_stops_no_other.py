@@ -21,7 +21,7 @@ from fakes.deciding import SETTINGS, Decided, decided
 from fakes.planted import functions_given, planted
 from fakes.scenes import BAD, SCENES, bad_job, others, running
 from fakes.toy_pools import a_pool, aim
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import PodRecord, PodStage, Snapshot
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff

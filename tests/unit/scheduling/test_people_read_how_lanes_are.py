@@ -7,7 +7,7 @@ from dataclasses import replace
 import builders
 from builders import WorkloadBuilder, a_gpu_node, a_job, a_policy
 from fakes.deciding import Decided, decided
-from ullage.api.contract import SlicePhase
+from ullage.api.slices import SlicePhase
 from ullage.cli.tables import _lane
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind

@@ -11,7 +11,7 @@ import pytest
 from builders import MODEL, WorkloadBuilder, a_gpu_node, a_job, a_profile, a_snapshot
 from fakes.deciding import SETTINGS, decided, decided_on
 from fakes.toy_pools import PoolPlay, a_pool, aim
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.api.spot import SpotTerms
 from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.snapshot import SoloEntry

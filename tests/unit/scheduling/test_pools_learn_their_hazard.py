@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from fakes.pool_watch import HOUR_S, MINUTE_S, PoolWatch, a_member, a_pool, notice
-from ullage.api.contract import InterruptionKind, Reason
+from ullage.api.interruptions import InterruptionKind
+from ullage.api.reasons import Reason
 from ullage.cluster.records.pool import CapacityType
 from ullage.engines.capacity.hazard import (
     DEFAULT_PRIOR_PER_HOUR,

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from fakes.pool_watch import MINUTE_S, START_S, PoolWatch, a_member, a_pool, notice, tainted
-from ullage.api.contract import InterruptionKind
+from ullage.api.interruptions import InterruptionKind
 from ullage.cluster.records.pool import CapacityType
 from ullage.scheduling.inventory.pool_membership import Membership, pool_of
 

@@ -21,7 +21,8 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided
-from ullage.api.contract import DesiredSlice, Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, SlicePhase
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage
 from ullage.scheduling.model.plan import DeletePod, EvictPod
 

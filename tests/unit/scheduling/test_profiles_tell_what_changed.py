@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from builders import NOW
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.records.profile import ProfileRecord, ProfileStatus
 from ullage.cluster.records.snapshot import ObjectRef, Snapshot
 from ullage.cluster.records.status import Condition

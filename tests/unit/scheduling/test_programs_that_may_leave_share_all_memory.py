@@ -11,7 +11,7 @@ import pytest
 import builders
 from builders import WorkloadBuilder, a_gpu_node, a_job, a_node
 from fakes.deciding import Decided, decided
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import PodStage
 
 GIB = 1024

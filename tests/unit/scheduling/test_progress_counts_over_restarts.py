@@ -11,7 +11,7 @@ import pytest
 
 from builders import NOW, WorkloadBuilder, a_gpu_node, a_job, a_slice, gpu, reported
 from fakes.deciding import Decided, decided
-from ullage.api.contract import ObservedSlice, SlicePhase
+from ullage.api.slices import ObservedSlice, SlicePhase
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.snapshot import PodStage
 from ullage.cluster.records.status import Progress

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from builders import a_gpu_node, a_job, a_policy, a_snapshot
-from ullage.api.contract import GPUMode
+from ullage.api.devices import GPUMode
 from ullage.app.pickling import dumps
 
 

@@ -26,7 +26,9 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided
-from ullage.api.contract import Backend, GPUMode, Health, Reason, SlicePhase
+from ullage.api.devices import Backend, GPUMode, Health
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodStage, SoloEntry
 from ullage.cluster.records.status import Condition
 

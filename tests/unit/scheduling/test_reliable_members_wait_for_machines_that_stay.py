@@ -10,7 +10,7 @@ import pytest
 
 from builders import WorkloadBuilder, a_job
 from fakes.toy_pools import PoolPlay, a_pool, aim
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.api.trainingjob import TierTerms
 from ullage.cluster.projection.pod_shape import node_affinity
 from ullage.cluster.records.pod_shape import PodShape

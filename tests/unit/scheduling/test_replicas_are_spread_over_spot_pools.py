@@ -26,13 +26,10 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided
-from ullage.api.contract import (
-    Interruption,
-    InterruptionKind,
-    LatencyObjective,
-    ObservedLoad,
-    SlicePhase,
-)
+from ullage.api.interruptions import Interruption, InterruptionKind
+from ullage.api.loads import ObservedLoad
+from ullage.api.observations import LatencyObjective
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.records.spec_fields import ReplicaBounds

@@ -25,7 +25,10 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided
-from ullage.api.contract import LatencyObjective, ObservedLoad, Reason, SlicePhase
+from ullage.api.loads import ObservedLoad
+from ullage.api.observations import LatencyObjective
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind
 from ullage.cluster.records.spec_fields import ReplicaBounds

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from fakes.tuning_world import TuningWorld, a_search
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.records.status import Condition, DecisionRecord, RefusalLine
 from ullage.scheduling.tuning.conditions import STALLED_AFTER_S
 from ullage.scheduling.tuning.step import TuningStep

@@ -20,7 +20,7 @@ from builders import (
     reported,
 )
 from fakes.deciding import decided
-from ullage.api.contract import SlicePhase
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import PodStage
 from ullage.scheduling.model.plan import ApplyGPUNode
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import builders
 from builders import WorkloadBuilder, a_gpu_node, a_job, a_node, a_policy, a_service, a_snapshot
 from fakes.deciding import Decided, decided, decided_on
-from ullage.api.contract import DesiredSlice
 from ullage.api.lanes import IterationPolicy
+from ullage.api.slices import DesiredSlice
 from ullage.cluster.records.snapshot import PodStage
 from ullage.scheduling.model.plan import ApplyGPUNode
 

@@ -11,7 +11,7 @@ import pytest
 
 from builders import EPOCH, NOW, a_gpu_node, a_job, a_node, a_snapshot
 from fakes.deciding import SETTINGS, decided
-from ullage.api.contract import SliceKey
+from ullage.api.slices import SliceKey
 from ullage.app.transfer import LostBase, Packer, Unpacker, pack_answer, unpack_answer
 from ullage.scheduling.model.plan import ApplyGPUNode
 

@@ -18,8 +18,9 @@ from builders import (
 )
 from fakes.deciding import decided
 from fakes.toy_rounds import FAST, Turns, a_turn_policy, rates
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
 from ullage.api.schedulingpolicy import Tenant
+from ullage.api.slices import SlicePhase
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.records.snapshot import PodStage, PolicyRecord
 from ullage.scheduling.model.plan import CreatePod, DeletePod, EvictPod

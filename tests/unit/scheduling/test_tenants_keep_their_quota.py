@@ -24,8 +24,9 @@ from builders import (
 )
 from fakes.deciding import Decided, decided
 from fakes.toy_rounds import FAST, Turns, a_turn_policy, rates
-from ullage.api.contract import DesiredSlice, Reason, SlicePhase
+from ullage.api.reasons import Reason
 from ullage.api.schedulingpolicy import Quota, Tenant
+from ullage.api.slices import DesiredSlice, SlicePhase
 from ullage.api.words import ReclaimWithinCohort
 from ullage.cluster.records.snapshot import PodStage, PolicyRecord
 from ullage.scheduling.model.plan import EvictPod

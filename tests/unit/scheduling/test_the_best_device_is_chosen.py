@@ -17,7 +17,7 @@ from builders import (
     reported,
 )
 from fakes.deciding import decided
-from ullage.api.contract import SlicePhase
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import PodStage
 
 

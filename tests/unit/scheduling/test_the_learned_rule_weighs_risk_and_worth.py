@@ -24,8 +24,10 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided, decided_on
-from ullage.api.contract import LatencyObjective, Reason, SlicePhase
+from ullage.api.observations import LatencyObjective
+from ullage.api.reasons import Reason
 from ullage.api.sharing import OfferedLoad
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import PodStage, SoloEntry
 from ullage.engines.admission.calibration import Band, Threshold
 from ullage.engines.admission.model import LearnedModel

@@ -20,7 +20,8 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided, told
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, RefusedWrite
 from ullage.cluster.records.status import Condition, Exclusion, SchedulingState
 from ullage.scheduling.assignment import nominate

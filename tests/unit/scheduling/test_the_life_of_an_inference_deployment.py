@@ -21,7 +21,8 @@ from builders import (
     reported,
 )
 from fakes.deciding import decided, told
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.scheduling.model.plan import ApplyDeployment, ApplyService, UngatePod
 

@@ -23,7 +23,8 @@ from builders import (
     reported,
 )
 from fakes.deciding import decided
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodStage
 from ullage.cluster.records.status import Recommended

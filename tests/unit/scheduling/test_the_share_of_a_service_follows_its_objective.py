@@ -26,9 +26,13 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided
-from ullage.api.contract import GPUMode, LatencyObjective, ObservedLoad, Reason, SlicePhase
+from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import GPURequest, Share
+from ullage.api.loads import ObservedLoad
+from ullage.api.observations import LatencyObjective
+from ullage.api.reasons import Reason
 from ullage.api.sharing import SharingRules
+from ullage.api.slices import SlicePhase
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadKind
 from ullage.cluster.records.spec_fields import ReplicaBounds

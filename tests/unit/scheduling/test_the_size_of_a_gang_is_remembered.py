@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from builders import NOW, a_job, a_service
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import SizeRecord
 from ullage.scheduling.elastic.sizes import Size, news, resumes, told

@@ -21,7 +21,8 @@ from builders import (
     reported,
 )
 from fakes.deciding import decided, decided_on
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.profile import ProfileStatus, SoloEntry
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.scheduling.model.plan import CreatePod

@@ -10,8 +10,7 @@ import pytest
 
 from builders import WorkloadBuilder, a_device_profile, a_job
 from fakes.toy_rounds import FAST, SLOW, Turns, a_turn_policy, rates
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import Snapshot

@@ -28,15 +28,11 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided
-from ullage.api.contract import (
-    DesiredSlice,
-    LatencyObjective,
-    ObservedLoad,
-    ObservedSlice,
-    Reason,
-    SlicePhase,
-)
+from ullage.api.loads import ObservedLoad
+from ullage.api.observations import LatencyObjective
+from ullage.api.reasons import Reason
 from ullage.api.sharing import OfferedLoad, SharingRules
+from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
 from ullage.api.trainingjob import CostAim
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.snapshot import PodRecord, PodStage, SoloEntry, WorkloadKind

@@ -10,7 +10,8 @@ import pytest
 
 from builders_raw import raw_tuning_job
 from fakes.tuning_world import TuningWorld, a_search, counted
-from ullage.api.contract import Reason, WireError
+from ullage.api.readers import WireError
+from ullage.api.reasons import Reason
 from ullage.api.words import TuningAlgorithm
 from ullage.cluster.projection.tuning import project_tuning_job
 from ullage.cluster.records.tuning import MOST_GROUPS, TuningRecord

@@ -25,15 +25,9 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided
-from ullage.api.contract import (
-    Backend,
-    DesiredSlice,
-    MpsState,
-    MpsStatus,
-    ObservedSlice,
-    Reason,
-    SlicePhase,
-)
+from ullage.api.devices import Backend, MpsState, MpsStatus
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
 from ullage.cluster.records.snapshot import PodStage, ProfileRecord
 from ullage.scheduling.model.plan import ApplyGPUNode, EvictPod, SetProfile
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.tuning_world import TuningWorld, a_search
-from ullage.api.contract import Reason
 from ullage.api.gpurequest import GPURequest
+from ullage.api.reasons import Reason
 from ullage.api.words import TuningAlgorithm
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus

@@ -19,7 +19,8 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, PolicyRecord
 from ullage.scheduling.model.plan import ApplyDeployment, CreatePod
 

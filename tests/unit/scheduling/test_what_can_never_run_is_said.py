@@ -23,7 +23,8 @@ from builders import (
     reported,
 )
 from fakes.deciding import decided
-from ullage.api.contract import GPUMode, Health, Reason
+from ullage.api.devices import GPUMode, Health
+from ullage.api.reasons import Reason
 from ullage.cluster.records.pod_shape import NodeAffinity, SelectorTerm, Taint
 from ullage.scheduling.model.plan import ApplyDeployment, ApplyService, CreatePod
 

@@ -25,8 +25,10 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided, decided_on
-from ullage.api.contract import LatencyObjective, Observation, Reason, SlicePhase
+from ullage.api.observations import LatencyObjective, Observation
+from ullage.api.reasons import Reason
 from ullage.api.sharing import OfferedLoad
+from ullage.api.slices import SlicePhase
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import PodStage, SoloEntry

@@ -10,7 +10,8 @@ import pytest
 
 from builders import NOW, a_deployment, a_gpu_node, a_job, a_pod, a_service, a_slice, reported
 from fakes.deciding import SETTINGS, Decided, decided, decided_on
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import PodStage
 from ullage.cluster.records.status import SchedulingState
 from ullage.scheduling.model.plan import CreatePod, DecideSettings, DeletePod, EvictPod

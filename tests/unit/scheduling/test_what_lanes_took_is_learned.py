@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import builders
 from builders import NOW, a_gpu_node, a_job, a_profile, a_snapshot
-from ullage.api.contract import Observation, SlicePhase
+from ullage.api.observations import Observation
+from ullage.api.slices import SlicePhase
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.profile import ProfileRecord, ProfileStatus
 from ullage.cluster.records.snapshot import PodStage, Snapshot

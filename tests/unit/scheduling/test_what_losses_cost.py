@@ -17,8 +17,8 @@ from builders import (
     reported,
 )
 from fakes.toy_books import HOUR, Days, on, one_spot_node
-from ullage.api.contract import Reason, SlicePhase
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Condition, Progress
 from ullage.scheduling.accounting import cost_records

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from builders import NOW, a_gpu_node, a_job, a_profile, a_snapshot
 from fakes.deciding import decided
-from ullage.api.contract import Fingerprint, Observation, ObservedPartner, Reason
+from ullage.api.observations import Fingerprint, Observation, ObservedPartner
+from ullage.api.reasons import Reason
 from ullage.cluster.codecs.profile import profile_as_stored
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.profile import ProfileRecord, SoloEntry, StepRow

@@ -17,8 +17,8 @@ from builders import (
     gpu,
 )
 from fakes.toy_books import HOUR, Days, a_pool, cluster, on, one_spot_node
-from ullage.api.contract import DesiredSlice, Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
+from ullage.api.slices import DesiredSlice
 from ullage.cluster.records.pool import CapacityType
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.status import Account, Condition, SpendRecord, WorkloadStatus

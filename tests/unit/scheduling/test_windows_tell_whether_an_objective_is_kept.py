@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from builders import a_job, a_pod, a_slice, gpu, reported
-from ullage.api.contract import LatencyObjective, ObservedSlice, SlicePhase
+from ullage.api.observations import LatencyObjective
+from ullage.api.slices import ObservedSlice, SlicePhase
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.records.status import Sharing
 from ullage.scheduling.placement import predicted_figures

@@ -7,7 +7,9 @@ from __future__ import annotations
 import pytest
 
 from builders import EPOCH, NOW, a_gpu_node, a_job, a_pod, a_slice, a_snapshot, gpu, reported
-from ullage.api.contract import DesiredSlice, Health, Reason, SlicePhase
+from ullage.api.devices import Health
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, SlicePhase
 from ullage.cluster.records.snapshot import PodStage
 from ullage.scheduling.model.plan import ApplyGPUNode
 from ullage_simulate.world import World

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ullage.api.contract import Observation
+from ullage.api.observations import Observation
 from ullage.api.schedulingpolicy import Quota, Tenant
 from ullage.cluster.records.snapshot import PodStage, PolicyRecord, Snapshot, WorkloadRecord
 from ullage.engines.allocation.round_records import RoundSettings

@@ -22,7 +22,7 @@ from typing import Final, TypeAlias, TypeVar
 import yaml
 
 from ullage.api.codec import Wire, wire_names
-from ullage.api.contract import JsonObject, WireError, objects, quoted, section, text
+from ullage.api.readers import JsonObject, WireError, objects, quoted, section, text
 from ullage_node.devices.nvidia.read import NvidiaDevice
 from ullage_node.files import read_bounded
 from ullage_node.model.devices import (

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
-from ullage.api.contract import CheckState, NodeCheck, Proof
+from ullage.api.checks import CheckState, NodeCheck
+from ullage.api.slices import Proof
 from ullage_node.devices.nvidia.choice import MPS_BACKENDS, OLDEST_DRIVER, Driver, SharingChoice
 from ullage_node.devices.nvidia.read import NvidiaDevice
 from ullage_node.model.devices import Attachment, AttachState

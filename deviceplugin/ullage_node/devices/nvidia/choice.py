@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import Backend, GPUMode
+from ullage.api.devices import Backend, GPUMode
 from ullage_node.devices.nvidia.read import NvidiaDevice
 from ullage_node.mps.records import Installed
 from ullage_node.mps.versions import NAMESPACES_SINCE, branch_of

@@ -23,8 +23,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from ullage.api.contract import JsonObject, WireError, text
-from ullage.api.readers import LARGEST
+from ullage.api.readers import LARGEST, JsonObject, WireError, text
 from ullage_node.devices.processes import identified, lives
 from ullage_node.line_socket import Unanswered, ask
 from ullage_node.model.switching import ProcessId, Program, SwitchFailed

@@ -17,7 +17,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ullage.api.contract import STEPS_FILE, Backend, NodeCheck, Reason, WireError
+from ullage.api.checks import NodeCheck
+from ullage.api.devices import Backend
+from ullage.api.environment import STEPS_FILE
+from ullage.api.readers import WireError
+from ullage.api.reasons import Reason
 from ullage_node.devices.cgroups import CgroupUnreadable, controller_paths, pod_uid_of, read_text
 from ullage_node.devices.nvidia.cdi import (
     CdiUnusable,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Final, Protocol
 
 from ullage.api.codec import Wire
-from ullage.api.contract import JsonObject, WireError
+from ullage.api.readers import JsonObject, WireError
 from ullage.api.wire_fields import NEEDED, Whole, strings
 from ullage_node.devices.nvidia.nvml import NvmlError, NvmlSession, NvmlStuck
 from ullage_node.devices.nvidia.read import (

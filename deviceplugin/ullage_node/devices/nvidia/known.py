@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import structlog
 
-from ullage.api.contract import Backend, MpsState, MpsStatus
+from ullage.api.devices import Backend, MpsState, MpsStatus
 from ullage_node.devices.nvidia.choice import (
     MPS_BACKENDS,
     WHOLE_PERCENT,

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Annotated, Final, Protocol, TypeVar
 
 from ullage.api.codec import Wire
-from ullage.api.contract import JsonObject, Reason, WireError, text
+from ullage.api.readers import JsonObject, WireError, text
+from ullage.api.reasons import Reason
 from ullage.api.wire_fields import NEEDED, Flag, Name, Text, Whole, word
 from ullage_node.devices.nvidia.host_processes import UUIDS_MAX, devices_asked
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, NvmlSession, NvmlStuck

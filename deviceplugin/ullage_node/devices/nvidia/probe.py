@@ -17,12 +17,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from ullage.api.contract import (
-    Health,
-    ObservedDevice,
-    Reason,
-    accelerator_key,
-)
+from ullage.api.devices import Health, ObservedDevice
+from ullage.api.reasons import Reason
+from ullage.api.slices import accelerator_key
 from ullage.api.xids import MAX_XID
 from ullage_node.devices.nvidia.choice import Driver, modes_of
 from ullage_node.devices.nvidia.host_processes import ProcessesUnseen

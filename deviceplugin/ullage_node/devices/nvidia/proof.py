@@ -15,7 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import Proof, Reason
+from ullage.api.reasons import Reason
+from ullage.api.slices import Proof
 from ullage_node.model.devices import AttachState
 from ullage_node.times import UNLISTED_S
 

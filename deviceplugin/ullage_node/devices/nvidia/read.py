@@ -16,7 +16,7 @@ from typing import Annotated, Final, TypeVar
 import pynvml
 
 from ullage.api.codec import Wire
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.api.wire_fields import NEEDED, Name, Text, Whole, between
 from ullage.api.xids import xid_of
 from ullage_node.devices.nvidia.nvml import NO_INSTANCE, NvmlApi, NvmlError, Process

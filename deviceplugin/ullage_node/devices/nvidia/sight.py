@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import Backend, Reason
+from ullage.api.devices import Backend
+from ullage.api.reasons import Reason
 from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT, SharingChoice
 from ullage_node.devices.nvidia.proof import (
     ShareEvidence,

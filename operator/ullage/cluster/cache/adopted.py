@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.cache.assume import StatusSet
 from ullage.cluster.cache.stores import Context
 from ullage.cluster.cache.table import Table

@@ -13,8 +13,8 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from ullage.api.contract import DesiredSlice
 from ullage.api.lanes import IterationPolicy
+from ullage.api.slices import DesiredSlice
 from ullage.cluster.records.profile import ProfileStatus
 from ullage.cluster.records.status import WorkloadStatus
 

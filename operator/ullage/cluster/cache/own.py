@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ullage.api.contract import DesiredSlice, WireError
+from ullage.api.readers import WireError
+from ullage.api.slices import DesiredSlice
 from ullage.cluster.cache.assume import SlicesSet, StatusSet, WorkloadLeaving
 from ullage.cluster.cache.pods import PodStore, drop_from
 from ullage.cluster.cache.stores import Context, PlainStore, Store, name_of, uid_of

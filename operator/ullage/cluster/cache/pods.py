@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias, TypeVar
 
-from ullage.api.contract import GATE, SLOT_RESOURCE
+from ullage.api.labels import GATE, SLOT_RESOURCE
 from ullage.cluster.cache.adopted import AdoptedPods
 from ullage.cluster.cache.assume import PodCreated, PodLeaving, PodUngated
 from ullage.cluster.cache.stores import (

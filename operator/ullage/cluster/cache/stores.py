@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Final, Generic, TypeVar
 
 from ullage import ports
-from ullage.api.contract import section, text
+from ullage.api.readers import section, text
 from ullage.api.reasons import ConditionType
 from ullage.cluster.cache.assume import Overlay, ProfileSet
 from ullage.cluster.cache.refusals import Refusals

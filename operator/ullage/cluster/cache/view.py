@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from ullage.api.contract import GATE
+from ullage.api.labels import GATE
 from ullage.cluster.cache.assume import (
     Assumption,
     Effect,

@@ -17,19 +17,10 @@ from enum import StrEnum
 from typing import Final, TypeVar, cast
 
 from ullage.api.codec import derived, rows
-from ullage.api.contract import (
-    ANNOTATION_TEMPLATE_HASH,
-    GROUP,
-    WireError,
-    flag,
-    objects,
-    section,
-    text,
-    whole,
-)
+from ullage.api.labels import ANNOTATION_TEMPLATE_HASH, GROUP
 from ullage.api.quantity import MIB
+from ullage.api.readers import WireError, count_of, flag, objects, quoted, section, text, whole
 from ullage.api.readers import bounded as bounded
-from ullage.api.readers import count_of, quoted
 from ullage.api.readers import registered as registered
 from ullage.api.reasons import ConditionType
 from ullage.api.times import seconds

@@ -16,8 +16,8 @@ from typing import Final
 
 from ullage.api.adoption import ANNOTATION_SCHEDULING, CONDITION_PREFIX
 from ullage.api.codec import derived
-from ullage.api.contract import JsonObject, Reason, objects
-from ullage.api.reasons import ConditionType
+from ullage.api.readers import JsonObject, objects
+from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.codecs.objects import condition_from_wire, condition_to_wire
 from ullage.cluster.records.status import Condition, DecisionRecord, Sharing, WorkloadStatus
 

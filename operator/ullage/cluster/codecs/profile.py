@@ -15,8 +15,8 @@ from typing import Final
 
 from ullage.api import wire_fields
 from ullage.api.codec import derived, rows
-from ullage.api.contract import JsonObject, WireError, objects, section, text
 from ullage.api.numbers import needed, number, six_digits
+from ullage.api.readers import JsonObject, WireError, objects, section, text
 from ullage.api.wire_fields import (
     INT32_COUNT,
     INT32_MAX,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from ullage.api.codec import derived
-from ullage.api.contract import section
+from ullage.api.readers import section
 from ullage.cluster.codecs.objects import within
 from ullage.cluster.records.profile import OpTable
 from ullage.ports import JsonObject

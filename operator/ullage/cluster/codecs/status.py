@@ -17,8 +17,7 @@ from math import floor
 from typing import Any, Final
 
 from ullage.api.codec import Codec, derived, nested
-from ullage.api.contract import JsonObject, flag, section, text
-from ullage.api.readers import count_of, filled
+from ullage.api.readers import JsonObject, count_of, filled, flag, section, text
 from ullage.api.reasons import ConditionType, reason_of
 from ullage.api.wire_fields import KEPT, Embedded, Listed, Schema, Shape, one_of
 from ullage.cluster.codecs.objects import ranked, within

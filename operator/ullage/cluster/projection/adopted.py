@@ -16,22 +16,13 @@ from hashlib import sha256
 from typing import Final
 
 from ullage.api.adoption import KEYS, MOST_PODS, AdoptionKey
-from ullage.api.contract import (
-    GATE,
-    SLOT_RESOURCE,
-    GPUMode,
-    JsonObject,
-    LatencyObjective,
-    WireError,
-    bounded,
-    default_trust_domain,
-    objects,
-    section,
-    text,
-)
+from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import GPURequest
+from ullage.api.labels import GATE, SLOT_RESOURCE
 from ullage.api.objective import read_latency_slo
-from ullage.api.readers import quoted
+from ullage.api.observations import LatencyObjective
+from ullage.api.readers import JsonObject, WireError, bounded, objects, quoted, section, text
+from ullage.api.slices import default_trust_domain
 from ullage.api.trainingjob import read_training_slo
 from ullage.cluster.codecs.objects import Meta, Sharer, identity, is_domain, word
 from ullage.cluster.codecs.pod_status import read_pod_status

@@ -11,26 +11,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping
 
-from ullage.api.contract import (
-    LABEL_NODE,
-    MAX_EPOCH,
-    MAX_FAULTS,
-    MAX_ID,
-    DesiredSlice,
-    DeviceFault,
-    Interruption,
-    JsonObject,
-    Observation,
-    ObservedDevice,
-    ObservedSlice,
-    SliceKey,
-    WireError,
-    flag,
-    objects,
-    section,
-    text,
-)
+from ullage.api.devices import ObservedDevice
+from ullage.api.faults import MAX_FAULTS, DeviceFault
+from ullage.api.interruptions import Interruption
+from ullage.api.labels import LABEL_NODE
 from ullage.api.lanes import IterationPolicy
+from ullage.api.observations import MAX_ID, Observation
+from ullage.api.readers import JsonObject, WireError, flag, objects, section, text
+from ullage.api.slices import MAX_EPOCH, DesiredSlice, ObservedSlice, SliceKey
 from ullage.api.times import seconds
 from ullage.cluster.codecs.objects import (
     bounded,

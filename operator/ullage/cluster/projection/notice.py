@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ullage.api.contract import Interruption, InterruptionKind, sooner
+from ullage.api.interruptions import Interruption, InterruptionKind, sooner
 from ullage.cluster.records.pod_shape import Taint
 
 TAINT_KEY: Final = "ullage.dev/interruption"

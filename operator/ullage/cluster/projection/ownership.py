@@ -12,14 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ullage.api.adoption import asks_to_share
-from ullage.api.contract import (
-    LABEL_KIND,
-    LABEL_LEAD,
-    LABEL_ORDER,
-    LABEL_OWNER,
-    LABEL_RANK,
-    JsonObject,
-)
+from ullage.api.labels import LABEL_KIND, LABEL_LEAD, LABEL_ORDER, LABEL_OWNER, LABEL_RANK
+from ullage.api.readers import JsonObject
 from ullage.cluster.codecs.objects import Meta
 from ullage.cluster.projection.adopted import scheduling_group, unit_of
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind

@@ -13,19 +13,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.adoption import LABELS
-from ullage.api.contract import (
+from ullage.api.labels import (
     ANNOTATION_WORLD_SIZE,
     LABEL_LEAD,
     LABEL_ORDER,
     LABEL_RANK,
     SLOT_RESOURCE,
-    JsonObject,
-    WireError,
-    objects,
-    section,
-    text,
-    whole,
 )
+from ullage.api.readers import JsonObject, WireError, objects, section, text, whole
 from ullage.api.times import seconds
 from ullage.cluster.codecs.objects import (
     Sharer,

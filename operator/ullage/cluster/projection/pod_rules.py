@@ -15,7 +15,7 @@ from dataclasses import replace
 from heapq import nsmallest
 from typing import Final, TypeVar
 
-from ullage.api.contract import objects, section, text
+from ullage.api.readers import objects, section, text
 from ullage.api.template_bounds import MOST_NODE_TERMS, MOST_SELECTED, MOST_TOLERATIONS
 from ullage.cluster.codecs.objects import (
     Sharer,

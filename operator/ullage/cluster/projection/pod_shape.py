@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Final
 
-from ullage.api.contract import SLOT_RESOURCE, WireError, objects, section, text
+from ullage.api.labels import SLOT_RESOURCE
 from ullage.api.quantity import counted
+from ullage.api.readers import WireError, objects, section, text
 from ullage.api.template_bounds import MOST_NODE_TERMS, MOST_SELECTED, MOST_TOLERATIONS
 from ullage.cluster.codecs.objects import optional_text, string_map, strings, within
 from ullage.cluster.records.pod_shape import (

@@ -7,10 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from operator import attrgetter
 
-from ullage.api.contract import (
-    JsonObject,
-    section,
-)
+from ullage.api.readers import JsonObject, section
 from ullage.api.schedulingpolicy import read_policy_spec
 from ullage.cluster.codecs.objects import (
     own_conditions,

@@ -7,8 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from ullage.api.capacitypool import AdvisorBandWord, PoolPrior, read_pool_spec
-from ullage.api.contract import JsonObject, WireError, section, text
-from ullage.api.readers import quoted
+from ullage.api.readers import JsonObject, WireError, quoted, section, text
 from ullage.cluster.codecs.objects import (
     read_meta,
     within,

@@ -8,18 +8,10 @@ import re
 from math import ceil, floor
 from typing import Final
 
-from ullage.api.contract import (
-    LABEL_ROUTER,
-    JsonObject,
-    WireError,
-    objects,
-    section,
-    text,
-    whole,
-)
 from ullage.api.deviceprofile import read_device_profile_spec
+from ullage.api.labels import LABEL_ROUTER
 from ullage.api.numbers import number
-from ullage.api.readers import quoted
+from ullage.api.readers import JsonObject, WireError, objects, quoted, section, text, whole
 from ullage.cluster.codecs.objects import (
     is_accelerator,
     optional_text,

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ullage.api.contract import LABEL_ROUTER, JsonObject, objects, section
+from ullage.api.labels import LABEL_ROUTER
+from ullage.api.readers import JsonObject, objects, section
 from ullage.cluster.codecs.objects import identity, optional_text, optional_whole, short
 from ullage.cluster.records.router import RouterPod
 

@@ -12,16 +12,10 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from ullage.api.contract import (
-    GPUMode,
-    JsonObject,
-    WireError,
-    objects,
-    section,
-)
+from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import GPURequest
 from ullage.api.inferencedeployment import InferenceDeploymentSpec
-from ullage.api.readers import quoted
+from ullage.api.readers import JsonObject, WireError, objects, quoted, section
 from ullage.api.spec import SpecReader
 from ullage.api.trainingjob import TrainingJobSpec
 from ullage.api.words import ScalingPolicy

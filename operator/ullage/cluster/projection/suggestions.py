@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Final
 
-from ullage.api.contract import JsonObject, WireError, bounded, objects, section
-from ullage.api.readers import quoted
+from ullage.api.readers import JsonObject, WireError, bounded, objects, quoted, section
 from ullage.cluster.codecs.objects import within
 from ullage.engines.tuning.algorithms import StatedTrial
 from ullage.engines.tuning.search_space import Point, SearchSpace, Value, value_of

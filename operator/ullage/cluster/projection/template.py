@@ -12,18 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from ullage.api.contract import (
-    FOREIGN_GPU_RESOURCE,
-    GROUP,
-    SLOT_RESOURCE,
-    TEMPLATE_KEYS,
-    JsonObject,
-    WireError,
-    objects,
-    section,
-    text,
-)
-from ullage.api.readers import quoted
+from ullage.api.labels import FOREIGN_GPU_RESOURCE, GROUP, SLOT_RESOURCE, TEMPLATE_KEYS
+from ullage.api.readers import JsonObject, WireError, objects, quoted, section, text
 from ullage.api.template_bounds import (
     MOST_AMOUNTS,
     MOST_GATES,

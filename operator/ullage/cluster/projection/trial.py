@@ -10,11 +10,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from ullage.api.contract import (
-    ANNOTATION_TRIAL_EPOCH,
-    ANNOTATION_TRIAL_PARAMETERS,
-    LABEL_TRIAL,
-)
+from ullage.api.labels import ANNOTATION_TRIAL_EPOCH, ANNOTATION_TRIAL_PARAMETERS, LABEL_TRIAL
 from ullage.cluster.codecs.objects import Meta
 from ullage.cluster.records.snapshot import TrialOf
 from ullage.cluster.values.names import number_of, trial_run_name

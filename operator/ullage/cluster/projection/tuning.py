@@ -9,17 +9,8 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from ullage.api.contract import (
-    GPUMode,
-    JsonObject,
-    WireError,
-    bounded,
-    flag,
-    objects,
-    section,
-    text,
-)
-from ullage.api.readers import quoted
+from ullage.api.devices import GPUMode
+from ullage.api.readers import JsonObject, WireError, bounded, flag, objects, quoted, section, text
 from ullage.api.tuningjob import read_trial_template
 from ullage.api.words import Goal, ParameterType, TuningAlgorithm
 from ullage.cluster.codecs.objects import read_meta, strings, within

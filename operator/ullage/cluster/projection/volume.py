@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import JsonObject, objects, section, text
 from ullage.api.quantity import counted
+from ullage.api.readers import JsonObject, objects, section, text
 from ullage.cluster.codecs.objects import (
     Sharer,
     optional_text,

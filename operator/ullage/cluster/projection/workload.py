@@ -14,15 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 from weakref import WeakValueDictionary
 
-from ullage.api.contract import (
-    LABEL_CLASS,
-    LABEL_FAMILY,
-    WireError,
-    default_trust_domain,
-    objects,
-    section,
-)
 from ullage.api.inferencedeployment import read_service_spec
+from ullage.api.labels import LABEL_CLASS, LABEL_FAMILY
+from ullage.api.readers import WireError, objects, section
+from ullage.api.slices import default_trust_domain
 from ullage.api.trainingjob import read_training_spec
 from ullage.cluster.codecs.objects import (
     Meta,

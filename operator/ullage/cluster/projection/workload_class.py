@@ -12,7 +12,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from ullage.api.contract import LABEL_CLASS, LABEL_FAMILY, JsonObject, objects, section
+from ullage.api.labels import LABEL_CLASS, LABEL_FAMILY
+from ullage.api.readers import JsonObject, objects, section
 from ullage.cluster.codecs.objects import optional_text, string_map, strings
 from ullage.cluster.projection.pod_template import canonical_json
 

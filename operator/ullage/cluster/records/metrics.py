@@ -9,13 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Final, TypeAlias
 
-from ullage.api.contract import (
-    MOST_REPORT_BYTES,
-    TRIAL_REPORT_HEADER,
-    JsonObject,
-    WireError,
-)
-from ullage.api.readers import quoted, text
+from ullage.api.environment import MOST_REPORT_BYTES, TRIAL_REPORT_HEADER
+from ullage.api.readers import JsonObject, WireError, quoted, text
 from ullage.api.wire_fields import INT32_MAX, NEEDED, Kind, Schema, between
 
 MOST_EPOCH_VALUES: Final = 64

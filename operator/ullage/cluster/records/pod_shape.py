@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ullage.api.contract import Interruption as Interruption
-from ullage.api.contract import InterruptionKind as InterruptionKind
+from ullage.api.interruptions import Interruption as Interruption
+from ullage.api.interruptions import InterruptionKind as InterruptionKind
 from ullage.cluster.records.profile import DeviceProfileRecord as DeviceProfileRecord
 from ullage.cluster.records.profile import ProfileRecord as ProfileRecord
 from ullage.cluster.records.profile import SoloEntry as SoloEntry

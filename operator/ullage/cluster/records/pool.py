@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeAlias
 
-from ullage.api.contract import JsonObject, WireError
+from ullage.api.readers import JsonObject, WireError
 from ullage.api.times import rfc3339, seconds
 from ullage.api.wire_fields import (
     INT32,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Final, TypeAlias
 
-from ullage.api.contract import JsonObject, WireError, quoted, text
+from ullage.api.readers import JsonObject, WireError, quoted, text
 from ullage.api.wire_fields import (
     ACCELERATOR,
     BELIEVED,

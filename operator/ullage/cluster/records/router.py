@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final, TypeAlias
 
 from ullage.api.codec import derived
-from ullage.api.contract import JsonObject
+from ullage.api.readers import JsonObject
 from ullage.api.wire_fields import NEEDED, Counted, between
 
 LONGEST_S: Final = 10 * 365 * 86_400

@@ -14,22 +14,17 @@ from enum import StrEnum
 from typing import Final
 
 from ullage.api.batching import Batching
-from ullage.api.contract import (
-    DesiredSlice,
-    DeviceFault,
-    LatencyObjective,
-    Observation,
-    ObservedDevice,
-    ObservedSlice,
-    Reason,
-    SliceKey,
-)
-from ullage.api.contract import Interruption as Interruption
-from ullage.api.contract import InterruptionKind as InterruptionKind
+from ullage.api.devices import ObservedDevice
+from ullage.api.faults import DeviceFault
 from ullage.api.gpurequest import GPURequest
+from ullage.api.interruptions import Interruption as Interruption
+from ullage.api.interruptions import InterruptionKind as InterruptionKind
 from ullage.api.lanes import IterationPolicy
+from ullage.api.observations import LatencyObjective, Observation
+from ullage.api.reasons import Reason
 from ullage.api.schedulingpolicy import FaultTerms, Knowledge, ReconsiderTerms, RiskSettings, Tenant
 from ullage.api.sharing import OfferedLoad, SharingRules
+from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey
 from ullage.api.spot import SpotTerms
 from ullage.api.trainingjob import CostAim, FailurePolicy
 from ullage.cluster.records.metrics import EpochValue

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Annotated, Final, TypeAlias
 
 from ullage.api.codec import derived
-from ullage.api.contract import Reason, SliceKey
 from ullage.api.readers import MOST_COUNTED
+from ullage.api.reasons import Reason
+from ullage.api.slices import SliceKey
 from ullage.api.wire_fields import (
     ACCELERATOR,
     BELIEVED,

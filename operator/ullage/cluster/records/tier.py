@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final, TypeAlias
 
 from ullage.api.codec import derived
-from ullage.api.contract import JsonObject
+from ullage.api.readers import JsonObject
 from ullage.api.wire_fields import INT32, NEEDED, Count, Kind, Moment, NeededCount, Word, between
 
 STAGES: Final = (1, 2, 3)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeAlias
 
 from ullage.api.codec import derived
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.api.wire_fields import (
     INT32_MAX,
     KEPT,

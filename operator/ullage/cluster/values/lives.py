@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from ullage.api.contract import WireError, section
+from ullage.api.readers import WireError, section
 from ullage.api.times import seconds
 from ullage.ports import (
     CAPACITY_POOL,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, ObservedSlice, SlicePhase
+from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
 
 REMEMBERED_S: Final = 1200.0
 """Twice the time for which a device is excluded after refusals."""

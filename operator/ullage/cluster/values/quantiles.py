@@ -7,7 +7,7 @@ One value must have one spelling both ways, else rows of the same percentile wou
 
 from __future__ import annotations
 
-from ullage.api.contract import WireError
+from ullage.api.readers import WireError
 
 
 def percentile_of(quantile: float) -> str:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from ullage.api.contract import WireError
-from ullage.api.readers import quoted
+from ullage.api.readers import WireError, quoted
 from ullage.ports import JsonObject
 
 UNREADABLE: Final = "ullage.dev/unreadable"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from ullage import ports
-from ullage.api.contract import LABEL_MANAGED
+from ullage.api.labels import LABEL_MANAGED
 from ullage.ports import JsonObject, Kind, Selector
 
 

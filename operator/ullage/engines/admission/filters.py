@@ -14,7 +14,8 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Final
 
-from ullage.api.contract import GPUMode, MpsState, Reason
+from ullage.api.devices import GPUMode, MpsState
+from ullage.api.reasons import Reason
 from ullage.engines.admission import limits
 from ullage.engines.admission.limits import (
     Facts,

@@ -19,7 +19,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from ullage.api.contract import GPUMode, Reason
+from ullage.api.devices import GPUMode
+from ullage.api.reasons import Reason
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.engines.admission.query import Account, AdmissionQuery
 from ullage.engines.admission.records import Refusal, Tenant
 from ullage.engines.admission.verdict import RiskSettings, Verdict

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 
 TOLERANCE: Final = 1e-6
 """Slowdowns closer than this to an objective meet it."""

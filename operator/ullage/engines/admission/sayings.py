@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.engines.admission.margin import Margin
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.engines.admission.verdict import Outlook, Verdict

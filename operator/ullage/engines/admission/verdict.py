@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.engines.admission.calibration import Band, Threshold
 from ullage.engines.admission.filters import Newcomer
 from ullage.engines.admission.prediction import Forecaster

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.api.words import CostObjective
 from ullage.engines.devicechoice.intervals import Interval
 from ullage.engines.devicechoice.memory import MemoryFit

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.engines.devicechoice.offers import Priced, Recommendation
 from ullage.engines.devicechoice.predict import S_PER_HOUR
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, assert_never
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.api.words import CostObjective
 from ullage.api.words import Source as Source
 from ullage.engines.devicechoice.intervals import Interval

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ullage.api.contract import MAX_LANE
+from ullage.api.slices import MAX_LANE
 from ullage.engines.lanes.rules import LaneNeed, LaneRule, LaneSize, fit
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ullage.api.contract import MAX_LANE
+from ullage.api.slices import MAX_LANE
 
 MOST_MIB: Final = 2**40
 """No device and no job has more; larger figures are mistakes."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from ullage.api.adoption import ANNOTATION_SCHEDULING
-from ullage.api.contract import API_VERSION
+from ullage.api.labels import API_VERSION
 from ullage.api.lanes import IterationPolicy
 from ullage.cluster.codecs.objects import condition_to_wire
 from ullage.cluster.codecs.pod_status import pod_conditions, scheduling_annotation

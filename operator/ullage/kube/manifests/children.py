@@ -13,18 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import (
+from ullage.api.environment import LIBRARY_MOUNT
+from ullage.api.labels import (
     ANNOTATION_TEMPLATE_HASH,
     ANNOTATION_WORLD_SIZE,
     GATE,
     LABEL_RANK,
-    LIBRARY_MOUNT,
     SLOT_RESOURCE,
-    WireError,
-    objects,
-    section,
-    text,
 )
+from ullage.api.readers import WireError, objects, section, text
 from ullage.cluster.codecs.objects import string_map
 from ullage.cluster.projection.pod_template import Blueprint
 from ullage.cluster.records.snapshot import WorkloadKind

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from ullage.api.contract import LABEL_LEAD, JsonObject, objects, section
+from ullage.api.labels import LABEL_LEAD
+from ullage.api.readers import JsonObject, objects, section
 from ullage.api.trainingjob import TierTerms
 from ullage.cluster.projection.pod_template import Blueprint
 from ullage.cluster.records.snapshot import ObjectRef

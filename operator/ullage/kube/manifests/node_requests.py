@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ullage.api.contract import (
+from ullage.api.labels import (
     ANNOTATION_KARPENTER_KEEP,
     ANNOTATION_SAFE_TO_EVICT,
     LABEL_KIND,
@@ -19,9 +19,8 @@ from ullage.api.contract import (
     LABEL_OWNER,
     LABEL_REGISTERED,
     LABEL_TEMPLATE_NODE,
-    objects,
-    section,
 )
+from ullage.api.readers import objects, section
 from ullage.cluster.codecs.objects import string_map
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.values.names import HOSTNAME

@@ -11,14 +11,8 @@ from __future__ import annotations
 from typing import Final
 
 from ullage.api.batching import Batching
-from ullage.api.contract import (
-    ANNOTATION_TEMPLATE_HASH,
-    LABEL_ROUTER,
-    JsonObject,
-    WireError,
-    objects,
-    section,
-)
+from ullage.api.labels import ANNOTATION_TEMPLATE_HASH, LABEL_ROUTER
+from ullage.api.readers import JsonObject, WireError, objects, section
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.values.names import replicas_service
 from ullage.kube.manifests.tiers import child_metadata

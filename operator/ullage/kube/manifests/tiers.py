@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ullage.api.contract import API_VERSION, LABEL_POOL, LABEL_TIER, JsonObject, objects, section
+from ullage.api.labels import API_VERSION, LABEL_POOL, LABEL_TIER
+from ullage.api.readers import JsonObject, objects, section
 from ullage.api.trainingjob import TierTerms
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.values.names import coordinator_name

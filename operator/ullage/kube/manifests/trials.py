@@ -7,24 +7,23 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from ullage.api.contract import (
-    ANNOTATION_TRIAL_EPOCH,
-    ANNOTATION_TRIAL_PARAMETERS,
-    API_VERSION,
+from ullage.api.devices import GPUMode
+from ullage.api.environment import (
     ENV_PARAMETER,
     ENV_TRIAL,
     ENV_TRIAL_EPOCHS,
     ENV_TRIAL_METRIC,
     ENV_TRIAL_REPORT,
+)
+from ullage.api.labels import (
+    ANNOTATION_TRIAL_EPOCH,
+    ANNOTATION_TRIAL_PARAMETERS,
+    API_VERSION,
     LABEL_CLASS,
     LABEL_TRIAL,
     LABEL_TUNING,
-    GPUMode,
-    JsonObject,
-    WireError,
-    objects,
-    section,
 )
+from ullage.api.readers import JsonObject, WireError, objects, section
 from ullage.cluster.codecs.objects import optional_text, string_map
 from ullage.cluster.projection.pod_template import canonical_json
 from ullage.cluster.records.tuning import TuningRecord

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ullage.api.contract import GATE
+from ullage.api.labels import GATE
 from ullage.cluster.records.pod_shape import NodeAffinity, Requirement, SelectorTerm
 from ullage.scheduling.inventory.node_affinity import pin_conflict, pins
 

@@ -15,7 +15,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.kube.requests import ObjectKey, key_of
 from ullage.kube.writer.limits import WriteLimits
 from ullage.scheduling.model.plan import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, assert_never
 
-from ullage.api.contract import section
+from ullage.api.readers import section
 from ullage.cluster.codecs.objects import controller_of
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.kube.errors import name_conflict

@@ -19,7 +19,7 @@ from functools import partial
 
 import structlog
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.kube.errors import CREATES, FAILED, Fenced, Refused, RequestVerdict, judge
 from ullage.kube.events import EventRecorder

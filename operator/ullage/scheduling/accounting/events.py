@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import Account, WorkloadStatus
 from ullage.scheduling.model.plan import Emit

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import ObservedSlice
 from ullage.api.reasons import ConditionType, Standing, standing_of
+from ullage.api.slices import ObservedSlice
 from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import Account, Progress, WorkloadStatus
 from ullage.scheduling.model.phases import Phase

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from ullage.api.contract import DesiredSlice
+from ullage.api.slices import DesiredSlice
 from ullage.cluster.records.pool import CapacityType, PoolRecord
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Placement

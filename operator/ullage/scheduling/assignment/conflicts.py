@@ -16,8 +16,8 @@ from functools import cached_property, partial
 from itertools import chain
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
+from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodStage, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import MadeRoom

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ullage.api.contract import Interruption, Reason
+from ullage.api.interruptions import Interruption
+from ullage.api.reasons import Reason
 from ullage.scheduling.assignment.entry import Entries
 from ullage.scheduling.assignment.probations import Probations
 from ullage.scheduling.assignment.reevaluation import Finding

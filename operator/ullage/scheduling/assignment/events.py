@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.engines.lanes.explain import gib
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.model.plan import Emit

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType, Standing, standing_of
+from ullage.api.reasons import ConditionType, Reason, Standing, standing_of
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.scheduling.assignment.cycle_context import CycleContext
 from ullage.scheduling.assignment.reevaluation import Finding

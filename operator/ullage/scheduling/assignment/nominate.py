@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.engines.admission.records import Refusal
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext

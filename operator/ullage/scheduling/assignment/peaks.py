@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.records.status import MadeRoom

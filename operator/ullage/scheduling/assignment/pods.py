@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.values.names import pod_name, workers_service
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SliceKey, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import DeploymentRecord, WorkloadKind, WorkloadRecord
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.moves import next_move

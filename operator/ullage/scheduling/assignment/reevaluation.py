@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, Reason
-from ullage.api.reasons import ConditionType, Standing, standing_of
+from ullage.api.reasons import ConditionType, Reason, Standing, standing_of
+from ullage.api.slices import DesiredSlice
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import MadeRoom
 from ullage.cluster.values.device_ref import DeviceRef

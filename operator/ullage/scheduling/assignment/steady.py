@@ -17,7 +17,7 @@ from itertools import chain, compress
 from operator import is_not
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, ObservedSlice
+from ullage.api.slices import DesiredSlice, ObservedSlice
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.values.device_ref import DeviceRef

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import Standing
+from ullage.api.reasons import Reason, Standing
 from ullage.api.words import SpendMode
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import SpendDecision, SpendRecord

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from ullage.api.contract import Health
+from ullage.api.devices import Health
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.profile import Source
 from ullage.cluster.records.snapshot import GPUNodeRecord, WorkloadRecord

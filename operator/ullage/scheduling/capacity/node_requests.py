@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.api.contract import LABEL_REGISTERED, Reason
-from ullage.api.reasons import Standing
+from ullage.api.labels import LABEL_REGISTERED
+from ullage.api.reasons import Reason, Standing
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import ObjectRef, PodRecord, PodStage, WorkloadRecord
 from ullage.cluster.values.names import order_name

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.records.pool import PoolStatus
 from ullage.engines.capacity.price import FRESH_S, LARGEST_RISE, Doubt, PriceRecord, Quote
 from ullage.scheduling.model.conditions import Said

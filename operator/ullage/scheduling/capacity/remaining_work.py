@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import ObservedSlice
+from ullage.api.slices import ObservedSlice
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.engines.capacity.deadline import ProgressLine
 from ullage.engines.capacity.decide import Due

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType, Standing
+from ullage.api.reasons import ConditionType, Reason, Standing
 from ullage.api.words import SpendMode
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import SpendDecision, SpendRecord, WorkloadStatus

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from dataclasses import replace
 
-from ullage.api.contract import GATE, DesiredSlice, Reason
+from ullage.api.labels import GATE
 from ullage.api.lanes import IterationPolicy
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
+from ullage.api.slices import DesiredSlice
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.status import Condition, WorkloadStatus
 from ullage.scheduling.learning.loop import KIND

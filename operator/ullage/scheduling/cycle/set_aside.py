@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from ullage.api.contract import Reason
 from ullage.api.gpurequest import GPURequest
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.api.sharing import SharingRules
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.pod_shape import PodShape, Resources

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import Standing, standing_of
+from ullage.api.reasons import Reason, Standing, standing_of
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import PodStage, Snapshot, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import SizeRecord

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import Standing, standing_of
+from ullage.api.reasons import Reason, Standing, standing_of
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.accounting.losses import was_given_back
 from ullage.scheduling.capacity.budgets import Limit

@@ -14,7 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from ullage.api.contract import SLOT_RESOURCE, DesiredSlice, GPUMode, ObservedSlice, SlicePhase
+from ullage.api.devices import GPUMode
+from ullage.api.labels import SLOT_RESOURCE
+from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import NodeRecord, PodRecord, Snapshot, WorkloadRecord
 from ullage.engines.admission.limits import MIXED, NO_DOMAIN, WHOLE_PERCENT, with_contexts_mib

@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.pod_rules import PodRules, PodTerm
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.snapshot import PodRecord, Snapshot

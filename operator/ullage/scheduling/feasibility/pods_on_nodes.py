@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.pod_rules import Labels, LabelSelector, PodTerm, PodTraits
 from ullage.cluster.records.snapshot import NodeRecord, PodRecord, Snapshot
 from ullage.scheduling.inventory.inventory import Flags, Ints

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ullage.api.contract import GPUMode, Reason
+from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import LaneMemory, Share
+from ullage.api.reasons import Reason
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.snapshot import PodRecord, WorkloadKind, WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT

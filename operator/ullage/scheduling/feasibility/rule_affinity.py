@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.pod_rules import LabelSelector, PodTerm, PodTraits
 from ullage.scheduling.feasibility.pods_on_nodes import Bar, PodsOnNodes, fits
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.pod_rules import HostPort, PodTraits
 from ullage.scheduling.feasibility.pods_on_nodes import Bar, PodsOnNodes
 

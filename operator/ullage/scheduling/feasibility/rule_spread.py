@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.pod_rules import PodTraits, SpreadRule
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.scheduling.feasibility.pods_on_nodes import Bar, PodsOnNodes

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.projection.volume import ZONE_LABELS
 from ullage.cluster.records.pod_rules import ClaimRecord, PodTraits
 from ullage.cluster.records.pod_shape import SelectorTerm

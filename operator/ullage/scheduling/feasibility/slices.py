@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, SliceKey
 from ullage.api.gpurequest import LaneMemory
+from ullage.api.slices import DesiredSlice, SliceKey
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.scheduling.prediction.workload_classes import Known
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ullage.api.contract import DeviceFault, Suspect
+from ullage.api.faults import DeviceFault, Suspect
 from ullage.api.xids import Cause, xid_of
 from ullage.cluster.records.profile import ChargedFault
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import Standing
+from ullage.api.reasons import Reason, Standing
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import MOST_EXCLUSIONS, Exclusion

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ullage.api.contract import Interruption, InterruptionKind
+from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage.cluster.projection.notice import CHOSEN_TAINTS
 from ullage.cluster.records.pool import CapacityType, PoolRecord
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord, Snapshot

@@ -7,7 +7,7 @@ Texts name no remaining time: they stand in statuses, and a steady state writes 
 
 from __future__ import annotations
 
-from ullage.api.contract import Interruption, InterruptionKind, sooner
+from ullage.api.interruptions import Interruption, InterruptionKind, sooner
 from ullage.api.times import rfc3339
 from ullage.cluster.projection.notice import CHOSEN_TAINTS, DRAIN_KEY
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, Snapshot

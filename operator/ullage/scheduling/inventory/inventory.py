@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ullage.api.contract import Backend, Health, MpsState, ObservedDevice, Reason
+from ullage.api.devices import Backend, Health, MpsState, ObservedDevice
+from ullage.api.reasons import Reason
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.profile import DeviceProfileRecord
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, ProfileRecord, Snapshot

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ullage.api.contract import GATE, InterruptionKind
+from ullage.api.interruptions import InterruptionKind
+from ullage.api.labels import GATE
 from ullage.cluster.projection.notice import CHOSEN_TAINTS
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord, Snapshot

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ullage.api.contract import DesiredSlice, ObservedSlice, SlicePhase
+from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
 from ullage.cluster.records.snapshot import GPUNodeRecord
 from ullage.scheduling.model.view import View
 

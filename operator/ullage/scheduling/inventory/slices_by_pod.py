@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TypeVar
 
-from ullage.api.contract import DesiredSlice, ObservedSlice
+from ullage.api.slices import DesiredSlice, ObservedSlice
 from ullage.cluster.records.snapshot import GPUNodeRecord
 from ullage.cluster.values.device_ref import DeviceRef
 

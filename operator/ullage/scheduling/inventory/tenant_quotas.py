@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.api.contract import DesiredSlice
 from ullage.api.schedulingpolicy import Quota, Tenant
+from ullage.api.slices import DesiredSlice
 from ullage.api.words import ReclaimWithinCohort
 from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadRecord
 from ullage.cluster.records.status import TenantUsage

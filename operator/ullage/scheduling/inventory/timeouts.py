@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.inventory.inventory import Inventory, NodeTrouble

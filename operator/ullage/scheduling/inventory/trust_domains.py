@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ullage.api.contract import default_trust_domain
 from ullage.api.schedulingpolicy import EVERY_NAMESPACE
+from ullage.api.slices import default_trust_domain
 from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
 from ullage.scheduling.model.view import View
 

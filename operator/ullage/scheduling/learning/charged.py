@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.api.times import rfc3339
 from ullage.api.xids import xid_of
 from ullage.cluster.codecs.status import whole_second

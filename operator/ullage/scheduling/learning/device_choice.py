@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import Standing
+from ullage.api.reasons import Reason, Standing
 from ullage.api.trainingjob import CostAim
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import Recommended

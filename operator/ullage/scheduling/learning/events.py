@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.status import Condition
 from ullage.scheduling.model.plan import Emit, SetProfile

@@ -16,9 +16,9 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Final
 
-from ullage.api.contract import Observation, Reason
 from ullage.api.numbers import six_digits
-from ullage.api.reasons import ConditionType
+from ullage.api.observations import Observation
+from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.profile import ProfileRecord, ProfileStatus
 from ullage.cluster.records.snapshot import GPUNodeRecord, ObjectRef, Snapshot

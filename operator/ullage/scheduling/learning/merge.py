@@ -16,9 +16,9 @@ from functools import partial
 from statistics import median
 from typing import Final
 
-from ullage.api.contract import Fingerprint as WireFingerprint
-from ullage.api.contract import Observation, Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.observations import Fingerprint as WireFingerprint
+from ullage.api.observations import Observation
+from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.codecs.profile import newest_first, profile_as_stored
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.profile import (

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Final
 
-from ullage.api.contract import Health, Reason
+from ullage.api.devices import Health
+from ullage.api.reasons import Reason
 from ullage.api.words import CostObjective
 from ullage.cluster.records import profile as profile_records
 from ullage.cluster.records.profile import Method, ProfileRecord

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import Standing
+from ullage.api.reasons import Reason, Standing
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import MOST_RECOMMENDED, Recommended, WorkloadStatus
 from ullage.engines.devicechoice.choose import HYSTERESIS

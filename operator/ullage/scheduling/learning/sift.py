@@ -12,7 +12,8 @@ from dataclasses import fields
 from enum import StrEnum
 from typing import Final
 
-from ullage.api.contract import Fingerprint, Observation, WireError
+from ullage.api.observations import Fingerprint, Observation
+from ullage.api.readers import WireError
 from ullage.cluster.records.profile import SoloEntry, StepRow
 from ullage.cluster.records.snapshot import GPUNodeRecord
 from ullage.cluster.values.quantiles import quantile_of

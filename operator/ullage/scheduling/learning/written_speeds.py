@@ -15,7 +15,7 @@ from hashlib import sha256
 from itertools import permutations
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.codecs.profile import profile_as_stored
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.profile import ProfileRecord, Source

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ullage.api.contract import GATE, DesiredSlice, ObservedSlice
+from ullage.api.labels import GATE
+from ullage.api.slices import DesiredSlice, ObservedSlice
 from ullage.cluster.records.snapshot import PodRecord, Snapshot
 from ullage.scheduling.feasibility.slices import has_objective, priority_held, slowdown_percent
 from ullage.scheduling.inventory.slices_by_pod import SlicesByPod

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord, ended_in_wave
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory

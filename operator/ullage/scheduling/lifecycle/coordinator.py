@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from ullage.api.contract import LABEL_POOL, Reason
+from ullage.api.labels import LABEL_POOL
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import ObjectRef, PodRecord, PodStage, Snapshot, WorkloadRecord
 from ullage.cluster.values.names import coordinator_name
 from ullage.scheduling.inventory.pool_membership import Membership

@@ -14,7 +14,8 @@ from dataclasses import replace
 from math import floor
 from typing import Final
 
-from ullage.api.contract import Interruption, Reason
+from ullage.api.interruptions import Interruption
+from ullage.api.reasons import Reason
 from ullage.api.words import OnNotice
 from ullage.cluster.records.snapshot import (
     PodRecord,

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ullage.api.contract import GATE, Reason
+from ullage.api.labels import GATE
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import Standing
+from ullage.api.reasons import Reason, Standing
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.values.names import pod_name
 from ullage.scheduling.inventory import timeouts

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from ullage.api.contract import InterruptionKind, Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.interruptions import InterruptionKind
+from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.records.status import MOST_NODES, FailureRecord

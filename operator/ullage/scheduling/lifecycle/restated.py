@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
-from ullage.api.contract import DesiredSlice
+from ullage.api.slices import DesiredSlice
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.scheduling.feasibility.slices import has_objective, said_of, slowdown_percent
 from ullage.scheduling.model.slice_ledger import Ledger

@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 
 from ullage.api.batching import Batching
-from ullage.api.contract import INTER_TOKEN, LatencyObjective, Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.observations import INTER_TOKEN, LatencyObjective
+from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.records.snapshot import (
     DeploymentRecord,
     ObjectRef,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spec_fields import ReplicaBounds

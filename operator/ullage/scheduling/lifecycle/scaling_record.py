@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType, Standing
+from ullage.api.reasons import ConditionType, Reason, Standing
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import (
     MOST_NEEDS,

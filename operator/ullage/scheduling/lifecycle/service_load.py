@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import ObservedLoad
+from ullage.api.loads import ObservedLoad
 from ullage.scheduling.model.view import Member, View
 
 STALE_S: Final = 45.0

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.router import RouterLoad
 from ullage.cluster.records.snapshot import PodRecord, WorkloadRecord

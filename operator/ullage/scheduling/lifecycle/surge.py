@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import DeploymentRecord, PodStage, WorkloadRecord
 from ullage.cluster.records.status import Exclusion
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ullage.api.contract import Interruption, JsonObject, Reason, objects, section
+from ullage.api.interruptions import Interruption
+from ullage.api.readers import JsonObject, objects, section
+from ullage.api.reasons import Reason
 from ullage.cluster.projection.notice import TAINT_KEY
 from ullage.cluster.records.snapshot import NodeRecord, ObjectRef, Snapshot
 from ullage.ports import JsonPatch

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ullage.api.contract import ObservedSlice, Reason
-from ullage.api.reasons import Standing
+from ullage.api.reasons import Reason, Standing
+from ullage.api.slices import ObservedSlice
 from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.cluster.values.names import pod_name

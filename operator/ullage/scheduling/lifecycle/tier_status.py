@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.records.status import Condition, WorkloadStatus

@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from ullage.api.contract import Reason, SlicePhase
-from ullage.api.reasons import ConditionType, Standing
+from ullage.api.reasons import ConditionType, Reason, Standing
+from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.values.names import pod_name, workers_service
 from ullage.scheduling.inventory import timeouts

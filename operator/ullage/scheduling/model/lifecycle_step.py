@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType, Standing, standing_of
+from ullage.api.reasons import ConditionType, Reason, Standing, standing_of
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.model.phases import Phase

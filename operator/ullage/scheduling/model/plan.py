@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.api.batching import Batching
-from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.lanes import IterationPolicy
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice
 from ullage.cluster.records.pod_shape import NodeAffinity
 from ullage.cluster.records.pool import PoolStatus
 from ullage.cluster.records.profile import DeviceModel, DeviceRates, ProfileStatus

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ullage.api.contract import ObservedSlice
+from ullage.api.slices import ObservedSlice
 from ullage.cluster.records.status import Progress
 
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ullage.api.contract import LABEL_KIND, LABEL_MANAGED, LABEL_OWNER
+from ullage.api.labels import LABEL_KIND, LABEL_MANAGED, LABEL_OWNER
 from ullage.cluster.records.snapshot import ObjectRef
 
 

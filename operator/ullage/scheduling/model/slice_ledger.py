@@ -8,7 +8,7 @@ changed" stays cheap to see.
 
 from __future__ import annotations
 
-from ullage.api.contract import DesiredSlice, SliceKey
+from ullage.api.slices import DesiredSlice, SliceKey
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.values.device_ref import DeviceRef
 

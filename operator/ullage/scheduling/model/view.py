@@ -12,7 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ullage.api.contract import GATE, DesiredSlice, ObservedSlice, Reason, SlicePhase
+from ullage.api.labels import GATE
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
 from ullage.cluster.records.profile import ChargedFault
 from ullage.cluster.records.snapshot import (
     PodRecord,

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.status import RefusalLine
 from ullage.engines.admission.records import Refusal
 from ullage.engines.quota.records import Reclaim

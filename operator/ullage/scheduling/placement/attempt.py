@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
 from ullage.engines.admission.records import Refusal

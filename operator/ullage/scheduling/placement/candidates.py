@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from ullage.api.contract import MAX_LANE
+from ullage.api.slices import MAX_LANE
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.engines.admission.limits import LIMITS, WHOLE_PERCENT, ceiling, first_broken
 from ullage.engines.admission.query import AdmissionQuery

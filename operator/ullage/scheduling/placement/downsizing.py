@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import MadeRoom

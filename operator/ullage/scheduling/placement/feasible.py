@@ -14,7 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from ullage.api.contract import SLOT_RESOURCE, Reason
+from ullage.api.labels import SLOT_RESOURCE
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.engines.admission.limits import LIMITS, WHOLE_PERCENT, Facts, ceiling, memory_needed
 from ullage.engines.admission.query import AdmissionQuery

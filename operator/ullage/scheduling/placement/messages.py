@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import SLOT_RESOURCE, GPUMode
+from ullage.api.devices import GPUMode
+from ullage.api.labels import SLOT_RESOURCE
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
 from ullage.engines.admission.limits import LIMIT_OF, MIXED, WHOLE_PERCENT, Shortfall, ceiling

@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from ullage.api.contract import DesiredSlice, Reason, SliceKey
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, SliceKey
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
 from ullage.engines.admission.limits import first_broken, memory_of_share_mib

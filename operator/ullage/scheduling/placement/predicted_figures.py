@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
 from ullage.api.times import LATEST
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord

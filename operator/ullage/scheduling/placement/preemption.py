@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import Standing
+from ullage.api.reasons import Reason, Standing
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus

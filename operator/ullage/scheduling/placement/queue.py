@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
 from ullage.engines.admission.limits import HEALTHY, LIMITS

@@ -14,7 +14,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.engines.admission.limits import LIMITS, ceiling
 from ullage.engines.admission.records import Refusal
 from ullage.scheduling.feasibility.device_facts import allowed_model, columns_for

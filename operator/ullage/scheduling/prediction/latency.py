@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.profile import ProfileRecord, SoloEntry
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.engines.admission.queue_map import (

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.api.schedulingpolicy import RiskSettings as RiskTerms
 from ullage.cluster.values.bounded import MIB, Memo
 from ullage.engines.admission.decision import predict

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.api.contract import GPUMode, Reason
+from ullage.api.devices import GPUMode
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.scheduling.inventory.held_shares import accelerators_asked, share_asked

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.engines.admission.prediction import Predictor
 from ullage.engines.admission.query import AdmissionQuery
 from ullage.engines.admission.records import TOLERANCE, Refusal, Tenant

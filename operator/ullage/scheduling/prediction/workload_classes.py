@@ -15,7 +15,7 @@ from enum import Enum, auto
 from operator import is_
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.api.schedulingpolicy import Knowledge
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final
 
 from ullage import ports
-from ullage.api.contract import GPUMode
+from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import GPURequest
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.policy import project_policy

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType, Standing
+from ullage.api.reasons import ConditionType, Reason, Standing
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.learning.device_choice import by_type

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.status import DecisionRecord, RefusalLine
 from ullage.scheduling.inventory.inventory import Inventory

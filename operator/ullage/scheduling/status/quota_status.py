@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, Reason
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import ObjectRef, PolicyRecord, Snapshot
 from ullage.cluster.records.status import MOST_USAGES, QuotaStatus, TenantUsage

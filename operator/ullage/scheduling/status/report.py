@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ullage.api.contract import DesiredSlice
+from ullage.api.slices import DesiredSlice
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus

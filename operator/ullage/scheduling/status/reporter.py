@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ullage.api.contract import DesiredSlice, Reason
-from ullage.api.reasons import ConditionType, Standing
+from ullage.api.reasons import ConditionType, Reason, Standing
+from ullage.api.slices import DesiredSlice
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import (

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import Condition
 from ullage.scheduling.model.lifecycle_step import LifecycleStep

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage.api.contract import Reason, SlicePhase
-from ullage.api.reasons import ConditionType, Standing, standing_of
+from ullage.api.reasons import ConditionType, Reason, Standing, standing_of
+from ullage.api.slices import SlicePhase
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.metrics import EpochValue
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import Final, NamedTuple
 
-from ullage.api.contract import GPUMode
+from ullage.api.devices import GPUMode
 from ullage.api.reasons import Standing, standing_of
 from ullage.cluster.records.profile import Source
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.scheduling.model.plan import Emit

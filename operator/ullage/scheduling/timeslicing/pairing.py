@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage.api.contract import GPUMode
+from ullage.api.devices import GPUMode
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import PartedRecord

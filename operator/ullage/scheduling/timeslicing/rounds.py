@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import ObjectRef, PolicyRecord, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import (

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.engines.admission.limits import HEALTHY
 from ullage.scheduling.feasibility.occupancy import Occupancy

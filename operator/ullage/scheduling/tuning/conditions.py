@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType, Standing
+from ullage.api.reasons import ConditionType, Reason, Standing
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.tuning import GroupRecord
 from ullage.scheduling.model.conditions import Said

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.records.tuning import TrialResize, TrialResult, TuningRecord, TuningStatus
 from ullage.cluster.values.names import trial_name
 from ullage.scheduling.model.conditions import newly_true

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import TrialOf, WorkloadRecord
 from ullage.cluster.records.tuning import TrialResult, TuningRecord
 from ullage.scheduling.model.phases import OVER, Phase

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
+from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import RefusedWrite, WorkloadRecord
 from ullage.cluster.records.tuning import TrialCounts, TrialResize, TuningRecord, TuningStatus

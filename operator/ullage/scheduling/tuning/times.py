@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from ullage.api.contract import GPUMode
+from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import GPURequest
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.tuning import TrialPool, TrialResize, TrialResult

@@ -18,7 +18,8 @@ from fakes.admission import (
     tenant,
     uncertified,
 )
-from ullage.api.contract import MpsState, Reason
+from ullage.api.devices import MpsState
+from ullage.api.reasons import Reason
 from ullage.engines.admission.decision import MOST_ARRIVALS, admit, confirm
 from ullage.engines.admission.filters import (
     Device,

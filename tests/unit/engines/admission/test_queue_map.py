@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.engines.admission.queue_map import (
     Load,
     Objective,

@@ -17,7 +17,7 @@ from fakes.admission import (
     tenant,
     uncertified,
 )
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.engines.admission.decision import admit
 from ullage.engines.admission.filters import Device, Newcomer, query_for
 from ullage.engines.admission.probation import (

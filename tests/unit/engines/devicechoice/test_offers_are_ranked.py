@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage.api.words import CostObjective
 from ullage.engines.devicechoice.choose import (
     choose,

@@ -6,14 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.api.contract import (
-    MAX_FAULTS,
-    MAX_SUSPECTS,
-    DesiredSlice,
-    DeviceFault,
-    SliceKey,
-    SlicePhase,
-)
+from ullage.api.faults import MAX_FAULTS, MAX_SUSPECTS, DeviceFault
+from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
 from ullage_node.faults import FaultBook
 from ullage_node.model.devices import FaultEvent, FaultReading
 from ullage_node.model.slices import HeldSlice

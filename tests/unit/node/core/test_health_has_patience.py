@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage_node.health import HealthTracker
 from ullage_node.model.devices import DeviceReading
 from ullage_node.times import RECOVERY_MOST_S

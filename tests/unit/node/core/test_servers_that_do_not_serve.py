@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from fakes.kubelet_backend import FakeDevices, a_device
-from ullage.api.contract import Backend, Health, MpsState, MpsStatus, ObservedDevice, Reason
+from ullage.api.devices import Backend, Health, MpsState, MpsStatus, ObservedDevice
+from ullage.api.reasons import Reason
 from ullage_node.device_watch import DeviceWatch
 from ullage_node.health import HealthTracker
 from ullage_node.kubelet.registrar import Registration

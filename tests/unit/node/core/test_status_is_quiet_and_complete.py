@@ -12,8 +12,10 @@ import pytest
 from docs.generate.crds.definition import schema
 from fakes.kubelet_backend import a_device
 from structure import faults
-from ullage.api.contract import DesiredSlice, ObservedLoad, Reason, SliceKey, SlicePhase
 from ullage.api.gpunode import GPUNode
+from ullage.api.loads import ObservedLoad
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
 from ullage_node.api_client import ApiServerError
 from ullage_node.kubelet.registrar import Registration
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey, StepProgress

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fakes.proc_tree import START, a_process
-from ullage.api.contract import WireError
+from ullage.api.readers import WireError
 from ullage_node.devices.nvidia.cuda_checkpoint import (
     PIDS_MOST,
     CudaCheckpoint,

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import pytest
 
-from ullage.api.contract import Backend, CheckState, MpsState, NodeCheck, Proof
+from ullage.api.checks import CheckState, NodeCheck
+from ullage.api.devices import Backend, MpsState
+from ullage.api.slices import Proof
 from ullage_node.devices.nvidia.checks import FirstHour, checks_of
 from ullage_node.devices.nvidia.choice import Driver, SharingChoice
 from ullage_node.devices.nvidia.read import NvidiaDevice

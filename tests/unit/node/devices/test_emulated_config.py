@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage_node.devices.emulated_config import (
     ConfigInvalid,
     EmulatedDevice,

@@ -8,7 +8,8 @@ import pytest
 
 from fakes.cgroup_tree import run_hook
 from fakes.device_rigs import EmulatedRig, a_binding
-from ullage.api.contract import GPUMode, Reason
+from ullage.api.devices import GPUMode
+from ullage.api.reasons import Reason
 from ullage_node.devices.cgroups import CpuLimits
 from ullage_node.devices.emulated import EmulatedShare, judge
 from ullage_node.model.devices import (

@@ -17,7 +17,9 @@ import pytest
 
 from fakes.device_rigs import MIG_MINORS, MigRig, NvidiaRig, a_binding
 from fakes.nvml import FakeMig, PatientNvml
-from ullage.api.contract import Backend, CheckState, GPUMode, Health, Reason
+from ullage.api.checks import CheckState
+from ullage.api.devices import Backend, GPUMode, Health
+from ullage.api.reasons import Reason
 from ullage_node.device_watch import DeviceWatch
 from ullage_node.devices.nvidia.device_files import FilesUnknown, files_of, read_minors
 from ullage_node.devices.nvidia.gpm import NvmlSampler

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from fakes.device_rigs import NvidiaRig, a_binding
-from ullage.api.contract import CheckState, NodeCheck, Reason
+from ullage.api.checks import CheckState, NodeCheck
+from ullage.api.reasons import Reason
 from ullage_node.model.devices import (
     AttachState,
     BindMount,

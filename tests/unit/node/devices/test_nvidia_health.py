@@ -12,7 +12,8 @@ import pytest
 
 from fakes.host_reader import HostReader
 from fakes.nvml import FakeGpu, FakeNvml, PatientNvml, patient_devices
-from ullage.api.contract import GPUMode, Health, Reason
+from ullage.api.devices import GPUMode, Health
+from ullage.api.reasons import Reason
 from ullage_node.devices.backend import BACKENDS, BackendOptions, Hardware
 from ullage_node.devices.nvidia.known import MpsShares
 from ullage_node.devices.nvidia.nvml import NvmlStuck, NvmlThread

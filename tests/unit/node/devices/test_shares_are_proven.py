@@ -19,7 +19,9 @@ from fakes.mps_inline import inline
 from fakes.mps_programs import MEMORY, PIPE, SHARE
 from fakes.mps_rig import SMS, MpsRig
 from fakes.virtual_time import run_virtual
-from ullage.api.contract import Backend, Proof, Reason, SlicePhase
+from ullage.api.devices import Backend
+from ullage.api.reasons import Reason
+from ullage.api.slices import Proof, SlicePhase
 from ullage_node.model.devices import (
     Attachment,
     AttachState,

@@ -17,7 +17,7 @@ import pytest
 
 from fakes.cgroup_tree import run_hook
 from fakes.real_cgroup import RealTree, what_is_missing
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage_node.devices.backend import BACKENDS, BackendOptions, Hardware
 from ullage_node.devices.cgroups import CgroupVersion, detect_version
 from ullage_node.model.devices import (

@@ -12,8 +12,8 @@ from pathlib import Path
 from fakes.device_rigs import NvidiaRig, a_binding
 from fakes.mps_inline import on_rig as on_settled_rig
 from fakes.mps_rig import MpsRig
-from ullage.api.checks import MAX_CHECKS
-from ullage.api.contract import Backend, CheckState, NodeCheck
+from ullage.api.checks import MAX_CHECKS, CheckState, NodeCheck
+from ullage.api.devices import Backend
 from ullage_node.devices.nvidia.checks import FirstHour, checks_of
 from ullage_node.devices.nvidia.choice import Driver
 from ullage_node.model.devices import DeviceBackend

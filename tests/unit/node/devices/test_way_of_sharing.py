@@ -12,7 +12,7 @@ import pytest
 
 from fakes.mps import Script
 from fakes.mps_programs import FakeProcesses, FakePrograms
-from ullage.api.contract import Backend, GPUMode
+from ullage.api.devices import Backend, GPUMode
 from ullage_node.devices.nvidia.choice import Driver, choose, modes_of
 from ullage_node.devices.nvidia.proof import sms_of
 from ullage_node.devices.nvidia.read import NvidiaDevice

@@ -7,7 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fakes.guard_rig import VICTIM, a_tenant, a_window
-from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
 from ullage_node.guard.gather import tenants
 from ullage_node.guard.machine import GuardMachine
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey

@@ -10,7 +10,7 @@ import pytest
 
 from fakes.guard_rig import VICTIM, a_tenant
 from fakes.guard_story import NOISE, Story, one, reasons, some
-from ullage.api.contract import Reason
+from ullage.api.reasons import Reason
 from ullage_node.guard.machine import GuardLimits
 from ullage_node.model.guard import Ended, Freeze, PauseResult, Thaw
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.api.contract import WireError
+from ullage.api.readers import WireError
 from ullage_node.guard.protocol import (
     FreezeTarget,
     GuardAnswer,

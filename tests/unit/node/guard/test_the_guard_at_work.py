@@ -9,7 +9,9 @@ from dataclasses import replace
 import pytest
 
 from fakes.guard_rig import VICTIM, GuardRig, a_tenant, a_window, key_of
-from ullage.api.contract import ObservedPartner, ObservedSlice, Reason, SliceKey, SlicePhase
+from ullage.api.observations import ObservedPartner
+from ullage.api.reasons import Reason
+from ullage.api.slices import ObservedSlice, SliceKey, SlicePhase
 from ullage_node.guard.learning import observations
 from ullage_node.model.guard import PauseObservation, SliceMark, WindowTally
 from ullage_node.status import guarded_slices

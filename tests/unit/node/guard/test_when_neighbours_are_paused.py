@@ -10,7 +10,8 @@ import pytest
 
 from fakes.guard_rig import GPU, VICTIM, a_tenant, a_window, key_of
 from fakes.guard_story import NOISE, Story, one, reasons, some
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage_node.model.guard import Ended, Freeze, GuardTenant, PauseObservation, PauseResult, Thaw
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from fakes.guard_rig import VICTIM, a_tenant
 from fakes.guard_story import NOISE, Story, reasons, some
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage_node.model.guard import Freeze, GuardTenant, Tell
 
 

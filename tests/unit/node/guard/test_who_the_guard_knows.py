@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from ullage.api.contract import DesiredSlice, LatencyObjective, SliceKey, SlicePhase
+from ullage.api.observations import LatencyObjective
+from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
 from ullage_node.guard.gather import subjects, tenants
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey, StepProgress
 from ullage_node.model.guard import GuardTenant

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from fakes.guard_rig import key_of
-from ullage.api.contract import StepRecord, WireError
+from ullage.api.readers import WireError
+from ullage.api.steps import StepRecord
 from ullage_node.guard.windows import StepWindows
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import GuardSubject, ObjectiveWindow, WindowVerdict

@@ -15,8 +15,9 @@ import pytest
 
 from fakes.lanes_rig import LaneRig, Wire, eventually, hello
 from fakes.proc_tree import a_process
-from ullage.api.contract import LANE_SOCKET, DesiredSlice, SliceKey
+from ullage.api.environment import LANE_SOCKET
 from ullage.api.lanes import Acquire, Grant, Hello, InLane, Refused, Release
+from ullage.api.slices import DesiredSlice, SliceKey
 from ullage_node.devices.backend import Hardware
 from ullage_node.events import AgentEvent
 from ullage_node.lanes.device import IdleLimits

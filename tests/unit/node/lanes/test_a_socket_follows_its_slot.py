@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fakes.lanes_rig import LaneRig, hello
-from ullage.api.contract import LANE_SOCKET
+from ullage.api.environment import LANE_SOCKET
 from ullage.api.lanes import InLane
 from ullage_node.lanes.members import LaneMember
 from ullage_node.lanes.server import LaneServer, LaneTenant, SharedDevice

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ullage.api import lanes as wire
-from ullage.api.contract import WireError
 from ullage.api.lanes import IterationPolicy, LaneRefusal, Message
+from ullage.api.readers import WireError
 from ullage_node.lanes.device import DeviceLanes
 from ullage_node.lanes.members import LaneMember
 from ullage_node.slices.desired import read_gpu_node

@@ -7,8 +7,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from ullage.api import lanes as wire
-from ullage.api.contract import ObservedLane, ObservedSlice, SliceKey, SlicePhase
 from ullage.api.lanes import Message
+from ullage.api.slices import ObservedLane, ObservedSlice, SliceKey, SlicePhase
 from ullage.process.metric_families import FiguresCollector
 from ullage_node.lanes.device import DeviceLanes
 from ullage_node.lanes.members import LaneMember

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from fakes.lanes_rig import PATIENCE_S, LaneRig, Wire, eventually, hello, program
-from ullage.api.contract import ENV_LANE, ENV_LANE_MEMORY
+from ullage.api.environment import ENV_LANE, ENV_LANE_MEMORY
 from ullage.api.lanes import Acquire, Done, Grant, InLane, Release
 
 SHELL = """

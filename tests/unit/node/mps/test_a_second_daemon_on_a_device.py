@@ -12,7 +12,7 @@ from fakes.mps import ClientState
 from fakes.mps_inline import inline
 from fakes.mps_rig import MpsRig
 from fakes.virtual_time import run_virtual
-from ullage.api.contract import Backend
+from ullage.api.devices import Backend
 from ullage_node.model.devices import AttachState, DeviceBackend
 from ullage_node.mps.records import Stranger
 

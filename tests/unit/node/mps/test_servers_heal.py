@@ -14,7 +14,7 @@ import pytest
 
 from fakes.mps import Client, ClientState, Script, read_script, run_line
 from fakes.mps_node import A, B, MpsNode, on_node, refuse_many_users
-from ullage.api.contract import MpsState
+from ullage.api.devices import MpsState
 from ullage_node.times import SERVER_HEALED_S
 
 

@@ -21,7 +21,7 @@ import pytest_asyncio
 
 from fakes.mps import BIN
 from fakes.mps_programs import FakeProcesses, FakePrograms, PlainDirectories
-from ullage.api.contract import MpsState
+from ullage.api.devices import MpsState
 from ullage_node.line_socket import exchange
 from ullage_node.mps.client import MpsClient, MpsUnreachable
 from ullage_node.mps.control import DaemonDirectories

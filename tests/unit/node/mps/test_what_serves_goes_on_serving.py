@@ -15,7 +15,7 @@ from fakes.mps import Client, ClientState
 from fakes.mps_inline import inline
 from fakes.mps_rig import MpsRig
 from fakes.virtual_time import run_virtual
-from ullage.api.contract import Backend, MpsState
+from ullage.api.devices import Backend, MpsState
 from ullage_node.model.devices import AttachState, DeviceBackend
 
 GPU = MpsRig.gpus[0]

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from ullage.api.contract import Interruption, InterruptionKind
+from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage.process.metric_families import FiguresCollector
 from ullage_node.notices.azure import Azure
 from ullage_node.notices.ec2 import EC2

@@ -10,8 +10,9 @@ from functools import partial
 import pytest
 
 from fakes import node_slices
-from ullage.api.contract import LatencyObjective, Reason, SlicePhase
-from ullage.api.reasons import Standing
+from ullage.api.observations import LatencyObjective
+from ullage.api.reasons import Reason, Standing
+from ullage.api.slices import SlicePhase
 from ullage_node.model.slices import HeldSlice, NodeDevice
 from ullage_node.slices.invariants import last_word, violations
 from ullage_node.slices.table import SliceTable, binding_of

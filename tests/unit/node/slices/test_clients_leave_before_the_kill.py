@@ -18,7 +18,8 @@ from fakes.mps import ClientState, read_script
 from fakes.mps_inline import on_rig
 from fakes.mps_rig import MpsRig
 from fakes.virtual_time import LoopClock, run_virtual
-from ullage.api.contract import Backend, DesiredSlice, SliceKey
+from ullage.api.devices import Backend
+from ullage.api.slices import DesiredSlice, SliceKey
 from ullage_node.model.devices import (
     Attachment,
     AttachState,

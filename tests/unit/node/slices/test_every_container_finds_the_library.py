@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ullage.api.contract import ENV_STEPS, LIBRARY_MOUNT, STEP_RECORD_BYTES, StepRecord
+from ullage.api.environment import ENV_STEPS, LIBRARY_MOUNT
+from ullage.api.steps import STEP_RECORD_BYTES, StepRecord
 from ullage_node.model.devices import READ_ONLY
 from ullage_node.slices.library import FOLDER, Library
 

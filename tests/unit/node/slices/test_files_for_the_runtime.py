@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ullage.api.contract import DesiredSlice, SliceKey
+from ullage.api.slices import DesiredSlice, SliceKey
 from ullage_node.files import write_whole
 from ullage_node.model.devices import (
     READ_ONLY,

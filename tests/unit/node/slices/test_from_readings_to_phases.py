@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import SlicePhase
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey
 from ullage_node.model.slices import SliceRefusal
 from ullage_node.slices.observer import Observer, PhaseChange

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
 from ullage_node.kubelet.pod_resources import Listing, SlotOwner
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.slices import HeldSlice, NodeDevice, Pod, SliceRefusal

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ullage.api.contract import DesiredSlice, SliceKey, SlicePhase
+from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
 from ullage_node.model.slices import NodeDevice
 from ullage_node.slices.checkpoint import (
     CheckpointCorrupt,

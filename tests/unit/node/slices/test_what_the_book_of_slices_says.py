@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from builders import reported
-from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.slices import NodeDevice, Pod, SliceRefusal, container_of
 from ullage_node.slices.table import SliceTable, binding_of

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from fakes.node_slices import a_held, a_slice
-from ullage.api.contract import DesiredSlice, Reason, SlicePhase
+from ullage.api.reasons import Reason
+from ullage.api.slices import DesiredSlice, SlicePhase
 from ullage_node.model.slices import HeldSlice, NodeDevice, SliceRefusal
 from ullage_node.slices.invariants import candidate_for, first_refusal, violations
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fakes.device_rigs import a_binding
-from ullage.api.contract import Backend, GPUMode, Health, ObservedDevice
+from ullage.api.devices import Backend, GPUMode, Health, ObservedDevice
 from ullage.process.build_metrics import register_build
 from ullage.process.metric_families import FiguresCollector
 from ullage_node.model.device_labels import DeviceRegistry

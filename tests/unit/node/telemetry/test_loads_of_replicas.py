@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ullage.api.contract import LatencyObjective, ObservedLoad
+from ullage.api.loads import ObservedLoad
+from ullage.api.observations import LatencyObjective
 from ullage_node.model.devices import ContainerKey
 from ullage_node.telemetry.histograms import (
     COUNT_MOST,

@@ -10,7 +10,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from ullage.api.contract import Fingerprint, Observation, ObservedPartner
+from ullage.api.observations import Fingerprint, Observation, ObservedPartner
 from ullage_node.publisher import Publisher
 from ullage_node.telemetry.observations import (
     BURST,

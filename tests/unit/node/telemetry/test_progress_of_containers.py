@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.device_rigs import a_binding
-from ullage.api.contract import STEP_LAYOUT, STEP_MAGIC, STEP_VERSION
+from ullage.api.steps import STEP_LAYOUT, STEP_MAGIC, STEP_VERSION
 from ullage_node.model.devices import (
     Attachment,
     AttachState,

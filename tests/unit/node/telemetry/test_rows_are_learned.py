@@ -9,15 +9,9 @@ import pytest
 
 from docs.generate.crds.definition import schema
 from structure import faults
-from ullage.api.contract import (
-    DesiredSlice,
-    LatencyObjective,
-    Observation,
-    ObservedPartner,
-    SliceKey,
-    SlicePhase,
-)
 from ullage.api.gpunode import GPUNode
+from ullage.api.observations import LatencyObjective, Observation, ObservedPartner
+from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey, StepProgress
 from ullage_node.model.samples import DeviceSample, Metric, Samples
 from ullage_node.model.slices import HeldSlice

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ullage.api.contract import STEP_LAYOUT, STEP_MAGIC, STEP_VERSION, StepRecord, WireError
+from ullage.api.readers import WireError
+from ullage.api.steps import STEP_LAYOUT, STEP_MAGIC, STEP_VERSION, StepRecord
 from ullage_node import step_record as record_module
 from ullage_node.step_record import read_step_record
 

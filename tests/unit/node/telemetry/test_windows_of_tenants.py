@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ullage.api.contract import LatencyObjective
+from ullage.api.observations import LatencyObjective
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import GuardSubject, ObjectiveWindow, Windows, WindowVerdict
 from ullage_node.telemetry.histograms import LatencyHistogram

@@ -1,9 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What operator, node agent and in-pod runtime agree on: names, epochs, wire records.
+"""Slices as the operator wants them and as a node reports them, and what both sides agree on.
 
-Every process of the product loads this module, so it uses the standard library only and must
-never import anything else of the product but :mod:`ullage.api.reasons`.
+Every process of the product loads this module, so it uses the standard library only.
 """
 
 from __future__ import annotations
@@ -13,52 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final
 
-from ullage.api.checks import CheckState as CheckState
-from ullage.api.checks import NodeCheck as NodeCheck
 from ullage.api.codec import Wire, derived
-from ullage.api.devices import Backend as Backend
-from ullage.api.devices import GPUMode as GPUMode
-from ullage.api.devices import Health as Health
-from ullage.api.devices import MpsState as MpsState
-from ullage.api.devices import MpsStatus as MpsStatus
-from ullage.api.devices import ObservedDevice as ObservedDevice
-from ullage.api.faults import MAX_FAULTS as MAX_FAULTS
-from ullage.api.faults import MAX_SUSPECTS as MAX_SUSPECTS
-from ullage.api.faults import DeviceFault as DeviceFault
-from ullage.api.faults import Suspect as Suspect
-from ullage.api.interruptions import Interruption as Interruption
-from ullage.api.interruptions import InterruptionKind as InterruptionKind
-from ullage.api.interruptions import sooner as sooner
-from ullage.api.loads import ObservedLoad as ObservedLoad
-from ullage.api.observations import INTER_TOKEN as INTER_TOKEN
-from ullage.api.observations import MAX_ID as MAX_ID
-from ullage.api.observations import MAX_OBSERVATIONS as MAX_OBSERVATIONS
-from ullage.api.observations import MAX_PARTNERS as MAX_PARTNERS
-from ullage.api.observations import TIME_TO_FIRST_TOKEN as TIME_TO_FIRST_TOKEN
-from ullage.api.observations import Fingerprint as Fingerprint
-from ullage.api.observations import LatencyObjective as LatencyObjective
-from ullage.api.observations import Observation as Observation
-from ullage.api.observations import ObservedPartner as ObservedPartner
-from ullage.api.readers import JsonObject as JsonObject
-from ullage.api.readers import WireError as WireError
-from ullage.api.readers import bounded as bounded
-from ullage.api.readers import count_of as count_of
-from ullage.api.readers import filled as filled
-from ullage.api.readers import flag as flag
-from ullage.api.readers import objects as objects
-from ullage.api.readers import quoted as quoted
-from ullage.api.readers import section as section
-from ullage.api.readers import text as text
-from ullage.api.readers import whole as whole
-from ullage.api.reasons import Reason as Reason
-from ullage.api.steps import RESUMED_AT_MAX as RESUMED_AT_MAX
-from ullage.api.steps import STEP_LAYOUT as STEP_LAYOUT
-from ullage.api.steps import STEP_MAGIC as STEP_MAGIC
-from ullage.api.steps import STEP_RECORD_BYTES as STEP_RECORD_BYTES
-from ullage.api.steps import STEP_VERSION as STEP_VERSION
-from ullage.api.steps import STEP_WORDS as STEP_WORDS
-from ullage.api.steps import StepRecord as StepRecord
-from ullage.api.times import moment_of as moment_of
+from ullage.api.loads import ObservedLoad
+from ullage.api.observations import LatencyObjective
+from ullage.api.readers import JsonObject, WireError
 from ullage.api.wire_fields import (
     CLASS,
     IF_KNOWN,
@@ -84,95 +41,11 @@ from ullage.api.wire_fields import (
     word,
 )
 
-GROUP: Final = "ullage.dev"
-VERSION: Final = "v1alpha1"
-API_VERSION: Final = f"{GROUP}/{VERSION}"
 WIRE_VERSION: Final = 1
 """Version of the records exchanged between operator and node agent."""
-
-# Labels and annotations (crds: keys).
-LABEL_NODE: Final = "ullage.dev/node"
-LABEL_CLASS: Final = "ullage.dev/class"
-LABEL_FAMILY: Final = "ullage.dev/family"
-TEMPLATE_KEYS: Final = (LABEL_CLASS, LABEL_FAMILY)
-"""Keys of the group that a pod template may bear; all others are the operator's to set."""
-LABEL_MANAGED: Final = "ullage.dev/managed"
-LABEL_KIND: Final = "ullage.dev/kind"
-LABEL_OWNER: Final = "ullage.dev/owner"
-LABEL_RANK: Final = "ullage.dev/rank"
-LABEL_ORDER: Final = "ullage.dev/order"
-"""Pool that a placeholder pod orders a node of; such a pod is no member of anything."""
-LABEL_REGISTERED: Final = "ullage.dev/registered"
-"""Of a Node that the operator has counted: a node request asks for one without it."""
-LABEL_LEAD: Final = "ullage.dev/lead"
-"""``true`` on the pod that leads a job in tiers; such a pod is no member of anything."""
-LABEL_ROUTER: Final = "ullage.dev/router"
-"""Service whose requests a pod routes; such a pod is no member of anything."""
-LABEL_TIER: Final = "ullage.dev/tier"
-"""``reliable`` or ``transient``, of a member of a job in tiers."""
-LABEL_POOL: Final = "ullage.dev/pool"
-"""Pool of its node, on a member that asks for it."""
-LABEL_TUNING: Final = "ullage.dev/tuning"
-"""TuningJob of a TrainingJob that runs one of its trials."""
-LABEL_TRIAL: Final = "ullage.dev/trial"
-"""Number of that trial."""
-ANNOTATION_TRIAL_EPOCH: Final = "ullage.dev/trial-epoch"
-"""Epoch that such a TrainingJob trains to."""
-ANNOTATION_TRIAL_PARAMETERS: Final = "ullage.dev/trial-parameters"
-"""Parameters of the trial, as a JSON object of texts."""
-ANNOTATION_KARPENTER_KEEP: Final = "karpenter.sh/do-not-disrupt"
-ANNOTATION_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-LABEL_TEMPLATE_NODE: Final = "cluster-autoscaler.kubernetes.io/template-node"
-"""cluster-autoscaler's, on the node that it simulates for one more of a node group."""
-ANNOTATION_TEMPLATE_HASH: Final = "ullage.dev/template-hash"
-ANNOTATION_WORLD_SIZE: Final = "ullage.dev/world-size"
-"""Members of the gang that a pod of an elastic job was made for."""
-
-GATE: Final = "ullage.dev/placement"
-SLOT_RESOURCE: Final = "ullage.dev/slot"
-FOREIGN_GPU_RESOURCE: Final = "nvidia.com/gpu"
-MANAGER_OPERATOR: Final = "ullage-scheduler"
-MANAGER_READER: Final = "ullage-reader"
-"""Of what is told of objects that cannot be read."""
-MANAGER_QUOTA: Final = "ullage-quota"
-"""Field manager of the quota in the status of a SchedulingPolicy."""
-MANAGER_NODE: Final = "ullage-node"
-CDI_KIND: Final = "ullage.dev/slot"
 EMULATED_MODEL: Final = "emulated"
-LEASE_NAME: Final = "ullage-operator"
-
-ENV_SLICE: Final = "ULLAGE_SLICE"
-ENV_STEPS: Final = "ULLAGE_STEPS"
-ENV_PERCENT: Final = "ULLAGE_PERCENT"
-STEPS_MOUNT: Final = "/run/ullage/steps"
-LIBRARY_MOUNT: Final = "/run/ullage/python"
-"""Where every container with a slice finds ``ullage_run``, read-only."""
-STEPS_FILE: Final = "record"
-ENV_LANE: Final = "ULLAGE_LANE"
-"""Socket of the lane that the container shares; what is said there: ``ullage.api.lanes``."""
-LANE_MOUNT: Final = "/run/ullage/lane"
-LANE_SOCKET: Final = "socket"
-ENV_LANE_MEMORY: Final = "ULLAGE_LANE_MEMORY"
-"""Persistent and ephemeral memory as the owner asked for them, MiB: ``512,4096``."""
-
-ENV_TRIAL: Final = "ULLAGE_TRIAL"
-"""Name of the trial, the same in all its rungs: checkpoints are kept under it."""
-ENV_TRIAL_EPOCHS: Final = "ULLAGE_TRIAL_EPOCHS"
-"""The epoch that the program ends after."""
-ENV_TRIAL_METRIC: Final = "ULLAGE_TRIAL_METRIC"
-ENV_TRIAL_REPORT: Final = "ULLAGE_TRIAL_REPORT"
-"""File for the values of the metric: the container's termination message."""
-ENV_PARAMETER: Final = "ULLAGE_PARAMETER_"
-"""Prefix of the variable of a parameter; the parameter's name follows."""
-TRIAL_REPORT_HEADER: Final = "ullage-trial 1"
-"""First line of a report; each other line is an epoch and a value."""
-MOST_REPORT_BYTES: Final = 4096
-"""What kubelet keeps of a termination message."""
-
 HEARTBEAT_SECONDS: Final = 60
 """Period of the node agent's heartbeat; older than three periods means no one listens there."""
-
-
 MAX_EPOCH: Final = 2**53
 """No leader comes near; the next one is a larger number, and must still fit."""
 MAX_MEMORY_MIB: Final = 2**31 - 1
