@@ -3,7 +3,7 @@
 """GPUNode: the contract between operator and node agent, one object per managed node.
 
 The operator writes ``spec`` (desired), the agent ``status`` (observed). What the lists hold is
-declared in ``contract.py``, by the records that are read and written. The long lists are atomic:
+declared in ``slices.py``, by the records that are read and written. The long lists are atomic:
 each has one writer that always writes all of it, and with keys the API server would store the field
 names of every entry a second time (``metadata.managedFields``).
 """
