@@ -162,7 +162,7 @@ async def test_a_child_that_is_asked_by_a_caller_that_left_is_waited_for_within_
     warm._work = work
     before = warm._under_way
     asked = asyncio.create_task(warm.run(SNAPSHOT, 1000.0, SETTINGS))
-    while warm._under_way in (None, before) or not _begun(warm):
+    while not asked.done() and (warm._under_way in (None, before) or not _begun(warm)):
         await asyncio.sleep(0.01)
     asked.cancel()
     await asyncio.gather(asked, return_exceptions=True)
