@@ -195,7 +195,7 @@ SUSPEND_UNSEEN_S: Final = 10.0
 MPS_LOOK_S: Final = 1.5
 """Limit of a report of the supervisor. Chosen."""
 MPS_FRESH_LOOK_S: Final = 3.0
-"""The same where its daemons are asked anew, for :data:`MPS_FRESH_S`."""
+"""The same where it asks its daemons first. Chosen."""
 MPS_CHANGE_S: Final = 1.8
 """Limit of a change that the start of a container waits for. Chosen."""
 MPS_TERMINATE_S: Final = 16.0

@@ -120,7 +120,7 @@ class SpecSchema(GenerateJsonSchema):
     """JSON schema of specs: a default is written as the wire spells it."""
 
     def get_default_value(self, schema: core_schema.WithDefaultSchema) -> object:
-        """The default of a field, also one that is made anew each time."""
+        """The default of a field, also one that a factory makes."""
         if "default_factory" in schema:
             make: Callable[[], object] = schema["default_factory"]  # type: ignore[assignment]
             return make()

@@ -123,7 +123,7 @@ async def end(leader: LeaderContext, life: Life, owner: ObjectRef, deleted_at: f
         deleted_at: Since when, seconds since the epoch; a time to come counts as now.
     """
     now = leader.clock.now()
-    since, asked_at, told = min(deleted_at, now), 0.0, ""
+    since, asked_at, announced = min(deleted_at, now), 0.0, ""
     asked: tuple[ObjectRef, ...] = ()
     while (left := life.left(leader, owner, now)).text:
         if now - since >= life.most_s:
@@ -134,9 +134,9 @@ async def end(leader: LeaderContext, life: Life, owner: ObjectRef, deleted_at: f
             asked, asked_at = left.goes, now
             epoch = leader.epoch()
             leader.submit([_deletion(life, owner, child, left.begins, epoch) for child in asked])
-        if left.begins != told:
-            told = left.begins
-            leader.tell(owner, life.reason, told)
+        if left.begins != announced:
+            announced = left.begins
+            leader.tell(owner, life.reason, announced)
         await asyncio.sleep(LOOK_EVERY_S)
         now = leader.clock.now()
 
@@ -149,12 +149,12 @@ def _deletion(life: Life, owner: ObjectRef, child: ObjectRef, why: str, epoch: i
 
 async def tell_unheld(leader: LeaderContext, mirror: Mirror) -> None:
     """Tell the owners of objects that are beyond the bound, each once, until cancelled."""
-    told: set[str] = set()
+    informed: set[str] = set()
     while True:
         unheld = mirror.unheld()
-        told.intersection_update(ref.uid for ref in unheld)
-        for ref in [ref for ref in unheld if ref.uid not in told][:TOLD_AT_ONCE]:
-            told.add(ref.uid)
+        informed.intersection_update(ref.uid for ref in unheld)
+        for ref in [ref for ref in unheld if ref.uid not in informed][:TOLD_AT_ONCE]:
+            informed.add(ref.uid)
             leader.tell(ref, Reason.ENDS_UNORDERED, BEYOND)
         await asyncio.sleep(TELL_EVERY_S)
 
