@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Final, Self
 
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.scheduling.model.faults import TENANTS, Late, Subject, looked_at
+from ullage.scheduling.model.faults import TENANTS, Late, Subject, subject_of_frames
 
 PATIENCE_S: Final = 0.8
 """Time for one object: a thousand times what the largest takes; four such fit a decision."""
@@ -49,7 +49,7 @@ class Watchdog:
         Raises:
             Late: it is the same object for too long.
         """
-        subject = looked_at(_stack(frame), self._snapshot, given_alone=True)
+        subject = subject_of_frames(_stack(frame), self._snapshot, arguments_only=True)
         if subject is None or subject[0] not in TENANTS:
             subject = None
         if subject is None or subject != self._subject:

@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whose data made a decision fail: the object that the failing code was looking at.
+"""Faults of a decision, and the object that each is charged to.
 
-The traceback knows it: the innermost function that was given a record of one object. So no loop of
-a decision has to guard against every object, and one that no test thought of is found as well. No
-exception is swallowed here: every one of them ends its pass.
+Loops over many workloads name the workload that they decide (``Blames.of``). Any other exception is
+charged by the types of what the failing functions held: the innermost that held a record of a
+single object. So an object that no loop guards against is found as well, and no name of a variable
+or a field counts. Every exception ends its pass.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ WORKLOADS: Final = "workloads"
 PODS: Final = "pods"
 TENANTS: Final = (WORKLOADS, PODS, "profiles")
 """Tables of the snapshot that hold what tenants write."""
-_HOLDERS: Final = ("workload", "job", "service", "pod", "member")
-"""Fields by which the values of a decision hold the object that they are about."""
+_DEPTH: Final = 2
+"""Of records in the fields of a value: a place holds a member, which holds its pod."""
 _MOST_FRAMES: Final = 8
 _MOST_TRACE: Final = 4_096
 _TENANTS_FIRST: Final = (WORKLOADS, PODS, "profiles", "gpu_nodes", "pools", "device_profiles")
@@ -82,82 +83,86 @@ class Late(Exception):
 
 
 class Blames:
-    """Goes through many workloads, none of which changes what the next one finds.
+    """Collects the faults of a loop over workloads whose decisions do not depend on each other.
 
-    All that are at fault are named together at the end, so that one more pass does for them. One
-    object for all of them, because a cycle goes through thousands several times.
+    All faults are raised together at the end, so that a single further pass leaves them all out.
+    It is reused for all workloads, because a cycle goes through thousands several times.
     """
 
-    __slots__ = ("_at", "_first", "_found", "_snapshot")
+    __slots__ = ("_faults", "_first", "_snapshot", "_workload")
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """No workload was looked at yet."""
+        """Start without faults."""
         self._snapshot = snapshot
-        self._at: ObjectRef | None = None
+        self._workload: ObjectRef | None = None
         self._first: Exception | None = None
-        self._found: dict[Subject, Fault] = {}
+        self._faults: dict[Subject, Fault] = {}
 
     def of(self, workload: ObjectRef) -> Self:
-        """Look at one workload; what it raises is noted."""
-        self._at = workload
+        """Charge what is raised in the ``with`` block to a workload."""
+        self._workload = workload
         return self
 
     def __enter__(self) -> None:
-        """Look at the workload."""
+        """Enter the block of the workload."""
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        """Note what it raised; the next one is looked at."""
-        if not isinstance(error, Exception) or self._at is None:
+        """Note what was raised; the loop goes on with the next workload."""
+        if not isinstance(error, Exception) or self._workload is None:
             return False
-        own = (WORKLOADS, self._at.uid)
-        for fault in faults_of(error, self._snapshot) or (_fault(own, error),):
-            self._found.setdefault(fault.subject, fault)
+        subject = (WORKLOADS, self._workload.uid)
+        for fault in faults_of(error, self._snapshot) or (_fault(subject, error),):
+            self._faults.setdefault(fault.subject, fault)
         self._first = self._first or error
         if isinstance(error, Late):
-            self.settle()  # another one like it may come, and no pass has time for many
+            self.settle()  # others may take as long, and no pass has time for many of them
         return True
 
     def settle(self) -> None:
-        """All were looked at.
+        """End the loop.
 
         Raises:
-            AtFault: some are at fault.
+            AtFault: some workloads are at fault.
         """
-        if self._found:
-            raise AtFault(tuple(self._found.values())) from self._first
+        if self._faults:
+            raise AtFault(tuple(self._faults.values())) from self._first
 
 
 def faults_of(error: Exception, snapshot: Snapshot) -> tuple[Fault, ...]:
-    """The objects that made a pass fail; none where it was no object alone."""
+    """The objects that made a pass fail; empty if no single object did."""
     if isinstance(error, AtFault):
         return error.faults
     frames: list[FrameType] = []
-    at = error.__traceback__
-    while at is not None:
-        frames.append(at.tb_frame)
-        at = at.tb_next
-    subject = looked_at(reversed(frames), snapshot)
+    traceback = error.__traceback__
+    while traceback is not None:
+        frames.append(traceback.tb_frame)
+        traceback = traceback.tb_next
+    subject = subject_of_frames(reversed(frames), snapshot)
     return () if subject is None else (_fault(subject, error),)
 
 
-def looked_at(
-    frames: Iterable[FrameType], snapshot: Snapshot, *, given_alone: bool = False
+def subject_of_frames(
+    frames: Iterable[FrameType], snapshot: Snapshot, *, arguments_only: bool = False
 ) -> Subject | None:
-    """The object that some frames, the innermost first, look at; ``None`` = none alone.
+    """The object that some frames, the innermost first, work on; ``None`` = no single object.
 
-    What a function was given counts before what it goes through (with ``given_alone`` nothing
-    else does), and work of tenants before what administrators and agents write.
+    Arguments of a function count before its other variables (with ``arguments_only`` nothing else
+    does), and objects of tenants before those of administrators and agents.
     """
     for frame in frames:
-        code, here = frame.f_code, frame.f_locals
-        given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        arguments = [here[name] for name in given if name in here]
-        others = [] if given_alone else [one for name, one in here.items() if name not in given]
-        for values in (arguments, others):
-            found = [one for value in values if (one := _subject_of(value, snapshot)) is not None]
-            if found:
-                return min(found, key=lambda one: _TENANTS_FIRST.index(one[0]))
+        code, variables = frame.f_code, frame.f_locals
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        arguments = [variables[name] for name in names if name in variables]
+        others = [value for name, value in variables.items() if name not in names]
+        for values in (arguments,) if arguments_only else (arguments, others):
+            subjects = {_subject_of(value, snapshot) for value in values} - {None}
+            if subjects:
+                return min(filter(None, subjects), key=_tenants_first)
     return None
+
+
+def _tenants_first(subject: Subject) -> tuple[int, str]:
+    return _TENANTS_FIRST.index(subject[0]), subject[1]
 
 
 def _fault(subject: Subject, error: Exception) -> Fault:
@@ -166,8 +171,11 @@ def _fault(subject: Subject, error: Exception) -> Fault:
     return Fault(table=subject[0], key=subject[1], text=fault_text(error), trace=trace, late=late)
 
 
-def _subject_of(value: object, snapshot: Snapshot) -> Subject | None:
-    """The object that a value is, names, or is about; a pod stands for its workload."""
+def _subject_of(value: object, snapshot: Snapshot, depth: int = _DEPTH) -> Subject | None:
+    """The object that a value is, names or is about; a pod stands for its workload.
+
+    A value with fields is about an object if all records in its fields are of that object alone.
+    """
     match value:
         case str():
             return (WORKLOADS, value) if value in snapshot.workloads else None
@@ -184,7 +192,10 @@ def _subject_of(value: object, snapshot: Snapshot) -> Subject | None:
             return "device_profiles", value.name
         case PoolRecord():
             return "pools", value.name
-    if not is_dataclass(value):
+    if not depth or not is_dataclass(value):
         return None
-    held = (getattr(value, one.name, None) for one in fields(value) if one.name in _HOLDERS)
-    return next((found for one in held if (found := _subject_of(one, snapshot)) is not None), None)
+    parts = (getattr(value, part.name, None) for part in fields(value))
+    subjects = {
+        _subject_of(part, snapshot, depth - 1) for part in parts if not isinstance(part, str)
+    } - {None}
+    return subjects.pop() if len(subjects) == 1 else None
