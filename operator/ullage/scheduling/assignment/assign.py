@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Phase 3 of a cycle: who gets which devices, and who leaves for whom.
+"""Phase 4 of a cycle: who gets which devices, and who leaves for whom.
 
 The rules stand in ``placement`` and ``timeslicing``; here their outcomes are entered.
 """

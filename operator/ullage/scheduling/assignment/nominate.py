@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Phase 2 of a cycle: whose turn it is, which pods are created, and who asks for devices."""
+"""Phase 3 of a cycle: whose turn it is, which pods are created, and who asks for devices."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Phase 4 of a cycle: what follows from who got what.
+"""Phase 5 of a cycle: what follows from who got what.
 
 Services get the Deployment that there is room for, elastic gangs grow into what is left, running
 work moves that does not fit any more, and nodes are ordered for those who found none free.

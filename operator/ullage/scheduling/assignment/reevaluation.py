@@ -10,12 +10,12 @@ owner is told why it stays. No one is moved because a prediction drifted: only a
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason, Standing, standing_of
 from ullage.api.slices import DesiredSlice
-from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import PodStage, Snapshot, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import MadeRoom
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.engines.admission.records import TOLERANCE
@@ -77,15 +77,14 @@ def reevaluate(
     return found
 
 
-def with_evictions(view: View, findings: Mapping[str, Finding]) -> View:
-    """The snapshot in which replicas that a new start may serve better are to leave."""
-    evictions = dict(view.evictions)
-    for uid, finding in findings.items():
-        service = view.snapshot.workloads[uid].kind is WorkloadKind.INFERENCE_DEPLOYMENT
-        for pod in sorted(finding.pods) if service and not finding.stays else ():
-            eviction = PendingEviction(finding.because, finding.text, finding.device)
-            evictions.setdefault(pod, eviction)
-    return replace(view, evictions=evictions) if findings else view
+def evictions_of(findings: Mapping[str, Finding], snapshot: Snapshot) -> dict[str, PendingEviction]:
+    """Replicas of services that a new start may serve better, by uid of the pod."""
+    return {
+        pod: PendingEviction(finding.because, finding.text, finding.device)
+        for uid, finding in findings.items()
+        if not finding.stays and snapshot.workloads[uid].kind is WorkloadKind.INFERENCE_DEPLOYMENT
+        for pod in sorted(finding.pods)
+    }
 
 
 def _is_news(workload: WorkloadRecord) -> bool:

@@ -4,7 +4,7 @@
 
 Pure: the same snapshot, moment and settings give the same plan, byte for byte. No I/O,
 no clock, no randomness. An object whose data makes its decision fail is set aside (``set_aside``),
-and the rest is decided. ``_cycle`` reads top to bottom in six numbered phases.
+and the rest is decided. ``_cycle`` reads top to bottom in seven numbered phases.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.digest import cycle_digest
 from ullage.scheduling.assignment.entry import Entries
 from ullage.scheduling.assignment.events import lane_news, sharing_news
+from ullage.scheduling.assignment.judge import judge
 from ullage.scheduling.assignment.nominate import nominate, with_turns
 from ullage.scheduling.assignment.observe import observe
 from ullage.scheduling.assignment.probations import bookings
@@ -118,25 +119,27 @@ def _cycle(
     allocate: Allocate | None,
     cache: CycleCache,
 ) -> Plan:
-    """One cycle in its six phases; arguments as of ``decide``."""
-    # 1. Observe: index the snapshot, compute what each workload needs and requests.
-    context = observe(snapshot, now, settings, cache)
+    """One cycle in its seven phases; arguments as of ``decide``."""
+    # 1. Observe: arrange the snapshot.
+    observation = observe(snapshot, now, settings, cache)
+    # 2. Judge: who must leave its device, what each workload needs, what no longer fits.
+    context = judge(observation, cache)
     view, epoch = context.view, settings.epoch
     snapshot, result = view.snapshot, Assignments(Entries(view.snapshot.workloads))
-    # 2. Queue: whose turn it is, and which workloads are tried in this cycle.
+    # 3. Queue: whose turn it is, and which workloads are tried in this cycle.
     context = with_turns(context, allocate, cache.division)
     nominated = nominate(context, result, cache.attempts)
-    # 3. Assign: place workloads and preempt for them.
+    # 4. Assign: place workloads and preempt for them.
     assign(context, nominated, result)
-    # 4. Reconcile: Deployments, sizes of gangs, moves and node requests follow.
+    # 5. Reconcile: Deployments, sizes of gangs, moves and node requests follow.
     reconcile(context, nominated, result)
-    # 5. Report: the status of each workload, Events, and what profiles learn.
+    # 6. Report: the status of each workload, Events, and what profiles learn.
     slices = context.ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
     statuses, events = report(context, result, slices, cache.steady)
     taints = node_taints(snapshot, context.notices, epoch)
     updates = _profile_updates(context, cache.op_times)
     quota, quota_wakes_at = quota_news(snapshot, slices, now, epoch)
-    # 6. Wake: when to look again though nothing changes.
+    # 7. Wake: when to look again though nothing changes.
     wake_at = earliest(
         resumed_at(snapshot, now, result.entries.postponed()),
         timeouts_end(view, context.lifecycles),

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Phase 5 of a cycle: the status of each workload, and Events where it changed."""
+"""Phase 6 of a cycle: the status of each workload, and Events where it changed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def report(
     slices: Mapping[str, tuple[DesiredSlice, ...]],
     steady: SteadyCache,
 ) -> tuple[dict[str, WorkloadStatus], list[Emit]]:
-    """Phase 5 of a cycle: the statuses that change, and Events of them.
+    """Phase 6 of a cycle: the statuses that change, and Events of them.
 
     Args:
         context: What the cycle found.
