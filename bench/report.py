@@ -57,6 +57,11 @@ def write(
     for row in rows:
         table.add_row(row.what, row.ours, row.baseline, row.limit)
     Console(highlight=False).print(table)
+    return save(name, figures, folder=folder)
+
+
+def save(name: str, figures: Mapping[str, Figure], *, folder: Path = FOLDER) -> Path:
+    """Write ``NAME.json`` alone; arguments and result as of :func:`write`."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}.json"
     body = {"name": name, "figures": dict(figures), "machine": machine()}

@@ -42,6 +42,9 @@ Kind = Literal[Reason.PLACED, Reason.RUNNING]
 class Part:
     """A part."""
 
+    partners: tuple[str, ...]
+    step_s: float
+
 def _helper(one):
     found = one  # a comment
 
@@ -57,7 +60,7 @@ def use():
     )
     monkeypatch.setattr(ceilings, "modules", lambda: (module, module))
     assert ceilings.figures() == {
-        "lines": 2 * 24,
+        "lines": 2 * 27,
         "files": 2,
         "classes that share a name": 2,
         "bindings of vague names": 4,
@@ -65,6 +68,7 @@ def use():
         "durations outside of times": 2,
         "sets of reasons outside of the table": 4,
         "private functions named once, %": 50.0,
-        "import lines, %": round(400 / 16, 1),
+        "import lines, %": round(400 / 18, 1),
         "importers of the widest module": 2,
+        "declarations of a step row": 2,
     }

@@ -18,7 +18,7 @@ from ullage.scheduling.assignment.conflicts import settle_conflicts
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.assignment.cycle_context import CycleContext
 from ullage.scheduling.assignment.digest import occupancy_digest
-from ullage.scheduling.assignment.observe import Observation
+from ullage.scheduling.assignment.observe import ObservedCluster
 from ullage.scheduling.assignment.peaks import before_peaks
 from ullage.scheduling.assignment.pods import release
 from ullage.scheduling.assignment.probations import commit, judge_probations, spent
@@ -75,13 +75,13 @@ class Evictions:
         return {**self.findings, **self.guards, **self.pools, **self.notices}
 
 
-def judge(observation: Observation, cache: CycleCache) -> CycleContext:
+def judge(observed: ObservedCluster, cache: CycleCache) -> CycleContext:
     """Judge what runs and what waits; ``cache`` is what the last cycle left."""
-    inventory, ledger = observation.inventory, observation.ledger
-    view, snapshot = observation.view, observation.view.snapshot
+    inventory, ledger = observed.inventory, observed.ledger
+    view, snapshot = observed.view, observed.view.snapshot
     probations, capacity_choices = judge_probations(view), decide_pools(view)
     evictions = Evictions(
-        notices=notice_evictions(view, observation.notices),
+        notices=notice_evictions(view, observed.notices),
         pools=capacity_choices.evictions,
         guards=probations.evictions,
         findings={},
@@ -140,7 +140,7 @@ def judge(observation: Observation, cache: CycleCache) -> CycleContext:
         probations=replace(probations, wake_at=earliest(probations.wake_at, conflicts.wake_at)),
         spent_s=spent_s,
         committed=committed,
-        notices=observation.notices,
+        notices=observed.notices,
         findings=findings,
         undisturbed=undisturbed,
         devices=devices,

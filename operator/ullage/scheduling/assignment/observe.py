@@ -22,7 +22,7 @@ from ullage.scheduling.model.view import View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class ObservedCluster:
     """The cluster at the beginning of a cycle.
 
     Attributes:
@@ -40,12 +40,12 @@ class Observation:
 
 def observe(
     snapshot: Snapshot, now: float, settings: DecideSettings, cache: CycleCache
-) -> Observation:
+) -> ObservedCluster:
     """Arrange a snapshot for a cycle; arguments as of ``decide``."""
     snapshot = sizes.with_sizes(snapshot)
     ledger = Ledger(snapshot)
     view = look(snapshot, now, settings, ledger, cache.members)
-    return Observation(
+    return ObservedCluster(
         view=view,
         ledger=ledger,
         inventory=take_inventory(view, cache.inventory),

@@ -121,9 +121,9 @@ def _cycle(
 ) -> Plan:
     """One cycle in its seven phases; arguments as of ``decide``."""
     # 1. Observe: arrange the snapshot.
-    observation = observe(snapshot, now, settings, cache)
+    observed = observe(snapshot, now, settings, cache)
     # 2. Judge: who must leave its device, what each workload needs, what no longer fits.
-    context = judge(observation, cache)
+    context = judge(observed, cache)
     view, epoch = context.view, settings.epoch
     snapshot, result = view.snapshot, Assignments(Entries(view.snapshot.workloads))
     # 3. Queue: whose turn it is, and which workloads are tried in this cycle.
