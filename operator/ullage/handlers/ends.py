@@ -40,6 +40,9 @@ TOLD_AT_ONCE: Final = 10
 """Owners of objects beyond the bound; thousands come at once where someone scripts them."""
 ASK_AGAIN_S: Final = 5.0
 """A deletion that was refused or lost is asked for again."""
+LEAST_S: Final = 15.0
+"""For each end that a leader begins, however old the deletion is: nothing was counted or asked to go
+while no operator ran. Enough to read a status and to ask for deletions three times."""
 AGAIN_S: Final = 2.0
 """Pause after a failure of our own."""
 BEYOND: Final = (
@@ -114,7 +117,7 @@ class Life:
 
 
 async def end(leader: LeaderContext, life: Life, owner: ObjectRef, deleted_at: float) -> None:
-    """Ask what is due to go, and wait until nothing is left, or for as long as may be.
+    """Delete what is due to go, and wait until nothing is left or the time of the kind is over.
 
     Args:
         leader: Of now.
@@ -124,10 +127,11 @@ async def end(leader: LeaderContext, life: Life, owner: ObjectRef, deleted_at: f
     """
     now = leader.clock.now()
     since, asked_at, announced = min(deleted_at, now), 0.0, ""
+    until = max(since + life.most_s, now + LEAST_S)
     asked: tuple[ObjectRef, ...] = ()
     while (left := life.left(leader, owner, now)).text:
-        if now - since >= life.most_s:
-            late = f"after {life.most_s:.0f} s {left.text} left; nothing waits for them now"
+        if now >= until:
+            late = f"after {now - since:.0f} s {left.text} left; nothing waits for them now"
             leader.tell(owner, life.reason, late, warning=True)
             return
         if set(left.goes) - set(asked) or now - asked_at >= ASK_AGAIN_S:
