@@ -41,8 +41,8 @@ TOLD_AT_ONCE: Final = 10
 ASK_AGAIN_S: Final = 5.0
 """A deletion that was refused or lost is asked for again."""
 LEAST_S: Final = 15.0
-"""For each end that a leader begins, however old the deletion is: nothing was counted or asked to go
-while no operator ran. Enough to read a status and to ask for deletions three times."""
+"""For each end that a leader begins, however old the deletion is: while no operator ran, nothing
+was counted or asked to go. Enough to read a status and to ask for deletions three times."""
 AGAIN_S: Final = 2.0
 """Pause after a failure of our own."""
 BEYOND: Final = (
