@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets what in this cycle."""
+"""Phases of a cycle that assign devices."""

@@ -94,7 +94,7 @@ def _enter(
     """Write an outcome into the ledger; a gang that got nothing gives back what it had.
 
     Args:
-        context: What the cycle found.
+        context: The cluster as the cycle sees it.
         workload: Whose outcome it is.
         sizing: Makes others smaller for it.
         result: What the cycle decides.
@@ -121,7 +121,7 @@ def _enter(
 
 
 def _holds(members: Sequence[Member]) -> bool:
-    """Whether members hold slices, and no one has started."""
+    """True if members hold slices and none has started."""
     return any(member.held for member in members) and all(member.gated for member in members)
 
 
@@ -231,9 +231,9 @@ def _join(
     for member in life.joining:
         if queue.budget <= 0:
             break
-        found = queue.fill(replace(attempt, members=(member,)))
-        if isinstance(found, Outcome):
-            placements.extend(found.placements)
+        outcome = queue.fill(replace(attempt, members=(member,)))
+        if isinstance(outcome, Outcome):
+            placements.extend(outcome.placements)
             continue
         text = "the room that it was to join in is gone"
         epoch = context.view.settings.epoch

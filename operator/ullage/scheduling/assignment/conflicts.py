@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Work with objectives that breaks the objective of other such work on its device: who gives way.
+"""Conflicts between workloads with objectives on one device, and which of them gives way.
 
-A guard pauses only work without an objective, so this is decided here. The newest that finds
-another place moves; else one that may be resized starts again with a smaller share; else the least
-important that saves its work goes and waits. Level-triggered: it follows from what the nodes say
-now. One gives way at a time, and the device is then given time to settle.
+A guard pauses only work without an objective, so this is decided here. The newest workload with
+another place moves; else one that is resizable restarts with a smaller share; else the least
+important that saves its work goes and waits. Level-triggered: it follows from current reports of
+the nodes. One workload gives way at a time, and the device is then given time to settle.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from ullage.scheduling.placement.room import elsewhere
 from ullage.scheduling.prediction.effort import in_turns
 
 SETTLE_S: Final = 120.0
-"""How long who is on a device must have been there before someone gives way (not measured): a pod
-takes as long to start and to fill the windows that a guard judges."""
+"""Age of the youngest tenant of a device before any gives way (not measured): a pod takes as long
+to start and to fill the windows that a guard judges."""
 MOST_JUDGED: Final = 16
 """Conflicts that one cycle settles; the others have their turn in the next ones (not measured)."""
 NEXT_S: Final = 1.0
@@ -54,7 +54,7 @@ _finding = partial(Finding, reason=CONFLICT, because=CONFLICT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflicts:
-    """Who gives way in this cycle, or is told why no one does."""
+    """Workloads that give way in this cycle, and those that are told why none does."""
 
     findings: Mapping[str, Finding] = field(default_factory=dict)
     """By uid of the workload."""
@@ -78,13 +78,13 @@ def settle_conflicts(
     lifecycles: Mapping[str, LifecycleStep],
     nodes: Sequence[str],
 ) -> Conflicts:
-    """Who gives way in this cycle.
+    """Select the workloads that give way in this cycle.
 
     Args:
-        requests: Knows what members ask for.
-        placer: Seats in the occupancy as it stands; left as it was.
-        lifecycles: What every workload needs, by uid.
-        nodes: Names of the nodes that say that an objective is broken.
+        requests: Requests of members.
+        placer: Places in the current occupancy, which is left as it was.
+        lifecycles: The next step of every workload, by uid.
+        nodes: Names of the nodes that report a broken objective.
     """
     return _Judge(requests.view, requests, placer, lifecycles).settle(nodes)
 
@@ -99,7 +99,7 @@ class _Judge:
     lifecycles: Mapping[str, LifecycleStep]
 
     def settle(self, nodes: Sequence[str]) -> Conflicts:
-        """Who gives way on these nodes."""
+        """Select the workloads that give way on some nodes."""
         findings: dict[str, Finding] = {}
         moments: list[float] = []
         ready: list[tuple[DeviceRef, list[_CoRunner]]] = []
@@ -160,32 +160,34 @@ class _Judge:
         life = self.lifecycles.get(job.ref.uid)
         if pod.uid in self.view.evictions or life is None or life.phase is not Phase.RUNNING:
             return None
-        member = next((one for one in self.view.members_of(job) if one.pod.uid == pod.uid), None)
+        members = self.view.members_of(job)
+        member = next((member for member in members if member.pod.uid == pod.uid), None)
         if member is None:
             return None
         since = max(pod.stage_since, record.desired_since.get(part.key, 0.0))
         return _CoRunner(workload=job, member=member, since=since, broken=part.key in broken)
 
     def _ready_at(self, device: DeviceRef, parties: Sequence[_CoRunner]) -> float:
-        """When the device has settled: since someone came, and since someone gave way."""
-        left = self._gave_way.get(device, 0.0)
-        return max(left, *(party.since for party in parties)) + SETTLE_S
+        """Time at which the device has settled after a tenant came or gave way."""
+        gave_way = self._gave_way.get(device, 0.0)
+        return max(gave_way, *(party.since for party in parties)) + SETTLE_S
 
     @cached_property
     def _gave_way(self) -> Mapping[DeviceRef, float]:
-        """When someone last gave way on a device."""
-        found: dict[DeviceRef, float] = {}
+        """Time at which a tenant last gave way, by device."""
+        times: dict[DeviceRef, float] = {}
         for _, job in self.view.index.those(self.view.index.excluding):
-            for one in active_exclusions(self.view, job):
-                if one.reason is CONFLICT:
-                    found[one.device] = max(found.get(one.device, 0.0), one.since)
-        return found
+            for exclusion in active_exclusions(self.view, job):
+                if exclusion.reason is CONFLICT:
+                    device = exclusion.device
+                    times[device] = max(times.get(device, 0.0), exclusion.since)
+        return times
 
     def _settled(
         self, device: DeviceRef, parties: Sequence[_CoRunner], victim: _CoRunner, text: str
     ) -> tuple[str, Finding]:
-        """Who gives way, and how; else what the one whose objective is broken is told."""
-        newest = sorted(parties, key=lambda one: (-one.since, one.workload.ref.uid))
+        """The workload that gives way, and how; else the victim with the reason why none does."""
+        newest = sorted(parties, key=lambda party: (-party.since, party.workload.ref.uid))
         return (
             self._moved(device, newest, text)
             or self._resized(device, parties, victim, text)
@@ -215,15 +217,15 @@ class _Judge:
     def _resized(
         self, device: DeviceRef, parties: Sequence[_CoRunner], victim: _CoRunner, text: str
     ) -> tuple[str, Finding] | None:
-        """One whose own objective is kept starts again with a smaller share."""
+        """A party whose own objective is kept restarts with a smaller share."""
         occupancy = self.placer.occupancy
         site = occupancy.inventory.site_index.get((device.node, device.gpu))
         kept = {party.workload.ref.uid for party in parties if not party.broken}
         asking = Asking(placer=self.placer, requests=self.requests, unit=())
-        for one in self._residents:
-            if one.site != site or one.uid not in kept:
+        for resident in self._residents:
+            if resident.site != site or resident.uid not in kept:
                 continue
-            shares = smaller(asking, one)
+            shares = smaller(asking, resident)
             if not shares:
                 continue
             percent = shares[-1].tenant.percent  # the least that is given up
@@ -235,17 +237,17 @@ class _Judge:
                 beneficiary=_name(victim),
                 beneficiary_uid=victim.workload.ref.uid,
             )
-            said = f"{text}; it goes on with {percent} % instead of {one.percent} %"
-            return one.uid, _finding(text=said, made_room=room)
+            said = f"{text}; it goes on with {percent} % instead of {resident.percent} %"
+            return resident.uid, _finding(text=said, made_room=room)
         return None
 
     def _stopped(
         self, device: DeviceRef, newest: Sequence[_CoRunner], text: str
     ) -> tuple[str, Finding] | None:
-        """The least important that saves its work goes, for one of higher priority.
+        """The least important party that saves its work makes way for one of higher priority.
 
-        Of equal priority only for one of its own namespace: what a container reports of its steps
-        must stop no stranger's work.
+        Of equal priority only for one of its own namespace: a container's own report of its steps
+        must not stop work of another tenant.
         """
 
         def rank(party: _CoRunner) -> int:
@@ -276,7 +278,7 @@ def _name(party: _CoRunner) -> str:
 
 
 def _in_words(device: DeviceRef, parties: Sequence[_CoRunner]) -> str:
-    """What is wrong on a device."""
+    """The conflict on a device, in words."""
     names = " and ".join(_name(party) for party in parties if party.broken)
     beside = " and ".join(_name(party) for party in parties if not party.broken)
     by = f"beside {beside}, which has one too" if beside else "by each other"
@@ -284,6 +286,6 @@ def _in_words(device: DeviceRef, parties: Sequence[_CoRunner]) -> str:
 
 
 def _is_told(workload: WorkloadRecord) -> bool:
-    """Whether its owner knows of a conflict that no one can settle."""
+    """True if the status of the workload shows an unsettled conflict."""
     shown = workload.status.condition(ConditionType.DEGRADED)
     return shown is not None and shown.reason == CONFLICT

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What one cycle leaves for the next, owned by the process that runs the cycles.
+"""Caches that a cycle leaves to the next, owned by the process that runs the cycles.
 
-Answers of pure functions, kept by what they rest on: plans are equal with and without them.
+They hold results of pure functions, keyed by their inputs: plans are equal with and without them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a cycle knows, and what it decides: values that its phases hand on."""
+"""Values that the phases of a cycle hand on: its context and its decisions."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from ullage.scheduling.timeslicing.rounds import Rounds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleContext:
-    """The cluster as a cycle finds it, and what it decides with.
+    """The cluster as a cycle sees it, and the parts that decide.
 
     Attributes:
         view: The snapshot, arranged, with pending evictions.
         inventory: Devices and the nodes they are in.
-        ledger: Slices by node; the cycle writes what it gives and takes.
-        lifecycles: What every workload needs, by uid, in order of it; the cycle writes what it
-            decides otherwise.
-        placer: Finds places; its occupancy fills up in the course of the cycle.
-        requests: What everyone asks for.
-        feasibility: Tells what could never run here.
+        ledger: Slices by node; the cycle enters what it gives and takes.
+        lifecycles: The next step of every workload, by uid, in order of uid; the cycle replaces
+            those that it decides otherwise.
+        placer: Places members; its occupancy fills up in the course of the cycle.
+        requests: Resource requests of all workloads.
+        feasibility: Finds what can never run here.
         capacity_choices: Pools chosen for jobs with a cost objective.
-        limits: Most members of elastic jobs for the sake of money, by uid.
-        probations: Classes that are tried out.
+        limits: Members that budgets of elastic jobs allow, by uid.
+        probations: Classes on probation.
         spent_s: Seconds of trial that classes have used up.
         committed: Events of trials that ended well.
-        notices: Machines that will be taken away, by node.
-        findings: Why running work does not fit any more, by uid.
-        undisturbed: What jobs need that run or wait and near which nothing changed, by uid.
-        devices: Digest of the devices as they were found.
+        notices: Announced terminations of machines, by node.
+        findings: Running work that no longer fits, by uid, with the reason.
+        undisturbed: Steps of jobs that run or wait and near which nothing changed, by uid.
+        devices: Digest of the devices at the beginning of the cycle.
         rounds: The turns of this cycle; ``None`` under FIFO.
     """
 
@@ -72,20 +72,20 @@ class CycleContext:
 
 @dataclass(slots=True)
 class Assignments:
-    """What a cycle decides; its phases fill it.
+    """Decisions of a cycle; its phases fill it.
 
     Attributes:
-        entries: By workload: what it was given, or what it waits for.
+        entries: By workload: devices that it was given, or what it waits for.
         steps: Acts on pods and children, in order.
-        told: What speaks against running work and lets it run, by uid.
-        scales_at: When replicas of a service are looked at again; 0 = none follow an objective.
-        moves_at: When a job may move to a better type; 0 = none may.
-        node_requests: Nodes requested for workloads that found none free.
+        warnings: Reason and text about work that no longer fits and stays, by uid.
+        scales_at: Time of the next scaling decision; 0 = no service follows an objective.
+        moves_at: Time at which a job may move to a better type; 0 = none may.
+        node_requests: Nodes requested for workloads that no free node fits.
     """
 
     entries: Entries
     steps: list[Action] = field(default_factory=list)
-    told: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
+    warnings: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
     scales_at: float = 0.0
     moves_at: float = 0.0
     node_requests: NodeRequests = field(default_factory=NodeRequests)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Fingerprints of what a decision looked at, so that two decisions can be told apart.
+"""Fingerprints of the inputs of a decision, which tell two decisions apart.
 
 Cheap on purpose: versions and figures instead of whole records. The same inputs give the same
 bytes in every process.
@@ -20,7 +20,7 @@ from ullage.scheduling.model.view import View
 def occupancy_digest(occupancy: Occupancy) -> bytes:
     """The devices and what is taken of them."""
     inventory = occupancy.inventory
-    found = sha256("\n".join(site.uuid for site in inventory.sites).encode())
+    digest = sha256("\n".join(site.uuid for site in inventory.sites).encode())
     for column in (
         inventory.health,
         inventory.memory_mib,
@@ -28,38 +28,40 @@ def occupancy_digest(occupancy: Occupancy) -> bytes:
         occupancy.memory_used_mib,
         occupancy.sharers,
     ):
-        found.update(column.tobytes())
-    return found.digest()
+        digest.update(column.tobytes())
+    return digest.digest()
 
 
 def cycle_digest(view: View, devices: bytes, waiting: Sequence[WorkloadRecord]) -> str:
-    """What the placing of one cycle rests on: devices, policy, and who waits for them."""
+    """Digest of the inputs of a cycle's placement: devices, policy, waiting workloads."""
     settings, policy = view.settings, view.snapshot.policy
-    found = sha256(devices)
-    found.update(f"{settings.epoch} {settings.seed} {view.now!r}\n".encode())
-    found.update(
+    digest = sha256(devices)
+    digest.update(f"{settings.epoch} {settings.seed} {view.now!r}\n".encode())
+    digest.update(
         f"{policy.max_percent_sum} {policy.round_seconds} {policy.gang_skip_limit}"
         f" {policy.risk!r}\n".encode()
     )
     if policy.objective != "FIFO":
-        found.update(f"{policy.objective} {policy.tenants!r}\n".encode())
+        digest.update(f"{policy.objective} {policy.tenants!r}\n".encode())
     models = view.snapshot.models
-    found.update("\n".join(f"{model} {models[model].version}" for model in sorted(models)).encode())
+    digest.update(
+        "\n".join(f"{model} {models[model].version}" for model in sorted(models)).encode()
+    )
     lines = sorted(f"{workload.ref.uid} {workload.generation}" for workload in waiting)
-    found.update("\n".join(lines).encode())
-    return found.hexdigest()
+    digest.update("\n".join(lines).encode())
+    return digest.hexdigest()
 
 
 def decision_digest(devices: bytes, workload: WorkloadRecord, asked: bytes) -> str:
-    """What one workload's decision rests on: the devices, its spec, and what it asks for."""
-    found = sha256(devices)
-    found.update(f"{workload.ref.uid} {workload.generation}".encode())
-    found.update(asked)
-    return found.hexdigest()
+    """Digest of the inputs of one workload's decision: devices, its spec, its requests."""
+    digest = sha256(devices)
+    digest.update(f"{workload.ref.uid} {workload.generation}".encode())
+    digest.update(asked)
+    return digest.hexdigest()
 
 
 def in_bytes(request: ResourceRequest) -> bytes:
-    """What is asked for, as it enters the digest of a decision."""
+    """Requests, as they enter the digest of a decision."""
     return (
         f" {request.mode} {request.count} {request.min_percent} {request.max_percent}"
         f" {request.memory_mib} {request.percent_limit}"

@@ -20,10 +20,10 @@ from ullage.scheduling.placement.attempt import Outcome, Requeue
 
 
 class EntryState(StrEnum):
-    """How far a workload got in a cycle."""
+    """State of a workload in a cycle."""
 
     NOMINATED = "Nominated"
-    """It is to be looked at; whether it needs devices is another matter."""
+    """It is considered; it may need no devices."""
     ASSUMED = "Assumed"
     """It was given devices: slices are entered for it."""
     PREEMPTING = "Preempting"
@@ -54,7 +54,7 @@ class Entry:
 
     @property
     def state(self) -> EntryState:
-        """How far it got."""
+        """State in this cycle."""
         if self.postponed:
             return EntryState.SKIPPED
         if self.outcome is None:
@@ -67,7 +67,7 @@ class Entry:
 
     @property
     def requeue(self) -> Requeue | None:
-        """What it waits for; ``None`` = for nothing."""
+        """Event that it waits for; ``None`` = none."""
         if self.postponed:
             return Requeue.NEXT_CYCLE
         return self.outcome.requeue if self.outcome is not None else None
@@ -103,12 +103,12 @@ class Entries:
             self._entries[uid] = outcome
 
     def outcome(self, uid: str) -> Outcome | None:
-        """What a try to place a workload brought; ``None`` = it was not tried."""
+        """Outcome of the attempt to place a workload; ``None`` = not tried."""
         entry = self._entries.get(uid)
         return entry.outcome if isinstance(entry, Entry) else entry
 
     def outcomes(self) -> Iterator[tuple[str, Outcome]]:
-        """What tries brought, by uid of the workload."""
+        """Outcomes of attempts, by uid of the workload."""
         for uid, entry in self._entries.items():
             outcome = entry.outcome if isinstance(entry, Entry) else entry
             if outcome is not None:
@@ -123,7 +123,7 @@ class Entries:
         ]
 
     def verdicts(self) -> dict[str, Verdict]:
-        """What admission said of each pod that was given a place, by its uid."""
+        """Verdict of admission on each pod that was placed, by uid of the pod."""
         return {
             placement.member.pod.uid: placement.candidate.grant.verdict
             for _, outcome in self.outcomes()
@@ -132,10 +132,10 @@ class Entries:
         }
 
     def requeues(self) -> dict[str, int]:
-        """How many wait, by what they wait for."""
-        found: Counter[Requeue] = Counter()
+        """Count of waiting workloads, by the event that they wait for."""
+        counts: Counter[Requeue] = Counter()
         for entry in self._entries.values():
             requeue = entry.requeue
             if requeue is not None:
-                found[requeue] += 1
-        return {requeue.value: count for requeue, count in sorted(found.items())}
+                counts[requeue] += 1
+        return {requeue.value: count for requeue, count in sorted(counts.items())}

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events of those who join others on a device: that they were admitted, or are tried out.
 
-Said once, when they are placed; what came of a trial is told where it ends.
+Sent once, at placement; the end of a trial has an Event of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _MOST_NAMED: Final = 3
 def sharing_news(context: CycleContext, assignments: Assignments) -> list[Emit]:
     """One Event for every workload that now joins others."""
     news: list[Emit] = []
-    placed = [one for one in assignments.entries.outcomes() if one[1].placements]
+    placed = [
+        (uid, outcome) for uid, outcome in assignments.entries.outcomes() if outcome.placements
+    ]
     for _, outcome in sorted(placed, key=itemgetter(0)):
         shared = [placement for placement in outcome.placements if _joins(placement)]
         tried = [placement for placement in shared if placement.candidate.grant.trial]
@@ -36,22 +38,24 @@ def sharing_news(context: CycleContext, assignments: Assignments) -> list[Emit]:
 
 def lane_news(context: CycleContext, assignments: Assignments) -> list[Emit]:
     """One Event for every workload that now takes turns in a lane."""
-    found: list[Emit] = []
-    placed = [one for one in assignments.entries.outcomes() if one[1].placements]
+    events: list[Emit] = []
+    placed = [
+        (uid, outcome) for uid, outcome in assignments.entries.outcomes() if outcome.placements
+    ]
     for _, outcome in sorted(placed, key=itemgetter(0)):
         in_lanes = [placement for placement in outcome.placements if placement.candidate.lane]
         if in_lanes:
-            found.append(_assigned(context, in_lanes[0]))
-    return found
+            events.append(_assigned(context, in_lanes[0]))
+    return events
 
 
 def _assigned(context: CycleContext, placement: Placement) -> Emit:
     candidate, request = placement.candidate, placement.request
     site, uid = candidate.sites[0], placement.member.pod.uid
     occupancy = context.placer.occupancy
-    here = [one for one in occupancy.occupants[site] if one.lane == candidate.lane]
-    others = [one.tenant.name for one in here if one.pod_uid != uid]
-    size_mib = max((one.ephemeral_mib for one in here), default=0)
+    occupants = [part for part in occupancy.occupants[site] if part.lane == candidate.lane]
+    others = [part.tenant.name for part in occupants if part.pod_uid != uid]
+    size_mib = max((part.ephemeral_mib for part in occupants), default=0)
     kept_mib = request.lane.kept_mib if request.lane is not None else 0
     return Emit(
         target=placement.workload.ref,

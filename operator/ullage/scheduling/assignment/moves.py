@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A running job whose choice of devices has become much better elsewhere: who moves now.
+"""Moves of running jobs to devices that have become a much better choice.
 
 One at a time, to devices that are free and that no one who waits could use, and no sooner than it
 has run a while where it is. Where turns divide the time, or pools are chosen by cost, those decide.
@@ -26,14 +26,14 @@ from ullage.scheduling.placement.preemption import unsaved_s
 from ullage.scheduling.placement.room import elsewhere
 
 SETTLE_S: Final = 60.0
-"""How long another choice must have been better before anyone moves for it: prices and first
-windows wander (not measured)."""
+"""Age of a better choice before a job moves for it: prices and first windows vary (not
+measured)."""
 _BETTER: Final = Reason.BETTER_CHOICE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextMove:
-    """Who moves in this cycle, if any, and when to look again."""
+    """The job that moves in this cycle, if any, and the time of the next look."""
 
     uid: str = ""
     finding: Finding | None = None
@@ -47,7 +47,7 @@ def better_for(
     held: Sequence[str],
     devices: int,
 ) -> BetterChoice | None:
-    """What would be much better for a job than so many devices of the types that it has."""
+    """A choice that is much better for a job than its current types; ``None`` = there is none."""
     if context.rounds is not None or job.ref.uid in context.capacity_choices.choices:
         return None
     return better_choice(
@@ -64,7 +64,7 @@ def next_move(context: CycleContext, outcomes: Mapping[str, Outcome]) -> NextMov
     """The job that moves in this cycle.
 
     Args:
-        context: What the cycle found; everyone who waits was served.
+        context: The cluster as the cycle sees it; all waiting workloads were served.
         outcomes: What those who waited got, by uid.
     """
     if context.rounds is not None:
@@ -86,7 +86,7 @@ def next_move(context: CycleContext, outcomes: Mapping[str, Outcome]) -> NextMov
             moments.append(ready_at)
         else:
             queued.append((-better.saved, job, better))
-    for _, job, better in sorted(queued, key=lambda one: (one[0], one[1].ref.uid)):
+    for _, job, better in sorted(queued, key=lambda entry: (entry[0], entry[1].ref.uid)):
         if _is_asked_for(context, job, better.accelerator, outcomes):
             continue
         members, target = context.view.members_of(job), better.accelerator
@@ -97,7 +97,7 @@ def next_move(context: CycleContext, outcomes: Mapping[str, Outcome]) -> NextMov
 
 
 def _may_move(context: CycleContext, job: WorkloadRecord, life: LifecycleStep) -> bool:
-    """Whether a job runs as a whole, saves its work, and nothing else is decided about it."""
+    """True if a job runs as a whole, saves its work, and nothing else is decided about it."""
     return (
         job.checkpoint
         and not job.in_place
@@ -122,7 +122,7 @@ def _types(context: CycleContext, members: Sequence[Member]) -> list[str]:
 
 
 def _ready_at(context: CycleContext, job: WorkloadRecord, members: Sequence[Member]) -> float:
-    """When a job has run long enough where it is, and was told long enough that it may move."""
+    """Time at which a job has run, and has shown that it may move, for long enough."""
     shown, now = job.status.condition(ConditionType.AS_RECOMMENDED), context.view.now
     if shown is None or any(member.pod.stage is not PodStage.RUNNING for member in members):
         return now + SETTLE_S
@@ -134,7 +134,7 @@ def _ready_at(context: CycleContext, job: WorkloadRecord, members: Sequence[Memb
 def _is_asked_for(
     context: CycleContext, mover: WorkloadRecord, target: str, outcomes: Mapping[str, Outcome]
 ) -> bool:
-    """Whether someone who waits, or is on its way, could use devices of a type."""
+    """True if a waiting or coming workload could use devices of a type."""
     workloads = context.view.snapshot.workloads
     for uid, life in context.lifecycles.items():
         if uid == mover.ref.uid or not _is_coming(life):
@@ -150,7 +150,7 @@ def _is_asked_for(
 
 
 def _is_coming(life: LifecycleStep) -> bool:
-    """Whether a workload waits for devices or will in a moment; not while others have to act."""
+    """True if a workload waits for devices or soon will; not while others have to act."""
     if life.phase is Phase.PENDING:
         return Standing.FOREIGN not in standing_of(life.reason)
     return bool(life.waiting) or life.phase is Phase.RESTARTING

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Phase 3 of a cycle: whose turn it is, which pods are created, and who asks for devices."""
+"""Phase 3 of a cycle: take turns, create missing pods, nominate workloads that need devices."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ EVICTABLE = (Phase.RUNNING, Phase.STARTING, Phase.RESERVING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nominations:
-    """Who asks for devices, and what serves them.
+    """Workloads that need devices, and the queue that serves them.
 
     Attributes:
-        attempts: A try for each workload whose pods wait for devices.
+        attempts: An attempt for each workload whose pods wait for devices.
         queue: Serves them.
         sizing: Decides the sizes of elastic gangs in the course of the cycle.
     """
@@ -75,9 +75,9 @@ def nominate(context: CycleContext, result: Assignments, kept: AttemptCache) -> 
     """Create the pods that are missing, and nominate every workload whose pods wait.
 
     Args:
-        context: What the cycle found.
-        result: What it decides.
-        kept: Attempts of the last cycle; this one's take their place.
+        context: The cluster as the cycle sees it.
+        result: Decisions of the cycle.
+        kept: Attempts of the last cycle; they are replaced.
     """
     lifecycles = context.lifecycles
     sizing = sizing_of(context.requests, context.placer, lifecycles, context.rounds, context.limits)
@@ -130,7 +130,7 @@ def _places_lent(context: CycleContext) -> dict[tuple[str, int], float]:
     By namespace and priority. A replica that it makes way for takes its place there: what it gives
     back must not go to a stranger who came between the two.
     """
-    found: dict[tuple[str, int], float] = {}
+    places: dict[tuple[str, int], float] = {}
     for uid, life in context.lifecycles.items():
         if not life.waiting and life.phase not in (Phase.RESTARTING, Phase.PENDING):
             continue
@@ -138,16 +138,16 @@ def _places_lent(context: CycleContext) -> dict[tuple[str, int], float]:
         lent_by = lender(job)
         if lent_by:
             key = lent_by, priority_of(job, context.view.members_of(job))
-            found[key] = min(found.get(key, job.created), job.created)
-    return found
+            places[key] = min(places.get(key, job.created), job.created)
+    return places
 
 
 def _lasting(
     context: CycleContext, attempt: SchedulingAttempt, life: LifecycleStep
 ) -> ResourceRequest | None:
-    """What all members of a workload ask for, where the attempt holds while nothing near changes.
+    """The common request of all members, if the attempt holds while nothing near changes.
 
-    ``None`` where members ask for various things, or something of it ends with time.
+    ``None`` if requests of members differ, or the attempt depends on time.
     """
     workload, view = attempt.workload, context.view
     if (
@@ -168,7 +168,7 @@ def _lasting(
     rules = context.placer.occupancy.rules
     if rules is not None and any(rules.ruled(member.pod) for member in attempt.members):
         return None
-    first, *others = [context.requests.of(workload, one.pod.shape) for one in attempt.members]
+    first, *others = [context.requests.of(workload, member.pod.shape) for member in attempt.members]
     return first if all(other is first for other in others) else None
 
 
@@ -252,7 +252,7 @@ def attempt_of(
 
 
 def may_leave(life: LifecycleStep) -> bool:
-    """Whether a workload in this state may be made to leave for another."""
+    """True if a workload in this state may be preempted."""
     return life.phase in EVICTABLE and not life.waiting and not life.silent
 
 

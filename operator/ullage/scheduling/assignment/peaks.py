@@ -59,13 +59,13 @@ def before_peaks(
     predictions: Predictions,
     lifecycles: Mapping[str, LifecycleStep],
 ) -> dict[str, Finding]:
-    """Jobs that give way in this cycle, by uid; one on each device.
+    """Jobs that give way in this cycle, by uid, at most one on each device.
 
     Args:
-        requests: Knows what members ask for.
-        placer: Seats in the occupancy as it stands; left as it was.
-        predictions: What sharing does to each.
-        lifecycles: What every workload needs, by uid.
+        requests: Requests of members.
+        placer: Places in the current occupancy, which is left as it was.
+        predictions: Predicted slowdowns of residents.
+        lifecycles: The next step of every workload, by uid.
     """
     return dict(_Peaks(requests.view, requests, placer, predictions, lifecycles).findings())
 
@@ -80,7 +80,7 @@ class _Peaks:
     _going: set[str] = field(default_factory=set)
 
     def findings(self) -> Iterator[tuple[str, Finding]]:
-        """What is found of each job that gives way."""
+        """The finding of each job that gives way."""
         for replica in self._too_slow():
             leaver = next(iter(self._leavers(replica)), None)
             if leaver is None or leaver.ref.uid in self._going:
@@ -125,7 +125,7 @@ class _Peaks:
         """
         service = replica.service
         rank = priority_of(service, self.view.members_of(service))
-        found = []
+        candidates = []
         for occupant in self.placer.occupancy.occupants[replica.site]:
             job = self.view.snapshot.workloads.get(occupant.owner_uid)
             if job is None or occupant.leaving or not self._runs(job):
@@ -136,8 +136,8 @@ class _Peaks:
             priority = priority_of(job, members)
             if lender(job) and makes_way(job, priority, service, rank):
                 order = (priority, unsaved_s(self.view, members), -job.created, job.ref.uid)
-                found.append((order, job))
-        return [job for _, job in sorted(found, key=lambda one: one[0])]
+                candidates.append((order, job))
+        return [job for _, job in sorted(candidates, key=lambda candidate: candidate[0])]
 
     def _runs(self, job: WorkloadRecord) -> bool:
         life = self.lifecycles.get(job.ref.uid)
@@ -145,11 +145,13 @@ class _Peaks:
             life is not None
             and life.phase is Phase.RUNNING
             and not life.waiting
-            and not any(one.pod.uid in self.view.evictions for one in self.view.members_of(job))
+            and not any(
+                member.pod.uid in self.view.evictions for member in self.view.members_of(job)
+            )
         )
 
     def _way(self, replica: _Replica, job: WorkloadRecord) -> Finding:
-        """How a job gives way."""
+        """The way in which a job gives way."""
         name = f"{replica.service.ref.namespace}/{replica.service.ref.name}"
         inventory = self.placer.occupancy.inventory
         place = inventory.sites[replica.site]
@@ -194,10 +196,10 @@ class _Peaks:
         if not job.sharing.resizable:
             return 0
         asking = Asking(placer=self.placer, requests=self.requests, unit=())
-        for one in self._residents:
-            if one.uid != job.ref.uid or one.site != replica.site:
+        for resident in self._residents:
+            if resident.uid != job.ref.uid or resident.site != replica.site:
                 continue
-            for small in reversed(smaller(asking, one)):
+            for small in reversed(smaller(asking, resident)):
                 slowed = self._slowed(replica, {small.pod_uid: small})
                 if slowed <= replica.allowed + TOLERANCE:
                     return small.tenant.percent
@@ -211,12 +213,15 @@ class _Peaks:
             instead: Replacement of an occupant, by uid of its pod; ``None`` = it is gone.
         """
         occupancy = self.placer.occupancy
-        found = [instead.get(one.pod_uid, one) for one in occupancy.occupants[replica.site]]
-        here = [one for one in found if one is not None]
+        replaced = [
+            instead.get(occupant.pod_uid, occupant)
+            for occupant in occupancy.occupants[replica.site]
+        ]
+        occupants = [occupant for occupant in replaced if occupant is not None]
         model = occupancy.inventory.sites[replica.site].device.model
-        slowdowns = self.placer.rule.slowdowns(model, [one.tenant for one in here])
+        slowdowns = self.placer.rule.slowdowns(model, [occupant.tenant for occupant in occupants])
         return max(
             slowdown
-            for one, slowdown in zip(here, slowdowns, strict=True)
-            if one.pod_uid == replica.pod_uid
+            for occupant, slowdown in zip(occupants, slowdowns, strict=True)
+            if occupant.pod_uid == replica.pod_uid
         )

@@ -66,7 +66,7 @@ def name_members(context: CycleContext, job: WorkloadRecord, result: Assignments
 
 
 def has_names(job: WorkloadRecord) -> bool:
-    """Whether members of a workload find one another by name."""
+    """True if members of a workload address each other by name."""
     return (job.replicas > 1 or job.in_place) and job.kind is WorkloadKind.TRAINING_JOB
 
 

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What became of those who share on probation, and of those whom a node's guard wants gone.
+"""Ends of probations, and evictions that a node's guard asks for.
 
-A trial ends well when every objective on the device was kept through its windows; the slice then
-loses its mark where it stands, and nothing restarts. It ends badly when one was broken, or nothing
-could be told in time: the tenant leaves the device and its class has spent its budget, which its
-profile remembers. Level-triggered: both follow from what stands now.
+A probation ends well when every objective on the device was kept through its windows: the slice
+loses its mark, and nothing restarts. It ends badly when an objective was broken, or too few windows
+were seen in time: the tenant leaves the device, and its class has spent its budget, which its
+profile records. Level-triggered: both follow from the current state.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _SEEN: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
 
 @dataclass(frozen=True, slots=True)
 class Probations:
-    """Probations of a cycle: who leaves, who stays for good."""
+    """Probations of a cycle: tenants that leave, and those that stay for good."""
 
     evictions: Mapping[str, PendingEviction] = field(default_factory=dict)
-    """Who has to leave, by uid of the pod."""
+    """Pods that have to leave, by uid."""
     committed: tuple[tuple[str, DesiredSlice], ...] = ()
     """(node, slice) whose trial ended well."""
     violating: tuple[str, ...] = ()
-    """Nodes that say that an objective is broken."""
+    """Nodes that report a broken objective."""
     wake_at: float = 0.0
 
 
 def judge_probations(view: View) -> Probations:
-    """Judge every slice on probation, and collect whom the guards want gone."""
+    """Judge every slice on probation, and collect the pods that guards want gone."""
     evictions: dict[str, PendingEviction] = {}
     committed: list[tuple[str, DesiredSlice]] = []
     moments: list[float] = []
@@ -94,7 +94,7 @@ def judge_probations(view: View) -> Probations:
 
 
 def _outcome(record: GPUNodeRecord, wanted: DesiredSlice, elapsed_s: float) -> tuple[Outcome, str]:
-    """How a trial stands, and in words why."""
+    """The state of a trial, and the reason in words."""
     reports = {part.key: part for part in record.observed if part.gpu == wanted.gpu}
     bound = [part for part in record.desired if part.gpu == wanted.gpu and _binds(part, wanted)]
     broken = [part for part in bound if _is_broken(part.key, wanted.key, reports)]
@@ -132,9 +132,9 @@ def _by_how_much(part: DesiredSlice, seen: ObservedSlice | None) -> str:
 
 
 def _binds(desired_slice: DesiredSlice, trial: DesiredSlice) -> bool:
-    """Whether a trial may end because of this one's objective: its own, or a neighbour's.
+    """True if a slice's objective may end a trial: the trial's own, or that of a neighbour.
 
-    Who only wants to be told (``onViolation: Alert``) drives no one away.
+    A neighbour that only wants an alert (``onViolation: Alert``) ends none.
     """
     return desired_slice.protected and (
         desired_slice.key == trial.key or not desired_slice.alert_only
@@ -142,7 +142,7 @@ def _binds(desired_slice: DesiredSlice, trial: DesiredSlice) -> bool:
 
 
 def _is_broken(key: SliceKey, trial: SliceKey, reports: Mapping[SliceKey, ObservedSlice]) -> bool:
-    """Whether an objective is broken, and not by the load of a neighbour itself."""
+    """True if an objective is broken, and not by the neighbour's own load."""
     seen = reports.get(key)
     if seen is None or seen.phase is not SlicePhase.VIOLATING:
         return False
@@ -154,9 +154,9 @@ def _has_counted(seen: ObservedSlice | None) -> bool:
 
 
 def commit(view: View, probations: Probations, ledger: Ledger) -> list[Emit]:
-    """Clear the mark of every trial that ended well; share, device and memory stay as they are.
+    """Clear the mark of every trial that ended well; share, device and memory do not change.
 
-    The slice carries this leader's epoch: a node takes no change of an older one.
+    The slice carries this leader's epoch: a node refuses changes of an older one.
     """
     news: list[Emit] = []
     epoch = view.settings.epoch
@@ -178,9 +178,9 @@ def commit(view: View, probations: Probations, ledger: Ledger) -> list[Emit]:
 
 
 def spent(view: View, probations: Probations) -> dict[Class, float]:
-    """Seconds of trial that a class has used up: all, after one that ended badly lately."""
+    """Seconds of trial that classes have used up: all of them after a trial that ended badly."""
     budget = float(view.snapshot.policy.risk.probation_seconds_per_class)
-    found: dict[Class, float] = {}
+    spent_s: dict[Class, float] = {}
     for uid, eviction in probations.evictions.items():
         owner = _owner(view, view.snapshot.pods.get(uid))
         if (
@@ -188,7 +188,7 @@ def spent(view: View, probations: Probations) -> dict[Class, float]:
             and owner.workload_class
             and eviction.reason is Reason.PROBATION_ROLLED_BACK
         ):
-            found[owner.ref.namespace, owner.workload_class] = budget
+            spent_s[owner.ref.namespace, owner.workload_class] = budget
     for _, owner in view.index.those(view.index.excluding):
         if not owner.workload_class:
             continue
@@ -196,27 +196,27 @@ def spent(view: View, probations: Probations) -> dict[Class, float]:
             exclusion.reason is Reason.PROBATION_ROLLED_BACK
             for exclusion in active_exclusions(view, owner)
         ):
-            found[owner.ref.namespace, owner.workload_class] = budget
-    return found
+            spent_s[owner.ref.namespace, owner.workload_class] = budget
+    return spent_s
 
 
 def bookings(
     spent_s: Mapping[Class, float], profiles: Sequence[ProfileRecord]
 ) -> dict[Class, Account]:
-    """What the profiles of these classes must remember; one that does already is left alone.
+    """Accounts that the profiles of these classes have yet to record.
 
-    A row that comes after this fills the budget again.
+    A later row fills the budget again.
     """
     by_class = {(profile.namespace, profile.workload_class): profile for profile in profiles}
-    found: dict[Class, Account] = {}
+    accounts: dict[Class, Account] = {}
     for at, seconds in spent_s.items():
         profile = by_class.get(at)
         status = profile.status if profile is not None else None
         if status is not None and status.trial_s >= seconds:
             continue
         rows = sum(1 for row in profile.rows if row.partners) if profile is not None else 0
-        found[at] = Account(workload_class=at[1], spent_s=seconds, rows=rows)
-    return found
+        accounts[at] = Account(workload_class=at[1], spent_s=seconds, rows=rows)
+    return accounts
 
 
 def _owner(view: View, pod: PodRecord | None) -> WorkloadRecord | None:

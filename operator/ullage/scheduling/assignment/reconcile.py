@@ -47,7 +47,7 @@ def reconcile(context: CycleContext, nominated: Nominations, result: Assignments
                 _scale(context, service, result)
     blames.settle()
     _resize(context, nominated, result)
-    result.told = _move(context, result)
+    result.warnings = _move(context, result)
     mover = next_move(context, dict(result.entries.outcomes()))
     result.moves_at = mover.wake_at
     if mover.finding is not None:
@@ -119,7 +119,7 @@ def _scale(context: CycleContext, service: WorkloadRecord, result: Assignments) 
 
 
 def _around(context: CycleContext, service: WorkloadRecord) -> Surroundings:
-    """What one replica more of a service meets."""
+    """Conditions that one more replica of a service meets."""
 
     def clearing() -> float:
         if context.placer.has_room(context.requests.of(service, service.shape)):
@@ -168,7 +168,7 @@ def _leave(
 
 
 def _is_awaited(outcome: Outcome | None) -> bool:
-    """Whether others are leaving a device for a pod of a service that waits."""
+    """True if others are leaving a device for a waiting pod of a service."""
     refused = outcome.refused if outcome is not None else None
     return refused is not None and refused.requeue is Requeue.ROOM_COMING
 
@@ -180,9 +180,9 @@ def _move(context: CycleContext, result: Assignments) -> dict[str, tuple[Reason,
     away in the same cycle.
 
     Returns:
-        What is told to those who stay, by uid.
+        Warnings about work that stays, by uid.
     """
-    told: dict[str, tuple[Reason, str]] = {}
+    warnings: dict[str, tuple[Reason, str]] = {}
     for uid, finding in sorted(context.findings.items()):
         workload = context.view.snapshot.workloads[uid]
         life = context.lifecycles[uid]
@@ -190,16 +190,16 @@ def _move(context: CycleContext, result: Assignments) -> dict[str, tuple[Reason,
             continue
         if workload.kind is not WorkloadKind.TRAINING_JOB:
             said = finding.stays or _replaced(result, workload)
-            told[uid] = (finding.reason, f"{finding.text}; {said}")
+            warnings[uid] = (finding.reason, f"{finding.text}; {said}")
         elif life.phase is Phase.RUNNING and not life.waiting:
             stays = _stays(context, workload, finding)
             if stays:
-                told[uid] = (finding.reason, f"{finding.text}; {stays}")
+                warnings[uid] = (finding.reason, f"{finding.text}; {stays}")
                 continue
             if finding.made_room is not None:
                 result.entries.of(uid).made_room = finding.made_room
             context.lifecycles[uid] = _starts_again(workload, finding)
-    return told
+    return warnings
 
 
 def _starts_again(job: WorkloadRecord, finding: Finding) -> LifecycleStep:
@@ -217,7 +217,7 @@ def _starts_again(job: WorkloadRecord, finding: Finding) -> LifecycleStep:
 
 
 def _replaced(result: Assignments, workload: WorkloadRecord) -> str:
-    """What is done about a service, or about adopted pods."""
+    """Decisions about a service, or about adopted pods."""
     if workload.kind is WorkloadKind.POD:
         return "it stays, because only its own controller can start it again"
     entry = result.entries.get(workload.ref.uid)
@@ -227,7 +227,7 @@ def _replaced(result: Assignments, workload: WorkloadRecord) -> str:
 
 
 def _stays(context: CycleContext, job: WorkloadRecord, finding: Finding) -> str:
-    """Why a job is not moved; empty when it is."""
+    """The reason why a job is not moved; empty if it is."""
     if finding.stays:
         return finding.stays
     if not job.checkpoint:

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Work that was edited while it runs is judged again where it is: its share, and its objective.
+"""Re-evaluation of work that was edited while it runs: its share, and its objective.
 
-What no longer fits starts again where that loses nothing (a job at its checkpoint, a replica beside
-its replacement), where its owner allows it, and where a place is predicted to serve it; else its
-owner is told why it stays. No one is moved because a prediction drifted: only an edit asks.
+Work that no longer fits restarts where that loses nothing (a job at its checkpoint, a replica
+beside its replacement), where its owner allows it, and where a place is predicted to serve it; else
+its status says why it stays. A prediction that drifts moves nothing: only an edit does.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ _WHOLE_PERCENT: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Why work does not fit any more as it runs."""
+    """Running work that no longer fits, and the reason."""
 
     reason: Reason
-    """Told while it stays as it is."""
+    """Shown while it stays as it is."""
     text: str
     because: Reason
-    """Told when it starts again."""
+    """Shown when it restarts."""
     pods: frozenset[str] = frozenset()
-    """uids of the pods that a new start may serve better."""
+    """uids of the pods that a restart may serve better."""
     stays: str = ""
-    """Why it is left as it is, where that is known already."""
+    """The reason why it stays as it is, if already known."""
     here_too: bool = False
-    """Whether another share of a device that it has now may do."""
+    """Another share of its current device may do."""
     device: DeviceRef | None = None
-    """Left out for it at its next start."""
+    """Excluded at its next start."""
     made_room: MadeRoom | None = None
-    """It starts again where it is, with no more than this."""
+    """It restarts in place with at most this share."""
     waits: bool = False
-    """It goes though no other place is known."""
+    """It leaves although no other place is known."""
 
 
 def reevaluate(
@@ -57,24 +57,24 @@ def reevaluate(
     judged: Collection[str],
     restated: frozenset[str],
 ) -> dict[str, Finding]:
-    """What does not fit any more, by uid of the workload.
+    """Find running work that no longer fits, by uid of the workload.
 
     Args:
         view: the cycle's snapshot.
-        requests: knows what each objective allows.
-        predictions: what sharing does to each.
-        judged: uids of the workloads to look at.
-        restated: uids of workloads whose objective the nodes did not know yet.
+        requests: requests and allowed slowdowns of workloads.
+        predictions: predicted slowdowns of residents.
+        judged: uids of the workloads to judge.
+        restated: uids of workloads whose objective is new to the nodes.
     """
-    found: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
     for uid in judged:
         workload = view.snapshot.workloads[uid]
         finding = _share(view, workload) or _accelerator(view, requests, workload)
         if finding is None and (uid in restated or _is_news(workload) or _shown(workload)):
             finding = _objective(view, requests, predictions, workload)
         if finding is not None:
-            found[uid] = finding
-    return found
+            findings[uid] = finding
+    return findings
 
 
 def evictions_of(findings: Mapping[str, Finding], snapshot: Snapshot) -> dict[str, PendingEviction]:
@@ -88,12 +88,12 @@ def evictions_of(findings: Mapping[str, Finding], snapshot: Snapshot) -> dict[st
 
 
 def _is_news(workload: WorkloadRecord) -> bool:
-    """Whether the object was edited since its status was last written."""
+    """True if the object was edited since its status was last written."""
     return 0 < workload.status.observed_generation < workload.generation
 
 
 def _shown(workload: WorkloadRecord) -> bool:
-    """Whether its owner is being told; the bad conditions stand last."""
+    """True if its status shows it; the bad conditions come last."""
     return any(
         condition.type == ConditionType.DEGRADED
         and Standing.OF_THE_OBJECTIVE in standing_of(condition.reason)
@@ -102,9 +102,9 @@ def _shown(workload: WorkloadRecord) -> bool:
 
 
 def _share(view: View, workload: WorkloadRecord) -> Finding | None:
-    """Whether its pods have other shares than may be given to it now.
+    """Finding if its pods have other shares than its request allows now.
 
-    The API lets a job's request change while it runs only where it may be restarted for it.
+    The API allows a change of a running job's request only if it may be restarted for it.
     """
     resizable = workload.sharing.resizable
     if workload.kind is WorkloadKind.TRAINING_JOB and not resizable:
@@ -121,7 +121,7 @@ def _share(view: View, workload: WorkloadRecord) -> Finding | None:
         reason=Reason.RESIZE_PENDING,
         text=f"{member.pod.name} has {_has(held.slice)}, {_asks(workload)}",
         because=Reason.RESIZING,
-        pods=frozenset(one.pod.uid for one, _ in odd),
+        pods=frozenset(member.pod.uid for member, _ in odd),
         stays="" if resizable else "it keeps that until its next start (sharing.resizable: Never)",
         here_too=True,
     )
@@ -130,7 +130,7 @@ def _share(view: View, workload: WorkloadRecord) -> Finding | None:
 def _accelerator(
     view: View, requests: ResourceRequests, workload: WorkloadRecord
 ) -> Finding | None:
-    """Whether its pods run on another accelerator than was chosen for its objective."""
+    """Finding if its pods run on another accelerator than was chosen for its objective."""
     asked = accelerators_asked(workload)
     inventory = requests.occupancy.inventory
     if asked == workload.accelerators or not inventory.models.keys() & set(asked):

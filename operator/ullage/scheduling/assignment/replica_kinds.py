@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What replicas of a service may be: accelerators with their prices, and devices that are free."""
+"""Kinds of replicas that a service may have: accelerators, their prices and free devices."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LEAST_S: Final = 1e-9
 
 
 def kinds_of(context: CycleContext, service: WorkloadRecord) -> Kinds:
-    """What replicas of a service may be in this cycle.
+    """Kinds of replicas that a service may have in this cycle.
 
     Args:
-        context: The cycle's.
-        service: One that the operator scales.
+        context: Of the cycle.
+        service: A service that the operator scales.
     """
 
     def seconds(accelerator: str, percent: int) -> float:

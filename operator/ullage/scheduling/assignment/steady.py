@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that run or wait undisturbed: what the last cycle found of them holds in this one, too.
+"""Jobs that run or wait undisturbed: results of the last cycle hold for them in this one, too.
 
 Most jobs of a large cluster run or wait, and nothing near them changes from one cycle to the next.
 What such a job needs, and what its status says while it runs, stands as long as every record is
@@ -35,7 +35,7 @@ _RULES: Final = ("profiles", "device_profiles", "pools", "models", "leads")
 
 @dataclass(slots=True)
 class SteadyCache:
-    """What the last cycle looked at, and the jobs that nothing happened to in it."""
+    """Inputs of the last cycle, and the jobs that it did not affect."""
 
     snapshot: Snapshot | None = None
     settings: DecideSettings | None = None
@@ -44,16 +44,16 @@ class SteadyCache:
     isolated: Mapping[Class, Isolation] = field(default_factory=dict)
     """Classes that shared with themselves alone."""
     steps: dict[str, LifecycleStep] = field(default_factory=dict)
-    """What each of the jobs needed, by uid."""
+    """The step of each of the jobs, by uid."""
     written: set[DeviceRef] = field(default_factory=set)
     """Devices that were given slices, or lost some; whether that was written is not known."""
 
     def undisturbed(
         self, view: View, members: MemberCache
     ) -> tuple[dict[str, LifecycleStep], set[str] | None]:
-        """What undisturbed jobs need, running or waiting, by uid, and the nodes of all others.
+        """Steps of undisturbed jobs, running or waiting, by uid, and the nodes of all others.
 
-        The second is ``None`` where something happened that may concern any node.
+        The second is ``None`` after a change that may concern any node.
 
         Args:
             view: The snapshot.
@@ -81,7 +81,7 @@ class SteadyCache:
         self.snapshot = None
 
     def _rules_stand(self, old: Snapshot, view: View) -> bool:
-        """Whether all that concerns any job is as it was."""
+        """True if nothing changed that may concern any job."""
         new = view.snapshot
         return (
             _lasting(self.settings) == _lasting(view.settings)
@@ -136,13 +136,13 @@ def _less(steps: Mapping[str, LifecycleStep], uids: Iterable[str]) -> dict[str, 
 
 
 def is_steady(workload: WorkloadRecord, step: LifecycleStep) -> bool:
-    """Whether nothing but a change of records can make a workload need or say anything else.
+    """True if only a change of records can change the step of a workload.
 
-    Of one that waits, what it needs; what it says follows from its refusal as well.
+    The status of a workload that waits depends on its refusal as well.
 
     Args:
-        workload: The workload, whose status this cycle leaves as it is.
-        step: What this cycle found that it needs.
+        workload: The workload, whose status this cycle does not change.
+        step: Its step of this cycle.
     """
     return (
         not step.silent
@@ -155,19 +155,19 @@ def is_steady(workload: WorkloadRecord, step: LifecycleStep) -> bool:
 
 
 def refusal_stands(status: WorkloadStatus, outcome: Outcome | None) -> bool:
-    """Whether an outcome refuses a workload for the very reasons that its decision names."""
+    """True if an outcome refuses a workload for exactly the reasons that its decision names."""
     if outcome is None or outcome.refused is None or outcome.placements:
         return False
     decision, refused = status.decision, outcome.refused
     if decision is None or decision.reason is not refused.reason:
         return False
-    told = [refusal.reason for refusal in decision.refusals]
-    found = [line.reason for line in refused.lines]
-    return told == found or set(told) == set(found)
+    named = [refusal.reason for refusal in decision.refusals]
+    refusing = [line.reason for line in refused.lines]
+    return named == refusing or set(named) == set(refusing)
 
 
 def _only_waits(step: LifecycleStep) -> bool:
-    """Whether all pods of a gang are there and wait for slices, and nothing else is to be done."""
+    """True if all pods of a gang exist and wait for slices, and nothing else is due."""
     plain = LifecycleStep(phase=Phase.PENDING, waiting=step.waiting, restarts=step.restarts)
     return bool(step.waiting) and step == plain
 
@@ -182,14 +182,14 @@ def _same(old: object, new: object) -> bool:
         return True
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return old == new
-    return len(old) == len(new) and all(new.get(key) is one for key, one in old.items())
+    return len(old) == len(new) and all(new.get(key) is value for key, value in old.items())
 
 
 def _is_another(old: Snapshot, new: Snapshot, name: str) -> bool:
-    """Whether a GPUNode came or went, or says anything else of itself or of its devices.
+    """True if a GPUNode came or went, or reports a change of itself or of its devices.
 
-    What it says of slices concerns those who hold them and who share their devices; that it lives,
-    and what it learned, concerns no one who runs.
+    Its report of slices concerns their holders and those who share their devices; its heartbeat and
+    its observations concern no running work.
     """
     before, after = old.gpu_nodes.get(name), new.gpu_nodes.get(name)
     return before is None or after is None or _of_itself(before) != _of_itself(after)

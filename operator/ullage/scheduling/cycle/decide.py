@@ -54,14 +54,14 @@ def decide(
     allocate: Allocate | None = None,
     cache: CycleCache | None = None,
 ) -> Plan:
-    """What should be, for the whole cluster.
+    """Decide the desired state of the whole cluster.
 
     Args:
         snapshot: the snapshot, observed and assumed.
         now: the moment of the decision, seconds since the epoch.
         settings: epoch and timeouts of this leader.
         allocate: divides the cluster's time; the engine's own where it is ``None``.
-        cache: what the last cycle left; it changes nothing but the cost of this one.
+        cache: results of the last cycle; they change the cost of this one, never its plan.
     """
     cache = cache or CycleCache()
     cache.leftovers.clear()
@@ -70,7 +70,7 @@ def decide(
         try:
             here = without(snapshot, aside.values())
             plan = _cycle(here, now, settings, allocate, cache)
-        except Exception as error:  # the seam of one object's decision
+        except Exception as error:  # a fault of one object must not stop the decisions about others
             cache.steady.forget()
             fresh = {
                 fault.subject: fault
@@ -107,7 +107,7 @@ def _undecided(
         version=snapshot.version,
         epoch=settings.epoch,
         inputs_hash="",
-        faults=tuple(one for one in aside if one.text),
+        faults=tuple(fault for fault in aside if fault.text),
         wake_at=now + RECHECK_S,
     )
 
@@ -122,24 +122,24 @@ def _cycle(
     """One cycle in its seven phases; arguments as of ``decide``."""
     # 1. Observe: arrange the snapshot.
     observed = observe(snapshot, now, settings, cache)
-    # 2. Judge: who must leave its device, what each workload needs, what no longer fits.
+    # 2. Judge: pods that must leave, needs of each workload, work that no longer fits.
     context = judge(observed, cache)
     view, epoch = context.view, settings.epoch
     snapshot, result = view.snapshot, Assignments(Entries(view.snapshot.workloads))
-    # 3. Queue: whose turn it is, and which workloads are tried in this cycle.
+    # 3. Queue: take turns, and nominate the workloads that are tried in this cycle.
     context = with_turns(context, allocate, cache.division)
     nominated = nominate(context, result, cache.attempts)
     # 4. Assign: place workloads and preempt for them.
     assign(context, nominated, result)
     # 5. Reconcile: Deployments, sizes of gangs, moves and node requests follow.
     reconcile(context, nominated, result)
-    # 6. Report: the status of each workload, Events, and what profiles learn.
+    # 6. Report: status of each workload, Events, updates of profiles.
     slices = context.ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
     statuses, events = report(context, result, slices, cache.steady)
     taints = node_taints(snapshot, context.notices, epoch)
     updates = _profile_updates(context, cache.op_times)
     quota, quota_wakes_at = quota_news(snapshot, slices, now, epoch)
-    # 7. Wake: when to look again though nothing changes.
+    # 7. Wake: time of the next cycle if nothing changes before.
     wake_at = earliest(
         resumed_at(snapshot, now, result.entries.postponed()),
         timeouts_end(view, context.lifecycles),

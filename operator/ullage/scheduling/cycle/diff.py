@@ -65,7 +65,7 @@ def _of_an_object(event: Emit, snapshot: Snapshot) -> Emit:
 
 
 def _is_there(event: Emit, snapshot: Snapshot) -> bool:
-    """Whether a workload or a profile that an Event is about still exists."""
+    """True if the workload or profile that an Event is about still exists."""
     target = event.target
     if target.kind == KIND:
         return (target.namespace, target.name) in snapshot.profiles
@@ -79,10 +79,10 @@ def _gpu_nodes(plan: Plan, snapshot: Snapshot) -> Iterator[ApplyGPUNode]:
         held = record is not None and (record.desired is wanted or record.desired == wanted)
         before_read = record.observations_read if record is not None else ""
         read = plan.observations_read.get(name, before_read)
-        told = record.lane_policy if record is not None else IterationPolicy.FAIR
+        written = record.lane_policy if record is not None else IterationPolicy.FAIR
         # a node without lanes need not hear of it
-        lane_policy = snapshot.policy.lane_policy if any(one.lane for one in wanted) else told
-        if held and (read, lane_policy) == (before_read, told):
+        lane_policy = snapshot.policy.lane_policy if any(part.lane for part in wanted) else written
+        if held and (read, lane_policy) == (before_read, written):
             continue
         node = snapshot.nodes.get(name)
         if record is None and node is None:
@@ -91,7 +91,7 @@ def _gpu_nodes(plan: Plan, snapshot: Snapshot) -> Iterator[ApplyGPUNode]:
         reason, text = _change(before, wanted)
         if held:
             reason, text = Reason.MEASURED, f"observations up to {read} are taken in"
-        if lane_policy != told:
+        if lane_policy != written:
             text = f"{text}; lanes take turns by {lane_policy}"
         yield ApplyGPUNode(
             name=name,
@@ -137,8 +137,8 @@ def _statuses(plan: Plan, snapshot: Snapshot) -> Iterator[SetStatus]:
 
 def _in_each_pod(whole: SetStatus, workload: WorkloadRecord) -> Iterator[TellPod]:
     """Write the status into each adopted pod that does not have it yet."""
-    told = replace(workload.status, observed_generation=workload.generation)
-    everyone = told != whole.status
+    status = replace(workload.status, observed_generation=workload.generation)
+    everyone = status != whole.status
     for member in workload.adopted:
         if not member.told or (everyone and not member.too_many):
             yield TellPod(
@@ -154,7 +154,7 @@ def _in_each_pod(whole: SetStatus, workload: WorkloadRecord) -> Iterator[TellPod
 
 
 def _one_too_many(status: WorkloadStatus, workload: WorkloadRecord) -> WorkloadStatus:
-    """What a pod tells whose gang is complete without it."""
+    """Condition of a pod whose gang is complete without it."""
     since = max((condition.since for condition in status.conditions), default=0.0)
     waits = Condition(
         type=ConditionType.ADMITTED,
@@ -173,7 +173,7 @@ def _one_too_many(status: WorkloadStatus, workload: WorkloadRecord) -> WorkloadS
 
 
 def _is_due(step: Action, snapshot: Snapshot, names: Set[tuple[str, str]]) -> bool:
-    """Whether a step still has something to do; ``names`` are those of pods, there or asked for."""
+    """True if a step still has an effect; ``names`` are those of pods, created or requested."""
     match step:
         case DeletePod() if step.at_once:
             return step.pod.uid in snapshot.pods

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""GPUNodes: one for every Node of ours, created by us; who takes a node out is someone else.
+"""GPUNodes: each managed Node gets one; others remove it.
 
 ``spec.retire`` belongs to the one that retires the node. An object whose Node lost our label is
 left as it is: nothing new is placed there, and what runs there goes on.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The snapshot without what cannot be decided about, and what its owner is told.
+"""The snapshot without objects whose decision fails, and the status that says so.
 
 Only the plainest facts of such an object remain: who it is, and what it holds. Its pods and slices
 stay as they are, no one is placed by it, and nothing is done to it.
@@ -63,9 +63,11 @@ def without(snapshot: Snapshot, faults: Iterable[Fault]) -> Snapshot:
     if POLICY in by_table:
         changed[POLICY] = plain(snapshot.policy)
     if not jobs.isdisjoint(snapshot.leads):
-        changed["leads"] = {uid: one for uid, one in snapshot.leads.items() if uid not in jobs}
+        changed["leads"] = {uid: lead for uid, lead in snapshot.leads.items() if uid not in jobs}
     if not jobs.isdisjoint(snapshot.routers):
-        changed["routers"] = {uid: one for uid, one in snapshot.routers.items() if uid not in jobs}
+        changed["routers"] = {
+            uid: load for uid, load in snapshot.routers.items() if uid not in jobs
+        }
     for table in _TABLES:
         if table in by_table and table != POLICY:
             changed[table] = _with(getattr(snapshot, table), by_table[table])
@@ -79,19 +81,19 @@ def key_text(key: object) -> str:
 
 def subjects(snapshot: Snapshot) -> list[Subject]:
     """Everything that can be set aside; a workload stands for its pods."""
-    found: list[Subject] = []
+    subjects: list[Subject] = []
     for table in _TABLES:
         if table == POLICY:
-            found.append((POLICY, snapshot.policy.name))
+            subjects.append((POLICY, snapshot.policy.name))
             continue
         records: Mapping[object, object] = getattr(snapshot, table)
         if table == PODS:
             owners = snapshot.workloads
             strays = (uid for uid, pod in snapshot.pods.items() if pod.owner.uid not in owners)
-            found += [(PODS, uid) for uid in strays]
+            subjects += [(PODS, uid) for uid in strays]
         else:
-            found += [(table, key_text(key)) for key in records]
-    return found
+            subjects += [(table, key_text(key)) for key in records]
+    return subjects
 
 
 def reference(snapshot: Snapshot, fault: Fault) -> ObjectRef | None:
@@ -103,7 +105,7 @@ def reference(snapshot: Snapshot, fault: Fault) -> ObjectRef | None:
         record: object = snapshot.policy
     else:
         records: Mapping[object, object] = getattr(snapshot, fault.table)
-        record = next((one for at, one in records.items() if key_text(at) == fault.key), None)
+        record = next((value for at, value in records.items() if key_text(at) == fault.key), None)
     if record is None:
         return None
     namespace, _, name = fault.key.rpartition("/")
@@ -139,11 +141,13 @@ def failed_status(workload: WorkloadRecord, fault: Fault, now: float) -> Workloa
 
 
 def _with(records: Mapping[object, object], keys: set[str]) -> dict[object, object]:
-    return {key: plain(one) if key_text(key) in keys else one for key, one in records.items()}
+    return {
+        key: plain(record) if key_text(key) in keys else record for key, record in records.items()
+    }
 
 
 def plain(record: object) -> object:
-    """What is left of a record that is set aside."""
+    """A record that is set aside: its identity, without its requests."""
     match record:
         case WorkloadRecord():
             return _workload(record)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""When the next cycle should come though nothing changes."""
+"""Time of the next cycle if nothing changes before."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _IN_TURN_S: Final = 1.0
 
 
 def resumed_at(snapshot: Snapshot, now: float, postponed: Collection[str]) -> float:
-    """When what this cycle had no time for comes next: at once, if it was never told anything."""
+    """Time of the next cycle for postponed workloads: at once if some never had a decision."""
     if not postponed:
         return 0.0
-    told = all(snapshot.workloads[uid].status.decision is not None for uid in postponed)
-    return now + (_IN_TURN_S if told else RECHECK_S)
+    decided = all(snapshot.workloads[uid].status.decision is not None for uid in postponed)
+    return now + (_IN_TURN_S if decided else RECHECK_S)
 
 
 def follows(view: View, statuses: Mapping[str, WorkloadStatus]) -> float:
-    """When a step comes that only waits for what this cycle tells; 0 = none does.
+    """Time of the next cycle for steps that wait for a status of this cycle; 0 = none does.
 
-    A status of ours that is read back is no news, and nothing else need happen before pods of a
-    start that is over are taken down, those of the next are made, or made for another size.
+    Reading back our own status starts no cycle, and nothing else need happen before pods of a start
+    that is over are deleted, or those of the next start or size are created.
     """
     for uid, status in statuses.items():
         job = view.snapshot.workloads[uid]
@@ -45,7 +45,7 @@ def follows(view: View, statuses: Mapping[str, WorkloadStatus]) -> float:
 
 
 def timeouts_end(view: View, lifecycles: Mapping[str, LifecycleStep]) -> float:
-    """When the next timeout, back-off or exclusion ends; 0 = none runs."""
+    """Time at which the next timeout, back-off or exclusion ends; 0 = none runs."""
     moments = [life.wake_at for life in lifecycles.values() if life.wake_at]
     # all others have no device that may be tried again at some time
     excluding = lifecycles.keys() if view.snapshot.node_refusals else view.index.excluding

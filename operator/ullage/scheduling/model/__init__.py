@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every step of a cycle speaks of: actions, the plan, phases, conditions, the view."""
+"""Values that all phases of a cycle share: actions, plan, phases, conditions, view."""

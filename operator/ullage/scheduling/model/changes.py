@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What changed between two snapshots; a record that did not is the very same object in both."""
+"""Changes between two snapshots; an unchanged record is the same object in both."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Renewed(Generic[Key]):
     keys: Sequence[Key] = ()
 
     def since(self, seen: Mapping[Key, object], now: Mapping[Key, object]) -> Sequence[Key]:
-        """What changed from one table to another: known where they are these two."""
+        """Changes from one table to another; known for this pair alone."""
         if seen is self.before and now is self.after:
             return self.keys
         return changed(seen, now)
@@ -61,7 +61,7 @@ class Changes:
 
     @classmethod
     def between(cls, old: Snapshot | None, new: Snapshot) -> Changes:
-        """What changed from one snapshot to the next; all of it where there is none before."""
+        """Changes from one snapshot to the next; everything if there is none before."""
         if old is None:
             return cls(list(new.workloads), list(new.pods), list(new.nodes), list(new.gpu_nodes))
         return cls(

@@ -17,7 +17,7 @@ from ullage.cluster.records.status import Condition
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a condition should say now."""
+    """A condition as it should be now."""
 
     type: ConditionType
     holds: bool
@@ -39,7 +39,7 @@ def merged(
         generation: generation of the object that was looked at.
     """
     shown = {condition.type: condition for condition in before}
-    after = tuple(_one(shown.get(one.type), one, now, generation) for one in said)
+    after = tuple(_updated(shown.get(part.type), part, now, generation) for part in said)
     same = len(after) == len(before) and all(
         new is old for new, old in zip(after, before, strict=True)
     )
@@ -56,10 +56,14 @@ def newly_true(
         after: What is to be shown.
     """
     held = {condition.type for condition in before if condition.status == "True"}
-    return tuple(one for one in after if one.status == "True" and one.type not in held)
+    return tuple(
+        condition
+        for condition in after
+        if condition.status == "True" and condition.type not in held
+    )
 
 
-def _one(old: Condition | None, said: Said, now: float, generation: int) -> Condition:
+def _updated(old: Condition | None, said: Said, now: float, generation: int) -> Condition:
     status = "True" if said.holds else "False"
     if (
         old is not None

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the choice of devices says of one job: a value, for all who place, divide and size."""
+"""The choice of devices for a job, as a value for placement, time slicing and sizing."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ BEST: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class DeviceChoice:
-    """How the types of device serve a job.
+    """The worth of each type of device to a job.
 
     Attributes:
-        values: By accelerator, percent of what the best one is worth, sorted by name. Empty = all
+        values: By accelerator, percent of the worth of the best type, sorted by name. Empty = all
             alike.
-        rest: The same of types that nothing is known of.
-        by_cost: They compare costs; speeds otherwise.
+        rest: The same for types without any data.
+        by_cost: True if costs are compared, not speeds.
         refused: Types that would break a bound of the job, by accelerator, sorted by name.
-        others: Why types may not be used that are not in ``compared``; ``None`` = they may.
-        compared: Types that were looked at.
-        members: Number of members that serves an elastic job best; 0 = as many as there is room
-            for.
-        undecided: That number is not known yet and is about to be.
+        others: The reason why types outside of ``compared`` may not be used; ``None`` = they may.
+        compared: Types that were compared.
+        members: Best number of members of an elastic job; 0 = as many as there is room for.
+        undecided: That number is not known yet, but soon will be.
         across: Percent of its speed that a gang keeps on several nodes.
     """
 
@@ -43,17 +42,17 @@ class DeviceChoice:
     across: int = BEST
 
     def refusal(self, accelerator: str) -> Refusal | None:
-        """Why a type may not be used; ``None`` = it may."""
+        """The reason why a type may not be used; ``None`` = it may."""
         for name, why in self.refused:
             if name == accelerator:
                 return why
         return None if accelerator in self.compared else self.others
 
     def worth(self, speeds: Mapping[str, float]) -> Mapping[str, float]:
-        """What a second on each type is worth to the job, in steps of the one that serves it best.
+        """Worth of a second on each type, in steps on the best type.
 
-        Of a job that counts costs a second on a type counts by the cost of the work on it; of
-        others by the steps that are done in it.
+        For a job that compares costs it follows from the cost of its work on the type, for others
+        from the steps done in a second.
 
         Args:
             speeds: Steps/s by type.

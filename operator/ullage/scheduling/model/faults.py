@@ -48,9 +48,9 @@ class Fault:
     Attributes:
         table: Of the snapshot.
         key: Of the record in the table; namespace and name as ``namespace/name``.
-        text: What failed; empty = it is only left out while another one is searched for.
+        text: The failure; empty = left out only while the culprit is searched for.
         trace: Where it failed, for the log.
-        late: It took too long, which may be no one's fault but its own.
+        late: It took too long.
     """
 
     table: str
@@ -61,7 +61,7 @@ class Fault:
 
     @property
     def subject(self) -> Subject:
-        """Which object it is."""
+        """The table and the key."""
         return self.table, self.key
 
 

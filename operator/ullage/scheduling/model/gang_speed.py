@@ -53,7 +53,7 @@ def wanted_members(bounds: Elasticity, room: int, *, limit: int | None = None) -
 
 
 def speed(members: int) -> float:
-    """How fast a gang is against one member: n * .97^log2(n) (source: E_A's phi)."""
+    """Speed of a gang against a single member: n * .97^log2(n) (source: E_A's phi)."""
     return members * math.pow(PHI, math.log2(members))
 
 
@@ -81,12 +81,12 @@ def left_s(job: WorkloadRecord, now: float) -> float:
 
 
 def restart_s(job: WorkloadRecord) -> float:
-    """What a restart at a checkpoint costs the job: what its last start took, else the default."""
+    """Cost of a restart at a checkpoint: the duration of the last start, else the default."""
     books = job.status.allocation
     said = books.restart_seconds if books is not None else ""
     return float(said) if said else DEFAULT_RESTART_S
 
 
 def is_worth_it(job: WorkloadRecord, more: int, now: float) -> bool:
-    """Whether more members save more time than the restart costs."""
+    """True if more members save more time than the restart costs."""
     return saved_s(left_s(job, now), job.replicas, more) > restart_s(job)

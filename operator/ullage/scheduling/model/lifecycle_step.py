@@ -1,9 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the life cycle of a workload asks for in this cycle, as a value.
+"""The step of a workload's life cycle, as a value.
 
-Life cycles look at one workload alone; who gets which device is settled afterwards for all of them
-together.
+Life cycles look at each workload alone; devices are assigned afterwards for all of them together.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ullage.scheduling.model.view import Member, View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleStep:
-    """Where a workload stands and what it needs next."""
+    """Phase of a workload, and its needs in this cycle."""
 
     phase: Phase
     reason: Reason | None = None
@@ -55,7 +54,7 @@ class LifecycleStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headcount:
-    """Who is left of a gang whose members come and go in place, and who came."""
+    """Members of a gang that changes in place: those that stay, and those that joined."""
 
     members: int
     """Those that were let go and stay, or have ended well."""
@@ -67,7 +66,7 @@ class Headcount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passed:
-    """Why a reservation came to nothing, and where."""
+    """A reservation that failed: its reason and its place."""
 
     reason: Reason
     device: DeviceRef | None
@@ -81,15 +80,15 @@ def earliest(*moments: float) -> float:
 
 
 def write_refused(view: View, kind: str, namespace: str, name: str) -> tuple[Reason, str] | None:
-    """Why the API does not take an object, while the writer waits before its next try."""
+    """Refusal of an object by the API server, while the writer waits before it retries."""
     refused = view.snapshot.refused_writes.get((kind, namespace, name))
     return (refused.reason, refused.message) if refused is not None else None
 
 
 def refusal_under_retry(workload: WorkloadRecord) -> tuple[Reason, str] | None:
-    """What the API last said to a write that is tried again now, as the status remembers it.
+    """Last answer of the API server to a write that is retried now, as the status records it.
 
-    It goes on being shown until something came of the new try, or the user changed the object.
+    It stays visible until the retry has a result, or the user changes the object.
     """
     for type_, status in ((ConditionType.ADMITTED, "False"), (ConditionType.DEGRADED, "True")):
         shown = workload.status.condition(type_)

@@ -25,7 +25,7 @@ class Phase(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Whether nothing will run any more."""
+        """True if nothing will run any more."""
         return self in OVER
 
 

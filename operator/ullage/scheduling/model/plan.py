@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a decision is made of: the plan (what should be) and the actions (what to do about it).
+"""The plan, which is the desired state, and the actions that lead to it.
 
 Plain values. ``decide`` makes plans, ``diff`` makes actions, the writer carries them out; bodies
 of pods, Deployments and Services are built from the template only when they are written.
@@ -62,7 +62,7 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorStart:
-    """What the coordinator of a job in tiers is started with, beside what the job itself says."""
+    """Parameters of the coordinator of a job in tiers that its spec does not state."""
 
     members: int
     """That the job begins with."""
@@ -433,11 +433,11 @@ Action = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What should be, for the whole cluster.
+    """Desired state of the whole cluster.
 
-    ``slices`` holds the wanted slice list of every GPUNode (new ones included); ``steps`` the
-    one-time acts on pods and children, each already carrying its reason; ``wake_at`` when the
-    plan should be looked at again though nothing changes (a timeout or a back-off), 0 = never.
+    ``slices`` holds the desired slices of every GPUNode (new ones included); ``steps`` the
+    one-time actions on pods and children, each with its reason; ``wake_at`` the time of the next
+    cycle if nothing changes before (a timeout or a back-off), 0 = never.
     """
 
     version: int
@@ -470,7 +470,7 @@ RECHECK_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecideSettings:
-    """What a decision needs beside the snapshot; epoch, timeouts and back-offs."""
+    """Inputs of a decision beside the snapshot: epoch, timeouts and back-offs."""
 
     epoch: int
     seed: int = 0

@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a gang stands in its whole training, from what its members count of the present start.
+"""Progress of a gang in its whole training, from the step counts of its present start.
 
-A container counts its steps from 0 at every start and may say which step it went on from. To
-learn how much is done, callers ask here: the bare count looks undone after every restart. It must
-never guess a step that no one said.
+A container counts its steps from 0 at every start and may report the step that it resumed at. The
+bare count would fall back to 0 at every restart. A step that no member reports is never guessed.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class GangProgress:
     """The slowest member, and what it has done.
 
     Attributes:
-        steps: Of this and all earlier starts; of this one alone where no one says more.
+        steps: Of this and all earlier starts; of this start alone if no member reports more.
         resumed_at: Step that the start went on from; 0 = it counts from the beginning.
         slowest: What its node says of it.
     """
@@ -34,32 +33,32 @@ class GangProgress:
 def gang_progress(
     seen: Iterable[tuple[str, ObservedSlice | None]], before: Progress | None
 ) -> GangProgress | None:
-    """Where a gang stands; ``None`` = not all of its members have said so since they started.
+    """Progress of a gang; ``None`` = not all members have reported since they started.
 
-    Members of a gang go on from one checkpoint, so who does not say from where went on from where
-    the others did. A single step from the beginning after more had been done says nothing yet:
-    frameworks take one to build their state before they load a checkpoint into it.
+    Members of a gang resume at one checkpoint, so a member that does not report its step resumed
+    where the others did. A single step from the beginning, after more had been done, counts as no
+    report: frameworks take one to build their state before they load a checkpoint.
 
     Args:
-        seen: Slices of all members, each with the uid of its pod.
-        before: What was known so far.
+        seen: Observed slices of all members, each with the uid of its pod.
+        before: The progress so far.
     """
     pods: set[str] = set()
     begun: set[str] = set()
-    told: list[ObservedSlice] = []
+    reports: list[ObservedSlice] = []
     base = 0
     for pod, part in seen:
         pods.add(pod)
         if part is None or not (part.steps or part.resumed_at):
             continue
         begun.add(pod)
-        told.append(part)
+        reports.append(part)
         if part.resumed_at and (not base or part.resumed_at < base):
             base = part.resumed_at
-    if not told or len(begun) < len(pods):
+    if not reports or len(begun) < len(pods):
         return None
     slowest = min(
-        told, key=lambda part: ((part.resumed_at or base) + part.steps, -part.step_micros)
+        reports, key=lambda part: ((part.resumed_at or base) + part.steps, -part.step_micros)
     )
     base = slowest.resumed_at or base
     if not base and slowest.steps == 1 and before is not None and before.steps > 1:

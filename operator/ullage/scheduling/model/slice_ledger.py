@@ -30,11 +30,11 @@ class Ledger:
         self._added.setdefault(node, {})[wanted.key] = wanted
 
     def dropped(self, node: str, key: SliceKey) -> bool:
-        """Whether a slice was taken out in this cycle."""
+        """True if a slice was dropped in this cycle."""
         return key in self._dropped.get(node, ())
 
     def drops_on(self, node: str) -> bool:
-        """Whether anything was taken out on a node in this cycle."""
+        """True if any slice was dropped on a node in this cycle."""
         return node in self._dropped
 
     def changed_nodes(self) -> set[str]:
@@ -43,20 +43,20 @@ class Ledger:
 
     def changed_devices(self) -> set[DeviceRef]:
         """Devices that were given or lost a slice in this cycle."""
-        found: set[DeviceRef] = set()
+        devices: set[DeviceRef] = set()
         for node in self.changed_nodes():
             added, record = self._added.get(node, {}), self._records.get(node)
-            found.update(DeviceRef(node, part.gpu) for part in added.values())
+            devices.update(DeviceRef(node, part.gpu) for part in added.values())
             changed = {*added, *self._dropped.get(node, ())}
             if record is None:
                 continue
-            found.update(
+            devices.update(
                 DeviceRef(node, part.gpu) for part in record.desired if part.key in changed
             )
-            found.update(
+            devices.update(
                 DeviceRef(node, part.gpu) for part in record.observed if part.key in changed
             )
-        return found
+        return devices
 
     def added(self, node: str, pod_uid: str) -> tuple[tuple[str, DesiredSlice], ...]:
         """New slices of a pod on a node, with the node's name, in order of their index."""

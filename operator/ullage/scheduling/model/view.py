@@ -44,17 +44,17 @@ class Held:
 
     @property
     def acknowledged(self) -> bool:
-        """Whether the node holds it for the pod."""
+        """True if the node reserved it for the pod."""
         return self.seen is not None and self.seen.phase is not SlicePhase.REFUSED
 
     @property
     def refused(self) -> bool:
-        """Whether the node said no for good."""
+        """True if the node refused it for good."""
         return self.seen is not None and self.seen.phase is SlicePhase.REFUSED
 
     @property
     def started(self) -> bool:
-        """Whether a container may have been created from it."""
+        """True if a container may have been created with it."""
         return self.seen is not None and self.seen.phase.started
 
     @property
@@ -72,7 +72,7 @@ class Member:
 
     @property
     def gated(self) -> bool:
-        """Whether our gate still keeps it from kube-scheduler."""
+        """True if our gate still keeps it from kube-scheduler."""
         return GATE in self.pod.gates and not self.pod.stage.finished
 
     @property
@@ -85,28 +85,28 @@ class Member:
 
     @property
     def live(self) -> bool:
-        """Whether a process of it may run now or later."""
+        """True if a process of it may run now or later."""
         return not self.pod.stage.finished
 
     @property
     def runs(self) -> bool:
-        """Whether its containers run, or ran to their end."""
+        """True if its containers run, or ran to their end."""
         return self.pod.stage in (PodStage.RUNNING, PodStage.SUCCEEDED)
 
     @property
     def settled(self) -> bool:
-        """Whether it is bound to a node and has no slice: it can get one there alone."""
+        """True if it is bound to a node and has no slice: only that node can give it one."""
         return bool(self.pod.node) and not self.held
 
     @property
     def reserved(self) -> bool:
-        """Whether it has slices and its node acknowledged all of them."""
-        return bool(self.held) and all(one.acknowledged for one in self.held)
+        """True if it has slices and its node acknowledged all of them."""
+        return bool(self.held) and all(part.acknowledged for part in self.held)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingEviction:
-    """Why a pod has to leave its device, though it runs; ``device`` is what it must leave."""
+    """An eviction that a running pod has to follow; ``device`` is the one that it must leave."""
 
     reason: Reason
     message: str
@@ -169,7 +169,7 @@ class View:
         reports = self.observed.get(member.pod.uid)
         if not reports:
             return frozenset()
-        current = {(one.node, one.slice.key) for one in member.held}
+        current = {(part.node, part.slice.key) for part in member.held}
         return frozenset(node for node, seen in reports if (node, seen.key) not in current)
 
 

@@ -96,7 +96,7 @@ def _steady(
         for uid, step in lifecycles.items()
         if uid not in untouched
         and uid not in statuses
-        and uid not in result.told
+        and uid not in result.warnings
         and is_steady(workloads[uid], step)
     }
     return {**untouched, **found}

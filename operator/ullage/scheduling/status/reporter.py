@@ -94,7 +94,7 @@ class Reporter:
             and life.restarts == workload.status.restarts
             and outcome is None
             and as_told
-            and uid not in self.assignments.told
+            and uid not in self.assignments.warnings
             and says_already(workload, pool_choice)
             and says_verdict(workload, verdict)
             and life.passed_over is None
@@ -301,7 +301,7 @@ class Reporter:
     ) -> tuple[Reason, str] | None:
         """What is wrong with work that runs all the same."""
         workload, rollout = entry.workload, entry.rollout
-        told = self.assignments.told.get(workload.ref.uid)
+        told = self.assignments.warnings.get(workload.ref.uid)
         if workload.is_gang:
             return told if admitted else None
         if rollout is not None and rollout.waits:
