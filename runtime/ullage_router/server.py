@@ -21,8 +21,9 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from ullage_router import generation
+from ullage_router.answers import JSON
 from ullage_router.calls import ClientAnswer
-from ullage_router.dispatcher import JSON, Dispatcher
+from ullage_router.dispatcher import Dispatcher
 from ullage_router.grpc_server import GrpcServer
 from ullage_router.intake import HeldBytes, Intake, RequestRefused
 from ullage_router.metrics import IntakeRefusal

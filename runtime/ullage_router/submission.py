@@ -12,8 +12,9 @@ import orjson
 from ullage.engines.batching.chooser import BatchPolicy
 from ullage.engines.batching.histogram import LEAST_SAMPLES
 from ullage.engines.batching.waiting import BatchRequest
+from ullage_router.answers import JSON
 from ullage_router.calls import ClientAnswer, Generated, RouterCall
-from ullage_router.dispatcher import JSON, Dispatcher
+from ullage_router.dispatcher import Dispatcher
 from ullage_router.generation import GenerationKey
 from ullage_router.intake import DEFAULT_APP, Taken
 from ullage_router.paths import ModelPath
@@ -36,7 +37,7 @@ class CallSubmission:
         call = self._call(method, taken, arrived_s)
         probes = (
             self._settings.rules.policy is not BatchPolicy.FIFO
-            and not self._dispatcher.knows(call.request.app)
+            and not self._dispatcher.pool.knows(call.request.app)
             and self._probing[call.app] < LEAST_SAMPLES
         )
         if probes:
@@ -74,7 +75,7 @@ class CallSubmission:
         dispatcher, model = self._dispatcher, ModelPath.of(path)
         probes = model is not None and model.what == "ready"
         if dispatcher.ready or (probes and not dispatcher.asleep):
-            return await dispatcher.ask_any(method, path)
+            return await dispatcher.pool.ask_any(method, path)
         if model is not None and probes:
             body = orjson.dumps({"name": model.name, "ready": True})
             return ClientAnswer(status=OK, body=body, headers=JSON)

@@ -50,7 +50,7 @@ class Routed:
 
     async def taught(self, *seconds: float) -> None:
         """Let each replica know the time of single requests, as if it had run many."""
-        times = {id(one.times): one.times for one in self.dispatcher.replicas}.values()
+        times = {id(one.times): one.times for one in self.dispatcher.pool.replicas}.values()
         for known, took in zip(times, seconds, strict=True):
             for _ in range(60):
                 known.add(["default/1"], took)
@@ -123,7 +123,7 @@ async def routed(
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as client:
         try:
-            await until(lambda: sum(one.up for one in dispatcher.replicas) >= wanted)
+            await until(lambda: sum(one.up for one in dispatcher.pool.replicas) >= wanted)
             yield Routed(dispatcher=dispatcher, server=server, client=client)
             assert dispatcher.fault is None
         finally:

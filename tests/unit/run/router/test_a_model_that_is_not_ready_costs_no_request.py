@@ -12,8 +12,8 @@ import pytest
 from fakes.routed import Routed, routed, tensor, until
 from fakes.triton_server import triton_server
 from ullage.engines.batching.chooser import BatchPolicy, BatchRules
-from ullage_router.dispatcher import MODELS
 from ullage_router.paths import ready_path_of
+from ullage_router.replica_pool import MODELS
 from ullage_router.settings import DEADLINE_HEADER
 
 BODY = {"inputs": [tensor([1.0])]}
@@ -27,7 +27,7 @@ async def ask(router: Routed, path: str = "/v2/models/same/infer", **given: Any)
 
 
 def unready(router: Routed) -> list[set[str]]:
-    return [replica.unready_models for replica in router.dispatcher.replicas]
+    return [replica.unready_models for replica in router.dispatcher.pool.replicas]
 
 
 @pytest.mark.parametrize("says", ["Model with name same is not ready.", "Service Unavailable"])
@@ -132,8 +132,8 @@ async def test_a_replica_that_comes_up_is_asked_for_models_that_were_slow_before
         await until(lambda: [len(paths) for paths in unready(router)] == [1, 1])
         one.model_ready = True
         await asyncio.gather(*asking)
-        router.dispatcher.replicas[1].down()
-        await until(lambda: router.dispatcher.replicas[1].up)
+        router.dispatcher.pool.replicas[1].down()
+        await until(lambda: router.dispatcher.pool.replicas[1].up)
         for _ in range(4):
             assert (await ask(router))[0] == 200
         assert other.refused == 1

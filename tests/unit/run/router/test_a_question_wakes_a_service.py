@@ -13,7 +13,7 @@ import pytest
 
 from fakes.batch_server import batch_server
 from fakes.routed import LOOPBACK, Routed, routed, until
-from ullage_router import dispatcher
+from ullage_router import replica_pool
 from ullage_router.following import Unknown
 from ullage_router.grpc_replicas import SERVICE
 from ullage_router.proto import open_inference_pb2 as messages
@@ -31,7 +31,7 @@ def named(known: set[str]) -> Iterator[set[str]]:
         return frozenset(known)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatcher, "addresses_of_name", answered)
+        patch.setattr(replica_pool, "addresses_of_name", answered)
         yield known
 
 
@@ -77,7 +77,7 @@ async def test_replicas_that_are_there_and_not_ready_are_no_sleep() -> None:
     async with batch_server(ready=False) as server:
         with named({server.url}):
             async with routed(up=0, followed=NAME, follow_s=0.01) as router:
-                await until(lambda: len(router.dispatcher.replicas) == 1)
+                await until(lambda: len(router.dispatcher.pool.replicas) == 1)
                 assert [await get(router, path) for path in PROBES] == [503] * 3
 
 

@@ -128,7 +128,7 @@ async def test_an_output_that_is_no_number_harms_only_its_request() -> None:
         assert [status for status, _ in answers] == [200] * 20
         assert b"NaN" in answers[13][1]
         assert b'"data":[24.0]' in answers[12][1]
-        assert router.dispatcher.replicas[0].up
+        assert router.dispatcher.pool.replicas[0].up
 
 
 async def test_what_was_not_delivered_waits_for_another_replica_whatever_it_is() -> None:
@@ -140,7 +140,7 @@ async def test_what_was_not_delivered_waits_for_another_replica_whatever_it_is()
             statuses.append(status)
         assert statuses == [200] * 6
         assert one_gone == len(one.asked)
-        assert not router.dispatcher.replicas[0].up
+        assert not router.dispatcher.pool.replicas[0].up
 
 
 async def test_requests_wait_for_a_replica_that_restarts() -> None:
@@ -168,7 +168,7 @@ async def test_with_all_replicas_gone_requests_are_refused_at_their_deadline() -
 async def test_a_server_that_says_it_is_not_ready_gets_nothing() -> None:
     async with batch_server() as one, batch_server() as other, routed(one, other) as router:
         one.ready = False
-        await until(lambda: not router.dispatcher.replicas[0].up)
+        await until(lambda: not router.dispatcher.pool.replicas[0].up)
         one.asked.clear()
         await asyncio.gather(*(router.infer() for _ in range(10)))
         assert not one.asked

@@ -40,7 +40,7 @@ def before(*servers: GenerativeServer, in_flight: int = 4, **given: Any) -> Any:
 
 
 def full(router: Routed) -> list[bool]:
-    return [one.cache_full for one in router.dispatcher.replicas]
+    return [one.cache_full for one in router.dispatcher.pool.replicas]
 
 
 async def test_a_replica_runs_many_requests_and_no_more_than_it_may() -> None:
@@ -153,7 +153,7 @@ async def test_a_server_that_dies_before_the_first_token_is_replaced() -> None:
 
 def taught(router: Routed, tokens: dict[str, int]) -> GenerationTimes:
     """Let the router know the answers of applications, as if it had seen many."""
-    times = router.dispatcher.replicas[0].times
+    times = router.dispatcher.pool.replicas[0].times
     assert isinstance(times, GenerationTimes)
     for app, count in tokens.items():
         generate = Generate(model="m", most_tokens=0, streamed=True, prompt_bytes=60)
@@ -231,7 +231,7 @@ async def test_slow_tokens_lower_what_a_replica_runs() -> None:
         generative_server() as server,
         routed(server.backend, generative=limited, in_flight=8) as router,
     ):
-        (replica,) = router.dispatcher.replicas
+        (replica,) = router.dispatcher.pool.replicas
         times = replica.times
         assert isinstance(times, GenerationTimes)
         for running in (1, 2, 4, 8):

@@ -88,7 +88,7 @@ async def test_no_target_leads_past_the_replicas_or_takes_one_down(
         finally:
             writer.close()
         assert answered.split()[1] == str(status).encode(), answered
-        assert all(one.up for one in router.dispatcher.replicas)
+        assert all(one.up for one in router.dispatcher.pool.replicas)
         assert (await router.infer())[0] == 200
 
 

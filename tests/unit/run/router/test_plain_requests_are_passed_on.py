@@ -69,7 +69,7 @@ async def test_a_post_without_a_key_is_not_repeated_and_one_with_it_is() -> None
         url = f"{router.url}/v2/models/double/infer"
         body = b'{"inputs":[{"name":"x","datatype":"FP64","shape":[1,1],"data":[1.0]}]}'
         for key, status in (("", 502), ("7", 200)):
-            first, second = sorted(router.dispatcher.replicas, key=lambda replica: replica.ran)
+            first, second = sorted(router.dispatcher.pool.replicas, key=lambda replica: replica.ran)
             servers = {0: one, 1: other}
             servers[first.number].misdeeds = [die] * (2 if key else 1)  # on a new connection, too
             headers = {"Inference-Header-Content-Length": "0"}
@@ -78,7 +78,7 @@ async def test_a_post_without_a_key_is_not_repeated_and_one_with_it_is() -> None
             ) as answer:
                 assert answer.status == status
             assert len(servers[second.number].asked) == (0 if status == 502 else 1)
-            await until(lambda: all(replica.up for replica in router.dispatcher.replicas))
+            await until(lambda: all(replica.up for replica in router.dispatcher.pool.replicas))
             one.asked.clear()
             other.asked.clear()
 

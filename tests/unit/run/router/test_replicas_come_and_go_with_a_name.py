@@ -15,7 +15,7 @@ import pytest
 from fakes.batch_server import batch_server, die
 from fakes.grpc_batch_server import grpc_batch_server
 from fakes.routed import routed, until
-from ullage_router import dispatcher, following
+from ullage_router import following, replica_pool
 from ullage_router.following import MOST, Unknown, addresses_of_name
 from ullage_router.settings import ReplicaAddress, parser, settings_of
 
@@ -33,7 +33,7 @@ def named(*urls: str) -> Iterator[set[str]]:
         return frozenset(known)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatcher, "addresses_of_name", answered)
+        patch.setattr(replica_pool, "addresses_of_name", answered)
         yield known
 
 
@@ -45,11 +45,11 @@ async def test_replicas_come_and_go_while_requests_are_answered() -> None:
                 assert (await router.infer([1.0]))[1]["outputs"][0]["data"] == [2.0]
                 assert not other.asked
                 known.add(other.url)
-                await until(lambda: len(router.dispatcher.replicas) == 2)
-                assert {(one.backend.device, one.backend.share_percent) for one in router.dispatcher.replicas} == {("H100", 50.0)}  # fmt: skip # noqa: E501
+                await until(lambda: len(router.dispatcher.pool.replicas) == 2)
+                assert {(one.backend.device, one.backend.share_percent) for one in router.dispatcher.pool.replicas} == {("H100", 50.0)}  # fmt: skip # noqa: E501
                 known.remove(one.url)
                 await until(
-                    lambda: [r.backend.url for r in router.dispatcher.replicas] == [other.url]
+                    lambda: [r.backend.url for r in router.dispatcher.pool.replicas] == [other.url]
                 )
                 await until(lambda: router.dispatcher.ready)
                 before = len(one.asked)
@@ -72,7 +72,7 @@ async def test_replicas_over_grpc_come_and_go_as_well() -> None:
                 known.remove(one.url)
                 known.add(other.url)
                 await until(
-                    lambda: [r.backend.url for r in router.dispatcher.replicas] == [other.url]
+                    lambda: [r.backend.url for r in router.dispatcher.pool.replicas] == [other.url]
                 )
                 assert (await begun)[1]["outputs"][0]["data"] == [2.0]
                 await until(lambda: router.dispatcher.ready)
@@ -88,7 +88,7 @@ async def test_what_a_replica_has_begun_is_answered_after_its_name_has_gone() ->
                 asked = asyncio.create_task(router.infer([3.0]))
                 await until(lambda: len(slow.asked) == 1)
                 known.clear()
-                await until(lambda: not router.dispatcher.replicas)
+                await until(lambda: not router.dispatcher.pool.replicas)
                 assert (await asked)[1]["outputs"][0]["data"] == [6.0]
 
 
@@ -99,11 +99,11 @@ async def test_times_are_known_still_when_all_replicas_were_away() -> None:
                 await until(lambda: router.dispatcher.ready)
                 await router.taught(0.2)
                 known.clear()
-                await until(lambda: not router.dispatcher.replicas)
-                assert router.dispatcher.knows("default/1")
+                await until(lambda: not router.dispatcher.pool.replicas)
+                assert router.dispatcher.pool.knows("default/1")
                 known.add(server.url)
                 await until(lambda: router.dispatcher.ready)
-                assert router.dispatcher.replicas[0].times.single_s > 0
+                assert router.dispatcher.pool.replicas[0].times.single_s > 0
 
 
 async def test_a_name_that_cannot_be_asked_for_changes_nothing() -> None:
@@ -114,14 +114,14 @@ async def test_a_name_that_cannot_be_asked_for_changes_nothing() -> None:
                 known.add("fails")
                 await asyncio.sleep(0.1)
                 assert (await router.infer())[0] == 200
-                assert len(router.dispatcher.replicas) == 1
+                assert len(router.dispatcher.pool.replicas) == 1
 
 
 async def test_a_replica_that_dies_under_a_followed_name_loses_nothing() -> None:
     async with batch_server() as one, batch_server() as other:
         with named(one.url, other.url):
             async with routed(up=0, followed=NAME, follow_s=0.01) as router:
-                await until(lambda: sum(r.up for r in router.dispatcher.replicas) == 2)
+                await until(lambda: sum(r.up for r in router.dispatcher.pool.replicas) == 2)
                 one.misdeeds = [die]
                 other.misdeeds = []
                 answers = await asyncio.gather(*(router.infer([float(n)]) for n in range(30)))

@@ -124,8 +124,8 @@ async def test_a_new_application_runs_alone_until_its_times_are_known() -> None:
     async with batch_server(seconds=slow) as server, routed(server) as router:
         await asyncio.gather(*(router.infer() for _ in range(60)))
         assert server.sizes.count(1) >= 50
-        await router.dispatcher.replicas[0].times.learn(())
-        await until(lambda: router.dispatcher.knows("default/1"))
+        await router.dispatcher.pool.replicas[0].times.learn(())
+        await until(lambda: router.dispatcher.pool.knows("default/1"))
         server.asked.clear()
         await asyncio.gather(*(router.infer() for _ in range(40)))
         assert max(server.sizes) > 4
