@@ -10,16 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
+from ullage.app.times import LATE_ANSWER_S, LATE_LOOP_S, STALE_ANSWER_S
 from ullage.ports import Clock
-
-LATE_ANSWER_S: Final = 0.25
-"""Average answer of a server that is at its limit; one at ease answers in a few milliseconds."""
-LATE_LOOP_S: Final = 1.0
-"""Lag of our own loop from which what the streams show is old."""
-STALE_S: Final = 10.0
-"""An average without a fresh answer says nothing after this long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +48,7 @@ class ApiBackpressure:
 
 
 def _is_busy(traffic: Traffic, monotonic: float) -> bool:
-    fresh = monotonic - traffic.answered_at < STALE_S
+    fresh = monotonic - traffic.answered_at < STALE_ANSWER_S
     return (
         traffic.waiting > traffic.in_flight_most
         or (fresh and traffic.answer_s > LATE_ANSWER_S)

@@ -4,16 +4,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import structlog
 
+from ullage.app.times import COMPLAINT_QUIET_S
 from ullage.ports import Clock
 
 log = structlog.get_logger("ullage.cluster")
-
-EVERY_S: Final = 10.0
-"""A tenant may edit as often as it likes; the metric counts every time."""
 
 
 class Complaints:
@@ -27,7 +23,7 @@ class Complaints:
     def __call__(self, stream: str, item: str, error: str) -> None:
         """An object of this stream could not be read."""
         now = self._clock.monotonic()
-        if now - self._told.get(stream, float("-inf")) < EVERY_S:
+        if now - self._told.get(stream, float("-inf")) < COMPLAINT_QUIET_S:
             self._untold[stream] = self._untold.get(stream, 0) + 1
             return
         self._told[stream] = now

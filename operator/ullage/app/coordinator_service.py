@@ -16,6 +16,7 @@ from typing import Final
 
 import structlog
 
+from ullage.app.times import COORDINATOR_ANSWER_S, COORDINATOR_LOOK_S, COORDINATOR_REST_MOST_S
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.records.tier import CoordinatorReport
@@ -25,15 +26,10 @@ from ullage.process.faults import fault_text
 
 log = structlog.get_logger("ullage.leads")
 
-LOOK_EVERY_S: Final = 3.0
-WAIT_S: Final = 2.5
-"""Answers that take longer count with the next look."""
 AT_ONCE_OF_A_NAMESPACE: Final = 4
 """Coordinators of one namespace asked at a time: the others keep most of the turns."""
 CHANCES: Final = 3
-"""Questions that a coordinator may leave open before it is asked less often ..."""
-REST_MOST_S: Final = 60.0
-"""... up to a minute apart."""
+"""Questions that a coordinator may leave open before it is asked less often."""
 
 
 @dataclass(slots=True)
@@ -75,7 +71,7 @@ class CoordinatorService:
         try:
             while True:
                 await self.look()
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(COORDINATOR_LOOK_S)
         finally:
             self._forget(set(self._asked))
 
@@ -94,7 +90,7 @@ class CoordinatorService:
         self._ask_all(there)
         under_way = [asked.task for asked in self._asked.values() if asked.task is not None]
         if under_way:
-            await asyncio.wait(under_way, timeout=WAIT_S)
+            await asyncio.wait(under_way, timeout=COORDINATOR_ANSWER_S)
         heard = self._heard()
         told = {uid: one for uid, one in self._told.items() if uid in there} | heard
         if told == self._told:
@@ -157,7 +153,9 @@ class CoordinatorService:
             log.warning("coordinator silent", pod=where, error=fault_text(error), exc_info=odd)
         one.silences += 1
         more = one.silences - CHANCES
-        one.due = now + (doubled_s(LOOK_EVERY_S, more, REST_MOST_S) if more >= 0 else 0.0)
+        one.due = now + (
+            doubled_s(COORDINATOR_LOOK_S, more, COORDINATOR_REST_MOST_S) if more >= 0 else 0.0
+        )
 
     def _forget(self, uids: set[str]) -> None:
         """Coordinators that are gone are asked no more."""

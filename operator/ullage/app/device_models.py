@@ -18,6 +18,7 @@ import structlog
 from ullage.api.reasons import ConditionType, Reason
 from ullage.app.fit_schedule import FitState
 from ullage.app.model_summary import Fitted, stored
+from ullage.app.times import MODEL_WRITE_S
 from ullage.cluster.records.profile import DeviceModel, DeviceProfileRecord, DeviceRates
 from ullage.cluster.records.snapshot import ObjectRef, Snapshot
 from ullage.cluster.records.status import Condition
@@ -27,7 +28,6 @@ from ullage.scheduling.model.plan import CreateDeviceProfile, SetDeviceModel
 
 log = structlog.get_logger("ullage.models")
 
-WRITE_EVERY_S: Final = 60.0
 KIND: Final = "DeviceProfile"
 
 Write = CreateDeviceProfile | SetDeviceModel
@@ -73,7 +73,7 @@ class ModelTeller:
         rows = course.model.rows if course.model is not None else 0
         record = snapshot.device_profiles.get(name)
         last = self._wrote.get((name, record is None))
-        if last is not None and 0 <= now - last < WRITE_EVERY_S:
+        if last is not None and 0 <= now - last < MODEL_WRITE_S:
             return None
         rates = self._known.get(name)
         if not (rows or course.error or (record is None and rates is not None)):

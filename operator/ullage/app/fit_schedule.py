@@ -16,6 +16,7 @@ from typing import Final
 from ullage.api.schedulingpolicy import Knowledge, RiskSettings
 from ullage.app.fit_worker import Answer, FitTask, Key, merged
 from ullage.app.model_summary import Fitted, digest, essence, restored, slim
+from ullage.app.times import BACKGROUND_BACKOFF_FIRST_S, BACKGROUND_BACKOFF_MOST_S
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.colocations import in_turn
@@ -34,8 +35,6 @@ QUICK_CLASSES: Final = 6
 REST: Final = 4
 """After a fit an accelerator rests this many times as long: a fifth of a core at most."""
 FIT_REST: Final = 10
-BACK_OFF_S: Final = 10.0
-BACK_OFF_MOST_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +63,7 @@ class _Delay:
     error: str = ""
 
     def failed(self, error: str, now: float) -> None:
-        wait = doubled_s(BACK_OFF_S, self.failures, BACK_OFF_MOST_S)
+        wait = doubled_s(BACKGROUND_BACKOFF_FIRST_S, self.failures, BACKGROUND_BACKOFF_MOST_S)
         self.failures, self.error, self.until = self.failures + 1, error, now + wait
 
     def done(self, until: float) -> None:

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
-MAX_LOOP_LAG_S: Final = 5.0
-FAILING_S: Final = 60.0
-"""Faults of our own for so long make a replica unhealthy."""
+from ullage.app.times import FAILING_S, LOOP_LAG_MOST_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +52,7 @@ class HealthView:
 def health_problems(view: HealthView) -> list[str]:
     """Problems that a restart may fix; empty = this process is healthy."""
     problems = [f"stream {name}: {why}" for name, why in sorted(view.stuck.items())]
-    if view.loop_lag_s > MAX_LOOP_LAG_S:
+    if view.loop_lag_s > LOOP_LAG_MOST_S:
         problems.append(f"event loop lags {view.loop_lag_s:.1f} s")
     if view.is_leader and view.cycle_age_s > view.max_age_s:
         problems.append(f"no decision was tried for {view.cycle_age_s:.0f} s")

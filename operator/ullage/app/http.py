@@ -20,6 +20,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from ullage.app.health import HealthView, health_problems, readiness_problems
 from ullage.app.replay import Inputs, parts
+from ullage.app.times import METRICS_PAGE_S, SNAPSHOT_READ_S, SNAPSHOT_RETRY_S
 from ullage.process.connections import sent
 from ullage.process.listener import HttpListener
 from ullage.process.secure_metrics import SecureMetrics
@@ -28,11 +29,6 @@ from ullage.process.threads import in_thread
 log = structlog.get_logger("ullage.http")
 
 LOOPBACK: Final = "127.0.0.1"
-SNAPSHOT_S: Final = 60.0
-"""A reader who takes longer gets no more: it would keep an old snapshot alive."""
-COME_AGAIN_S: Final = 10
-PAGE_S: Final = 1.0
-"""How long a page of metrics stands: at ten thousand workloads it takes a while to make."""
 CHUNK_BYTES: Final = 64 * 1024
 
 
@@ -128,7 +124,7 @@ class Endpoints:
     def _metrics_page(self) -> bytes:
         """Figures of this second: asking often costs nothing."""
         now = asyncio.get_running_loop().time()
-        if now - self._page_at >= PAGE_S:
+        if now - self._page_at >= METRICS_PAGE_S:
             self._page, self._page_at = generate_latest(self._metrics), now
         return self._page
 
@@ -141,16 +137,16 @@ class Endpoints:
             return web.Response(
                 status=503,
                 text="another reader is being given a snapshot\n",
-                headers={"Retry-After": str(COME_AGAIN_S)},
+                headers={"Retry-After": str(SNAPSHOT_RETRY_S)},
             )
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         async with self._one:
             await response.prepare(request)
             try:
-                async with asyncio.timeout(SNAPSHOT_S):
+                async with asyncio.timeout(SNAPSHOT_READ_S):
                     await self._send(parts(inputs), response.write)
             except TimeoutError:
-                log.warning("a reader of the snapshot was too slow", most_s=SNAPSHOT_S)
+                log.warning("a reader of the snapshot was too slow", most_s=SNAPSHOT_READ_S)
                 raise ConnectionResetError("too slow") from None
             await response.write_eof()
         return response

@@ -22,13 +22,13 @@ import structlog
 from ullage.app.fit_schedule import FitSchedule, FitState, Pace
 from ullage.app.fit_worker import Answer, Fit, FitTask, Key, fit_in_worker, settle_in
 from ullage.app.separate_process import ProcessRefused, end_at_once, separate_process, submit
+from ullage.app.times import BACKGROUND_LOOK_S
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.model import LearnedModel
 from ullage.ports import Clock
 
 log = structlog.get_logger("ullage.learner")
 
-LOOK_EVERY_S = 1.0
 MOST_NAMED = 20
 """Profiles that one lesson names in the log."""
 BATCH = 100
@@ -129,7 +129,7 @@ class Learner:
             if not busy:
                 self._woken.clear()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_EVERY_S):
+                    async with asyncio.timeout(BACKGROUND_LOOK_S):
                         await self._woken.wait()
 
     async def step(self) -> bool:

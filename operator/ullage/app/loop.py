@@ -22,6 +22,7 @@ from prometheus_client import Histogram
 from ullage.api.reasons import ConditionType, Reason
 from ullage.app.outcomes import Outcomes
 from ullage.app.solver import Solver, SolverCrashed, SolverTimeout
+from ullage.app.times import CYCLE_BLOCKED_S, CYCLE_RETRY_FIRST_S, CYCLE_RETRY_MOST_S
 from ullage.app.trigger import Trigger
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import ObjectRef, RefusedWrite, Snapshot
@@ -47,13 +48,6 @@ from ullage.scheduling.model.plan import (
 log = structlog.get_logger("ullage.loop")
 _REFUSED_SLICE: Final = re.compile(r"\bspec\.slices\[([0-9]{1,4})\]")
 """How the API names a slice that it refuses."""
-
-BLOCKED_S: Final = 1.0
-"""A cycle that something stands in the way of is tried again after this time."""
-
-RETRY_FIRST_S: Final = 0.5
-RETRY_MOST_S: Final = 10.0
-"""After a cycle that failed the next one comes after a pause that doubles up to this."""
 
 
 @dataclass(slots=True)
@@ -111,7 +105,7 @@ class DecisionLoop:
         self.stats = stats or LoopStats()
         self.streak = Streak()
         """Cycles in a row that raised; a solver that fails is no fault of the loop."""
-        self._backoff = Backoff(first_s=RETRY_FIRST_S, max_s=RETRY_MOST_S)
+        self._backoff = Backoff(first_s=CYCLE_RETRY_FIRST_S, max_s=CYCLE_RETRY_MOST_S)
 
     async def run(self) -> None:
         """Decide whenever the trigger says so, until cancelled."""
@@ -135,7 +129,7 @@ class DecisionLoop:
             self.stats.skipped[obstacle] += 1
             self.stats.obstacle = obstacle
             self.streak.worked(self.stats.last_begun)  # nothing failed
-            self._trigger.wake_in(BLOCKED_S)
+            self._trigger.wake_in(CYCLE_BLOCKED_S)
             return
         now = self._clock.now()
         settings = self._settings()

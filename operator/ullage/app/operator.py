@@ -19,7 +19,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -38,6 +37,7 @@ from ullage.app.settings import LeaseSettings, Settings
 from ullage.app.solver import Solver
 from ullage.app.suggestions import SuggestionService
 from ullage.app.term import Term
+from ullage.app.times import FENCED_FIRST_S, FENCED_MOST_S, LOOP_LAG_PERIOD_S, SELF_TEST_AGAIN_S
 from ullage.app.trigger import Trigger
 from ullage.app.tuning_service import TuningHooks, TuningService
 from ullage.app.web_page import WebPage
@@ -70,13 +70,6 @@ from ullage.scheduling.model.plan import Action
 
 log = structlog.get_logger("ullage.operator")
 
-LAG_PERIOD_S: Final = 0.5
-SELF_TEST_AGAIN_S: Final = 5.0
-"""A self-test that failed is made again within this time."""
-FENCED_FIRST_S: Final = 1.0
-FENCED_MOST_S: Final = 20.0
-"""Pause after a leadership that a newer epoch ended; it doubles while that happens again."""
-
 
 @dataclass(slots=True)
 class Pulse:
@@ -88,8 +81,8 @@ class Pulse:
         """Measure until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + LAG_PERIOD_S
-            await asyncio.sleep(LAG_PERIOD_S)
+            due = loop.time() + LOOP_LAG_PERIOD_S
+            await asyncio.sleep(LOOP_LAG_PERIOD_S)
             self.lag_s = max(0.0, loop.time() - due)
             beat()
 

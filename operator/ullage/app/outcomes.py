@@ -16,6 +16,7 @@ from typing import Final
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.schedulingpolicy import Knowledge
 from ullage.api.slices import ObservedSlice, SliceKey
+from ullage.app.times import DECISION_GAP_MOST_S
 from ullage.cluster.records.profile import ProfileRecord, StepRow
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
@@ -37,8 +38,6 @@ from ullage.scheduling.status.workload_status import ENFORCED
 
 WINDOW: Final = 500
 """Recent windows of a group that coverage and error are taken over."""
-LONGEST_S: Final = 120.0
-"""A longer gap between decisions counts as this: the process was away."""
 KEPT: Final = "kept"
 BROKEN: Final = "broken"
 
@@ -170,7 +169,7 @@ class Outcomes:
     def _watch(self, snapshot: Snapshot) -> None:
         """Windows above an objective since the last look, and the time of trials."""
         if self._last is not None:
-            gap_s = min(max(0.0, snapshot.taken_at - self._last), LONGEST_S)
+            gap_s = min(max(0.0, snapshot.taken_at - self._last), DECISION_GAP_MOST_S)
             self.probation_seconds += gap_s * sum(self._tried.values())
         self._last = snapshot.taken_at
         if snapshot.gpu_nodes is self._nodes:

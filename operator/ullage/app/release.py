@@ -8,6 +8,7 @@ import asyncio
 from typing import Final
 
 from ullage.api.readers import section, text
+from ullage.app.times import FINALIZER_LOOK_S
 from ullage.cluster.values.lives import FINALIZER, KINDS_HELD, finalizers_of
 from ullage.ports import (
     ClusterPort,
@@ -20,7 +21,6 @@ from ullage.ports import (
 
 LOOKS: Final = 3
 """Looks in a row that find none: an operator that is about to end may add one more."""
-LOOK_EVERY_S: Final = 2.0
 
 
 async def release(cluster: ClusterPort) -> list[str]:
@@ -39,7 +39,7 @@ async def release(cluster: ClusterPort) -> list[str]:
             released |= await _let_go(cluster, kind, item)
         clean = 0 if held else clean + 1
         if clean < LOOKS:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(FINALIZER_LOOK_S)
     return sorted(released)
 
 

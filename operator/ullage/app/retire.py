@@ -17,6 +17,7 @@ import structlog
 from ullage.api.labels import GATE
 from ullage.api.readers import flag, objects, section, text
 from ullage.api.reasons import ConditionType
+from ullage.app.times import RETIRE_LOOK_S
 from ullage.cluster.values.streams import PODS
 from ullage.ports import GPU_NODE, ClusterPort, JsonObject, NotFound, Selector
 
@@ -48,7 +49,9 @@ async def wait_retired(cluster: ClusterPort, *, timeout_s: float) -> list[str]:
     deadline = time.monotonic() + timeout_s
     serving = await _still_serving(cluster)
     while serving and time.monotonic() < deadline:
-        await asyncio.sleep(1.0)  # the API is asked again: an agent may answer at any time
+        await asyncio.sleep(
+            RETIRE_LOOK_S
+        )  # the API is asked again: an agent may answer at any time
         serving = await _still_serving(cluster)
     return serving
 

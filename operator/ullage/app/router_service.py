@@ -15,6 +15,14 @@ from typing import Final, Protocol
 
 import structlog
 
+from ullage.app.times import (
+    BACKGROUND_LOOK_S,
+    ROUTER_ASK_S,
+    ROUTER_FRESH_S,
+    ROUTER_QUIET_S,
+    ROUTER_REST_MOST_S,
+    ROUTER_SILENT_S,
+)
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.router import RouterLoad, RouterPod, RouterReport
 from ullage.kube.router_reader import RouterSilent
@@ -24,19 +32,6 @@ from ullage.process.faults import fault_text
 
 log = structlog.get_logger("ullage.routers")
 
-LOOK_EVERY_S: Final = 1.0
-"""Between two looks at which routers there are."""
-ASK_EVERY_S: Final = 2.0
-"""Between two answers of a router that gets requests."""
-REST_MOST_S: Final = 30.0
-"""Between two questions to one that is silent."""
-FRESH_S: Final = 40.0
-"""An older answer says nothing of now."""
-SILENT_S: Final = 60.0
-"""Requests may wait unseen in a router that has not answered for so long."""
-QUIET_S: Final = 5.0
-"""A request after so long without any is news: it may find its service asleep, which is so after
-ten seconds at the earliest."""
 OF_A_NAMESPACE: Final = 200
 """Routers of one namespace asked at a time: the others keep most of the turns."""
 OF_A_SERVICE: Final = 40
@@ -101,7 +96,7 @@ class RouterService:
         try:
             while True:
                 self.look()
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(BACKGROUND_LOOK_S)
         finally:
             self._forget(set(self._asked))
 
@@ -140,15 +135,15 @@ class RouterService:
                     report = await self._reader.read(one.pod.address, arrived)
             except Exception as error:  # the seam of one router
                 self._unheard(one, error)
-                await asyncio.sleep(doubled_s(ASK_EVERY_S, one.silences - 1, REST_MOST_S))
+                await asyncio.sleep(doubled_s(ROUTER_ASK_S, one.silences - 1, ROUTER_REST_MOST_S))
                 continue
             news = _is_news(one, report, self._clock.now())
             one.report, one.silences = report, 0
             one.heard, one.heard_at = self._clock.monotonic(), self._clock.now()
             if news:  # the next look tells the rest
                 self._tell(news=True)
-            if report.arrived != arrived or loop.time() - began < ASK_EVERY_S:
-                await asyncio.sleep(ASK_EVERY_S)
+            if report.arrived != arrived or loop.time() - began < ROUTER_ASK_S:
+                await asyncio.sleep(ROUTER_ASK_S)
 
     def _unheard(self, one: _Asked, error: Exception) -> None:
         """Log it once, and ask less often."""
@@ -177,11 +172,11 @@ class RouterService:
         now, missing, silent = self._clock.monotonic(), 0, False
         heard: list[tuple[float, RouterReport]] = []
         for one in asked:
-            if one is not None and one.report is not None and now - one.heard <= FRESH_S:
+            if one is not None and one.report is not None and now - one.heard <= ROUTER_FRESH_S:
                 heard.append((one.heard_at, one.report))
             elif one is None or not one.pod.leaving:
                 missing += 1
-                silent |= one is not None and now - one.heard > SILENT_S
+                silent |= one is not None and now - one.heard > ROUTER_SILENT_S
         if not heard:
             return RouterLoad(heard=0, heard_at=0, missing=missing, silent=True) if silent else None
         heard_at = min(at for at, _ in heard)
@@ -219,4 +214,4 @@ def _is_news(one: _Asked, report: RouterReport, now: float) -> bool:
     if report.waiting and not before.waiting:
         return True
     quiet_s = (now - report.idle_seconds) - (one.heard_at - before.idle_seconds)
-    return report.arrived > before.arrived and quiet_s >= QUIET_S
+    return report.arrived > before.arrived and quiet_s >= ROUTER_QUIET_S

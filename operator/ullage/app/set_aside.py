@@ -18,21 +18,17 @@ from typing import Final
 
 import structlog
 
+from ullage.app.times import ASIDE_FIRST_S, ASIDE_MOST_S, FAULT_SEARCH_REST_S
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.cycle.set_aside import key_text, subjects
 from ullage.scheduling.model.faults import PODS, WORKLOADS, Fault, Subject
 
 log = structlog.get_logger("ullage.aside")
 
-FIRST_S: Final = 300.0
-MOST_S: Final = 3600.0
-"""An object is set aside for 5 min, doubling to an hour while it goes on to fail."""
 CHANCES: Final = 2
 """Decisions in a row that must end without an answer before anything is searched for."""
 MANY: Final = 2
 """So many objects that fail alike in one decision may have the cause in common."""
-REST_S: Final = 600.0
-"""After a search without a result the next one waits so long."""
 _WORK: Final = (WORKLOADS, PODS)
 
 
@@ -260,7 +256,7 @@ class SetAside:
         if search.found is None:
             if not suspects:
                 log.error("no object alone is at fault", cause=self._cause)
-                self._rests_until = now + REST_S
+                self._rests_until = now + FAULT_SEARCH_REST_S
             return
         for suspect in suspects:
             self._held.pop(suspect, None)
@@ -274,7 +270,7 @@ class SetAside:
         held = self._held.get(fault.subject)
         if held is not None and held.until > now:
             return
-        for_s = FIRST_S if held is None else min(2 * held.for_s, MOST_S)
+        for_s = ASIDE_FIRST_S if held is None else min(2 * held.for_s, ASIDE_MOST_S)
         self._held[fault.subject] = _Held(
             fault=replace(fault, trace=""),
             generation=_generation(snapshot, fault.subject),

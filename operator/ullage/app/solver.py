@@ -22,6 +22,7 @@ from ullage.api.reasons import Reason
 from ullage.app.memory import freeze_survivors
 from ullage.app.separate_process import ProcessRefused, end_at_once, separate_process, submit
 from ullage.app.set_aside import SetAside
+from ullage.app.times import CHILD_START_S
 from ullage.app.transfer import Packer, Unpacker, pack_answer, unpack_answer
 from ullage.app.watchdog import Watchdog
 from ullage.cluster.records.snapshot import Snapshot
@@ -63,8 +64,6 @@ class Undecided(Exception):
 
 FRESH_FACTOR = 3
 """How many deadlines the first decision of a child may take."""
-START_S = 60.0
-"""How long a child may take to start and import, which is no part of deciding."""
 _UNPACKER = Unpacker()
 """The child's last snapshot: only what changed is sent to it."""
 
@@ -277,7 +276,7 @@ class Solver:
         before = self._under_way
         if before is None or before.cancelled():
             return
-        limit_s = START_S if self._fresh else self._deadline_s
+        limit_s = CHILD_START_S if self._fresh else self._deadline_s
         try:
             async with asyncio.timeout(limit_s):
                 await asyncio.shield(asyncio.wrap_future(before))

@@ -22,6 +22,14 @@ import structlog
 
 from ullage.app.separate_process import ProcessRefused, end_at_once, separate_process, submit
 from ullage.app.suggestion_worker import Suggested, settle_in, suggest_in_worker
+from ullage.app.times import (
+    BACKGROUND_BACKOFF_FIRST_S,
+    BACKGROUND_BACKOFF_MOST_S,
+    BACKGROUND_LOOK_S,
+    SUGGESTION_IDLE_S,
+    SUGGESTION_REST_MOST_S,
+    SUGGESTION_S,
+)
 from ullage.engines.tuning.suggestions import (
     ObservedTrial,
     Suggestion,
@@ -35,19 +43,10 @@ from ullage.process.doubling import doubled_s
 
 log = structlog.get_logger("ullage.suggestions")
 
-LOOK_EVERY_S: Final = 1.0
-DEADLINE_S: Final = 60.0
-"""For one answer, the start of the process included; at most some seconds of a core's work."""
 REST: Final = 4.0
 """After an answer the process rests this many times as long: a fifth of a core at most."""
-REST_MOST_S: Final = 10.0
-BACK_OFF_S: Final = 10.0
-BACK_OFF_MOST_S: Final = 600.0
-"""After a failure a search has points at random for so long, twice as long each time."""
 AT_ONCE: Final = 16
 """Trials of a search that get a point before it is the turn of the others."""
-IDLE_S: Final = 300.0
-"""The process ends when no search wanted a point for so long."""
 
 Search = str
 """Uid of a TuningJob."""
@@ -100,7 +99,7 @@ class SuggestionService:
         requests: Callable[[], Requests | None],
         publish: Callable[[Found], None],
         clock: Clock,
-        deadline_s: float = DEADLINE_S,
+        deadline_s: float = SUGGESTION_S,
         work: Callable[[bytes], bytes] = suggest_in_worker,
         executor: Callable[[], Executor] = own_process,
     ) -> None:
@@ -131,10 +130,10 @@ class SuggestionService:
             if rest_s is None:
                 self._woken.clear()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_EVERY_S):
+                    async with asyncio.timeout(BACKGROUND_LOOK_S):
                         await self._woken.wait()
             else:
-                await asyncio.sleep(min(REST_MOST_S, rest_s))
+                await asyncio.sleep(min(SUGGESTION_REST_MOST_S, rest_s))
 
     async def step(self) -> float | None:
         """One look and at most one request; for how long to rest, ``None`` = nothing is asked."""
@@ -144,7 +143,7 @@ class SuggestionService:
         self._keep(requests)
         key, now = self._next(requests), self._clock.monotonic()
         if key is None:
-            if now - self._asked_at >= IDLE_S:
+            if now - self._asked_at >= SUGGESTION_IDLE_S:
                 self.close()
             return None
         search = self._searches.pop(key)
@@ -163,7 +162,9 @@ class SuggestionService:
         try:
             answer = await self._call(request)
         except SuggestionFailed as error:
-            wait_s = doubled_s(BACK_OFF_S, search.failures, BACK_OFF_MOST_S)
+            wait_s = doubled_s(
+                BACKGROUND_BACKOFF_FIRST_S, search.failures, BACKGROUND_BACKOFF_MOST_S
+            )
             search.failures += 1
             search.until = self._clock.monotonic() + wait_s
             log.warning(

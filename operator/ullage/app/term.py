@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 from ullage.app.coordinator_service import CoordinatorService
 from ullage.app.device_models import ModelTeller
@@ -20,20 +19,13 @@ from ullage.app.lives import Lives
 from ullage.app.loop import DecisionLoop
 from ullage.app.replica import Replica
 from ullage.app.router_service import RouterService
+from ullage.app.times import CATCH_UP_MOST_S, CAUGHT_UP_S, MODELS_WAIT_S, REPORTS_S
 from ullage.kube.coordinator_reader import CoordinatorReader
 from ullage.kube.coordinators import Coordinators
 from ullage.kube.router_reader import RouterReader
 from ullage.kube.writer.limits import WriteLimits
 from ullage.kube.writer.writer import Writer
 from ullage.scheduling.model.plan import DecideSettings
-
-TELL_EVERY_S: Final = 5.0
-MODELS_WAIT_S: Final = 3.0
-"""How long the first decisions wait for the models of the leader before."""
-CAUGHT_UP_S: Final = 1.0
-"""A stream that works again for so long has shown what another leader wrote while it did not."""
-CATCH_UP_MOST_S: Final = 10.0
-"""How long the first decision waits for such streams."""
 
 
 class Term:
@@ -177,7 +169,7 @@ class Term:
         """Write what was learned to the DeviceProfiles, and of foreign pods, until cancelled."""
         replica = self._replica
         while True:
-            await asyncio.sleep(TELL_EVERY_S)
+            await asyncio.sleep(REPORTS_S)
             snapshot = replica.leader_snapshot()
             if snapshot is not None:
                 now, courses, epoch = (

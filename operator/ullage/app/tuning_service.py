@@ -20,6 +20,7 @@ import structlog
 from ullage import ports
 from ullage.api.reasons import Reason
 from ullage.app.suggestions import Found, Requests
+from ullage.app.times import BACKGROUND_LOOK_S, TUNING_ECHO_S
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.tuning import tuning_as_stored
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
@@ -32,9 +33,6 @@ from ullage.scheduling.tuning.step import Around, TuningStep, next_step
 
 log = structlog.get_logger("ullage.tuning")
 
-LOOK_EVERY_S: Final = 1.0
-ECHO_S: Final = 5.0
-"""What was asked for and is not seen after so long is asked for again."""
 MOST_CREATES: Final = 16
 """TrainingJobs that one look asks for in one namespace: their creation is as urgent as that of
 pods, so what others wait for comes between."""
@@ -120,7 +118,7 @@ class TuningService:
             for _ in self._looks():
                 await asyncio.sleep(REST * (loop.time() - began))
                 began = loop.time()
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(BACKGROUND_LOOK_S)
 
     def look(self) -> None:
         """Take one step of each TuningJob, where this replica leads and something changed."""
@@ -135,7 +133,7 @@ class TuningService:
         now = self._clock.monotonic()
         if self._state.version == self._seen and now < self._look_again_at:
             return
-        self._seen, self._look_again_at = self._state.version, now + ECHO_S
+        self._seen, self._look_again_at = self._state.version, now + TUNING_ECHO_S
         self._creates.clear()
         jobs = self._state.tuning_jobs()
         self._forget_all_but({job.ref.uid for job in jobs.values()})
@@ -195,7 +193,7 @@ class TuningService:
         writes: list[Action] = list(step.deletes)
         for create in step.creates:
             at = (create.owner.namespace, create.name)
-            if now - self._asked.get(at, -ECHO_S) < ECHO_S:
+            if now - self._asked.get(at, -TUNING_ECHO_S) < TUNING_ECHO_S:
                 continue
             if self._creates[at[0]] >= MOST_CREATES:
                 self._look_again_at = 0.0
@@ -211,7 +209,7 @@ class TuningService:
         if told is None or news or told.resource_version != job.resource_version:
             due = True
         else:
-            due = now - told.at >= ECHO_S
+            due = now - told.at >= TUNING_ECHO_S
         if due:
             self._told[job.ref.uid] = _Told(
                 status=status, resource_version=job.resource_version, at=now
@@ -241,7 +239,7 @@ class TuningService:
         self._faults = {uid: text for uid, text in self._faults.items() if uid in uids}
         self._done = {uid: done for uid, done in self._done.items() if uid in uids}
         now = self._clock.monotonic()
-        self._asked = {at: when for at, when in self._asked.items() if now - when < ECHO_S}
+        self._asked = {at: when for at, when in self._asked.items() if now - when < TUNING_ECHO_S}
 
 
 def _resize_is_on_its_way(job: TuningRecord, told: _Told | None, now: float) -> bool:
@@ -250,7 +248,7 @@ def _resize_is_on_its_way(job: TuningRecord, told: _Told | None, now: float) -> 
         told is not None
         and told.resource_version == job.resource_version
         and told.status.resizes != job.status.resizes
-        and now - told.at < ECHO_S
+        and now - told.at < TUNING_ECHO_S
     )
 
 

@@ -12,20 +12,17 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from types import FrameType
-from typing import Final, Self
+from typing import Self
 
+from ullage.app.times import WATCHDOG_PATIENCE_S, WATCHDOG_TICK_S
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.model.faults import TENANTS, Late, Subject, looked_at
-
-PATIENCE_S: Final = 0.8
-"""Time for one object: a thousand times what the largest takes; four such fit a decision."""
-TICK_S: Final = 0.1
 
 
 class Watchdog:
     """Interrupts what runs inside when it looks at one object for too long; main thread only."""
 
-    def __init__(self, snapshot: Snapshot, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, snapshot: Snapshot, patience_s: float = WATCHDOG_PATIENCE_S) -> None:
         """Nothing is watched before it is entered."""
         self._snapshot = snapshot
         self._patience_s = patience_s
@@ -35,7 +32,7 @@ class Watchdog:
     def __enter__(self) -> Self:
         """Begin to look."""
         self._before = signal.signal(signal.SIGVTALRM, self._look)
-        signal.setitimer(signal.ITIMER_VIRTUAL, TICK_S, TICK_S)
+        signal.setitimer(signal.ITIMER_VIRTUAL, WATCHDOG_TICK_S, WATCHDOG_TICK_S)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -56,7 +53,7 @@ class Watchdog:
             self._subject, self._ticks = subject, 0
             return
         self._ticks += 1
-        if self._ticks * TICK_S >= self._patience_s:
+        if self._ticks * WATCHDOG_TICK_S >= self._patience_s:
             self._ticks = 0
             raise Late(f"not decided within {self._patience_s:g} s of computing")
 

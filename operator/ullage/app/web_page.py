@@ -16,14 +16,13 @@ from typing import Final
 import orjson
 from aiohttp import web
 
+from ullage.app.times import WEB_STATE_S
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.process.connections import sent
 from ullage.process.listener import HttpListener
 from ullage.process.threads import in_thread
 from ullage.web.state import page_state
 
-STATE_S: Final = 2.0
-"""How long a state stands: readers of one moment share it."""
 FILES: Final = {
     "/": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
@@ -93,7 +92,7 @@ class WebPage:
         self._check(request)
         loop = asyncio.get_running_loop()
         async with self._one:
-            if loop.time() - self._made_at >= STATE_S:
+            if loop.time() - self._made_at >= WEB_STATE_S:
                 self._made = await in_thread(_made, self._snapshot(), self._currency)
                 self._made_at = loop.time()
             made = self._made

@@ -17,13 +17,12 @@ from fakes.lesson_rig import Inline, die, hang
 from ullage.app.suggestion_worker import Suggested
 from ullage.app.suggestions import (
     AT_ONCE,
-    BACK_OFF_S,
-    IDLE_S,
     REST,
     Found,
     SuggestionService,
     own_process,
 )
+from ullage.app.times import BACKGROUND_BACKOFF_FIRST_S, SUGGESTION_IDLE_S
 from ullage.engines.tuning.search_space import FloatRange, Point, SearchSpace
 from ullage.engines.tuning.suggestions import MOST_REPEATS, SuggestionRequest, suggest
 
@@ -172,11 +171,11 @@ async def test_what_fails_gets_points_at_random_and_is_asked_again_later(
     searches.requests = {"a": wanted(1, seed=7)}
     await service.step()
     assert (service.stats.refused, service.stats.at_random) == (1, 2)
-    searches.time_s += BACK_OFF_S
+    searches.time_s += BACKGROUND_BACKOFF_FIRST_S
     searches.requests = {"a": wanted(2, seed=7)}
     await service.step()
     assert (service.stats.refused, service.stats.at_random) == (2, 3)
-    searches.time_s += BACK_OFF_S  # twice as long after the second failure
+    searches.time_s += BACKGROUND_BACKOFF_FIRST_S  # twice as long after the second failure
     searches.requests = {"a": wanted(3, seed=7)}
     await service.step()
     assert service.stats.refused == 2
@@ -223,7 +222,7 @@ async def test_a_real_process_answers_and_ends_when_no_one_asks() -> None:
         (pid,) = pids(service)
         assert os.getpriority(os.PRIO_PROCESS, pid) >= 10
         searches.requests = {}
-        searches.time_s += IDLE_S - 1
+        searches.time_s += SUGGESTION_IDLE_S - 1
         await service.step()
         assert pids(service) == [pid]
         searches.time_s += 1

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from ullage.api.lanes import IterationPolicy
 from ullage.api.slices import DesiredSlice
 from ullage.cluster.records.profile import ProfileStatus
 from ullage.cluster.records.status import WorkloadStatus
-
-ASSUME_TTL_S: Final = 30.0
+from ullage.cluster.times import ASSUME_TTL_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

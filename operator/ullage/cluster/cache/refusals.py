@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ullage.cluster.records.snapshot import RefusedWrite
+from ullage.cluster.times import REFUSAL_BACKOFF_FIRST_S, REFUSAL_BACKOFF_MOST_S
 from ullage.process.doubling import doubled_s
 
-BACKOFF_FIRST_S: Final = 10.0
-BACKOFF_MOST_S: Final = 300.0
 MOST_CHARACTERS: Final = 1024
 """Kept of a refusal's text: every decision is sent all of them."""
 RefusalKey = tuple[str, str, str]
@@ -32,7 +31,9 @@ class _Refusal:
 class Refusals:
     """Writes that the API refused for a reason the user must see, and when to try again."""
 
-    def __init__(self, first_s: float = BACKOFF_FIRST_S, most_s: float = BACKOFF_MOST_S) -> None:
+    def __init__(
+        self, first_s: float = REFUSAL_BACKOFF_FIRST_S, most_s: float = REFUSAL_BACKOFF_MOST_S
+    ) -> None:
         self._kept: dict[RefusalKey, _Refusal] = {}
         self._of: dict[str, set[RefusalKey]] = {}
         """By uid of the owner: every event of a workload asks for its own."""

@@ -48,15 +48,13 @@ from ullage.cluster.records.snapshot import (
     WorkloadKind,
     end_text,
 )
+from ullage.cluster.times import CLOCKS_APART_S
 from ullage.cluster.values.names import number_of
 from ullage.cluster.values.readable import complete
 
 _RACE_REASONS: Final = frozenset({"UnexpectedAdmissionError", "NodeAffinity"})
 _RACE_PREFIX: Final = "OutOf"
 _GATED_REASON: Final = "SchedulingGated"
-CLOCKS_APART_S: Final = 10.0
-"""How far the clocks of nodes and API server may differ (not measured). A pod that ended less than
-this before it was asked to end counts as stopped: running it again loses less than not doing so."""
 MOST_WORD: Final = 64
 """Characters of kubelet's word for an end."""
 _STARTING: Final = "PodInitializing"

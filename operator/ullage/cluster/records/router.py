@@ -10,10 +10,9 @@ from typing import Annotated, Final, TypeAlias
 from ullage.api.codec import derived
 from ullage.api.readers import JsonObject
 from ullage.api.wire_fields import NEEDED, Counted, between
+from ullage.cluster.times import ROUTER_TIME_MOST_S
 
-LONGEST_S: Final = 10 * 365 * 86_400
-"""A longer time is none."""
-_Seconds: TypeAlias = Annotated[int, between(0, LONGEST_S), NEEDED]
+_Seconds: TypeAlias = Annotated[int, between(0, ROUTER_TIME_MOST_S), NEEDED]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
+from ullage.cluster.times import NODE_REFUSALS_KEPT_S
 
-REMEMBERED_S: Final = 1200.0
-"""Twice the time for which a device is excluded after refusals."""
 TIMES_KEPT: Final = 8
 
 MOST_NAMES: Final = 10_000
@@ -70,12 +69,18 @@ class NodeRefusals:
 
     def expire(self, now: float) -> bool:
         """Forget what is long past; says whether there was any."""
-        kept = {key: times for key, times in self._times.items() if now - times[-1] < REMEMBERED_S}
+        kept = {
+            key: times
+            for key, times in self._times.items()
+            if now - times[-1] < NODE_REFUSALS_KEPT_S
+        }
         expired = len(kept) < len(self._times)
         if expired:
             self._times = kept
         names = {
-            key: times for key, times in self._by_name.items() if now - times[-1] < REMEMBERED_S
+            key: times
+            for key, times in self._by_name.items()
+            if now - times[-1] < NODE_REFUSALS_KEPT_S
         }
         expired |= len(names) < len(self._by_name)
         self._by_name = names
