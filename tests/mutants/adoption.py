@@ -86,8 +86,8 @@ MUTANTS: Final = (
     Mutant(
         "a gang has no more pods than a gang may have",
         PROJECTION,
-        "if not 1 <= found <= MOST_PODS:",
-        "if found < 1:",
+        "if not 1 <= count <= MOST_PODS:",
+        "if count < 1:",
         PROJECTED,
     ),
     Mutant(
@@ -142,8 +142,8 @@ MUTANTS: Final = (
     Mutant(
         "a class may stand in a label",
         PROJECTION,
-        "        found[AdoptionKey.CLASS] = meta.labels[AdoptionKey.CLASS.key]",
-        "        found.setdefault(AdoptionKey.CLASS, meta.labels[AdoptionKey.CLASS.key])",
+        "        values[AdoptionKey.CLASS] = meta.labels[AdoptionKey.CLASS.key]",
+        "        values.setdefault(AdoptionKey.CLASS, meta.labels[AdoptionKey.CLASS.key])",
         PROJECTED,
     ),
     Mutant(
@@ -220,8 +220,8 @@ MUTANTS: Final = (
     Mutant(
         "the newest devices left out are kept",
         STATUS,
-        "for one in scheduling.exclusions[-MOST_EXCLUSIONS:]",
-        "for one in scheduling.exclusions[:MOST_EXCLUSIONS]",
+        "for exclusion in scheduling.exclusions[-MOST_EXCLUSIONS:]",
+        "for exclusion in scheduling.exclusions[:MOST_EXCLUSIONS]",
         STORED,
     ),
     Mutant(
@@ -262,8 +262,8 @@ MUTANTS: Final = (
     Mutant(
         "what is kept in a pod is short",
         STATUS,
-        "replace(one, message=one.message[:_TEXT])",
-        "replace(one, message=one.message)",
+        "replace(exclusion, message=exclusion.message[:_TEXT])",
+        "replace(exclusion, message=exclusion.message)",
         STORED,
     ),
     Mutant(

@@ -33,7 +33,7 @@ class Traffic:
 
 
 class ApiBackpressure:
-    """Remembers when the way was last not clear; look at least every few seconds."""
+    """Remembers the last time of back-pressure; ask at least every few seconds."""
 
     def __init__(self, traffic: Callable[[], Traffic], clock: Clock) -> None:
         self._traffic = traffic

@@ -39,7 +39,7 @@ FIT_REST: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often; seconds, and rows."""
+    """Least time between lessons and between fits, seconds, and new rows that make a fit due."""
 
     every_s: float = 5.0
     fit_every_s: float = 1800.0
@@ -48,7 +48,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one profile gives to one accelerator: a mark of its content, and its rows' times."""
+    """Part of a profile for one accelerator: a mark of its content, and the times of its rows."""
 
     mark: int
     times: tuple[float, ...]
@@ -56,7 +56,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Delay:
-    """When a kind of work may start again, monotonic seconds, and what failed last."""
+    """Earliest next start of a kind of work, monotonic seconds, and its last failure."""
 
     until: float = 0.0
     failures: int = 0
@@ -72,7 +72,7 @@ class _Delay:
 
 @dataclass(slots=True)
 class FitState:
-    """One accelerator: its rows as they are, and what was learned of them."""
+    """One accelerator: its rows as they are, and the model that was learned from them."""
 
     accelerator: str
     parts: dict[Key, _Part] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class FitState:
     fitted: Fitted | None = None
     """The last fit, slim."""
     distrusts: bool = False
-    """What the DeviceProfile holds was of no use."""
+    """The model in the DeviceProfile was of no use."""
     fitted_rows: int = 0
     """Rows that were there when it was made."""
     model: LearnedModel | None = None
@@ -100,7 +100,7 @@ class FitState:
 
     @property
     def error(self) -> str:
-        """Why it does not learn, "" = it does."""
+        """Failure because of which it does not learn; "" = it learns."""
         return self.lessons.error or self.fits.error
 
     @property
@@ -134,7 +134,7 @@ class FitSchedule:
         self.courses: dict[str, FitState] = {}
 
     def see(self, snapshot: Snapshot, now: float) -> None:
-        """Take the snapshot in; costs what changed since the last one."""
+        """Take the snapshot in; the cost is that of what changed since the last one."""
         met = _accelerators(snapshot) - self._met
         if met:
             self._met |= met
@@ -158,9 +158,9 @@ class FitSchedule:
             device = snapshot.device_profiles.get(name)
             untaught = course.fitted is None and course.model is None and not course.distrusts
             if untaught and device and device.model:
-                found = restored(name, device.model)
-                if found is not None:
-                    course.fitted = replace(found, at_s=min(found.at_s, now))
+                fitted = restored(name, device.model)
+                if fitted is not None:
+                    course.fitted = replace(fitted, at_s=min(fitted.at_s, now))
                     course.fitted_rows = course.rows
             if course.lessons.error and course.mark == course.learned:
                 course.lessons.done(0.0)  # what could not be learned from is gone
@@ -179,9 +179,9 @@ class FitSchedule:
     def unsent(self, most: int) -> tuple[dict[Key, ProfileRecord], tuple[Key, ...]]:
         """Changes that the learner's process has not been sent: new records, and what is gone."""
         keys = list(self._unsent)[:most]
-        found = {key: self._unsent.pop(key) for key in keys}
-        changed = {key: one for key, one in found.items() if one is not None}
-        return changed, tuple(key for key, one in found.items() if one is None)
+        profiles = {key: self._unsent.pop(key) for key in keys}
+        changed = {key: profile for key, profile in profiles.items() if profile is not None}
+        return changed, tuple(key for key, profile in profiles.items() if profile is None)
 
     def send_all(self) -> None:
         """The process is a new one: everything is to be sent again."""
@@ -220,7 +220,7 @@ class FitSchedule:
         delay.failed(error, monotonic)
 
     def models(self) -> dict[str, LearnedModel]:
-        """What decisions look at."""
+        """Models for decisions, by accelerator."""
         return {
             name: course.model
             for name, course in sorted(self.courses.items())
@@ -229,7 +229,7 @@ class FitSchedule:
 
     @property
     def rebuilding(self) -> bool:
-        """Whether something that was learned before a restart is not there yet."""
+        """True while something that was learned before a restart is not there yet."""
         return any(
             course.fitted is not None and course.model is None and not course.error
             for course in self.courses.values()
@@ -259,8 +259,8 @@ class FitSchedule:
         if model is None or monotonic < course.lessons.until:
             return None
         lacks = any(
-            one in model.classes and one not in model.cells.index
-            for one in set(self._wanted) - course.asked
+            name in model.classes and name not in model.cells.index
+            for name in set(self._wanted) - course.asked
         )
         if course.wide and not (lacks and model.hyper):
             return None
@@ -334,12 +334,12 @@ def _accelerators(snapshot: Snapshot) -> frozenset[str]:
 
 def _chosen(profiles: Mapping[Key, ProfileRecord]) -> Mapping[Key, ProfileRecord]:
     """Profiles with anything measured, up to the bound."""
-    found: Iterable[tuple[Key, ProfileRecord]] = (
-        (key, one)
-        for key, one in profiles.items()
-        if one.status.step_time or one.step_time or one.solo or one.status.solo
+    measured: Iterable[tuple[Key, ProfileRecord]] = (
+        (key, record)
+        for key, record in profiles.items()
+        if record.status.step_time or record.step_time or record.solo or record.status.solo
     )
-    newest = sorted(found, key=lambda item: (item[1].status.updated, item[0]), reverse=True)
+    newest = sorted(measured, key=lambda item: (item[1].status.updated, item[0]), reverse=True)
     return dict(in_turn(newest, lambda item: item[0][0], MOST_PROFILES))
 
 

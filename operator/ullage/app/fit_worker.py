@@ -160,15 +160,15 @@ def believed(
 
 
 def _sound(profile_record: ProfileRecord, task: FitTask) -> ProfileRecord:
-    def rows(found: Sequence[StepRow]) -> tuple[StepRow, ...]:
+    def rows(stated: Sequence[StepRow]) -> tuple[StepRow, ...]:
         mine = task.accelerator
         return tuple(
-            row for row in found if row.accelerator != mine or row_believable(row, task.at_s)
+            row for row in stated if row.accelerator != mine or row_believable(row, task.at_s)
         )
 
-    def alone(found: Sequence[SoloEntry]) -> tuple[SoloEntry, ...]:
+    def alone(stated: Sequence[SoloEntry]) -> tuple[SoloEntry, ...]:
         mine = task.accelerator
-        return tuple(row for row in found if row.device != mine or entry_believable(row))
+        return tuple(row for row in stated if row.device != mine or entry_believable(row))
 
     status = replace(
         profile_record.status,
@@ -206,7 +206,7 @@ def merged(old: Cells, new: Cells, wanted: Sequence[str]) -> Cells:
     Between two classes of which one is old and the other new there may be no cell: NaN.
     """
     asked = set(wanted)
-    rest = sorted(old.index.keys() - new.index.keys(), key=lambda one: (one not in asked, one))
+    rest = sorted(old.index.keys() - new.index.keys(), key=lambda name: (name not in asked, name))
     names = [*new.index, *in_turn(rest, origin_of, MAX_CLASSES)][:MAX_CLASSES]
     if names == list(new.index):
         return new
@@ -244,14 +244,14 @@ def _learn(
     )
 
 
-def _related(found: Mapping[str, ClassProfile], rows: Sequence[Row]) -> dict[str, ClassProfile]:
-    """Classes that something is known of on this accelerator, or that a row names."""
+def _related(profiles: Mapping[str, ClassProfile], rows: Sequence[Row]) -> dict[str, ClassProfile]:
+    """Classes of which something is known on this accelerator, or that a row names."""
     named = {row.workload_class for row in rows} | {
         partner.workload_class for row in rows for partner in row.partners
     }
     blank = ClassProfile(workload_class="").fingerprint
     return {
-        workload_class: one
-        for workload_class, one in found.items()
-        if workload_class in named or one.curve is not None or one.fingerprint != blank
+        workload_class: profile
+        for workload_class, profile in profiles.items()
+        if workload_class in named or profile.curve is not None or profile.fingerprint != blank
     }

@@ -19,19 +19,19 @@ class HealthView:
     """Input of the health check; every age in seconds.
 
     Attributes:
-        loop_lag_s: How late the event loop is.
-        untested: Why the self-test has not passed yet.
-        lease_failing_s: How long no look at the Lease has succeeded.
-        lease_error: How the last one failed.
+        loop_lag_s: Lag of the event loop.
+        untested: Reason why the self-test has not passed yet; empty = it has.
+        lease_failing_s: Since a look at the Lease succeeded.
+        lease_error: Failure of the last one.
         leading: This replica holds the Lease.
         decision_age_s: Since the last decision of this leadership, or since it began.
-        cycle_age_s: Since the last look at whether to decide.
-        max_age_s: Most that either may reach where this replica leads.
-        obstacle: Why the last cycle brought no decision.
-        cycles_failing_s: How long cycles have been failing by a fault of their own.
-        behind: Streams that are not in step with the API server, and why.
-        stuck: Streams that only a restart can mend, and why.
-        failing_tasks: Tasks in the background that fail again and again, and how.
+        cycle_age_s: Since the last cycle began.
+        max_age_s: Limit of both ages where this replica leads.
+        obstacle: Reason why the last cycle brought no decision.
+        cycles_failing_s: Since cycles began to fail by a fault of their own.
+        behind: Streams that are not in step with the API server, with the reason.
+        stuck: Streams that only a restart can repair, with the reason.
+        failing_tasks: Tasks in the background that fail repeatedly, with the failure.
     """
 
     loop_lag_s: float
@@ -63,7 +63,7 @@ def health_problems(view: HealthView) -> list[str]:
 
 
 def readiness_problems(view: HealthView) -> list[str]:
-    """Why this replica does not do its work now; a standby's work is to follow the server."""
+    """Reasons why this replica does not do its work now; a standby's is to follow the server."""
     if view.untested:
         return [f"self-test: {view.untested}", *health_problems(view)]
     problems = [f"{name} is not synced: {why}" for name, why in sorted(view.behind.items())]

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator's endpoints: liveness, readiness and metrics, a snapshot for loopback.
 
-Metrics are for all, or over TLS for whom the API server allows them (:mod:`secure_metrics`).
+Metrics are for all, or over TLS for callers that the API server allows (:mod:`secure_metrics`).
 
-A snapshot names the work of every tenant, and no caller is authenticated: it is given where only
-who may reach into the pod can ask, with ``kubectl port-forward`` or ``exec``.
+A snapshot names the work of every tenant, and no caller is authenticated: it is served on loopback,
+for those who may use ``kubectl port-forward`` or ``exec`` on the pod.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Endpoints:
         inputs: Callable[[], Inputs | None],
         secure: Callable[[Callable[[], bytes]], SecureMetrics] | None = None,
     ) -> None:
-        """``inputs`` gives what was last decided on.
+        """``inputs`` gives the inputs of the last decision.
 
         ``secure`` makes what serves the page of metrics in place of the port of the probes.
         """
@@ -53,7 +53,7 @@ class Endpoints:
         self._metrics = metrics
         self._inputs = inputs
         self._secure = secure(self._metrics_page) if secure is not None else None
-        self._one = asyncio.Lock()
+        self._snapshot_lock = asyncio.Lock()
         self._page = b""
         self._page_at = float("-inf")
         self._listeners: list[HttpListener] = []
@@ -133,34 +133,32 @@ class Endpoints:
         inputs = self._inputs()
         if inputs is None:
             return web.Response(status=404, text="no decision was made yet\n")
-        if self._one.locked():
+        if self._snapshot_lock.locked():
             return web.Response(
                 status=503,
                 text="another reader is being given a snapshot\n",
                 headers={"Retry-After": str(SNAPSHOT_RETRY_S)},
             )
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        async with self._one:
+        async with self._snapshot_lock:
             await response.prepare(request)
+            pieces = parts(inputs)
             try:
                 async with asyncio.timeout(SNAPSHOT_READ_S):
-                    await self._send(parts(inputs), response.write)
+                    # each chunk is made in a thread, so that the event loop stays free
+                    while chunk := await in_thread(_chunk, pieces):
+                        await response.write(chunk)
             except TimeoutError:
                 log.warning("a reader of the snapshot was too slow", most_s=SNAPSHOT_READ_S)
                 raise ConnectionResetError("too slow") from None
             await response.write_eof()
         return response
 
-    async def _send(self, made: Iterator[bytes], write: Callable[[bytes], Awaitable[None]]) -> None:
-        """Sends chunk by chunk, each made in a thread, so that the event loop stays free."""
-        while chunk := await in_thread(_chunk, made):
-            await write(chunk)
 
-
-def _chunk(made: Iterator[bytes]) -> bytes:
-    """The next parts, together about a chunk; empty at the end."""
+def _chunk(pieces: Iterator[bytes]) -> bytes:
+    """The next pieces, together about a chunk; empty at the end."""
     chunk = bytearray()
-    for part in made:
+    for part in pieces:
         chunk += part
         if len(chunk) >= CHUNK_BYTES:
             break

@@ -59,7 +59,7 @@ class LearnerStats:
 
 
 class Learner:
-    """Owns the process and carries the schedule out."""
+    """Owns the process and works through the schedule."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Learner:
     ) -> None:
         """``snapshot`` gives ``None`` where this replica must not learn.
 
-        ``publish`` is told every model whenever one of them is new.
+        ``publish`` gets all models whenever one of them is new.
         """
         self._snapshot = snapshot
         self._publish = publish
@@ -102,7 +102,7 @@ class Learner:
 
     @property
     def rebuilding(self) -> bool:
-        """Whether a model that was learned before a restart is still to come."""
+        """True while a model that was learned before a restart is not there yet."""
         return not self._looked or self._schedule.rebuilding
 
     def start(self) -> None:
@@ -217,8 +217,8 @@ class Learner:
             whole = False
             answer = await self._call(pickle.dumps(lesson, protocol=pickle.HIGHEST_PROTOCOL))
             if last:
-                found: Answer = pickle.loads(answer)
-                return found
+                lesson_answer: Answer = pickle.loads(answer)
+                return lesson_answer
 
     async def _call(self, payload: bytes) -> bytes:
         try:

@@ -47,7 +47,7 @@ from ullage.scheduling.model.plan import (
 
 log = structlog.get_logger("ullage.loop")
 _REFUSED_SLICE: Final = re.compile(r"\bspec\.slices\[([0-9]{1,4})\]")
-"""How the API names a slice that it refuses."""
+"""Name of a slice in a refusal of the API."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class LoopStats:
     actions: Counter[str] = field(default_factory=Counter)
     expired: int = 0
     obstacle: str = ""
-    """Why the last cycle brought no decision; "" = it did."""
+    """Reason why the last cycle brought no decision; "" = it did."""
     last_begun: float = 0.0
     """Monotonic time when the last cycle began."""
     last_completed: float = 0.0
@@ -116,13 +116,13 @@ class DecisionLoop:
             reasons = await self._trigger.wait()
             try:
                 await self.cycle(reasons)
-            except Exception as error:  # the seam of one cycle: the next one comes all the same
+            except Exception as error:  # the next cycle comes all the same
                 log.exception("cycle failed")
                 self.streak.failed(self._clock.monotonic(), error)
                 self._failed(error)
 
     async def cycle(self, reasons: frozenset[str]) -> None:
-        """One decision for the whole cluster; returns early rather than decide half blind."""
+        """Decide for the whole cluster; return early rather than decide on a partial view."""
         self.stats.last_begun = self._clock.monotonic()
         obstacle = self._may_decide()
         if obstacle:
@@ -139,14 +139,19 @@ class DecisionLoop:
         try:
             plan, actions = await self._solver.run(snapshot, now, settings)
         except (SolverTimeout, SolverCrashed) as error:
-            self._solver_failed(snapshot, now, settings.epoch, error)
+            log.error("decision failed; the last good plan stands", error=str(error))
+            condition = self._solver_condition(snapshot, now, settings.epoch, error)
+            self._carry_out(snapshot, condition, now)
+            self._failed(error)
             return
         self.last_plan, self.last_inputs = plan, (snapshot, now, settings)
         actions = (*actions, *self._solver_condition(snapshot, now, settings.epoch, None))
         self._carry_out(snapshot, actions, now)
         if plan.division_seconds:
             self.stats.divisions.observe(plan.division_seconds)
-        self._wake(plan, now)
+        due = [at for at in (plan.wake_at, self._state.next_retry() or 0.0) if at]
+        if due:  # a timeout, a back-off or a refused write
+            self._trigger.wake_in(min(due) - now)
         seconds = time.perf_counter() - started
         self._guard("outcomes", lambda: self._count(snapshot, actions, seconds), None)
         self._finish(seconds, reasons, actions, snapshot)
@@ -167,7 +172,7 @@ class DecisionLoop:
         self._trigger.poke("write-failed")
 
     def _blame(self, action: Action, error: ApiError) -> None:
-        """Set the workload aside whose status cannot be built, or whose slice the API refuses.
+        """Set a workload aside if its status cannot be built or the API refuses its slice.
 
         A GPUNode holds slices of many: one that is refused would keep all of them from it.
         """
@@ -181,22 +186,16 @@ class DecisionLoop:
         if uid:
             self._solver.aside.blame(snapshot, uid, shortened(error.message), self._clock.now())
 
-    def _wake(self, plan: Plan, now: float) -> None:
-        """Look again when a timeout, a back-off or a refused write is due."""
-        due = [at for at in (plan.wake_at, self._state.next_retry() or 0.0) if at]
-        if due:
-            self._trigger.wake_in(min(due) - now)
-
     def _carry_out(self, snapshot: Snapshot, actions: Sequence[Action], now: float) -> None:
         assumed = [action for action in actions if self._assume(snapshot, action, now)]
         self._writer.submit(assumed)
         self.stats.actions.update(type(action).__name__ for action in assumed)
 
     def _assume(self, snapshot: Snapshot, action: Action, now: float) -> bool:
-        """Count an action as done; says whether it can be carried out at all."""
+        """Count an action as done; returns False when it cannot be carried out."""
         try:
             self._state.assume((action,), now)
-        except Exception as error:  # the seam of one action: its workload is set aside
+        except Exception as error:  # its workload is set aside
             log.exception("action not assumed", action=type(action).__name__)
             self._solver.aside.blame(snapshot, owner_uid(action), fault_text(error), now)
             self._trigger.poke("set-aside")
@@ -231,14 +230,6 @@ class DecisionLoop:
                 pods=len(snapshot.pods),
             )
 
-    def _solver_failed(
-        self, snapshot: Snapshot, now: float, epoch: int, error: SolverTimeout | SolverCrashed
-    ) -> None:
-        """The last good plan stands; the policy says that new decisions do not come."""
-        log.error("decision failed; the last good plan stands", error=str(error))
-        self._carry_out(snapshot, self._solver_condition(snapshot, now, epoch, error), now)
-        self._failed(error)
-
     def _failed(self, error: Exception) -> None:
         """Count a cycle that brought no decision; the next one comes after a pause."""
         self.stats.failed[type(error).__name__] += 1
@@ -252,7 +243,7 @@ class DecisionLoop:
         epoch: int,
         failure: SolverTimeout | SolverCrashed | None,
     ) -> tuple[Action, ...]:
-        """Say on the SchedulingPolicy whether decisions come, only when that changes."""
+        """The condition of the SchedulingPolicy on decisions, only when it changes."""
         policy = snapshot.policy
         before = next(
             (c for c in policy.conditions if c.type == ConditionType.SOLVER_DEGRADED), None

@@ -63,13 +63,13 @@ class Undecided(Exception):
 
 
 FRESH_FACTOR = 3
-"""How many deadlines the first decision of a child may take."""
+"""Deadlines that the first decision of a child may take."""
 _UNPACKER = Unpacker()
 """The child's last snapshot: only what changed is sent to it."""
 
 
 class Stopwatch:
-    """Divides by the engine and remembers how long that took; deciding itself has no clock."""
+    """Divides by the engine and adds up the time it takes; deciding itself has no clock."""
 
     def __init__(self) -> None:
         """Nothing was divided yet."""
@@ -113,7 +113,7 @@ def solve(payload: bytes) -> bytes:
         if took_s:
             plan = replace(plan, division_seconds=took_s)
         return pack_answer(plan, diff(plan, snapshot), snapshot)
-    except Exception as error:  # the seam of one decision: not every exception survives a pipe
+    except Exception as error:  # not every exception survives a pipe
         raise Undecided(fault_text(error)) from error
 
 
@@ -160,9 +160,9 @@ class Solver:
     async def run(
         self, snapshot: Snapshot, now: float, settings: DecideSettings
     ) -> tuple[Plan, tuple[Action, ...]]:
-        """Decide on a snapshot, without what is known to make decisions fail.
+        """Decide on a snapshot, without objects that make decisions fail.
 
-        A failure whose cause nothing tells is searched for within the deadline; the rest of the
+        A cause that the failure does not name is searched for within the deadline; the rest of the
         search comes with the next decisions.
 
         Raises:
@@ -172,9 +172,9 @@ class Solver:
         began = time.monotonic()
         good: tuple[Plan, tuple[Action, ...]] | None = None
         while True:
-            known = replace(settings, aside=self.aside.of(snapshot, now))
+            restricted = replace(settings, aside=self.aside.of(snapshot, now))
             try:
-                plan, actions = await self._once(snapshot, now, known)
+                plan, actions = await self._once(snapshot, now, restricted)
             except SolverNotStarted:
                 raise
             except (SolverTimeout, SolverCrashed) as error:

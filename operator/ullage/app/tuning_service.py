@@ -19,10 +19,10 @@ import structlog
 
 from ullage import ports
 from ullage.api.reasons import Reason
-from ullage.app.suggestions import Found, Requests
+from ullage.app.suggestions import PointsBySearch, Requests
 from ullage.app.times import BACKGROUND_LOOK_S, TUNING_ECHO_S
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.codecs.tuning import tuning_as_stored
+from ullage.cluster.codecs.status import tuning_as_stored
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.tuning import TuningRecord, TuningStatus
 from ullage.engines.tuning.suggestions import SuggestionRequest
@@ -66,15 +66,15 @@ class _Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Inputs:
-    """What a look at a TuningJob rests on, time aside."""
+    """Inputs of a look at a TuningJob, time aside."""
 
     job: TuningRecord
     around: Around
     until: float = math.inf
-    """When time alone makes the answer another one, seconds since the epoch."""
+    """Time from which on time alone changes the answer, seconds since the epoch."""
 
     def stands(self, other: _Inputs) -> bool:
-        """Whether nothing has changed since: records are never changed in place."""
+        """True when nothing has changed since: records are never changed in place."""
         mine, its = self.around, other.around
         return (
             its.now < self.until
@@ -104,7 +104,7 @@ class TuningService:
         self._faults: dict[str, str] = {}
         self._done: dict[str, _Inputs] = {}
         """TuningJobs that need nothing until one of these changes, by uid."""
-        self._suggested: Found = {}
+        self._suggested: PointsBySearch = {}
         self.requests: Requests = {}
         """Points that searches want, by uid of the TuningJob."""
         self.failures = 0
@@ -126,7 +126,7 @@ class TuningService:
             pass
 
     def _looks(self) -> Iterator[None]:
-        """The same, one TuningJob after the other."""
+        """The steps of :meth:`look`, one TuningJob after the other."""
         epoch = self._hooks.epoch()
         if epoch is None or not self._hooks.synced():
             return
@@ -145,8 +145,8 @@ class TuningService:
             uids = self._state.trials_of(job.ref.uid)
             runs = [run for uid in uids if (run := snapshot.workloads.get(uid)) is not None]
             around = _around(snapshot, job, runs, epoch)
-            found = self._suggested.get(job.ref.uid, ())
-            around = replace(around, suggested={one.trial: one.point for one in found})
+            points = {item.trial: item.point for item in self._suggested.get(job.ref.uid, ())}
+            around = replace(around, suggested=points)
             done = self._done.get(job.ref.uid)
             if done is not None and done.stands(_Inputs(job=job, around=around)):
                 continue
@@ -155,9 +155,9 @@ class TuningService:
             if self._hooks.epoch() != epoch:
                 return
 
-    def suggested(self, found: Found) -> None:
+    def suggested(self, points: PointsBySearch) -> None:
         """Take points in that a sampler found; the next look makes trials of them."""
-        self._suggested = found
+        self._suggested = points
         self._look_again_at = 0.0
 
     def wanted(self) -> Requests | None:
@@ -175,7 +175,7 @@ class TuningService:
             step = next_step(job, around)
             self._want(job.ref.uid, step.asks)
             writes = self._writes(job, step, around, now)
-        except Exception as error:  # the seam of one TuningJob: the others are looked at
+        except Exception as error:  # the other TuningJobs are looked at
             self._failed(job, error)
             return
         self._faults.pop(job.ref.uid, None)
@@ -200,7 +200,7 @@ class TuningService:
                 break
             self._creates[at[0]] += 1
             self._asked[at] = now
-            writes += [create, _said(create)]
+            writes += [create, _created_event(create)]
         told = self._told.get(job.ref.uid)
         status = tuning_as_stored(step.status)
         if status == job.status or _resize_is_on_its_way(job, told, now):
@@ -220,12 +220,12 @@ class TuningService:
 
     def _want(self, uid: str, asks: SuggestionRequest | None) -> None:
         """Keep what a search wants; points that it has not made trials of yet stay wanted."""
-        self.requests = {key: one for key, one in self.requests.items() if key != uid}
+        self.requests = {key: request for key, request in self.requests.items() if key != uid}
         if asks is not None:
             self.requests[uid] = asks
 
     def _failed(self, job: TuningRecord, error: Exception) -> None:
-        """Tell a failure in the log, once while it stays the same."""
+        """Log a failure, once while it stays the same."""
         self.failures += 1
         text = fault_text(error)
         if self._faults.get(job.ref.uid) != text:
@@ -234,7 +234,7 @@ class TuningService:
             log.error("TuningJob not decided", job=where, error=text, exc_info=error)
 
     def _forget_all_but(self, uids: set[str]) -> None:
-        self.requests = {uid: one for uid, one in self.requests.items() if uid in uids}
+        self.requests = {uid: request for uid, request in self.requests.items() if uid in uids}
         self._told = {uid: told for uid, told in self._told.items() if uid in uids}
         self._faults = {uid: text for uid, text in self._faults.items() if uid in uids}
         self._done = {uid: done for uid, done in self._done.items() if uid in uids}
@@ -243,7 +243,7 @@ class TuningService:
 
 
 def _resize_is_on_its_way(job: TuningRecord, told: _Told | None, now: float) -> bool:
-    """Whether the API does not show a resize yet: decided again, it would have another time."""
+    """True while the API does not show a resize yet: decided again, it would have another time."""
     return (
         told is not None
         and told.resource_version == job.resource_version
@@ -280,7 +280,7 @@ def _apply(job: TuningRecord, status: TuningStatus, epoch: int) -> SetTuningStat
     )
 
 
-def _said(create: CreateTrial) -> Emit:
+def _created_event(create: CreateTrial) -> Emit:
     return Emit(
         target=create.owner,
         warning=False,

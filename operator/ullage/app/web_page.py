@@ -50,7 +50,7 @@ class WebPage:
             path: (files("ullage.web").joinpath(name).read_bytes(), kind)
             for path, (name, kind) in FILES.items()
         }
-        self._one = asyncio.Lock()
+        self._state_lock = asyncio.Lock()
         self._made = b""
         self._made_at = float("-inf")
         self._listener: HttpListener | None = None
@@ -91,7 +91,7 @@ class WebPage:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self._check(request)
         loop = asyncio.get_running_loop()
-        async with self._one:
+        async with self._state_lock:
             if loop.time() - self._made_at >= WEB_STATE_S:
                 self._made = await in_thread(_made, self._snapshot(), self._currency)
                 self._made_at = loop.time()

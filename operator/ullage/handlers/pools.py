@@ -18,7 +18,7 @@ import kopf
 from ullage import ports
 from ullage.api.readers import JsonObject
 from ullage.api.reasons import Reason
-from ullage.cluster.codecs.pool import pool_as_stored
+from ullage.cluster.codecs.status import pool_as_stored
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.handlers.ends import LeaderContext, Left, Life, stated

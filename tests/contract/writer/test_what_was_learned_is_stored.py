@@ -19,10 +19,9 @@ from fakes.small_world import Brain, Cluster, converge, products_decision
 from ullage import ports
 from ullage.api.observations import MAX_OBSERVATIONS, Observation, ObservedPartner
 from ullage.api.reasons import ConditionType, Reason
-from ullage.app.device_models import ModelTeller
+from ullage.app.device_models import ModelTeller, known_devices
 from ullage.app.fit_schedule import FitState
 from ullage.app.fit_worker import FitTask, run_fit
-from ullage.app.known_devices import known_devices
 from ullage.app.model_summary import Fitted, digest, restored, stored
 from ullage.app.times import MODEL_WRITE_S
 from ullage.cluster.projection.workload_class import profile_name

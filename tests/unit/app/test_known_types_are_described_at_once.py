@@ -14,9 +14,8 @@ from builders import NOW, a_device, a_device_profile, a_gpu_node, a_profile, a_s
 from builders_raw import raw_meta
 from ullage.api.deviceprofile import DeviceProfile
 from ullage.api.readers import JsonObject, WireError
-from ullage.app.device_models import ModelTeller
+from ullage.app.device_models import MANIFESTS, SOURCE, ModelTeller, known_devices
 from ullage.app.fit_schedule import FitState
-from ullage.app.known_devices import MANIFESTS, SOURCE, known_devices
 from ullage.app.times import MODEL_WRITE_S
 from ullage.cluster.projection.rest import project_device_profile
 from ullage.cluster.records.profile import Method, ProfileStatus, SoloEntry

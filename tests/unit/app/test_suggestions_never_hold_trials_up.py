@@ -18,7 +18,7 @@ from ullage.app.suggestion_worker import Suggested
 from ullage.app.suggestions import (
     AT_ONCE,
     REST,
-    Found,
+    PointsBySearch,
     SuggestionService,
     own_process,
 )
@@ -65,7 +65,7 @@ class Searches:
 
     requests: dict[str, SuggestionRequest] | None = field(default_factory=dict)
     time_s: float = 1000.0
-    found: Found = field(default_factory=dict)
+    found: PointsBySearch = field(default_factory=dict)
 
     def now(self) -> float:
         return self.time_s
@@ -73,7 +73,7 @@ class Searches:
     def monotonic(self) -> float:
         return self.time_s
 
-    def take(self, found: Found) -> None:
+    def take(self, found: PointsBySearch) -> None:
         self.found = found
 
     def service(
@@ -114,10 +114,10 @@ async def test_a_point_that_is_held_stays_until_its_trial_has_it() -> None:
     assert service.stats.suggested == 2
     searches.requests = {"a": wanted(4)}
     assert await service.step() is None
-    assert [one.trial for one in service.found()["a"]] == [4]
+    assert [one.trial for one in service.points()["a"]] == [4]
     searches.requests = {}
     await service.step()
-    assert service.found() == {}
+    assert service.points() == {}
 
 
 async def test_a_replica_that_does_not_lead_asks_nothing() -> None:

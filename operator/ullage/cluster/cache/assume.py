@@ -154,8 +154,8 @@ class Overlay:
     def drop(self, effect: Effect) -> bool:
         """Forget an effect, but not a newer one on the same target; says whether it stood."""
         kept = self._kept.get(type(effect), {})
-        found = kept.get(effect.target)
-        if found is None or found.effect != effect:
+        assumption = kept.get(effect.target)
+        if assumption is None or assumption.effect != effect:
             return False
         del kept[effect.target]
         return True
@@ -166,10 +166,10 @@ class Overlay:
 
     def get(self, kind: type[Kept], target: Hashable) -> tuple[Kept, float] | None:
         """The assumption about a target, and its time."""
-        found = self._kept.get(kind, {}).get(target)
-        if found is None or not isinstance(found.effect, kind):
+        assumption = self._kept.get(kind, {}).get(target)
+        if assumption is None or not isinstance(assumption.effect, kind):
             return None
-        return found.effect, found.since
+        return assumption.effect, assumption.since
 
     def assumptions(self, target: Hashable, *kinds: type[Effect]) -> tuple[Assumption | None, ...]:
         """Assumptions about a target, by kind; the same objects as long as nothing changed."""

@@ -4,7 +4,7 @@
 
 Streams feed it, ``freeze`` returns immutable snapshots, ``assume`` overlays writes that were sent
 and not yet observed. An update costs what it changes. Nothing here decides, writes or waits, and no
-result may depend on the order in which different streams speak.
+result may depend on the order in which different streams arrive.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Final
 
 from ullage import ports
 from ullage.cluster.cache.assume import (
-    ASSUME_TTL_S,
     EffectOf,
     Overlay,
     PodCreated,
@@ -25,9 +24,8 @@ from ullage.cluster.cache.assume import (
     StatusSet,
     WorkloadLeaving,
 )
-from ullage.cluster.cache.own import GPUNodeStore, NodeStore, WorkloadStore
+from ullage.cluster.cache.own import CheckPool, GPUNodeStore, NodeStore, PoolStore, WorkloadStore
 from ullage.cluster.cache.pods import PodGroupStore, PodStore
-from ullage.cluster.cache.pools import CheckPool, PoolStore
 from ullage.cluster.cache.refusals import RefusalKey, Refusals
 from ullage.cluster.cache.stores import (
     ChildStore,
@@ -50,7 +48,6 @@ from ullage.cluster.projection.rest import (
     project_service,
 )
 from ullage.cluster.projection.tuning import project_tuning_job
-from ullage.cluster.records.pod_rules import Labels
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.router import RouterLoad, RouterPod
@@ -68,6 +65,7 @@ from ullage.cluster.records.snapshot import (
 )
 from ullage.cluster.records.tier import CoordinatorReport
 from ullage.cluster.records.tuning import TuningRecord
+from ullage.cluster.times import ASSUME_TTL_S
 from ullage.cluster.values import streams
 from ullage.cluster.values.streams import Stream
 from ullage.engines.admission.model import LearnedModel
@@ -185,7 +183,7 @@ class ClusterState:
         self._context.touch()
 
     def set_routers(self, loads: Mapping[str, RouterLoad]) -> None:
-        """Sets what routers tell, by uid of the service."""
+        """Sets the loads that routers report, by uid of the service."""
         self._routers = loads
         self._context.touch()
 
@@ -241,7 +239,7 @@ class ClusterState:
     def end_term(self) -> None:
         """Forget everything but what the streams show, as a new process would.
 
-        The leadership that assumed, learned and was told is over; another may have led before the
+        The leadership that assumed and learned it is over; another may have led before the
         next one of this process begins.
         """
         self._overlay.clear()
@@ -251,7 +249,7 @@ class ClusterState:
         self._context.touch()
 
     def next_retry(self) -> float | None:
-        """When the next refused write may be tried again."""
+        """Time at which the next refused write may be tried again; ``None`` = none waits."""
         return self._refusals.next_end()
 
     @property
@@ -302,13 +300,13 @@ class ClusterState:
 
     def routers_of_sleepers(self) -> Mapping[str, Sequence[RouterPod]]:
         """Routers of services that may have no replica, by uid of the service; no snapshot."""
-        found: dict[str, list[RouterPod]] = {}
+        routers: dict[str, list[RouterPod]] = {}
         for pod in sorted(self._foreign.routers.values(), key=lambda pod: pod.uid):
             uid = self._pods.service_uid(pod.namespace, pod.service)
             service = self._workloads.get(uid)
             if service is not None and service.batching is not None and service.may_sleep:
-                found.setdefault(uid, []).append(pod)
-        return found
+                routers.setdefault(uid, []).append(pod)
+        return routers
 
     def router_pods(self, namespace: str, service: str) -> int:
         """Bound pods that say they route requests of a service and have not ended; no snapshot."""
@@ -334,14 +332,14 @@ class ClusterState:
     def highest_epoch(self) -> int:
         """Highest epoch that any GPUNode bears, 0 without one.
 
-        One that a Lease cannot count on from is no leader's: an agent may have made it up.
+        An epoch that a Lease cannot continue is no leader's: an agent may have made it up.
         """
         highest = 0
         for record in self._gpu_nodes.table.values():
             desired = max((item.epoch for item in record.desired), default=0)
             observed = max((item.epoch for item in record.observed), default=0)
-            found = (record.epoch, desired, observed)
-            highest = max(highest, *(epoch for epoch in found if epoch <= MOST_EPOCH))
+            epochs = (record.epoch, desired, observed)
+            highest = max(highest, *(epoch for epoch in epochs if epoch <= MOST_EPOCH))
         return highest
 
     def freeze(self, now: float) -> Snapshot:
@@ -356,8 +354,11 @@ class ClusterState:
     # -- parts of freeze ---------------------------------------------------------------------
 
     def _build(self, now: float) -> Snapshot:
-        found = (self._pods.table.get(uid) for uid in sorted(self._pods.ruled))
-        ruled = [pod for pod in found if pod is not None]
+        ruled = [
+            pod
+            for uid in sorted(self._pods.ruled)
+            if (pod := self._pods.table.get(uid)) is not None
+        ]
         pods_around = self._foreign.alike(all_pods=bool(ruled))
         return Snapshot(
             version=self.version,
@@ -368,7 +369,7 @@ class ClusterState:
             foreign_use=self._foreign_use(),
             slot_holders=self._slot_holders(),
             pods_around=pods_around,
-            namespaces=self._namespaces() if pods_around or ruled else {},
+            namespaces=self._volumes.namespaces.table.view() if pods_around or ruled else {},
             claims=self._volumes.shown(ruled),
             workloads=self._seen_workloads(),
             deployments=self._deployments.table.view(),
@@ -431,18 +432,13 @@ class ClusterState:
         return {(space, service): fault for space, service, _, fault in sorted(faults)}
 
     def _has_rules(self) -> bool:
-        """Whether any pod of ours has rules about other pods, ports or volumes."""
+        """True when any pod of ours has rules about other pods, ports or volumes."""
         return bool(self._pods.ruled)
 
     def _counts(self, node: str) -> bool:
-        """Whether other people's pods on a node matter: with rules, those of any node do."""
-        return self._is_ours(node) or self._has_rules()
-
-    def _namespaces(self) -> Mapping[str, Labels]:
-        return self._volumes.namespaces.table.view()
-
-    def _is_ours(self, node: str) -> bool:
-        return self._nodes.managed(node) or self._gpu_nodes.table.get(node) is not None
+        """True when other people's pods on a node matter: with rules, those of any node do."""
+        is_ours = self._nodes.managed(node) or self._gpu_nodes.table.get(node) is not None
+        return is_ours or self._has_rules()
 
     def _workload_store(self, stream: Stream, kind: WorkloadKind) -> WorkloadStore:
         return WorkloadStore(stream.name, self._context, kind, self._workloads, self._pods)

@@ -3,7 +3,7 @@
 """One store per stream: keys, keeps and compares its objects.
 
 A store says of every change whether a decision could see it; what only the store's own bookkeeping
-sees (a heartbeat, the echo of our own write) wakes no one. An object that cannot be read never
+sees (a heartbeat, the echo of our own write) triggers no decision. An unreadable object never
 stops its stream: the last good record stays and the error is counted.
 """
 
@@ -20,7 +20,7 @@ from ullage import ports
 from ullage.api.readers import section, text
 from ullage.api.reasons import ConditionType
 from ullage.cluster.cache.assume import Overlay, ProfileSet
-from ullage.cluster.cache.refusals import Refusals
+from ullage.cluster.cache.refusals import NodeRefusals, Refusals
 from ullage.cluster.cache.table import ForeignTable, Table
 from ullage.cluster.cache.view import seen_profile
 from ullage.cluster.codecs.objects import (
@@ -30,11 +30,15 @@ from ullage.cluster.codecs.objects import (
     read_conditions,
     read_meta,
 )
-from ullage.cluster.projection.pod import ForeignUse, project_foreign, project_unprepared
+from ullage.cluster.projection.pod import (
+    ForeignUse,
+    project_foreign,
+    project_router_pod,
+    project_unprepared,
+)
 from ullage.cluster.projection.pod_template import Seen
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.projection.rest import project_profile
-from ullage.cluster.projection.router_pod import project_router_pod
 from ullage.cluster.records.pod_rules import AlikePods
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.router import RouterPod
@@ -45,8 +49,6 @@ from ullage.cluster.records.snapshot import (
     ProfileRecord,
     Unread,
 )
-from ullage.cluster.records.status import Condition
-from ullage.cluster.values.memory import NodeRefusals
 from ullage.cluster.values.readable import called, complaint
 from ullage.ports import JsonObject
 
@@ -59,12 +61,12 @@ class UnreadBook:
 
     def note(self, kind: str, key: Hashable, raw: JsonObject, text: str) -> bool:
         """An object as it is now, ``text`` empty where it can be read; says whether that is new."""
-        found = _entry(kind, raw, text)
-        if found is None or not (found.text or found.told):
+        entry = _entry(kind, raw, text)
+        if entry is None or not (entry.text or entry.told):
             return self.forget(kind, key)
-        if self._entries.get((kind, key)) == found:
+        if self._entries.get((kind, key)) == entry:
             return False
-        self._entries[kind, key] = found
+        self._entries[kind, key] = entry
         return True
 
     def forget(self, kind: str, key: Hashable) -> bool:
@@ -72,10 +74,10 @@ class UnreadBook:
         return self._entries.pop((kind, key), None) is not None
 
     def keep(self, kind: str, keys: Set[Hashable]) -> bool:
-        """These are all objects of the kind that there are; says whether another was noted."""
+        """Keep entries of these objects of a kind alone; says whether another was noted."""
         gone = [entry for entry in self._entries if entry[0] == kind and entry[1] not in keys]
-        for one in gone:
-            del self._entries[one]
+        for entry in gone:
+            del self._entries[entry]
         return bool(gone)
 
     def shown(self) -> tuple[Unread, ...]:
@@ -89,16 +91,12 @@ class UnreadBook:
 def _entry(kind: str, raw: JsonObject, text: str) -> Unread | None:
     try:
         meta = identity(raw)
-        told = _shown_invalid(raw)
-    except Exception:  # counted already where it could not be read: there is nothing to tell
+        conditions = read_conditions(section(raw, "status"))
+    except Exception:  # counted already where it could not be read: there is nothing to show
         return None
     ref = ObjectRef(kind=kind, namespace=meta.namespace, name=meta.name, uid=meta.uid)
-    return Unread(ref=ref, generation=meta.generation, text=text, told=told)
-
-
-def _shown_invalid(raw: JsonObject) -> Condition | None:
-    shown = read_conditions(section(raw, "status"))
-    return next((condition for condition in shown if condition.type == ConditionType.INVALID), None)
+    invalid = (condition for condition in conditions if condition.type == ConditionType.INVALID)
+    return Unread(ref=ref, generation=meta.generation, text=text, told=next(invalid, None))
 
 
 Key = TypeVar("Key", bound=Hashable)
@@ -113,7 +111,7 @@ _DEFAULTS: Final = PolicyRecord()
 
 
 Complain = Callable[[str, str, str], None]
-"""Told of a stream, one of its objects and what is wrong with it."""
+"""Called with a stream, one of its objects and the error."""
 
 
 def _silent(stream: str, item: str, error: str) -> None:
@@ -177,7 +175,7 @@ class Store(ABC, Generic[Key]):
     """Takes what one stream says; subclasses know one kind."""
 
     tells: str = ""
-    """Kind whose objects are told by a condition that they cannot be read; empty = none are."""
+    """Kind whose unreadable objects get a condition; empty = they get none."""
 
     def __init__(self, stream: str, context: Context) -> None:
         self.stream = stream
@@ -192,7 +190,7 @@ class Store(ABC, Generic[Key]):
                 key = self.key(raw)
                 gone.discard(key)
                 listed.add(key)
-            except Exception as error:  # the seam of one object
+            except Exception as error:  # of this object alone
                 self.context.failed(self.stream, error, raw)
                 continue
             changed |= self.upsert(raw, now)
@@ -206,7 +204,7 @@ class Store(ABC, Generic[Key]):
         """An object is there, in this version."""
         try:
             changed = self.put(raw, now)
-        except Exception as error:  # the seam of one object: the last good record stays
+        except Exception as error:  # the last good record stays
             self.context.failed(self.stream, error, raw)
             return self._note(raw, complaint(error))
         return self._note(raw, "") or changed
@@ -215,7 +213,7 @@ class Store(ABC, Generic[Key]):
         """An object is gone; one that was re-created under its name stays."""
         try:
             key, uid = self.key(raw), uid_of(raw)
-        except Exception as error:  # the seam of one object
+        except Exception as error:  # of this object alone
             self.context.failed(self.stream, error, raw)
             return False
         if self.tells and self.context.unread.forget(self.tells, key):
@@ -423,17 +421,13 @@ class ForeignStore(Store[str]):
 
     def use(self, node: str) -> Resources | None:
         """Requests of foreign pods on a node; ``None`` where none runs."""
-        found = [
-            resources
-            for resources in (self.table.use(node), self._besides.use(node))
-            if resources is not None
-        ]
-        return found[0] + found[1] if len(found) > 1 else next(iter(found), None)
+        use, besides = self.table.use(node), self._besides.use(node)
+        return use + besides if use is not None and besides is not None else use or besides
 
     def slot_holders(self, node: str) -> tuple[str, ...]:
         """Some of the foreign pods that hold device slots of a node, by name."""
-        abstract_set = self.table.slot_holders(node) | self._besides.slot_holders(node)
-        return tuple(sorted(abstract_set)[:HOLDERS_NAMED])
+        holders = self.table.slot_holders(node) | self._besides.slot_holders(node)
+        return tuple(sorted(holders)[:HOLDERS_NAMED])
 
     def alike(self, *, all_pods: bool) -> dict[str, tuple[AlikePods, ...]]:
         """Pods by node as rules look at them; else only on nodes with some that repel others."""
@@ -441,14 +435,14 @@ class ForeignStore(Store[str]):
         nodes = {
             node for table in tables for node in (table.nodes() if all_pods else table.repelling())
         }
-        found: dict[str, tuple[AlikePods, ...]] = {}
+        shown: dict[str, tuple[AlikePods, ...]] = {}
         for node in sorted(nodes):
             parts = [part for table in tables if (part := table.alike(node))]
             alike = parts[0] if len(parts) == 1 else tuple(chain.from_iterable(parts))
             before = self._shown.get(node)
-            found[node] = before if before is not None and before == alike else alike
-        self._shown = found
-        return found
+            shown[node] = before if before is not None and before == alike else alike
+        self._shown = shown
+        return shown
 
     def _route(self, uid: str, pod: RouterPod | None) -> bool:
         """Keep a router as it is now; says whether what decisions see of it is new."""
@@ -482,8 +476,10 @@ class PolicyStore(PlainStore[str, PolicyRecord]):
         )
 
     def _note(self, raw: JsonObject, text: str) -> bool:
-        """Only the one that binds: the others are told something else already."""
-        return super()._note(raw, text) if _is_binding(raw) else False
+        """Note the policy that binds; the others get another condition."""
+        metadata = raw.get("metadata")
+        binds = isinstance(metadata, dict) and metadata.get("name") == BINDING_POLICY
+        return super()._note(raw, text) if binds else False
 
     def binding(self) -> PolicyRecord:
         """The policy that binds, or the defaults."""
@@ -493,8 +489,3 @@ class PolicyStore(PlainStore[str, PolicyRecord]):
         """All others, by name."""
         others = (held for name, held in self.table.view().items() if name != BINDING_POLICY)
         return tuple(sorted(others, key=lambda held: held.name))
-
-
-def _is_binding(raw: JsonObject) -> bool:
-    metadata = raw.get("metadata")
-    return isinstance(metadata, dict) and metadata.get("name") == BINDING_POLICY

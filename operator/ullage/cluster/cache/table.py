@@ -129,7 +129,7 @@ class ForeignTable:
         return self._holders.get(node, frozenset())
 
     def repels(self, uid: str) -> bool:
-        """Whether a pod keeps others away."""
+        """True when a pod keeps others away."""
         use = self._pods.get(uid)
         return use is not None and use.traits is not None and bool(use.traits.anti_affinity)
 
@@ -146,7 +146,7 @@ class ForeignTable:
         known = self._alike.get(node)
         if known is None:
             counts = Counter(self._traits.get(node, {}).values())
-            known = tuple(AlikePods(traits=one, count=count) for one, count in counts.items())
+            known = tuple(AlikePods(traits=traits, count=count) for traits, count in counts.items())
             known = self._alike[node] = tuple(sorted(known, key=repr))
         return known
 
@@ -182,11 +182,11 @@ class ForeignTable:
             del self._sums[use.node]
 
     def _hold(self, node: str, holder: str, sign: int) -> None:
-        """Note who holds slots on a node, or does no more."""
+        """Note a holder of slots on a node, or that it holds none any more."""
         if sign > 0:
             self._holders.setdefault(node, set()).add(holder)
             return
-        left = self._holders.get(node, set())
-        left.discard(holder)
-        if not left:
+        holders = self._holders.get(node, set())
+        holders.discard(holder)
+        if not holders:
             self._holders.pop(node, None)

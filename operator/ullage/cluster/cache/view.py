@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One record as a decision sees it: the observed object with assumed writes on top.
 
-The same functions serve whole snapshots and the question whether an event changed anything, so
+The same functions serve whole snapshots and the check whether an event changed anything, so
 the two can never disagree.
 """
 
@@ -70,8 +70,8 @@ class Overlaid(Generic[Record]):
         return {uid: seen for uid, (_, _, seen) in kept.items()}
 
 
-def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
-    return all(a is b for a, b in zip(one, other, strict=True))
+def _same(before: tuple[object, ...], after: tuple[object, ...]) -> bool:
+    return all(a is b for a, b in zip(before, after, strict=True))
 
 
 def seen_pod(record: PodRecord, overlay: Overlay) -> PodRecord:

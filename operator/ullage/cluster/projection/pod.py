@@ -18,6 +18,7 @@ from ullage.api.labels import (
     LABEL_LEAD,
     LABEL_ORDER,
     LABEL_RANK,
+    LABEL_ROUTER,
     SLOT_RESOURCE,
 )
 from ullage.api.readers import JsonObject, WireError, objects, section, text, whole
@@ -40,6 +41,7 @@ from ullage.cluster.projection.pod_shape import pod_requests, pod_shape, resourc
 from ullage.cluster.records.metrics import EpochValue, read_report
 from ullage.cluster.records.pod_rules import PodTraits
 from ullage.cluster.records.pod_shape import Resources
+from ullage.cluster.records.router import RouterPod
 from ullage.cluster.records.snapshot import (
     ForeignPod,
     ObjectRef,
@@ -328,3 +330,53 @@ def project_unprepared(raw: JsonObject) -> ForeignPod | None:
     ref = ObjectRef(kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
     why = f"its label {asked} asks for a device, and no admission policy of Ullage prepared it"
     return ForeignPod(namespace=meta.namespace, name=meta.name, claims=ref, why=why)
+
+
+ROUTER_CONTAINER: Final = "router"
+_ROUTER_STARTING: Final = ("", "ContainerCreating", "PodInitializing")
+_CRASHED: Final = "CrashLoopBackOff"
+MOST_FAULT: Final = 300
+
+
+def project_router_pod(raw: JsonObject) -> RouterPod | None:
+    """Read a router; ``None`` where a pod does not say that it is one.
+
+    Raises:
+        WireError: its metadata or status are malformed.
+    """
+    service = section(section(raw, "metadata"), "labels").get(LABEL_ROUTER)
+    if not isinstance(service, str) or not service:
+        return None
+    meta, status = identity(raw), section(raw, "status")
+    return RouterPod(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        service=service,
+        address=optional_text(status, "podIP"),
+        leaving=bool(optional_text(section(raw, "metadata"), "deletionTimestamp")),
+        fault=_router_fault(status),
+    )
+
+
+def _router_fault(status: JsonObject) -> str:
+    """Why the container does not run: what it said last, or kubelet of it."""
+    for container in objects(status, "containerStatuses"):
+        if container.get("name") != ROUTER_CONTAINER or container.get("ready") is True:
+            continue
+        state = section(container, "state")
+        waiting = section(state, "waiting")
+        ended = section(state, "terminated") or section(
+            section(container, "lastState"), "terminated"
+        )
+        reason = optional_text(waiting, "reason")
+        if reason not in (*_ROUTER_STARTING, _CRASHED):
+            return _fault_line(reason, optional_text(waiting, "message"))
+        if optional_whole(ended, "exitCode"):
+            said = optional_text(ended, "message").strip().rpartition("\n")[2]
+            return _fault_line(f"exit {optional_whole(ended, 'exitCode')}", said)
+    return ""
+
+
+def _fault_line(reason: str, said: str) -> str:
+    words = " ".join(f"{reason}: {said}".split())
+    return short(words.rstrip(": "), MOST_FAULT)

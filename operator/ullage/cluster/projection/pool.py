@@ -12,7 +12,7 @@ from ullage.cluster.codecs.objects import (
     read_meta,
     within,
 )
-from ullage.cluster.codecs.pool import pool_status_from_wire
+from ullage.cluster.codecs.status import pool_status_from_wire
 from ullage.cluster.records.pool import (
     PoolRecord,
     PriceSpec,

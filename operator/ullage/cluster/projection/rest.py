@@ -24,11 +24,11 @@ from ullage.cluster.codecs.objects import (
 from ullage.cluster.codecs.profile import (
     device_model_of,
     newest_first,
+    op_table_of,
     profile_status_from_wire,
     solo_from_wire,
     step_from_wire,
 )
-from ullage.cluster.codecs.speed import op_table_of
 from ullage.cluster.records.snapshot import (
     DeploymentRecord,
     DeviceProfileRecord,

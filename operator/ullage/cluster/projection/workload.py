@@ -15,7 +15,13 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from ullage.api.inferencedeployment import read_service_spec
-from ullage.api.labels import LABEL_CLASS, LABEL_FAMILY
+from ullage.api.labels import (
+    ANNOTATION_TRIAL_EPOCH,
+    ANNOTATION_TRIAL_PARAMETERS,
+    LABEL_CLASS,
+    LABEL_FAMILY,
+    LABEL_TRIAL,
+)
 from ullage.api.readers import WireError, objects, section
 from ullage.api.slices import default_trust_domain
 from ullage.api.trainingjob import read_training_spec
@@ -36,11 +42,11 @@ from ullage.cluster.projection.template import (
     check_size,
     check_template,
 )
-from ullage.cluster.projection.trial import read_trial
 from ullage.cluster.projection.workload_class import class_key, family_key
 from ullage.cluster.records.pod_shape import PodShape
-from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import ObjectRef, TrialOf, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.values.names import number_of, trial_run_name
 from ullage.cluster.values.readable import complaint, complete
 from ullage.ports import JsonObject
 
@@ -309,3 +315,52 @@ def project_workload(
         return _service(meta, spec, status, share, known)
     except Exception as error:  # the seam of one object, as above
         return replace(unreadable(kind, meta, error, before), status=status), None
+
+
+TUNING_KIND: Final = "TuningJob"
+MOST_TRIAL_PARAMETERS: Final = 32
+LONGEST_VALUE: Final = 36
+"""Characters of a parameter's value."""
+_LONGEST_VALUE_PARAMETERS: Final = 8_192
+
+
+def read_trial(meta: Meta) -> TrialOf | None:
+    """The trial; ``None`` = the TrainingJob runs none.
+
+    Args:
+        meta: Of a TrainingJob.
+    """
+    tuning = meta.controller
+    if tuning is None or not tuning.ours or tuning.kind != TUNING_KIND:
+        return None
+    trial = number_of(meta.labels.get(LABEL_TRIAL, ""))
+    until_epoch = number_of(meta.annotations.get(ANNOTATION_TRIAL_EPOCH, ""))
+    if trial < 0 or until_epoch < 1:
+        return None
+    if meta.name != trial_run_name(tuning.name, trial, until_epoch):
+        return None
+    return TrialOf(
+        tuning_uid=tuning.uid,
+        trial=trial,
+        until_epoch=until_epoch,
+        parameters=_trial_parameters(meta.annotations.get(ANNOTATION_TRIAL_PARAMETERS, "")),
+    )
+
+
+def _trial_parameters(said: str) -> tuple[tuple[str, str], ...]:
+    """Parameters as the operator wrote them; none where that is not readable any more."""
+    if not said or len(said) > _LONGEST_VALUE_PARAMETERS:
+        return ()
+    try:
+        found = json.loads(said)
+    except (ValueError, RecursionError):
+        return ()
+    if not isinstance(found, dict) or len(found) > MOST_TRIAL_PARAMETERS:
+        return ()
+    if not all(_is_plain(name) and _is_plain(value) for name, value in found.items()):
+        return ()
+    return tuple(sorted(found.items()))
+
+
+def _is_plain(said: object) -> bool:
+    return isinstance(said, str) and len(said) <= LONGEST_VALUE and said.isprintable()
