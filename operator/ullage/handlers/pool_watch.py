@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the instances of all pools do, seen on every replica and written nowhere.
+"""Watches the instances of all pools, on every replica; nothing is written.
 
-kopf runs on the leader alone. A replica that comes to lead knows from here which instances were
-lost before, and which of them someone wanted to go. A cluster without pools costs nothing.
+kopf runs on the leader alone. A replica that comes to lead knows from here the instances that were
+lost before, and those that someone wanted to go. A cluster without pools costs nothing.
 """
 
 from __future__ import annotations
@@ -66,6 +66,6 @@ class PoolWatch:
             known = before.get(pool.uid, pool.status)
             try:
                 known = observed(pool, known, sightings[pool.uid], now, learning)
-            except Exception as error:  # the seam of one pool: the others are looked at
+            except Exception as error:  # the other pools are looked at
                 self.faults[pool.uid] = error
             self.known[pool.uid] = known

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Elastic spot-scaling of CapacityPools: a timer and a price of each, and an end in order.
 
-What a timer finds (price, hazard, failed launches, room) is told to the pool and to decisions,
+A timer writes price, hazard, failed launches and room to the pool and to decisions,
 which request nodes of the pools that are best for all jobs together. A pool that is deleted gets
 no more requests and stays until those that are out are there or gone, so that what comes is still
 counted; bounded, and Events say so.
@@ -37,7 +37,7 @@ _KIND: Final = ports.CAPACITY_POOL
 
 
 def is_launching(item: JsonObject) -> bool:
-    """Whether instances of a pool were on their way when its status was written."""
+    """True when instances of a pool were on their way when its status was written."""
     launching = stated(item, "status", "launching")
     return isinstance(launching, int) and launching > 0
 
@@ -64,7 +64,7 @@ class PoolScaling:
         self._leader = leader
         self._prices = prices
         self._told: dict[str, tuple[PoolStatus, float]] = {}
-        """What was written last, and when, by uid of the pool."""
+        """Last written status, and its time, by uid of the pool."""
 
     async def ask(self, pool: ObjectRef) -> None:
         """Ask for its price, if that is due."""
@@ -73,7 +73,7 @@ class PoolScaling:
             await self._prices.ask(written)
 
     async def scale(self, pool: ObjectRef) -> None:
-        """Tell decisions and the API what is known of a pool now.
+        """Give decisions and the API the current state of a pool.
 
         Raises:
             Exception: of this pool alone; its status says so.

@@ -3,7 +3,7 @@
 """Pods of other controllers as workloads: what their labels and annotations ask for.
 
 Every value goes through the reader of the field of our kinds that means the same. A pod that asks
-for something no one can read waits and says so; it keeps its gate, and nothing else is stopped.
+for something unreadable waits and says so; it keeps its gate, and nothing else is stopped.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ class AdoptedPod:
     terms: WorkloadRecord
     """The workload as this pod alone describes it."""
     status: WorkloadStatus
-    """What it was told last."""
+    """The status that it holds."""
     gated: bool
     finished: bool
     leaving: bool
     """It is being deleted, or has ended."""
     controller: str
-    """uid of what creates another one in its place; empty where nothing does."""
+    """uid of the controller that creates another one in its place; empty where none does."""
     succeeded: bool = False
     """It ended well by itself."""
     group: str = ""
@@ -86,7 +86,7 @@ def unit_of(meta: Meta) -> ObjectRef:
     """The workload that an adopted pod belongs to: itself, or the gang in its own namespace.
 
     A gang has no object, and a uid that no object can have. A ReplicaSet is one revision of its
-    Deployment: its pods are a gang of their own. Whose pods else are one, ``AdoptedPods`` knows.
+    Deployment: its pods are a gang of their own. ``AdoptedPods`` knows the others that are one.
     """
     gang = meta.labels.get(AdoptionKey.GANG.key, "")
     name, uid = (gang, f"gang/{meta.namespace}/{gang}") if gang else (meta.name, meta.uid)
@@ -139,12 +139,12 @@ def read_pod_group(raw: JsonObject) -> int:
 def device_container(meta: Meta, spec: JsonObject) -> int:
     """Index of the container that gets the device; the first where the pod names none that is."""
     named = meta.annotations.get(AdoptionKey.CONTAINER.key)
-    names = [one.get("name") for one in objects(spec, "containers")]
+    names = [container.get("name") for container in objects(spec, "containers")]
     return names.index(named) if named in names else 0
 
 
 def project_adopted(raw: JsonObject, record: PodRecord, share: Sharer) -> AdoptedPod:
-    """Read what an adopted pod asks for, and what it was told.
+    """Read what an adopted pod asks for, and its status.
 
     Args:
         raw: the pod.
@@ -154,7 +154,7 @@ def project_adopted(raw: JsonObject, record: PodRecord, share: Sharer) -> Adopte
     meta = identity(raw)
     try:
         terms = _terms(meta, raw, record)
-    except Exception as error:  # the seam of one object: whatever it is, it is about this one
+    except Exception as error:  # whatever it is, it is about this object alone
         terms = replace(
             _plain(meta, record), shape=PodShape(device_container=""), invalid=complaint(error)
         )
@@ -232,14 +232,14 @@ def _terms(meta: Meta, raw: JsonObject, record: PodRecord) -> WorkloadRecord:
 
 def _said(meta: Meta) -> Said:
     """Values by key; the class may stand in a label or an annotation."""
-    found: dict[AdoptionKey, str] = {}
+    values: dict[AdoptionKey, str] = {}
     for key, meaning in KEYS.items():
         place = meta.labels if meaning.is_label else meta.annotations
         if key.key in place:
-            found[key] = place[key.key]
+            values[key] = place[key.key]
     if AdoptionKey.CLASS.key in meta.labels:
-        found[AdoptionKey.CLASS] = meta.labels[AdoptionKey.CLASS.key]
-    return found
+        values[AdoptionKey.CLASS] = meta.labels[AdoptionKey.CLASS.key]
+    return values
 
 
 @contextmanager
@@ -306,8 +306,8 @@ def _in_lane(share: str | None, said: Said) -> GPURequest:
 
 
 def _fraction(share: str) -> JsonObject:
-    found = _SHARE.fullmatch(share)
-    least, most = (found[1], found[2] or found[1]) if found else ("", "")
+    match = _SHARE.fullmatch(share)
+    least, most = (match[1], match[2] or match[1]) if match else ("", "")
     bounds = {"minPercent": _number(least), "maxPercent": _number(most)}
     return {"mode": GPUMode.FRACTIONAL.value, "share": bounds}
 
@@ -325,10 +325,10 @@ def _members(said: Said) -> int:
         return 1
     if size is None:
         raise _wrong(AdoptionKey.GANG, said[AdoptionKey.GANG], "its size is missing")
-    found = _number(size)
-    if not 1 <= found <= MOST_PODS:
+    count = _number(size)
+    if not 1 <= count <= MOST_PODS:
         raise _wrong(AdoptionKey.GANG_SIZE, size, f"it is no number from 1 to {MOST_PODS}")
-    return found
+    return count
 
 
 def _objectives(said: Said) -> tuple[float | None, LatencyObjective | None]:
@@ -387,7 +387,7 @@ def _check_prepared(meta: Meta, spec: JsonObject, record: PodRecord, gpu: GPUReq
     """
     named = meta.annotations.get(AdoptionKey.CONTAINER.key)
     containers = objects(spec, "containers")
-    if named is not None and named not in [one.get("name") for one in containers]:
+    if named is not None and named not in [container.get("name") for container in containers]:
         raise _wrong(AdoptionKey.CONTAINER, named, "there is no container of that name")
     chosen = device_container(meta, spec)
     for index, container in enumerate(containers):

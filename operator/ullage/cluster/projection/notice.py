@@ -61,7 +61,7 @@ def notice_of_taints(taints: Iterable[Taint], *, deleting: bool = False) -> Inte
         deleting: The Node object is being deleted: what was planned is done.
     """
     interruption: Interruption | None = None
-    for taint in sorted(taints, key=lambda one: one.key in CHOSEN_TAINTS):
+    for taint in sorted(taints, key=lambda taint: taint.key in CHOSEN_TAINTS):
         kind = NOTICE_TAINTS.get(taint.key)
         if kind is None:
             continue

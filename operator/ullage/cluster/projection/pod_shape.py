@@ -146,20 +146,12 @@ def pod_requests(spec: JsonObject) -> Amounts:
     return total
 
 
-def _requirement(raw: JsonObject) -> Requirement:
-    return Requirement(
-        key=text(raw, "key"), operator=text(raw, "operator"), values=strings(raw, "values")
-    )
-
-
 def _requirements(raw: JsonObject, field: str) -> tuple[Requirement, ...]:
-    return tuple(_requirement(item) for item in objects(raw, field)[:MOST_NODE_TERMS])
-
-
-def _term(raw: JsonObject) -> SelectorTerm:
-    return SelectorTerm(
-        expressions=_requirements(raw, "matchExpressions"),
-        fields=_requirements(raw, "matchFields"),
+    return tuple(
+        Requirement(
+            key=text(item, "key"), operator=text(item, "operator"), values=strings(item, "values")
+        )
+        for item in objects(raw, field)[:MOST_NODE_TERMS]
     )
 
 
@@ -169,11 +161,17 @@ def selector_terms(selector: JsonObject) -> tuple[SelectorTerm, ...]:
     Raises:
         WireError: it is malformed.
     """
-    return tuple(_term(term) for term in objects(selector, "nodeSelectorTerms")[:MOST_NODE_TERMS])
+    return tuple(
+        SelectorTerm(
+            expressions=_requirements(term, "matchExpressions"),
+            fields=_requirements(term, "matchFields"),
+        )
+        for term in objects(selector, "nodeSelectorTerms")[:MOST_NODE_TERMS]
+    )
 
 
 def node_affinity(spec: JsonObject) -> NodeAffinity:
-    """The node part of a pod's affinity, and which of its parents exist.
+    """The node part of a pod's affinity, and those of its parents that exist.
 
     Raises:
         WireError: the affinity is malformed.

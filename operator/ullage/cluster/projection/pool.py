@@ -63,7 +63,7 @@ def project_pool(raw: JsonObject) -> PoolRecord:
 
 
 def _source(raw: JsonObject) -> PriceSpec:
-    """The type, and the one object of that name; whether there is such a source, prices say."""
+    """The type and the one object of that name; ``prices`` knows the types that exist."""
     word = text(raw, "type")
     stated = [field for field, value in raw.items() if field != "type" and value is not None]
     if [field.lower() for field in stated] != [word.lower()]:

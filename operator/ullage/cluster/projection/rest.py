@@ -108,7 +108,7 @@ def project_service(raw: JsonObject) -> ServiceRecord:
 
 
 def _across(spec: JsonObject) -> float | None:
-    """Speed of a gang on several nodes; a gang that makes no steps there is no speed."""
+    """Speed of a gang on several nodes; one that is almost 0 is refused."""
     said = number(spec, "acrossNodes", 1.0)
     if said is not None and said < _LEAST_ACROSS:
         raise WireError(f"acrossNodes: {said:g} must be a number from {_LEAST_ACROSS:g} to 1")

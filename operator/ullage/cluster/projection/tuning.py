@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""TuningJobs as the API shows them."""
+"""TuningJobs as the API shows them, with the trials that a client outside asks for."""
 
 from __future__ import annotations
 
@@ -45,6 +45,9 @@ from ullage.engines.tuning.search_space import (
 KIND: Final = "TuningJob"
 MOST_TRIALS: Final = 1_000
 MOST_EPOCHS: Final = 999_999
+MOST_SUGGESTIONS: Final = 1_000
+MOST_REPORTED_EPOCHS: Final = 16
+"""Epochs at which one trial reports."""
 MOST_PARAMETERS: Final = 32
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,36}[a-z0-9])?")
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
@@ -149,17 +152,17 @@ def _space(spec: JsonObject) -> SearchSpace:
     stated = objects(spec, "searchSpace")
     if len(stated) > MOST_PARAMETERS:
         raise WireError(f"searchSpace: {len(stated)} parameters, at most {MOST_PARAMETERS}")
-    found: dict[str, Parameter] = {}
+    parameters: dict[str, Parameter] = {}
     with within("searchSpace"):
         for raw in stated:
             name = text(raw, "name")
             if not _PARAMETER.fullmatch(name):
                 raise WireError(f"name: {quoted(name)} is no name of a parameter")
-            if name in found:
+            if name in parameters:
                 raise WireError(f"name: {quoted(name)} is there twice")
-            found[name] = _parameter(name, raw)
+            parameters[name] = _parameter(name, raw)
     try:
-        return SearchSpace(parameters=found)
+        return SearchSpace(parameters=parameters)
     except SearchSpaceError as error:
         raise WireError(f"searchSpace: {error}") from error
 
@@ -179,7 +182,7 @@ def _values(raw: JsonObject) -> tuple[str, ...]:
     values = strings(raw, "values")
     if any(raw.get(field) is not None for field in ("min", "max", "step")):
         raise WireError("type: Categorical has values, and neither min, max nor step")
-    if len(values) > 100 or not all(0 < len(one) <= _LONGEST_VALUE for one in values):
+    if len(values) > 100 or not all(0 < len(value) <= _LONGEST_VALUE for value in values):
         raise WireError(f"values: at most 100 texts of 1 to {_LONGEST_VALUE} characters")
     return values
 
@@ -207,7 +210,7 @@ def _stepped(low: Decimal, high: Decimal, step: Decimal, *, whole: bool) -> Choi
         raise WireError(f"step: makes more than {MOST_OPTIONS} values")
     count = int((high - low) / step) + 1
     values = [low + at * step for at in range(count)]
-    options = tuple(int(one) if whole else float(one) for one in values)
+    options = tuple(int(value) if whole else float(value) for value in values)
     return ChoiceParameter(options=tuple(dict.fromkeys(options)))
 
 
@@ -261,20 +264,15 @@ def _trial_template(spec: JsonObject) -> str:
     return made
 
 
-MOST_SUGGESTIONS: Final = 1_000
-MOST_REPORTED_EPOCHS: Final = 16
-"""At which one trial reports."""
-
-
 def read_suggestions(
     spec: JsonObject, space: SearchSpace, trials: int, max_epochs: int
 ) -> tuple[StatedTrial, ...]:
-    """The trials, by number.
+    """The suggested trials, by number; what is wrong with one is said of it alone.
 
     Args:
         spec: Of the TuningJob.
         space: That parameters are taken from.
-        trials: How many there may be.
+        trials: Most trials that there may be.
         max_epochs: The last epoch of a trial.
 
     Raises:
@@ -284,14 +282,14 @@ def read_suggestions(
         stated = objects(spec, "suggestions")
         if len(stated) > trials:
             raise WireError(f"{len(stated)} trials, at most {trials} (spec.trials)")
-        found: dict[int, StatedTrial] = {}
+        by_number: dict[int, StatedTrial] = {}
         for raw in stated:
             trial = bounded(raw, "trial", 0, MOST_SUGGESTIONS - 1)
-            if trial in found:
+            if trial in by_number:
                 raise WireError(f"trial: {trial} is there twice")
             with within(str(trial)):
-                found[trial] = _trial(trial, raw, space, max_epochs)
-    return tuple(found[trial] for trial in sorted(found))
+                by_number[trial] = _trial(trial, raw, space, max_epochs)
+    return tuple(by_number[trial] for trial in sorted(by_number))
 
 
 def _trial(trial: int, raw: JsonObject, space: SearchSpace, max_epochs: int) -> StatedTrial:
@@ -309,13 +307,13 @@ def _epochs(raw: JsonObject, max_epochs: int) -> tuple[int, ...]:
         return (max_epochs,)
     if not isinstance(stated, list) or not 0 < len(stated) <= MOST_REPORTED_EPOCHS:
         raise WireError(f"epochs: 1 to {MOST_REPORTED_EPOCHS} numbers")
-    return tuple(bounded({"epochs": one}, "epochs", 1, 999_999) for one in stated)
+    return tuple(bounded({"epochs": epoch}, "epochs", 1, 999_999) for epoch in stated)
 
 
 def _refusal(
     epochs: tuple[int, ...], stated: JsonObject, space: SearchSpace, max_epochs: int
 ) -> str:
-    """Why the trial cannot run; "" = it can."""
+    """Reason why the trial cannot run; "" = it can."""
     if any(a >= b for a, b in pairwise(epochs)):
         return "its epochs do not rise"
     if epochs[-1] > max_epochs:
@@ -333,9 +331,9 @@ def _refusal(
 
 
 def _point(stated: Mapping[str, object], space: SearchSpace) -> Point:
-    found: dict[str, Value] = {}
+    point: dict[str, Value] = {}
     for name, parameter in space.parameters.items():
         value = value_of(parameter, str(stated[name]))
         if value is not None:
-            found[name] = value
-    return found
+            point[name] = value
+    return point

@@ -3,7 +3,8 @@
 """TrainingJobs and InferenceDeployments.
 
 Schema, defaults and rules were applied by the API server; what still cannot be read never stops
-the stream: the last good record stays and says what is wrong with the newest version.
+the stream: the last good record stays and says what is wrong with the newest version. A TrainingJob
+runs a trial if the operator's labels match its name, because names of trials are fixed.
 """
 
 from __future__ import annotations
@@ -90,13 +91,13 @@ def _read_template(
     check_depth(template, "template")
     template_json = canonical_json(template)
     key = (kind, hashlib.sha256(template_json.encode()).digest(), slots, labels)
-    found = _TEMPLATES.get(key)
-    if found is None:
+    parsed = _TEMPLATES.get(key)
+    if parsed is None:
         check_size(template_json, "template")
         with within("template"):
             check_template(kind, template)
-            found = _TEMPLATES[key] = _parsed(template_json, slots, labels)
-    return found
+            parsed = _TEMPLATES[key] = _parsed(template_json, slots, labels)
+    return parsed
 
 
 def _parsed(template_json: str, slots: int, labels: frozenset[tuple[str, str]]) -> _Template:
@@ -304,7 +305,7 @@ def project_workload(
     meta = identity(raw)
     try:
         status = read_status(kind, raw)
-    except Exception as error:  # the seam of one object: whatever it is, it is about this one
+    except Exception as error:  # whatever it is, it is about this object alone
         return unreadable(kind, meta, error, before), None
     try:
         complete(raw)
@@ -313,7 +314,7 @@ def project_workload(
         if kind is WorkloadKind.TRAINING_JOB:
             return _job(meta, spec, status, share, known)
         return _service(meta, spec, status, share, known)
-    except Exception as error:  # the seam of one object, as above
+    except Exception as error:  # as above
         return replace(unreadable(kind, meta, error, before), status=status), None
 
 
@@ -321,7 +322,7 @@ TUNING_KIND: Final = "TuningJob"
 MOST_TRIAL_PARAMETERS: Final = 32
 LONGEST_VALUE: Final = 36
 """Characters of a parameter's value."""
-_LONGEST_VALUE_PARAMETERS: Final = 8_192
+_LONGEST_PARAMETERS: Final = 8_192
 
 
 def read_trial(meta: Meta) -> TrialOf | None:
@@ -347,20 +348,20 @@ def read_trial(meta: Meta) -> TrialOf | None:
     )
 
 
-def _trial_parameters(said: str) -> tuple[tuple[str, str], ...]:
-    """Parameters as the operator wrote them; none where that is not readable any more."""
-    if not said or len(said) > _LONGEST_VALUE_PARAMETERS:
+def _trial_parameters(stated: str) -> tuple[tuple[str, str], ...]:
+    """Parameters as the operator wrote them; none where they cannot be read any more."""
+    if not stated or len(stated) > _LONGEST_PARAMETERS:
         return ()
     try:
-        found = json.loads(said)
+        parameters = json.loads(stated)
     except (ValueError, RecursionError):
         return ()
-    if not isinstance(found, dict) or len(found) > MOST_TRIAL_PARAMETERS:
+    if not isinstance(parameters, dict) or len(parameters) > MOST_TRIAL_PARAMETERS:
         return ()
-    if not all(_is_plain(name) and _is_plain(value) for name, value in found.items()):
+    if not all(_is_plain(name) and _is_plain(value) for name, value in parameters.items()):
         return ()
-    return tuple(sorted(found.items()))
+    return tuple(sorted(parameters.items()))
 
 
-def _is_plain(said: object) -> bool:
-    return isinstance(said, str) and len(said) <= LONGEST_VALUE and said.isprintable()
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_VALUE and value.isprintable()

@@ -65,9 +65,9 @@ def read_report(message: str) -> tuple[EpochValue, ...]:
     header, _, rest = message[:MOST_REPORT_BYTES].partition("\n")
     if header.strip() != TRIAL_REPORT_HEADER:
         return ()
-    found: dict[int, EpochValue] = {}
+    values: dict[int, EpochValue] = {}
     for line in rest.splitlines():
         epoch, _, value = line.strip().partition(" ")
         if _EPOCH.fullmatch(epoch) and int(epoch) >= 1 and value:
-            found[int(epoch)] = EpochValue(epoch=int(epoch), value=read_metric(value.strip()))
-    return tuple(found[epoch] for epoch in sorted(found)[-MOST_EPOCH_VALUES:])
+            values[int(epoch)] = EpochValue(epoch=int(epoch), value=read_metric(value.strip()))
+    return tuple(values[epoch] for epoch in sorted(values)[-MOST_EPOCH_VALUES:])

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of classes of work and of types of devices: profiles as records.
+"""Profiles of classes of work and of types of devices, as records.
 
 ``None`` means not measured, never zero. Fractions are of the device's peak; times are seconds.
 """
@@ -113,7 +113,7 @@ class StepRow:
 
 
 class Method(StrEnum):
-    """How a speed on an accelerator came to be known."""
+    """Source of a speed on an accelerator."""
 
     WINDOWS = "Windows"
     """Windows alone there, exponentially smoothed."""
@@ -186,7 +186,7 @@ class OpRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpTable:
-    """What one step of one member runs; ``accelerator`` is empty where nothing was timed."""
+    """Operations of one step of one member; ``accelerator`` is empty where nothing was timed."""
 
     ops: Annotated[tuple[OpRow, ...], Listed(rank="index"), KEPT]
     accelerator: Text = ""
@@ -269,7 +269,7 @@ class ProfileStatus:
     """Faults up to this time are counted, whether they are listed or not."""
     recent_faults: Annotated[
         tuple[ChargedFault, ...],
-        Listed(newest=MAX_CHARGED, order=lambda one: (one.at_s, one.id)),
+        Listed(newest=MAX_CHARGED, order=lambda charge: (charge.at_s, charge.id)),
         keyed("id", most=MAX_CHARGED),
     ] = ()
     """The newest of them; each is counted once."""
@@ -397,7 +397,7 @@ class DeviceModel:
     """Fitted parameters of the model."""
     thresholds: Annotated[
         tuple[ModelThreshold, ...],
-        Listed(order=lambda one: (one.group, one.band)),
+        Listed(order=lambda threshold: (threshold.group, threshold.band)),
         KEPT,
         keyed("group", "band", most=64),
     ] = ()

@@ -55,7 +55,7 @@ class ObjectRef:
 
 
 class PodStage(StrEnum):
-    """How far a pod of ours has come; gated by us, by others, or both."""
+    """Stage of a pod of ours; ``GATED`` by us, by others, or both."""
 
     GATED = "Gated"
     UNSCHEDULED = "Unscheduled"
@@ -69,7 +69,7 @@ class PodStage(StrEnum):
 
     @property
     def finished(self) -> bool:
-        """Whether no process of the pod will run again."""
+        """True when no process of the pod will run again."""
         return self in (PodStage.SUCCEEDED, PodStage.STOPPED, PodStage.FAILED)
 
 
@@ -153,7 +153,7 @@ class PodRecord:
 
     @property
     def traits(self) -> PodTraits:
-        """What rules of other pods look at."""
+        """The part of the pod that rules of other pods look at."""
         rules = self.rules or _NO_RULES
         return PodTraits(
             namespace=self.namespace,
@@ -167,7 +167,7 @@ class PodRecord:
 
     @property
     def stopped(self) -> bool:
-        """Whether it ended because others ended it, whatever its exit code."""
+        """True when others ended it, whatever its exit code."""
         return self.stage is PodStage.STOPPED or (self.stage is PodStage.FAILED and self.disrupted)
 
     @property
@@ -357,17 +357,17 @@ class WorkloadRecord:
 
     @property
     def is_gang(self) -> bool:
-        """Whether its members get their devices together or not at all."""
+        """True when its members get their devices together or not at all."""
         return self.kind is not WorkloadKind.INFERENCE_DEPLOYMENT
 
     @property
     def may_sleep(self) -> bool:
-        """Whether the operator may leave the service without a replica."""
+        """True when the operator may leave the service without a replica."""
         return self.scaling is not None and not self.scaling.min_replicas
 
     @property
     def in_place(self) -> bool:
-        """Whether members come and go while the others run on."""
+        """True when members come and go while the others run on."""
         return self.elasticity is not None and self.elasticity.in_place
 
 
@@ -440,7 +440,7 @@ class PolicyRecord:
             raise ValueError(f"objective {self.objective!r} is none of {', '.join(POLICIES)}")
 
     def rules(self) -> PolicyRecord:
-        """What it asks for, without what its status tells: that changes all the time."""
+        """The policy without its status, which changes all the time."""
         return replace(self, last_solve=None, quota_status=None, conditions=())
 
 
@@ -460,7 +460,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedWrite:
-    """Why the API does not take an object: a reason of ours, and the API's own words."""
+    """Refusal of an object by the API: a reason of ours, and the API's own words."""
 
     reason: Reason
     message: str

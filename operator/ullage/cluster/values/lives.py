@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What holds an object of a user back until its end is in order, and whose objects may be held."""
+"""The finalizer that holds an object until its end is in order, and the kinds that may have it."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def finalizers_of(item: JsonObject) -> list[object]:
 
 
 def deleted_at(metadata: JsonObject) -> float:
-    """When an object was deleted, seconds since the epoch; infinity = it gives no sensible time.
+    """Time of an object's deletion, seconds since the epoch; infinity = it gives no sensible time.
 
-    Who waits from then on, and at most from now on, waits neither for ever nor too short.
+    A wait that begins then, or now if that is earlier, is neither endless nor too short.
     """
     try:
         created = seconds(metadata.get("creationTimestamp"), "creationTimestamp")

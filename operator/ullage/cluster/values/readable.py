@@ -25,7 +25,7 @@ TOO_DEEP: Final = f"nested more than {MOST_LEVELS} levels deep"
 
 
 def outsized(value: object) -> str:
-    """Why a value is not walked: it is nested too deep or has too many parts; empty = it may be."""
+    """Reason why a value is not walked: too deep, or too many parts; empty = it may be walked."""
     level = [value] if isinstance(value, (dict, list)) else []
     left = MOST_PARTS
     for _ in range(MOST_LEVELS):

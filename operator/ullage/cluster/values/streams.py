@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which objects the operator keeps a snapshot of, one stream each, and who receives them."""
+"""Streams of the objects that the operator keeps a snapshot of, and their receiver."""
 
 from __future__ import annotations
 
