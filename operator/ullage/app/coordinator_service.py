@@ -3,7 +3,7 @@
 """Keeps the reports of coordinators in the snapshot, as one task of the leader.
 
 Decisions never wait for it: of a coordinator that does not answer the last report stays. Only news
-for people or decisions wakes a decision; a completed step does not. A standby asks nothing: it must
+for people or decisions triggers one; a completed step does not. A standby asks nothing: it must
 never make a snapshot of the cluster of its own.
 """
 
@@ -164,7 +164,7 @@ class CoordinatorService:
 
 
 def _news(reports: Mapping[str, CoordinatorReport]) -> Mapping[str, tuple[object, ...]]:
-    """Figures whose changes wake a decision at once, by uid of the job."""
+    """Figures whose changes trigger a decision at once, by uid of the job."""
     return {
         uid: (
             report.stage,

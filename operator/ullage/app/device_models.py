@@ -24,7 +24,7 @@ from ullage.app.fit_schedule import FitState
 from ullage.app.model_summary import Fitted, stored
 from ullage.app.times import MODEL_WRITE_S
 from ullage.cluster.codecs.objects import string_map
-from ullage.cluster.records.profile import DeviceModel, DeviceProfileRecord, DeviceRates
+from ullage.cluster.records.profile import DeviceProfileRecord, DeviceRates
 from ullage.cluster.records.snapshot import ObjectRef, Snapshot
 from ullage.cluster.records.status import Condition
 from ullage.process.faults import fault_text
@@ -47,11 +47,11 @@ Write = CreateDeviceProfile | SetDeviceModel
 class ModelTeller:
     """Remembers its last writes; everything else is in the snapshot.
 
-    ``known`` are types whose profile is made before anything is learned, with their rates.
+    ``rates`` are those of types whose profile is made before anything is learned.
     """
 
-    def __init__(self, known: Mapping[str, DeviceRates] = MappingProxyType({})) -> None:
-        self._known = known
+    def __init__(self, rates: Mapping[str, DeviceRates] = MappingProxyType({})) -> None:
+        self._rates = rates
         self._wrote: dict[tuple[str, bool], float] = {}
         self._faults: dict[str, str] = {}
         """By type: the last failure in the log; bounded by the types that the cluster has had."""
@@ -62,7 +62,7 @@ class ModelTeller:
         """Writes that bring the profiles up to date; ``now`` in seconds."""
         writes: list[Write] = []
         on_nodes = {device.model for node in snapshot.gpu_nodes.values() for device in node.devices}
-        described = self._known.keys() & on_nodes - snapshot.device_profiles.keys()
+        described = self._rates.keys() & on_nodes - snapshot.device_profiles.keys()
         for name in sorted(courses.keys() | described):
             course = courses.get(name) or FitState(accelerator=name)
             try:
@@ -85,7 +85,7 @@ class ModelTeller:
         last = self._wrote.get((name, record is None))
         if last is not None and 0 <= now - last < MODEL_WRITE_S:
             return None
-        rates = self._known.get(name)
+        rates = self._rates.get(name)
         if not (rows or course.error or (record is None and rates is not None)):
             return None
         write: Write | None
@@ -126,7 +126,9 @@ def _create(
 def _set(
     record: DeviceProfileRecord, course: FitState, now: float, epoch: int
 ) -> SetDeviceModel | None:
-    model = _summary(course) or record.model
+    model, fitted = record.model, course.fitted
+    if course.model is not None and fitted is not None and course.model.rows:
+        model = stored(Fitted(model=course.model, risk=fitted.risk, at_s=fitted.at_s))
     conditions = _conditions(record, course, now)
     if model == record.model and conditions == record.conditions:
         return None
@@ -139,13 +141,6 @@ def _set(
         reason=Reason.LEARNING_FAILED if course.error else Reason.MEASURED,
         text=course.error or f"the model of {record.name} holds {model.rows if model else 0} rows",
     )
-
-
-def _summary(course: FitState) -> DeviceModel | None:
-    model, fitted = course.model, course.fitted
-    if model is None or fitted is None or not model.rows:
-        return None
-    return stored(Fitted(model=model, risk=fitted.risk, at_s=fitted.at_s))
 
 
 def _conditions(record: DeviceProfileRecord, course: FitState, now: float) -> tuple[Condition, ...]:

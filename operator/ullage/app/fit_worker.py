@@ -123,16 +123,16 @@ def run_fit(task: FitTask, profiles: Mapping[Key, ProfileRecord]) -> Answer:
     policy = PolicyRecord(knowledge=task.knowledge)
     snapshot = Snapshot(version=0, taken_at=0.0, profiles=profiles, policy=policy)
     rows = kept_rows(rows_of(snapshot, task.accelerator))
-    known = _related(class_profiles(snapshot, task.accelerator), rows)
+    profiles_of_classes = _related(class_profiles(snapshot, task.accelerator), rows)
     previous = task.previous
     if task.fit or previous is None:
         crowds = any(len(row.partners) > 1 for row in rows)  # judged by the cells of their pairs
         classes = MAX_CLASSES if crowds else 0
-        fresh = _learn(task, rows, known, previous, fit=True, classes=classes)
+        fresh = _learn(task, rows, profiles_of_classes, previous, fit=True, classes=classes)
         summary = stored(Fitted(model=fresh, risk=task.risk, at_s=task.at_s))
         back = restored(task.accelerator, summary)
         previous = back.model if back is not None else slim(fresh)
-    model = _learn(task, rows, known, previous, fit=False, classes=task.classes)
+    model = _learn(task, rows, profiles_of_classes, previous, fit=False, classes=task.classes)
     return Answer(
         model=replace(model, scored=()),
         seconds=time.perf_counter() - started,

@@ -15,7 +15,7 @@ from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.schedulingpolicy import Knowledge
-from ullage.api.slices import ObservedSlice, SliceKey
+from ullage.api.slices import SliceKey
 from ullage.app.times import DECISION_GAP_MOST_S
 from ullage.cluster.records.profile import ProfileRecord, StepRow
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
@@ -192,7 +192,10 @@ class Outcomes:
             judged, broken = before.get(seen.key, (0, 0))
             more = max(0, seen.violations - broken)
             if more:
-                self.violations[_cause(seen, trials)] += more
+                cause = "probation" if trials else "neighbours"
+                if seen.reason == Reason.SELF_VIOLATING:
+                    cause = "load"
+                self.violations[cause] += more
             namespace = namespaces.get(seen.key)
             if namespace is not None and seen.windows:
                 self.windows[namespace, KEPT] += max(0, seen.windows - judged - more)
@@ -211,12 +214,6 @@ def _statuses(actions: Sequence[Action]) -> dict[str, SetStatus]:
             uid = action.unit if isinstance(action, TellPod) else action.owner.uid
             statuses.setdefault(uid, action)
     return statuses
-
-
-def _cause(seen: ObservedSlice, trials: set[SliceKey]) -> str:
-    if seen.reason == Reason.SELF_VIOLATING:
-        return "load"
-    return "probation" if trials else "neighbours"
 
 
 def _tenants(profile: ProfileRecord, row: StepRow, knowledge: Knowledge) -> list[Tenant]:

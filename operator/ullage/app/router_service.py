@@ -143,7 +143,7 @@ class RouterService:
             news = _is_news(asked, report, self._clock.now())
             asked.report, asked.silences = report, 0
             asked.heard, asked.heard_at = self._clock.monotonic(), self._clock.now()
-            if news:  # the next look tells the rest
+            if news:  # else the next look updates the snapshot
                 self._tell(news=True)
             if report.arrived != arrived or loop.time() - began < ROUTER_ASK_S:
                 await asyncio.sleep(ROUTER_ASK_S)

@@ -56,7 +56,7 @@ class TuningHooks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _StatusWrite:
     """The last status that was asked for, and the version that it rests on."""
 
     status: TuningStatus
@@ -100,7 +100,7 @@ class TuningService:
         """Namespace and name of TrainingJobs that were asked for, and when."""
         self._creates: Counter[str] = Counter()
         """Of this look, by namespace."""
-        self._told: dict[str, _Told] = {}
+        self._status_writes: dict[str, _StatusWrite] = {}
         self._faults: dict[str, str] = {}
         self._done: dict[str, _Inputs] = {}
         """TuningJobs that need nothing until one of these changes, by uid."""
@@ -167,7 +167,7 @@ class TuningService:
     def end_term(self) -> None:
         """This replica leads no more: what it asked for last may never have arrived."""
         self._suggested, self.requests = {}, {}
-        self._asked, self._told, self._faults, self._done, self._seen = {}, {}, {}, {}, -1
+        self._asked, self._status_writes, self._faults, self._done, self._seen = {}, {}, {}, {}, -1
 
     def _look_at(self, job: TuningRecord, around: Around, now: float) -> None:
         self._done.pop(job.ref.uid, None)
@@ -201,17 +201,17 @@ class TuningService:
             self._creates[at[0]] += 1
             self._asked[at] = now
             writes += [create, _created_event(create)]
-        told = self._told.get(job.ref.uid)
+        last = self._status_writes.get(job.ref.uid)
         status = tuning_as_stored(step.status)
-        if status == job.status or _resize_is_on_its_way(job, told, now):
+        if status == job.status or _resize_is_on_its_way(job, last, now):
             return writes
-        news = told is None or told.status != status
-        if told is None or news or told.resource_version != job.resource_version:
+        news = last is None or last.status != status
+        if last is None or news or last.resource_version != job.resource_version:
             due = True
         else:
-            due = now - told.at >= TUNING_ECHO_S
+            due = now - last.at >= TUNING_ECHO_S
         if due:
-            self._told[job.ref.uid] = _Told(
+            self._status_writes[job.ref.uid] = _StatusWrite(
                 status=status, resource_version=job.resource_version, at=now
             )
             writes.append(_apply(job, status, around.epoch))
@@ -235,20 +235,22 @@ class TuningService:
 
     def _forget_all_but(self, uids: set[str]) -> None:
         self.requests = {uid: request for uid, request in self.requests.items() if uid in uids}
-        self._told = {uid: told for uid, told in self._told.items() if uid in uids}
+        self._status_writes = {
+            uid: write for uid, write in self._status_writes.items() if uid in uids
+        }
         self._faults = {uid: text for uid, text in self._faults.items() if uid in uids}
         self._done = {uid: done for uid, done in self._done.items() if uid in uids}
         now = self._clock.monotonic()
         self._asked = {at: when for at, when in self._asked.items() if now - when < TUNING_ECHO_S}
 
 
-def _resize_is_on_its_way(job: TuningRecord, told: _Told | None, now: float) -> bool:
+def _resize_is_on_its_way(job: TuningRecord, last: _StatusWrite | None, now: float) -> bool:
     """True while the API does not show a resize yet: decided again, it would have another time."""
     return (
-        told is not None
-        and told.resource_version == job.resource_version
-        and told.status.resizes != job.status.resizes
-        and now - told.at < TUNING_ECHO_S
+        last is not None
+        and last.resource_version == job.resource_version
+        and last.status.resizes != job.status.resizes
+        and now - last.at < TUNING_ECHO_S
     )
 
 
@@ -269,13 +271,13 @@ def _around(
 
 
 def _apply(job: TuningRecord, status: TuningStatus, epoch: int) -> SetTuningStatus:
-    said = status.conditions[0].reason if status.conditions else ""
+    reason = status.conditions[0].reason if status.conditions else ""
     return SetTuningStatus(
         target=job.ref,
         resource_version=job.resource_version,
         status=status,
         epoch=epoch,
-        reason=Reason(said) if said else Reason.TRIALS_RUN,
+        reason=Reason(reason) if reason else Reason.TRIALS_RUN,
         text=status.message,
     )
 

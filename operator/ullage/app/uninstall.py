@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Work around an uninstall: nodes go out of service before it, finalizers after it.
 
-Only ``spec.retire`` tells an uninstall from a restart: a retired agent removes what it put on its
+Only ``spec.retire`` marks an uninstall, not a restart: a retired agent removes what it put on its
 node, a restarting one must leave it. Running containers are never touched. After an install nodes
 serve again. Without an operator no object with its finalizer would end.
 """
@@ -132,20 +132,19 @@ async def release(cluster: ClusterPort) -> list[str]:
     released: set[str] = set()
     clean = 0
     while clean < LOOKS:
-        held = [(kind, item) for kind in KINDS_HELD for item in await _held(cluster, kind)]
-        for kind, item in held:
+        holding = [
+            (kind, item)
+            for kind in KINDS_HELD
+            async for page in cluster.list_paged(kind, Selector())
+            for item in page.items
+            if FINALIZER in finalizers_of(item)
+        ]
+        for kind, item in holding:
             released |= await _let_go(cluster, kind, item)
-        clean = 0 if held else clean + 1
+        clean = 0 if holding else clean + 1
         if clean < LOOKS:
             await asyncio.sleep(FINALIZER_LOOK_S)
     return sorted(released)
-
-
-async def _held(cluster: ClusterPort, kind: Kind) -> list[JsonObject]:
-    held: list[JsonObject] = []
-    async for page in cluster.list_paged(kind, Selector()):
-        held += [item for item in page.items if FINALIZER in finalizers_of(item)]
-    return held
 
 
 async def _let_go(cluster: ClusterPort, kind: Kind, item: JsonObject) -> set[str]:

@@ -70,8 +70,8 @@ class Rate:
         """Count a review of so many bytes; returns True when it gets advice."""
         self._begin(now)
         units = min(1 + size // UNIT_BYTES, MOST_OF_NAMESPACE)
-        held = self.units.get(namespace, 0)
-        if held + units > MOST_OF_NAMESPACE or self.units.total() + units > MOST_UNITS:
+        spent = self.units.get(namespace, 0)
+        if spent + units > MOST_OF_NAMESPACE or self.units.total() + units > MOST_UNITS:
             return False
         self.units[namespace] += units
         return True

@@ -63,9 +63,9 @@ class PoolWatch:
         for pool in written.values():
             if pool.uid not in sightings:
                 continue
-            known = before.get(pool.uid, pool.status)
+            status = before.get(pool.uid, pool.status)
             try:
-                known = observed(pool, known, sightings[pool.uid], now, learning)
+                status = observed(pool, status, sightings[pool.uid], now, learning)
             except Exception as error:  # the other pools are looked at
                 self.faults[pool.uid] = error
-            self.known[pool.uid] = known
+            self.known[pool.uid] = status

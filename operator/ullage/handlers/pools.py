@@ -105,9 +105,9 @@ class PoolScaling:
         return written if written is not None and written.uid == pool.uid else None
 
     def _tell(self, pool: PoolRecord, status: PoolStatus, now: float) -> None:
-        told, at_s = self._told.get(pool.uid, (pool.status, now))
+        last, at_s = self._told.get(pool.uid, (pool.status, now))
         unseen = now - at_s >= ECHO_S and worth_a_write(pool.status, status)
-        if not unseen and not worth_a_write(told, status):
+        if not unseen and not worth_a_write(last, status):
             return
         stored, write = pool_as_stored(status), write_of(pool, status, self._leader.epoch())
         self._told[pool.uid] = stored, now

@@ -151,9 +151,13 @@ class AdoptedPods:
             pods = [adopted for adopted in everyone if not adopted.finished]
             before = self._workloads.get(unit)
             if not pods:
-                self._let_go(unit)
+                self._context.overlay.drop_target(StatusSet, unit)
+                self._context.refusals.owner_changed(unit, None)
+                if self._workloads.pop(unit) is not None:
+                    self._judge_claims(unit)
                 continue
-            pods.sort(key=_place)
+            # those that were let go come first, then the oldest
+            pods.sort(key=lambda pod: (pod.gated, pod.terms.created, pod.pod.name))
             ended = [adopted.controller for adopted in everyone if adopted.succeeded]
             inherited = self._inherited.get(_kind_of_work(pods[0])) or ()
             record = _unit(pods, ended, self._groups, inherited)
@@ -173,17 +177,6 @@ class AdoptedPods:
     def _touch(self, unit: str) -> None:
         self._changed.add(unit)
         self._context.touch()
-
-    def _let_go(self, unit: str) -> None:
-        self._context.overlay.drop_target(StatusSet, unit)
-        self._context.refusals.owner_changed(unit, None)
-        if self._workloads.pop(unit) is not None:
-            self._judge_claims(unit)
-
-
-def _place(adopted: AdoptedPod) -> tuple[bool, float, str]:
-    """Those that were let go come first, then the oldest."""
-    return adopted.gated, adopted.terms.created, adopted.pod.name
 
 
 def _kind_of_work(adopted: AdoptedPod) -> tuple[str, str, str]:
@@ -234,8 +227,8 @@ def _unit(
 ) -> WorkloadRecord:
     """The workload of some pods, at least one, in the order of their places.
 
-    One that was told nothing yet begins without the devices that failed those before it. Where
-    not all of them tell the same status it counts as not told, and is told again.
+    One without a status begins without the devices that failed those before it. Where not all of
+    them have the same status, it counts as not written, and is written again.
 
     Args:
         pods: Those that have not ended.

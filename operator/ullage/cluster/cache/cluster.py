@@ -48,7 +48,6 @@ from ullage.cluster.projection.rest import (
     project_service,
 )
 from ullage.cluster.projection.tuning import project_tuning_job
-from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.router import RouterLoad, RouterPod
 from ullage.cluster.records.snapshot import (
@@ -124,7 +123,7 @@ class ClusterState:
             context,
             full_name_of,
             project_tuning_job,
-            lambda held: held.ref.uid,
+            lambda job: job.ref.uid,
         )
         self._tunings.tells = ports.TUNING_JOB.kind
         self._volumes = Volumes(context, self._has_rules)
@@ -360,18 +359,25 @@ class ClusterState:
             if (pod := self._pods.table.get(uid)) is not None
         ]
         pods_around = self._foreign.alike(all_pods=bool(ruled))
+        ours = self._nodes.ours() | set(self._gpu_nodes.keys())
         return Snapshot(
             version=self.version,
             taken_at=now,
             nodes=self._nodes.table.view(),
             gpu_nodes=self._seen_gpu_nodes(),
-            pods=self._seen_pods(),
-            foreign_use=self._foreign_use(),
-            slot_holders=self._slot_holders(),
+            pods=self._seen_pod.view(self._pods.table.view()),
+            foreign_use={
+                name: use for name in ours if (use := self._foreign.use(name)) is not None
+            },
+            slot_holders={
+                name: holders
+                for name in sorted(ours)
+                if (holders := self._foreign.slot_holders(name))
+            },
             pods_around=pods_around,
             namespaces=self._volumes.namespaces.table.view() if pods_around or ruled else {},
             claims=self._volumes.shown(ruled),
-            workloads=self._seen_workloads(),
+            workloads=self._seen_workload.view(self._workloads.view()),
             deployments=self._deployments.table.view(),
             services=self._kube_services.table.view(),
             profiles=self._profiles.seen(),
@@ -392,18 +398,6 @@ class ClusterState:
             refused_starts=self._context.node_refusals.shown_by_name(),
         )
 
-    def _seen_pods(self) -> Mapping[str, PodRecord]:
-        assumed = self._overlay.targets(PodUngated, PodLeaving)
-        observed = self._pods.table.view()
-        changed = self._seen_pod.records(observed, assumed)
-        return {**observed, **changed} if changed else observed
-
-    def _seen_workloads(self) -> Mapping[str, WorkloadRecord]:
-        assumed = self._overlay.targets(StatusSet, WorkloadLeaving)
-        observed = self._workloads.view()
-        changed = self._seen_workload.records(observed, assumed)
-        return {**observed, **changed} if changed else observed
-
     def _seen_gpu_nodes(self) -> Mapping[str, GPUNodeRecord]:
         observed = self._gpu_nodes.table.view()
         changed = {}
@@ -412,16 +406,6 @@ class ClusterState:
             if record is not None:
                 changed[name] = record
         return {**observed, **changed} if changed else observed
-
-    def _foreign_use(self) -> Mapping[str, Resources]:
-        ours = self._nodes.ours() | set(self._gpu_nodes.keys())
-        sums = ((name, self._foreign.use(name)) for name in ours)
-        return {name: use for name, use in sums if use is not None}
-
-    def _slot_holders(self) -> Mapping[str, tuple[str, ...]]:
-        ours = self._nodes.ours() | set(self._gpu_nodes.keys())
-        held = ((name, self._foreign.slot_holders(name)) for name in sorted(ours))
-        return {name: holders for name, holders in held if holders}
 
     def _router_faults(self) -> Mapping[tuple[str, str], str]:
         faults = (

@@ -41,7 +41,7 @@ class NodeStore(PlainStore[str, NodeRecord]):
     """Kubernetes nodes; a change of a node that is not ours triggers no decision."""
 
     def __init__(self, stream: str, context: Context) -> None:
-        super().__init__(stream, context, name_of, project_node, lambda held: held.uid)
+        super().__init__(stream, context, name_of, project_node, lambda node: node.uid)
 
     def put(self, raw: JsonObject, now: float) -> bool:
         """Keep a node as it is now."""
@@ -95,11 +95,11 @@ class GPUNodeStore(Store[str]):
         overlay = self.context.overlay
         held = self.table.get(name)
         before = seen_gpu_node(name, held, overlay)
-        known: dict[DesiredSlice, float] = {}
+        wanted_since: dict[DesiredSlice, float] = {}
         for earlier in (before, held):
             if earlier is not None and earlier.uid in ("", uid_of(raw)):
-                known |= first_wanted(earlier)
-        record = project_gpu_node(raw, now, known)
+                wanted_since |= first_wanted(earlier)
+        record = project_gpu_node(raw, now, wanted_since)
         heard = self._heard(record, held, now)
         if heard != record.heartbeat:
             record = replace(record, heartbeat=heard)
@@ -203,8 +203,10 @@ class WorkloadStore(Store[str]):
         uid = self.key(raw)
         held = self._table.get(uid)
         before = seen_workload(held, overlay) if held is not None else None
-        known = self.blueprints.get(uid)
-        record, blueprint = project_workload(self._kind, raw, held, self.context.share, known)
+        blueprint_before = self.blueprints.get(uid)
+        record, blueprint = project_workload(
+            self._kind, raw, held, self.context.share, blueprint_before
+        )
         if record.invalid:
             self.context.failed(self.stream, WireError(record.invalid), raw)
         if blueprint is not None:
@@ -279,7 +281,7 @@ class PoolStore(PlainStore[str, PoolRecord]):
                 check(pool)
             return pool
 
-        super().__init__(stream, context, name_of, project, lambda held: held.uid)
+        super().__init__(stream, context, name_of, project, lambda pool: pool.uid)
         self._told: dict[str, PoolStatus] = {}
         self._seen: dict[str, tuple[PoolRecord, PoolStatus, PoolRecord]] = {}
         self._view: dict[str, PoolRecord] = {}
@@ -312,21 +314,21 @@ class PoolStore(PlainStore[str, PoolRecord]):
         self._told = {}
 
     def seen(self) -> Mapping[str, PoolRecord]:
-        """Every pool as decisions see it: the very same records as long as nothing changes.
+        """Every pool as decisions see it: the same objects as long as nothing changes.
 
         Without price sources: decisions do not need them, and readers of a snapshot must not see
         their addresses.
         """
         kept: dict[str, tuple[PoolRecord, PoolStatus, PoolRecord]] = {}
         for name, record in self.table.view().items():
-            told = self._told.get(record.uid, record.status)
-            known = self._seen.get(name)
-            if known is None or known[0] is not record or known[1] is not told:
-                known = record, told, replace(record, status=told, price_source=None)
-            kept[name] = known
-        if any(kept.get(name) is not known for name, known in self._seen.items()) or len(
+            status = self._told.get(record.uid, record.status)
+            entry = self._seen.get(name)
+            if entry is None or entry[0] is not record or entry[1] is not status:
+                entry = record, status, replace(record, status=status, price_source=None)
+            kept[name] = entry
+        if any(kept.get(name) is not entry for name, entry in self._seen.items()) or len(
             kept
         ) != len(self._seen):
-            self._view = {name: known[2] for name, known in kept.items()}
+            self._view = {name: entry[2] for name, entry in kept.items()}
         self._seen = kept
         return self._view

@@ -150,9 +150,9 @@ class NodeRefusals:
             wanted: Its slices; they name the pods.
             now: Seconds since the epoch.
         """
-        known = set(before)
+        earlier = set(before)
         fresh = [
-            piece for piece in after if piece.phase is SlicePhase.REFUSED and piece not in known
+            piece for piece in after if piece.phase is SlicePhase.REFUSED and piece not in earlier
         ]
         for piece in fresh:
             key = (piece.key.pod_uid, piece.gpu)

@@ -339,7 +339,9 @@ class ProfileStore(PlainStore[tuple[str, str], ProfileRecord]):
     tells = ports.WORKLOAD_PROFILE.kind
 
     def __init__(self, stream: str, context: Context) -> None:
-        super().__init__(stream, context, full_name_of, project_profile, lambda held: held.uid)
+        super().__init__(
+            stream, context, full_name_of, project_profile, lambda profile: profile.uid
+        )
 
     def put(self, raw: JsonObject, now: float) -> bool:
         """Keep a profile as it is now."""
@@ -472,7 +474,7 @@ class PolicyStore(PlainStore[str, PolicyRecord]):
 
     def __init__(self, stream: str, context: Context) -> None:
         super().__init__(
-            stream, context, name_of, lambda raw: project_policy(raw)[1], lambda held: held.uid
+            stream, context, name_of, lambda raw: project_policy(raw)[1], lambda policy: policy.uid
         )
 
     def _note(self, raw: JsonObject, text: str) -> bool:
@@ -487,5 +489,5 @@ class PolicyStore(PlainStore[str, PolicyRecord]):
 
     def idle(self) -> tuple[PolicyRecord, ...]:
         """All others, by name."""
-        others = (held for name, held in self.table.view().items() if name != BINDING_POLICY)
-        return tuple(sorted(others, key=lambda held: held.name))
+        others = (policy for policy in self.table.values() if policy.name != BINDING_POLICY)
+        return tuple(sorted(others, key=lambda policy: policy.name))

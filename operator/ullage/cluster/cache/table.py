@@ -143,12 +143,12 @@ class ForeignTable:
 
     def alike(self, node: str) -> tuple[AlikePods, ...]:
         """The pods on a node as rules look at them, those that are alike together."""
-        known = self._alike.get(node)
-        if known is None:
+        alike = self._alike.get(node)
+        if alike is None:
             counts = Counter(self._traits.get(node, {}).values())
-            known = tuple(AlikePods(traits=traits, count=count) for traits, count in counts.items())
-            known = self._alike[node] = tuple(sorted(known, key=repr))
-        return known
+            alike = tuple(AlikePods(traits=traits, count=count) for traits, count in counts.items())
+            alike = self._alike[node] = tuple(sorted(alike, key=repr))
+        return alike
 
     def _look(self, uid: str, use: ForeignUse, sign: int) -> None:
         """Note what rules can look at of a pod, or that it is gone."""

@@ -8,7 +8,7 @@ the two can never disagree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Generic, TypeVar
 
@@ -37,7 +37,7 @@ Record = TypeVar("Record")
 
 
 class Overlaid(Generic[Record]):
-    """Records with what is assumed on top, the very same ones as long as neither changes.
+    """Records with assumptions on top, the same objects as long as neither changes.
 
     A snapshot is compared with the last one by identity: a new record would be sent again.
     """
@@ -54,20 +54,22 @@ class Overlaid(Generic[Record]):
         self._see = see
         self._kept: dict[str, tuple[Record, tuple[Assumption | None, ...], Record]] = {}
 
-    def records(self, observed: Mapping[str, Record], targets: Iterable[str]) -> dict[str, Record]:
-        """The records of these targets that are observed, as they are seen."""
+    def view(self, observed: Mapping[str, Record]) -> Mapping[str, Record]:
+        """The observed records, with the assumptions about them on top."""
         kept: dict[str, tuple[Record, tuple[Assumption | None, ...], Record]] = {}
-        for uid in targets:
+        for uid in self._overlay.targets(*self._kinds):
             record = observed.get(uid)
             if record is None:
                 continue
             assumptions = self._overlay.assumptions(uid, *self._kinds)
-            known = self._kept.get(uid)
-            if known is None or known[0] is not record or not _same(known[1], assumptions):
-                known = record, assumptions, self._see(record, self._overlay)
-            kept[uid] = known
+            entry = self._kept.get(uid)
+            if entry is None or entry[0] is not record or not _same(entry[1], assumptions):
+                entry = record, assumptions, self._see(record, self._overlay)
+            kept[uid] = entry
         self._kept = kept
-        return {uid: seen for uid, (_, _, seen) in kept.items()}
+        if not kept:
+            return observed
+        return {**observed, **{uid: seen for uid, (_, _, seen) in kept.items()}}
 
 
 def _same(before: tuple[object, ...], after: tuple[object, ...]) -> bool:
@@ -96,8 +98,8 @@ def seen_gpu_node(
     if assumed is None:
         return record
     wanted, since_assumed = assumed
-    known = first_wanted(record) if record is not None else {}
-    since = slices_since(wanted.slices, known, since_assumed)
+    wanted_since = first_wanted(record) if record is not None else {}
+    since = slices_since(wanted.slices, wanted_since, since_assumed)
     if record is None:
         return GPUNodeRecord(
             name=name,

@@ -92,7 +92,7 @@ class Volumes:
         self._shown: dict[tuple[str, str], ClaimRecord] = {}
 
     def shown(self, pods: list[PodRecord]) -> Mapping[tuple[str, str], ClaimRecord]:
-        """The claims of some pods; one that did not change is the very record of the last time."""
+        """The claims of some pods; one that did not change is the same object as last time."""
         claims: dict[tuple[str, str], ClaimRecord] = {}
         for pod in pods:
             for name in pod.rules.claims if pod.rules is not None else ():

@@ -183,8 +183,8 @@ def one_of(raw: JsonObject, field: str, default: Word) -> Word:
     """
     if raw.get(field) is None:
         return default
-    known = {member.value: member for member in type(default) if member.value}
-    return known[registered(raw, field, known, default.value)]
+    words = {member.value: member for member in type(default) if member.value}
+    return words[registered(raw, field, words, default.value)]
 
 
 def version_of(annotations: Mapping[str, str]) -> str:
@@ -290,7 +290,7 @@ def ranked(types: Iterable[ConditionType]) -> Kind:
 
     return Kind(
         lambda raw, _: ours(read_conditions(raw)),
-        lambda held: [condition_to_wire(condition) for condition in ours(held)],
+        lambda conditions: [condition_to_wire(condition) for condition in ours(conditions)],
         (),
         schema=CONDITIONS.schema,
     )

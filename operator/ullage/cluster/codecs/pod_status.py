@@ -44,7 +44,7 @@ _NEW: Final = WorkloadStatus()
 
 
 def kept_in_pods(status: WorkloadStatus) -> WorkloadStatus:
-    """The part of a status that pods hold, as it will read back; the very status if it is that."""
+    """The part of a status that pods hold, as it will read back; the same object if equal."""
     conditions = tuple(
         condition
         if condition.observed_generation == 1
@@ -140,7 +140,7 @@ def _with_texts(decision: DecisionRecord, conditions: tuple[Condition, ...]) -> 
 
 
 def _shortened(status: WorkloadStatus) -> WorkloadStatus:
-    """The status without what is told elsewhere."""
+    """The status without the parts that stand elsewhere."""
     decision, scheduling, sharing = status.decision, status.scheduling, status.sharing
     return replace(
         status,

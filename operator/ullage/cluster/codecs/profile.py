@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
 from ullage.api import wire_fields
@@ -41,7 +42,6 @@ from ullage.cluster.records.profile import (
     SoloEntry,
     StepRow,
 )
-from ullage.cluster.records.status import Condition
 from ullage.cluster.values.quantiles import percentile_of, quantile_of
 from ullage.engines.admission.records import Fingerprint, Partner
 
@@ -91,11 +91,11 @@ def _quantiles(raw: JsonObject) -> tuple[tuple[float, float], ...]:
 
 
 def _quantiles_to_wire(latency: Iterable[tuple[float, float]]) -> dict[str, object]:
-    known = dict(latency)
+    seconds = dict(latency)
     return {
-        name: six_digits(known[quantile])
+        name: six_digits(seconds[quantile])
         for name, quantile in QUANTILES.items()
-        if quantile in known
+        if quantile in seconds
     }
 
 
@@ -150,10 +150,6 @@ def newest_first(row: StepRow) -> tuple[float, str]:
     return -row.at_s, row.id
 
 
-def _by_type(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
-    return tuple(sorted(conditions, key=lambda condition: condition.type))
-
-
 PROFILE_STATUS: Final = derived(
     ProfileStatus,
     solo=rows(
@@ -176,7 +172,9 @@ PROFILE_STATUS: Final = derived(
             }
         ),
     ),
-    conditions=replace(CONDITIONS, read=lambda raw, _: _by_type(own_conditions(raw))),
+    conditions=replace(
+        CONDITIONS, read=lambda raw, _: tuple(sorted(own_conditions(raw), key=attrgetter("type")))
+    ),
 )
 
 
@@ -220,7 +218,7 @@ DEVICE_MODEL: Final = derived(
     hyperparameters=(
         Kind(
             _parameters,
-            lambda held: [{"name": name, "value": six_digits(value)} for name, value in held],
+            lambda pairs: [{"name": name, "value": six_digits(value)} for name, value in pairs],
             schema=Schema(
                 type="array",
                 items=Schema(

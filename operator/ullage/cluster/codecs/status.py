@@ -77,11 +77,11 @@ def _account_from_wire(raw: JsonObject) -> Account | None:
     """
     if raw.get("asOf") is None:
         return None
-    account, stated = _OF_JOB.read(raw), section(raw, "lostWork")
-    if not stated:
+    account, losses = _OF_JOB.read(raw), section(raw, "lostWork")
+    if not losses:
         return account
     with within("lostWork"):
-        lost = {attribute: count_of(stated, name) for name, attribute in _LOST.items()}
+        lost = {attribute: count_of(losses, name) for name, attribute in _LOST.items()}
         return replace(account, **lost)  # type: ignore[arg-type]  # all of them are counts
 
 
@@ -93,8 +93,8 @@ def _decision(raw: JsonObject) -> SpendDecision | None:
 
     A commitment is never forgotten with it: its own word stays readable.
     """
-    known = reason_of(text(raw, "reason")) is not None
-    return _DECISION.read(raw) if known or flag(raw, "committed") else None
+    readable = reason_of(text(raw, "reason")) is not None
+    return _DECISION.read(raw) if readable or flag(raw, "committed") else None
 
 
 def _account(*properties: Shape | Mapping[str, Schema]) -> Embedded:
@@ -218,14 +218,13 @@ quota_from_wire, quota_to_wire = QUOTA.read, QUOTA.write
 _LAUNCHES: Final = derived(LaunchRecord)
 
 
-def _launches_to_wire(launches: LaunchRecord) -> dict[str, object]:
-    """Figures of launches; none before the first one."""
-    return {} if launches == LaunchRecord() else _LAUNCHES.write(launches)
-
-
 POOL_STATUS: Final = derived(
     PoolStatus,
-    launches=nested(_LAUNCHES._replace(write=_launches_to_wire)),
+    launches=nested(
+        _LAUNCHES._replace(
+            write=lambda launches: {} if launches == LaunchRecord() else _LAUNCHES.write(launches)
+        )
+    ),
     conditions=ranked((ConditionType.PRICE_FRESH, ConditionType.HAZARD_KNOWN)),
 )
 pool_status_from_wire, pool_status_to_wire = POOL_STATUS.read, POOL_STATUS.write

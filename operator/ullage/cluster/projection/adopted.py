@@ -368,7 +368,7 @@ def _flag(said: Said) -> bool:
 
 
 def _as_template(meta: Meta, spec: JsonObject, said: Said) -> JsonObject:
-    """The pod as a template with its device container first, as classes are told apart by it."""
+    """The pod as a template with its device container first, from which its class follows."""
     stated = said.get(AdoptionKey.CLASS, "")
     if stated and not is_domain(stated):
         raise _wrong(AdoptionKey.CLASS, stated, "it is no name of a class")

@@ -106,7 +106,7 @@ class _End:
 def _end(status: JsonObject, device: str) -> _End:
     """The end of the device container; where it has none or 0, of the first that failed.
 
-    Where no container tells one, kubelet's word for the end of the pod.
+    Where no container has one, kubelet's word for the end of the pod.
     """
     device_end: JsonObject = {}
     failed: JsonObject = {}

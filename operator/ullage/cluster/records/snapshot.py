@@ -106,7 +106,7 @@ class PodRecord:
     node: str = ""
     ready: bool = False
     ready_since: float = 0.0
-    """When ``ready`` last changed, seconds since the epoch; 0 = no one said."""
+    """When ``ready`` last changed, seconds since the epoch; 0 = unknown."""
     deleting: bool = False
     priority: int = 0
     disrupted: bool = False
@@ -208,7 +208,7 @@ class NodeRecord:
     """Label ``ullage.dev/node=true``."""
     created: float = 0.0
     ready_since: float = 0.0
-    """When ``ready`` last changed, seconds since the epoch; 0 = no one said."""
+    """When ``ready`` last changed, seconds since the epoch; 0 = unknown."""
     deleting: bool = False
     interruption: Interruption | None = None
     """The notice that its taints give."""
@@ -430,9 +430,9 @@ class PolicyRecord:
     knowledge: Knowledge = field(default_factory=Knowledge)
     """Which namespaces learn from which."""
     last_solve: SolveRecord | None = None
-    """The division in force, as the status tells it."""
+    """The division in force, from the status."""
     quota_status: QuotaStatus | None = None
-    """What tenants hold of their quota, as the status tells it."""
+    """Use of quota by tenants, from the status."""
     conditions: tuple[Condition, ...] = ()
 
     def __post_init__(self) -> None:
@@ -500,7 +500,7 @@ class Snapshot:
     leads: Mapping[str, CoordinatorReport] = field(default_factory=dict)
     """Reports of coordinators, by uid of the job."""
     routers: Mapping[str, RouterLoad] = field(default_factory=dict)
-    """What routers tell of services that may have no replica, by uid of the service."""
+    """Loads by routers of services that may have no replica, by uid of the service."""
     router_faults: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Why a router does not run, by namespace and name of its service."""
     models: Mapping[str, LearnedModel] = field(default_factory=dict)

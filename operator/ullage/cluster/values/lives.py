@@ -23,7 +23,7 @@ FINALIZER: Final = "ullage.dev/life"
 ORPHAN: Final = "orphan"
 """Finalizer of a deletion whose author keeps what the object has made."""
 MOST: Final = 1_000
-"""Objects of a kind that have lives; the others are placed as ever and end in any order."""
+"""Objects of a kind that have lives; the others end in any order."""
 MOST_OF_NAMESPACE: Final = 200
 KINDS_HELD: Final[Mapping[Kind, float]] = {
     INFERENCE_DEPLOYMENT: 120.0,
