@@ -89,7 +89,7 @@ class FitState:
     wide: bool = False
     """The cells of every class that gets some are filled."""
     asked: frozenset[str] = frozenset()
-    """Classes that were wanted when they were."""
+    """Classes that were wanted when they were filled."""
     lessons: _Delay = field(default_factory=_Delay)
     fits: _Delay = field(default_factory=_Delay)
 
@@ -163,7 +163,7 @@ class FitSchedule:
                     course.fitted = replace(fitted, at_s=min(fitted.at_s, now))
                     course.fitted_rows = course.rows
             if course.lessons.error and course.mark == course.learned:
-                course.lessons.done(0.0)  # what could not be learned from is gone
+                course.lessons.done(0.0)  # the rows that failed are gone
 
     def next(self, now: float, monotonic: float) -> FitTask | None:
         """The most urgent task that may start, if there is one."""
@@ -177,18 +177,18 @@ class FitSchedule:
         return None
 
     def unsent(self, most: int) -> tuple[dict[Key, ProfileRecord], tuple[Key, ...]]:
-        """Changes that the learner's process has not been sent: new records, and what is gone."""
+        """Changes that the learner's process was not sent: new records, and keys that are gone."""
         keys = list(self._unsent)[:most]
         profiles = {key: self._unsent.pop(key) for key in keys}
         changed = {key: profile for key, profile in profiles.items() if profile is not None}
         return changed, tuple(key for key, profile in profiles.items() if profile is None)
 
     def send_all(self) -> None:
-        """The process is a new one: everything is to be sent again."""
+        """Send everything again: the process is a new one."""
         self._unsent = dict(self._held)
 
     def learned(self, task: FitTask, answer: Answer, now: float, monotonic: float) -> bool:
-        """Take an answer in; says whether decisions have something new to look at."""
+        """Take an answer in; returns True when decisions get a new model."""
         course = self.courses[task.accelerator]
         before, model = course.model, answer.model
         if task.fit:
@@ -211,10 +211,10 @@ class FitSchedule:
         return True
 
     def failed(self, task: FitTask, error: str, monotonic: float) -> None:
-        """A task failed or was late: what was learned before stands."""
+        """Take in that a task failed or was late: the model of before stays."""
         course = self.courses[task.accelerator]
         if course.model is None and not task.fit:
-            # what was stored does not go with the rows: seek it again
+            # the stored model does not fit the rows: fit again
             course.fitted, course.distrusts = None, True
         delay = course.fits if task.fit and course.fitted is not None else course.lessons
         delay.failed(error, monotonic)
@@ -251,7 +251,7 @@ class FitSchedule:
         due = fresh and now - fitted.at_s >= self._pace.fit_every_s
         if not due and fresh < self._pace.fit_rows and fitted.risk == self._risk:
             return None
-        hyper = known_hyper(fitted.model) if not fresh else None  # another budget alone
+        hyper = known_hyper(fitted.model) if not fresh else None  # only the budget changed
         return self._task(course, now, fit=True, classes=QUICK_CLASSES, hyper=hyper)
 
     def _widen(self, course: FitState, now: float, monotonic: float) -> FitTask | None:
@@ -309,7 +309,7 @@ class FitSchedule:
 
 
 def risk_of(settings: RiskSettings) -> Risk:
-    """The policy's budget in the words of admission."""
+    """The policy's risk budget as admission takes it."""
     return Risk(
         eps=settings.eps_percent / 100,
         confidence=settings.confidence_percent / 100,

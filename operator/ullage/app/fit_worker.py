@@ -44,7 +44,7 @@ Key = tuple[str, str]
 class FitTask:
     """Learn one accelerator.
 
-    ``previous`` is the model before (``None`` = nothing is known); ``fit`` seeks everything again.
+    ``previous`` is the model before (``None`` = nothing is known); ``fit`` fits everything again.
     ``wanted`` are classes whose cells come first, ``classes`` how many are filled.
     """
 
@@ -87,7 +87,7 @@ _SHELF: dict[Key, ProfileRecord] = {}
 
 
 def settle_in(niceness: int = NICE) -> None:
-    """Prepare a new process: work after everyone else, and import before the first task."""
+    """Prepare a new process: lowest CPU priority, and imports before the first task."""
     os.nice(niceness)
     importlib.import_module("scipy.optimize")
 
@@ -96,7 +96,7 @@ def fit_in_worker(payload: bytes) -> bytes:
     """Take one lesson; the answer is empty where it had no task.
 
     Raises:
-        ValueError: a row or a profile holds what is no number; the text names it.
+        ValueError: a row or a profile holds something that is no number; the text names it.
     """
     lesson: Fit = pickle.loads(payload)
     if lesson.whole:
@@ -110,13 +110,13 @@ def fit_in_worker(payload: bytes) -> bytes:
 
 
 def run_fit(task: FitTask, profiles: Mapping[Key, ProfileRecord]) -> Answer:
-    """Carry one task out.
+    """Run one task.
 
     A fit is rounded to what the DeviceProfile stores and conditioned once more, so that a restart
     gives the same model.
 
     Raises:
-        ValueError: a row or a profile holds what is no number; the text names it.
+        ValueError: a row or a profile holds something that is no number; the text names it.
     """
     started = time.perf_counter()
     profiles, refused = believed(profiles, task)
@@ -146,7 +146,7 @@ def believed(
 ) -> tuple[dict[Key, ProfileRecord], dict[Key, int]]:
     """The profiles without rows that cannot be observations, and how many of each were left out.
 
-    Tenants write rows: what is wild teaches nothing, and the rows of others are learned from.
+    Tenants write rows: implausible ones are left out, and all others are learned from.
     """
     kept: dict[Key, ProfileRecord] = {}
     refused: dict[Key, int] = {}

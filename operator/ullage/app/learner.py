@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The background learner: rows of WorkloadProfiles in, models of slowdowns out.
 
-The numerics run in a process of their own, after everyone else and with a deadline: a crash, a
-hang or a poisonous row costs one lesson, and what was learned before stands. Only the leader
-learns. It never decides and never writes.
+The numerics run in a process of their own, with the lowest CPU priority and a deadline: a crash, a
+hang or a poisonous row costs one lesson, and the model of before stays. Only the leader learns. It
+never decides and never writes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BATCH = 100
 
 
 def own_process() -> Executor:
-    """One process that works after everyone else."""
+    """One process with the lowest CPU priority."""
     return separate_process(settle_in)
 
 
@@ -180,7 +180,7 @@ class Learner:
             )
 
     def forget(self) -> None:
-        """Know nothing, as at the start; a process that is busy is replaced."""
+        """Return to the state at the start; a process that is busy is replaced."""
         self._schedule = FitSchedule(self._pace)
         self._looked, self._fresh = False, True
         if self._busy:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A learned model as a few figures in a DeviceProfile, and back again.
 
-What cannot be had from the rows alone: hyper-parameters, rungs, trims, thresholds, and the risk
+It holds what the rows alone do not give: hyper-parameters, rungs, trims, thresholds, and the risk
 budget that these were chosen for. A model that was stored and restored, conditioned on the same
 rows, is the same model; nothing that can be worked out from the rows stands here.
 """

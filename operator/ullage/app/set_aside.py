@@ -106,7 +106,7 @@ class Search:
 
 
 class SetAside:
-    """Remembers, tries again, searches; times are seconds since the epoch."""
+    """Objects that are set aside, and the search for others; times are seconds since the epoch."""
 
     def __init__(self) -> None:
         """Nothing is set aside yet."""

@@ -202,7 +202,7 @@ class SuggestionService:
         )
 
     def forget(self) -> None:
-        """Know nothing, as at the start."""
+        """Return to the state at the start."""
         self._searches.clear()
         self.close()
 

@@ -4,13 +4,12 @@
 
 A large snapshot costs more to pickle than to decide on, and from one decision to the next little of
 it changes. The sender compares by identity, because the snapshot shares what did not change; the
-receiver keeps the last snapshot and patches it. Of a record that is another one, only the fields
-that are others travel: the rest stays the very object that the receiver holds. Bytes in, bytes out;
-no processes here.
+receiver keeps the last snapshot and patches it. Of a changed record only the changed fields are
+sent: the rest stays the object that the receiver holds. Bytes in, bytes out; no processes here.
 
 Frozen records are pickled at half the usual cost. Python's own way asks every single record for its
 fields, on both sides; slots are read and written directly here. Everything that is no frozen
-slotted dataclass is pickled as ever.
+slotted dataclass is pickled as usual.
 """
 
 from __future__ import annotations
@@ -63,9 +62,9 @@ class Delta:
     base: int
     number: int
     rest: Mapping[str, object]
-    """Fields of the snapshot that are no tables, where they are others."""
+    """Changed fields of the snapshot that are no tables."""
     changed: Mapping[str, Mapping[object, object]]
-    """By table: records that are new; of those that are others, :class:`Patch`."""
+    """By table: new records, and a :class:`Patch` for each changed one."""
     removed: Mapping[str, tuple[object, ...]]
     """By table: keys that are gone."""
 
@@ -142,7 +141,7 @@ class Packer:
         return dumps((delta, now, settings))
 
     def reset(self) -> None:
-        """The receiver is a new one, or may have missed something: the next pack is whole."""
+        """Make the next pack whole: the receiver is new, or may have missed one."""
         self._last = None
 
 
@@ -171,7 +170,7 @@ class Unpacker:
 
 
 def pack_answer(plan: Plan, actions: tuple[Action, ...], snapshot: Snapshot) -> bytes:
-    """A plan on its way back, less slices that already are as planned, and what to do about it."""
+    """Bytes of a plan, without slices that already are as planned, and of its actions."""
     nodes, workloads = snapshot.gpu_nodes, snapshot.workloads
     slices = {
         name: Splice.of(nodes[name].desired if name in nodes else (), wanted)
@@ -203,7 +202,7 @@ def unpack_answer(payload: bytes, snapshot: Snapshot) -> tuple[Plan, tuple[Actio
 
 
 def _less(act: Action, slices: Container[str], statuses: Container[str]) -> Action:
-    """An action without what travels with the plan."""
+    """An action without the parts that are sent with the plan."""
     if isinstance(act, ApplyGPUNode) and act.name in slices:
         return replace(act, slices=())
     if isinstance(act, SetStatus) and act.owner.uid in statuses:
@@ -212,7 +211,7 @@ def _less(act: Action, slices: Container[str], statuses: Container[str]) -> Acti
 
 
 def _more(act: Action, plan: Plan) -> Action:
-    """The action as it was."""
+    """The action with these parts put back."""
     if isinstance(act, ApplyGPUNode) and act.name in plan.slices:
         return replace(act, slices=plan.slices[act.name])
     if isinstance(act, SetStatus) and act.owner.uid in plan.statuses:
@@ -256,7 +255,7 @@ def _difference(old: object, new: object) -> object:
 
 
 def _value(held: object, value: object) -> object:
-    """The value of a field on its way: of what holds others only what the receiver lacks."""
+    """The change of a field: of tuples and dicts only the items that the receiver lacks."""
     if type(held) is tuple and type(value) is tuple and held and value:
         return Splice.of(held, value)
     if type(held) is dict and type(value) is dict and held and value:

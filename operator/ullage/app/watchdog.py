@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Interrupts work on one object that keeps a decision busy, so that others are decided in time.
 
-Looks now and then, by the time that the process computes, at what is being looked at. It counts no
-waiting, so a crowded machine puts the blame on no object. Only what tenants write is interrupted: a
+Looks now and then, by the time that the process computes, at the object under work. Waiting does
+not count, so a crowded machine blames no object. Only work on objects of tenants is interrupted: a
 node that takes long has the work of many on it.
 """
 
@@ -41,7 +41,7 @@ class Watchdog:
         signal.signal(signal.SIGVTALRM, self._before)
 
     def _look(self, _: int, frame: FrameType | None) -> None:
-        """Note what is looked at.
+        """Note the object under work.
 
         Raises:
             Late: it is the same object for too long.

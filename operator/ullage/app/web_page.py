@@ -77,7 +77,7 @@ class WebPage:
             await self._listener.stop()
 
     def _check(self, request: web.Request) -> None:
-        """No site may reach a forwarded port by a name of its own that leads to loopback."""
+        """Refuse hosts other than localhost: a site could give loopback a name of its own."""
         name = request.host.rpartition(":")[0] or request.host
         if self._local and name not in LOCAL_NAMES and request.host not in LOCAL_NAMES:
             raise web.HTTPForbidden(text="ask for localhost\n")

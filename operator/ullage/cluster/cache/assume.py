@@ -34,8 +34,8 @@ class PodCreated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodUngated:
-    """Our gate was removed from this pod."""
+class _UidEffect:
+    """An effect on the object with a uid."""
 
     uid: str
 
@@ -46,15 +46,25 @@ class PodUngated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodLeaving:
+class PodUngated(_UidEffect):
+    """Our gate was removed from this pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLeaving(_UidEffect):
     """This pod was deleted or evicted."""
 
-    uid: str
 
-    @property
-    def target(self) -> Hashable:
-        """The object that the assumption is about."""
-        return self.uid
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadLeaving(_UidEffect):
+    """This workload was deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusSet(_UidEffect):
+    """This workload's status was written."""
+
+    status: WorkloadStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,31 +81,6 @@ class SlicesSet:
     def target(self) -> Hashable:
         """The object that the assumption is about."""
         return self.node
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadLeaving:
-    """This workload was deleted."""
-
-    uid: str
-
-    @property
-    def target(self) -> Hashable:
-        """The object that the assumption is about."""
-        return self.uid
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusSet:
-    """This workload's status was written."""
-
-    uid: str
-    status: WorkloadStatus
-
-    @property
-    def target(self) -> Hashable:
-        """The object that the assumption is about."""
-        return self.uid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
