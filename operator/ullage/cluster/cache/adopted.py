@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason
-from ullage.cluster.cache.assume import StatusSet
+from ullage.cluster.cache.overlay import StatusSet
 from ullage.cluster.cache.stores import Context
 from ullage.cluster.cache.table import Table
 from ullage.cluster.projection.adopted import AdoptedPod, run_of

@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import Final
 
 from ullage import ports
-from ullage.cluster.cache.assume import (
+from ullage.cluster.cache.overlay import (
     EffectOf,
+    Overlaid,
     Overlay,
     PodCreated,
     PodLeaving,
@@ -23,6 +24,9 @@ from ullage.cluster.cache.assume import (
     SlicesSet,
     StatusSet,
     WorkloadLeaving,
+    seen_gpu_node,
+    seen_pod,
+    seen_workload,
 )
 from ullage.cluster.cache.own import CheckPool, GPUNodeStore, NodeStore, PoolStore, WorkloadStore
 from ullage.cluster.cache.pods import PodGroupStore, PodStore
@@ -39,7 +43,6 @@ from ullage.cluster.cache.stores import (
     name_of,
 )
 from ullage.cluster.cache.table import Table
-from ullage.cluster.cache.view import Overlaid, seen_gpu_node, seen_pod, seen_workload
 from ullage.cluster.cache.volumes import Volumes
 from ullage.cluster.projection.pod_template import Blueprint, Seen
 from ullage.cluster.projection.rest import (

@@ -14,11 +14,16 @@ from dataclasses import replace
 from ullage import ports
 from ullage.api.readers import WireError
 from ullage.api.slices import DesiredSlice
-from ullage.cluster.cache.assume import SlicesSet, StatusSet, WorkloadLeaving
+from ullage.cluster.cache.overlay import (
+    SlicesSet,
+    StatusSet,
+    WorkloadLeaving,
+    seen_gpu_node,
+    seen_workload,
+)
 from ullage.cluster.cache.pods import PodStore, drop_from
 from ullage.cluster.cache.stores import Context, PlainStore, Store, name_of, uid_of
 from ullage.cluster.cache.table import Table
-from ullage.cluster.cache.view import seen_gpu_node, seen_workload
 from ullage.cluster.projection.node import first_wanted, project_gpu_node, project_node
 from ullage.cluster.projection.pod_template import Blueprint
 from ullage.cluster.projection.pool import project_pool

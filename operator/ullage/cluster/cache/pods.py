@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from ullage.api.labels import GATE, SLOT_RESOURCE
 from ullage.cluster.cache.adopted import AdoptedPods
-from ullage.cluster.cache.assume import PodCreated, PodLeaving, PodUngated
+from ullage.cluster.cache.overlay import PodCreated, PodLeaving, PodUngated, seen_pod
 from ullage.cluster.cache.stores import (
     Context,
     ForeignStore,
@@ -25,7 +25,6 @@ from ullage.cluster.cache.stores import (
     uid_of,
 )
 from ullage.cluster.cache.table import Table
-from ullage.cluster.cache.view import seen_pod
 from ullage.cluster.projection.adopted import (
     AdoptedPod,
     group_unit,

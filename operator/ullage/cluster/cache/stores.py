@@ -19,10 +19,9 @@ from typing import Final, Generic, TypeVar
 from ullage import ports
 from ullage.api.readers import section, text
 from ullage.api.reasons import ConditionType
-from ullage.cluster.cache.assume import Overlay, ProfileSet
+from ullage.cluster.cache.overlay import Overlay, ProfileSet, seen_profile
 from ullage.cluster.cache.refusals import NodeRefusals, Refusals
 from ullage.cluster.cache.table import ForeignTable, Table
-from ullage.cluster.cache.view import seen_profile
 from ullage.cluster.codecs.objects import (
     Sharer,
     identity,

@@ -1,21 +1,31 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes that were sent and not yet observed: the overlay on the observed cluster.
+"""Writes that were sent and not yet observed, and records as decisions see them with these on top.
 
 A placement that is on its way counts as used, so that no slot is given twice. Every assumption
 ends by itself: when the watch shows its result, when the write failed, or after its time to live;
-the durable record of a decision is always the API's.
+the durable record of a decision is always the API's. The same ``seen_*`` functions serve whole
+snapshots and the check whether an event changed anything, so the two can never disagree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
+from ullage.api.labels import GATE
 from ullage.api.lanes import IterationPolicy
 from ullage.api.slices import DesiredSlice
+from ullage.cluster.projection.node import first_wanted, slices_since
 from ullage.cluster.records.profile import ProfileStatus
+from ullage.cluster.records.snapshot import (
+    GPUNodeRecord,
+    PodRecord,
+    PodStage,
+    ProfileRecord,
+    WorkloadRecord,
+)
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.times import ASSUME_TTL_S
 
@@ -109,6 +119,8 @@ Kept = TypeVar(
     ProfileSet,
 )
 
+Record = TypeVar("Record")
+
 EffectOf = Callable[[object], Effect | None]
 """Names the effect of an action; ``None`` where the snapshot need not change."""
 
@@ -195,3 +207,107 @@ class Overlay:
         for kept, target in late:
             del kept[target]
         return len(late)
+
+
+class Overlaid(Generic[Record]):
+    """Records with assumptions on top, the same objects as long as neither changes.
+
+    A snapshot is compared with the last one by identity: a new record would be sent again.
+    """
+
+    def __init__(
+        self,
+        overlay: Overlay,
+        kinds: tuple[type[Effect], ...],
+        see: Callable[[Record, Overlay], Record],
+    ) -> None:
+        """``see`` lays assumptions of these kinds over a record."""
+        self._overlay = overlay
+        self._kinds = kinds
+        self._see = see
+        self._kept: dict[str, tuple[Record, tuple[Assumption | None, ...], Record]] = {}
+
+    def view(self, observed: Mapping[str, Record]) -> Mapping[str, Record]:
+        """The observed records, with the assumptions about them on top."""
+        kept: dict[str, tuple[Record, tuple[Assumption | None, ...], Record]] = {}
+        for uid in self._overlay.targets(*self._kinds):
+            record = observed.get(uid)
+            if record is None:
+                continue
+            assumptions = self._overlay.assumptions(uid, *self._kinds)
+            entry = self._kept.get(uid)
+            if entry is None or entry[0] is not record or not _same(entry[1], assumptions):
+                entry = record, assumptions, self._see(record, self._overlay)
+            kept[uid] = entry
+        self._kept = kept
+        if not kept:
+            return observed
+        return {**observed, **{uid: seen for uid, (_, _, seen) in kept.items()}}
+
+
+def _same(before: tuple[object, ...], after: tuple[object, ...]) -> bool:
+    return all(a is b for a, b in zip(before, after, strict=True))
+
+
+def seen_pod(record: PodRecord, overlay: Overlay) -> PodRecord:
+    """A pod with its assumed ungating and leaving."""
+    ungated = overlay.get(PodUngated, record.uid)
+    if ungated is not None and GATE in record.gates:
+        gates = tuple(gate for gate in record.gates if gate != GATE)
+        stage, since = record.stage, record.stage_since
+        if stage is PodStage.GATED and not gates:
+            stage, since = PodStage.UNSCHEDULED, ungated[1]
+        record = replace(record, gates=gates, stage=stage, stage_since=since)
+    if overlay.get(PodLeaving, record.uid) is not None and not record.deleting:
+        record = replace(record, deleting=True)
+    return record
+
+
+def seen_gpu_node(
+    name: str, record: GPUNodeRecord | None, overlay: Overlay
+) -> GPUNodeRecord | None:
+    """A GPUNode with its assumed slice list; one that is only asked for has no uid yet."""
+    assumed = overlay.get(SlicesSet, name)
+    if assumed is None:
+        return record
+    wanted, since_assumed = assumed
+    wanted_since = first_wanted(record) if record is not None else {}
+    since = slices_since(wanted.slices, wanted_since, since_assumed)
+    if record is None:
+        return GPUNodeRecord(
+            name=name,
+            uid="",
+            epoch=wanted.epoch,
+            retire=False,
+            desired=wanted.slices,
+            lane_policy=wanted.lane_policy,
+            desired_since=since,
+        )
+    return replace(
+        record,
+        epoch=wanted.epoch,
+        desired=wanted.slices,
+        desired_since=since,
+        observations_read=wanted.observations_read,
+        lane_policy=wanted.lane_policy,
+    )
+
+
+def seen_profile(record: ProfileRecord | None, assumed: ProfileSet) -> ProfileRecord | None:
+    """A WorkloadProfile with its assumed status; one that is only asked for has no uid yet."""
+    if assumed.status is not None:
+        return replace(record, status=assumed.status) if record is not None else None
+    namespace, name = assumed.target
+    return record or ProfileRecord(
+        namespace=namespace, name=name, workload_class=assumed.workload_class
+    )
+
+
+def seen_workload(record: WorkloadRecord, overlay: Overlay) -> WorkloadRecord:
+    """A workload with its assumed status and deletion."""
+    status = overlay.get(StatusSet, record.ref.uid)
+    if status is not None:
+        record = replace(record, status=status[0].status)
+    if overlay.get(WorkloadLeaving, record.ref.uid) is not None and not record.deleting:
+        record = replace(record, deleting=True)
+    return record
