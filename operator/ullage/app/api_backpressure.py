@@ -26,7 +26,7 @@ class Traffic:
     answer_s: float
     """Average time of the last answers to writes."""
     answered_at: float
-    """When the last answer came, monotonic seconds."""
+    """Time of the last answer, monotonic seconds."""
     lease_s: float
     """Time of the last look at the Lease, which goes past our queue and limits."""
     loop_lag_s: float

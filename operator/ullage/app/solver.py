@@ -140,7 +140,7 @@ class Solver:
         """The child has not answered yet: it still imports, and is sent the whole snapshot."""
         self.aside = SetAside()
         self._under_way: Future[int] | Future[bytes] | Future[None] | None = None
-        """What the child works on: its imports, a question, perhaps of a caller that is gone, or
+        """Work of the child: its imports, a question, perhaps of a caller that is gone, or
         tidying up after an answer."""
         self.timeouts = 0
         self.crashes = 0

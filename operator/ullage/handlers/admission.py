@@ -86,7 +86,7 @@ class Admission:
     """The handlers and the port of one process, leading or not; all of it in kopf's thread."""
 
     kinds: Final[Mapping[Kind, HasLife]] = dict.fromkeys(ADVISED, lambda _: False)
-    """What kopf knows; none of their objects is watched."""
+    """Kinds that kopf knows; none of their objects is watched."""
 
     def __init__(self, look: Look, folder: Path, port: int) -> None:
         """``folder`` holds ``tls.crt`` and ``tls.key``; nothing is served before ``register``."""

@@ -34,9 +34,9 @@ class PoolWatch:
         self._clock = clock
         self._watch = Watch()
         self.known: dict[str, PoolStatus] = {}
-        """What was seen of each pool by its uid, prices and conditions aside."""
+        """Observed state of each pool by its uid, prices and conditions aside."""
         self.faults: dict[str, Exception] = {}
-        """What the last look at a pool raised, by its uid."""
+        """Errors of the last look, by uid of the pool."""
         self._looked_at = -math.inf
         self.failures = 0
         """Looks at one pool, or writes of it, that raised."""

@@ -145,8 +145,8 @@ class NodeRefusals:
         """Count what a node refuses now and did not refuse before; says whether there was any.
 
         Args:
-            before: What the node said of its slices last time.
-            after: What it says now.
+            before: The node's report of its slices last time.
+            after: The report now.
             wanted: Its slices; they name the pods.
             now: Seconds since the epoch.
         """

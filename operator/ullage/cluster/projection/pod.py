@@ -77,7 +77,7 @@ class ForeignUse:
     slot_holder: str = ""
     """Namespace and name of the pod, where it asks for device slots."""
     traits: PodTraits | None = None
-    """What rules of others look at; ``None`` = it cannot be read."""
+    """Traits that rules of others look at; ``None`` = they cannot be read."""
 
 
 def _stage(phase: str, gates: tuple[str, ...], node: str) -> PodStage:

@@ -76,7 +76,7 @@ class PodRules:
     ephemeral: tuple[str, ...] = ()
     """Those of them that are made for this pod alone."""
     unjudged: str = ""
-    """Why they are not judged: they are more than is read of one pod."""
+    """Reason why they are not judged: they are more than is read of one pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,4 +137,4 @@ class ClaimRecord:
     provisioned: bool = False
     """A volume can be made for it."""
     topologies: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...] = ()
-    """Where it can be made: one of these, of each all labels; empty = everywhere."""
+    """Places where it can be made: one of these, of each all labels; empty = everywhere."""
