@@ -14,8 +14,7 @@ from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.cache.overlay import StatusSet
-from ullage.cluster.cache.stores import Context
-from ullage.cluster.cache.table import Table
+from ullage.cluster.cache.stores import Context, Table
 from ullage.cluster.projection.adopted import AdoptedPod, run_of
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.snapshot import (

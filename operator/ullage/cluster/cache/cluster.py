@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from ullage import ports
+from ullage.cluster.cache.foreign import ForeignStore
 from ullage.cluster.cache.overlay import (
     EffectOf,
     Overlaid,
@@ -35,14 +36,13 @@ from ullage.cluster.cache.stores import (
     ChildStore,
     Complain,
     Context,
-    ForeignStore,
     PlainStore,
     PolicyStore,
     ProfileStore,
+    Table,
     full_name_of,
     name_of,
 )
-from ullage.cluster.cache.table import Table
 from ullage.cluster.cache.volumes import Volumes
 from ullage.cluster.projection.pod_template import Blueprint, Seen
 from ullage.cluster.projection.rest import (

@@ -22,8 +22,7 @@ from ullage.cluster.cache.overlay import (
     seen_workload,
 )
 from ullage.cluster.cache.pods import PodStore, drop_from
-from ullage.cluster.cache.stores import Context, PlainStore, Store, name_of, uid_of
-from ullage.cluster.cache.table import Table
+from ullage.cluster.cache.stores import Context, PlainStore, Store, Table, name_of, uid_of
 from ullage.cluster.projection.node import first_wanted, project_gpu_node, project_node
 from ullage.cluster.projection.pod_template import Blueprint
 from ullage.cluster.projection.pool import project_pool

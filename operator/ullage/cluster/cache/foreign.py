@@ -1,64 +1,29 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One kind's records, shared with snapshots and copied only when they change afterwards."""
+"""Other people's bound pods: requests and traits by node, and routers, which belong to services."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Set
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Set
+from itertools import chain
+from typing import Final
 
-from ullage.cluster.projection.pod import ForeignUse
+from ullage.cluster.cache.stores import Context, Store, uid_of
+from ullage.cluster.projection.pod import (
+    ForeignUse,
+    project_foreign,
+    project_router_pod,
+    project_unprepared,
+)
 from ullage.cluster.records.pod_rules import AlikePods, PodTraits
 from ullage.cluster.records.pod_shape import Resources
+from ullage.cluster.records.router import RouterPod
+from ullage.cluster.records.snapshot import ForeignPod
+from ullage.ports import JsonObject
 
-Key = TypeVar("Key", bound=Hashable)
-Record = TypeVar("Record")
-
-
-class Table(Generic[Key, Record]):
-    """Records by key; ``view`` hands the dict out, the next change makes a new one."""
-
-    def __init__(self) -> None:
-        self._items: dict[Key, Record] = {}
-        self._lent = False
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def get(self, key: Key) -> Record | None:
-        """The record, if there is one."""
-        return self._items.get(key)
-
-    def keys(self) -> Iterable[Key]:
-        """Every key."""
-        return self._items.keys()
-
-    def values(self) -> Iterable[Record]:
-        """Every record."""
-        return self._items.values()
-
-    def put(self, key: Key, record: Record) -> None:
-        """Add or replace a record."""
-        self._own()
-        self._items[key] = record
-
-    def pop(self, key: Key) -> Record | None:
-        """Take a record out."""
-        if key not in self._items:
-            return None
-        self._own()
-        return self._items.pop(key)
-
-    def view(self) -> Mapping[Key, Record]:
-        """The records as they are now; stays as it is whatever comes later."""
-        self._lent = True
-        return self._items
-
-    def _own(self) -> None:
-        if self._lent:
-            self._items = dict(self._items)
-            self._lent = False
+HOLDERS_NAMED: Final = 3
+"""Foreign pods that hold device slots of a node, as many as a refusal names."""
 
 
 class ForeignTable:
@@ -190,3 +155,95 @@ class ForeignTable:
         holders.discard(holder)
         if not holders:
             self._holders.pop(node, None)
+
+
+class ForeignStore(Store[str]):
+    """Other people's bound pods: sums on nodes of ours, and routers, which belong to services."""
+
+    def __init__(self, stream: str, context: Context, wanted: Callable[[str], bool]) -> None:
+        super().__init__(stream, context)
+        self.table = ForeignTable()
+        self._besides = ForeignTable()
+        self._wanted = wanted
+        self._shown: dict[str, tuple[AlikePods, ...]] = {}
+        self.unprepared: dict[str, ForeignPod] = {}
+        """Pods whose labels ask for a device, and that no admission policy prepared; by uid."""
+        self.routers: dict[str, RouterPod] = {}
+        """Pods that say they route requests of a service; by uid."""
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def keys(self) -> Iterable[str]:
+        """Uid of every pod that is counted."""
+        return self.table.keys()
+
+    def key(self, raw: JsonObject) -> str:
+        """Uid of the pod."""
+        return uid_of(raw)
+
+    def put(self, raw: JsonObject, now: float) -> bool:
+        """Count a pod as it is now."""
+        uid, use = project_foreign(raw, self.context.share)
+        unprepared = project_unprepared(raw) if use is not None else None
+        if unprepared is None:
+            self.unprepared.pop(uid, None)
+        else:
+            self.unprepared[uid] = unprepared
+        routes = self._route(uid, project_router_pod(raw) if use is not None else None)
+        return self._count(self.table, uid, use) or routes
+
+    def drop(self, key: str) -> bool:
+        """Count a pod no more."""
+        self.unprepared.pop(key, None)
+        routes = self._route(key, None)
+        return self._count(self.table, key, None) or routes
+
+    def count_besides(self, uid: str, use: ForeignUse | None) -> bool:
+        """Count a pod of another stream that turned out to be foreign (``None`` = no more)."""
+        return self._count(self._besides, uid, use)
+
+    def use(self, node: str) -> Resources | None:
+        """Requests of foreign pods on a node; ``None`` where none runs."""
+        use, besides = self.table.use(node), self._besides.use(node)
+        return use + besides if use is not None and besides is not None else use or besides
+
+    def slot_holders(self, node: str) -> tuple[str, ...]:
+        """Some of the foreign pods that hold device slots of a node, by name."""
+        holders = self.table.slot_holders(node) | self._besides.slot_holders(node)
+        return tuple(sorted(holders)[:HOLDERS_NAMED])
+
+    def alike(self, *, all_pods: bool) -> dict[str, tuple[AlikePods, ...]]:
+        """Pods by node as rules look at them; else only on nodes with some that repel others."""
+        tables = (self.table, self._besides)
+        nodes = {
+            node for table in tables for node in (table.nodes() if all_pods else table.repelling())
+        }
+        shown: dict[str, tuple[AlikePods, ...]] = {}
+        for node in sorted(nodes):
+            parts = [part for table in tables if (part := table.alike(node))]
+            alike = parts[0] if len(parts) == 1 else tuple(chain.from_iterable(parts))
+            before = self._shown.get(node)
+            shown[node] = before if before is not None and before == alike else alike
+        self._shown = shown
+        return shown
+
+    def _route(self, uid: str, pod: RouterPod | None) -> bool:
+        """Keep a router as it is now; says whether what decisions see of it is new."""
+        before = self.routers.pop(uid, None)
+        if pod is not None:
+            self.routers[uid] = pod
+        if (before.fault if before else "") == (pod.fault if pod else ""):
+            return False
+        self.context.touch()
+        return True
+
+    def _count(self, table: ForeignTable, uid: str, use: ForeignUse | None) -> bool:
+        """Count a pod as it is now; says whether a decision could see the change."""
+        repels = table.repels(uid)
+        nodes = table.put(uid, use)
+        repels = bool(nodes) and (repels or table.repels(uid))
+        visible = repels or any(self._wanted(node) for node in nodes)
+        if visible:
+            self.context.touch()
+        return visible
