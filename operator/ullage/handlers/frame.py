@@ -121,7 +121,9 @@ class Frame:
         """
         if self.stuck:
             raise RuntimeError(f"kopf: {STUCK}")
-        _quiet()
+        # it logs failures: its successes are our Events, and signals are the process's
+        logging.getLogger("kopf").setLevel(logging.WARNING)
+        logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
         stop, ended = threading.Event(), Future[None]()
         bridge = Bridge(asyncio.get_running_loop())
 
@@ -192,9 +194,3 @@ def configure(settings: kopf.OperatorSettings, mirror: Mirror) -> None:
     settings.watching.inactivity_timeout = math.inf  # a watch of the mirror never stalls
     settings.queueing.exit_timeout = 0.1
     settings.background.instant_exit_timeout = 0.5
-
-
-def _quiet() -> None:
-    """Let kopf log what fails: its successes are our Events, and signals are the process's."""
-    logging.getLogger("kopf").setLevel(logging.WARNING)
-    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)

@@ -326,13 +326,14 @@ class PlainStore(Store[Key], Generic[Key, Record]):
         if self.table.get(key) == record:
             return False
         self.table.put(key, record)
-        self.context.touch()
-        return True
+        return self._changed()
 
     def drop(self, key: Key) -> bool:
         """Let an object go."""
-        if self.table.pop(key) is None:
-            return False
+        return self.table.pop(key) is not None and self._changed()
+
+    def _changed(self) -> bool:
+        """Note that a snapshot shows something else; returns True when a decision could see it."""
         self.context.touch()
         return True
 

@@ -47,23 +47,8 @@ class QuietStore(PlainStore[Key, Record]):
         super().__init__(stream, context, key, project)
         self._wanted = wanted
 
-    def put(self, raw: JsonObject, now: float) -> bool:
-        """Keep an object as it is now."""
-        key, record = self._key(raw), self._project(raw)
-        if self.table.get(key) == record:
-            return False
-        self.table.put(key, record)
-        return self._changed()
-
-    def drop(self, key: Key) -> bool:
-        """Let an object go."""
-        return self.table.pop(key) is not None and self._changed()
-
     def _changed(self) -> bool:
-        if not self._wanted():
-            return False
-        self.context.touch()
-        return True
+        return self._wanted() and super()._changed()
 
 
 class Volumes:

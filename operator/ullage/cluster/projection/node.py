@@ -113,12 +113,6 @@ def _faults(status: JsonObject) -> tuple[DeviceFault, ...]:
     return tuple(faults.values())
 
 
-def _acknowledged(spec: JsonObject) -> str:
-    """Id of the last observation that was read; one that no observation can have counts as none."""
-    stated = optional_text(spec, "observationsRead")
-    return stated if len(stated) <= MAX_ID else ""
-
-
 def _lane_policy(spec: JsonObject) -> IterationPolicy:
     """The policy that the node has; a value that this version does not know is written again."""
     said = optional_text(spec, "lanePolicy")
@@ -148,7 +142,9 @@ def project_gpu_node(
         desired = by_key(DesiredSlice.from_wire(item) for item in objects(spec, "slices"))
         epoch = bounded(spec, "epoch", 0, MAX_EPOCH, 0)
         retire = flag(spec, "retire")
-        read = _acknowledged(spec)
+        read = optional_text(spec, "observationsRead")
+        if len(read) > MAX_ID:
+            read = ""  # no observation can have it
     with within("status"):
         learned, unreadable = _observations(status)
         return GPUNodeRecord(
