@@ -147,12 +147,12 @@ class ReplicaFigures:
 
 def _streams(reflectors: Sequence[Reflector]) -> StreamFigures:
     return StreamFigures(
-        age_s={stream.stream.name: stream.last_event_age_s() for stream in reflectors},
-        objects={stream.stream.name: stream.objects for stream in reflectors},
-        synced={stream.stream.name: stream.synced for stream in reflectors},
-        relists={stream.stream.name: stream.relists_total for stream in reflectors},
-        drift={stream.stream.name: stream.resync_drift_total for stream in reflectors},
-        errors={stream.stream.name: stream.errors_total for stream in reflectors},
+        age_s={reflector.stream.name: reflector.last_event_age_s() for reflector in reflectors},
+        objects={reflector.stream.name: reflector.objects for reflector in reflectors},
+        synced={reflector.stream.name: reflector.synced for reflector in reflectors},
+        relists={reflector.stream.name: reflector.relists_total for reflector in reflectors},
+        drift={reflector.stream.name: reflector.resync_drift_total for reflector in reflectors},
+        errors={reflector.stream.name: reflector.errors_total for reflector in reflectors},
     )
 
 
