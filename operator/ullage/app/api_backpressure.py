@@ -42,16 +42,13 @@ class ApiBackpressure:
 
     def since(self) -> float:
         """Time at which back-pressure last ended, seconds since the epoch; 0 = there was none."""
-        if _is_busy(self._traffic(), self._clock.monotonic()):
+        traffic = self._traffic()
+        fresh = self._clock.monotonic() - traffic.answered_at < STALE_ANSWER_S
+        if (
+            traffic.waiting > traffic.in_flight_most
+            or (fresh and traffic.answer_s > LATE_ANSWER_S)
+            or traffic.lease_s > LATE_ANSWER_S
+            or traffic.loop_lag_s > LATE_LOOP_S
+        ):
             self._since = self._clock.now()
         return self._since
-
-
-def _is_busy(traffic: Traffic, monotonic: float) -> bool:
-    fresh = monotonic - traffic.answered_at < STALE_ANSWER_S
-    return (
-        traffic.waiting > traffic.in_flight_most
-        or (fresh and traffic.answer_s > LATE_ANSWER_S)
-        or traffic.lease_s > LATE_ANSWER_S
-        or traffic.loop_lag_s > LATE_LOOP_S
-    )

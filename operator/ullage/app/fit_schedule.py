@@ -135,7 +135,8 @@ class FitSchedule:
 
     def see(self, snapshot: Snapshot, now: float) -> None:
         """Take the snapshot in; the cost is that of what changed since the last one."""
-        met = _accelerators(snapshot) - self._met
+        on_nodes = {device.model for node in snapshot.gpu_nodes.values() for device in node.devices}
+        met = (on_nodes | snapshot.device_profiles.keys()) - self._met
         if met:
             self._met |= met
             for key, record in self._held.items():
@@ -324,12 +325,6 @@ def _version(course: FitState, before: LearnedModel | None, model: LearnedModel)
     if stored is None or not stored.version:
         return 1
     return stored.version + (stored.rows != model.rows)
-
-
-def _accelerators(snapshot: Snapshot) -> frozenset[str]:
-    """Types of devices that nodes have or that someone with rights on the cluster described."""
-    on_nodes = {device.model for node in snapshot.gpu_nodes.values() for device in node.devices}
-    return frozenset(on_nodes | snapshot.device_profiles.keys())
 
 
 def _chosen(profiles: Mapping[Key, ProfileRecord]) -> Mapping[Key, ProfileRecord]:

@@ -18,7 +18,7 @@ from ullage.cluster.times import (
 from ullage.process.doubling import doubled_s
 
 MOST_CHARACTERS: Final = 1024
-"""Kept of a refusal's text: every decision is sent all of them."""
+"""Characters kept of a refusal's text: every decision is sent all of them."""
 RefusalKey = tuple[str, str, str]
 """Kind, namespace and name of the object that was not written."""
 TIMES_KEPT: Final = 8
@@ -173,21 +173,12 @@ class NodeRefusals:
 
     def expire(self, now: float) -> bool:
         """Forget what is long past; says whether there was any."""
-        kept = {
-            key: times
-            for key, times in self._times.items()
-            if now - times[-1] < NODE_REFUSALS_KEPT_S
-        }
-        expired = len(kept) < len(self._times)
-        if expired:
-            self._times = kept
-        names = {
-            key: times
-            for key, times in self._by_name.items()
-            if now - times[-1] < NODE_REFUSALS_KEPT_S
-        }
-        expired |= len(names) < len(self._by_name)
-        self._by_name = names
+        times, by_name = (
+            {key: seen for key, seen in kept.items() if now - seen[-1] < NODE_REFUSALS_KEPT_S}
+            for kept in (self._times, self._by_name)
+        )
+        expired = len(times) < len(self._times) or len(by_name) < len(self._by_name)
+        self._times, self._by_name = times, by_name
         return expired
 
     def shown(self) -> Mapping[PodOnDevice, tuple[float, ...]]:
