@@ -79,8 +79,8 @@ MUTANTS: Final = (
     Mutant(
         "a lane says its memory itself",
         PROJECTION,
-        "    if AdoptionKey.MEMORY in said:\n",
-        "    if AdoptionKey.MEMORY not in said and not stated:\n",
+        "    if AdoptionKey.MEMORY in values:\n",
+        "    if AdoptionKey.MEMORY not in values and not memory:\n",
         PROJECTED,
     ),
     Mutant(
@@ -213,8 +213,8 @@ MUTANTS: Final = (
     Mutant(
         "an annotation that is too long was not ours",
         STATUS,
-        "if not stated or len(stated) > MOST_BYTES:",
-        "if not stated:",
+        "if not annotation or len(annotation) > MOST_BYTES:",
+        "if not annotation:",
         STORED,
     ),
     Mutant(

@@ -91,8 +91,8 @@ MUTANTS: Final = (
     Mutant(
         "kopf copies no deep object",
         SERVED,
-        '"spec": _Read(section(stated, "spec"))',
-        '"spec": section(stated, "spec")',
+        '"spec": _Read(section(written, "spec"))',
+        '"spec": section(written, "spec")',
         REVIEWED,
     ),
     Mutant(

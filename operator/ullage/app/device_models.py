@@ -145,12 +145,14 @@ def _set(
 
 def _conditions(record: DeviceProfileRecord, course: FitState, now: float) -> tuple[Condition, ...]:
     if course.error:
-        said = Said(ConditionType.DEGRADED, True, Reason.LEARNING_FAILED, course.error)
+        condition = Said(ConditionType.DEGRADED, True, Reason.LEARNING_FAILED, course.error)
     elif any(condition.type == ConditionType.DEGRADED for condition in record.conditions):
-        said = Said(ConditionType.DEGRADED, False, Reason.MEASURED, "what is observed is learned")
+        condition = Said(
+            ConditionType.DEGRADED, False, Reason.MEASURED, "what is observed is learned"
+        )
     else:
         return record.conditions
-    return merged(record.conditions, (said,), float(int(now)), record.generation)
+    return merged(record.conditions, (condition,), float(int(now)), record.generation)
 
 
 def known_devices(manifests: Path = MANIFESTS) -> Mapping[str, DeviceRates]:
@@ -165,9 +167,9 @@ def known_devices(manifests: Path = MANIFESTS) -> Mapping[str, DeviceRates]:
 
 def _rates(body: JsonObject) -> DeviceRates:
     spec = read_device_profile_spec(section(body, "spec"))
-    said = string_map(section(body, "metadata"), "annotations")
+    annotations = string_map(section(body, "metadata"), "annotations")
     return DeviceRates(
         peak_flops=spec.rates_by_format(),
         memory_bytes_per_s=spec.memory_bytes_per_second,
-        sources=tuple((field, said[f"{SOURCE}{field}"]) for field in RATES),
+        sources=tuple((field, annotations[f"{SOURCE}{field}"]) for field in RATES),
     )

@@ -182,14 +182,14 @@ def _reduced(uid: str, request: JsonObject) -> JsonObject | None:
     Raises:
         WireError: a part of it has the wrong type.
     """
-    resource, stated = section(request, "resource"), section(request, "object")
+    resource, written = section(request, "resource"), section(request, "object")
     names = (resource.get("group"), resource.get("version"), resource.get("resource"))
     kind = next(
         (kind for kind in ADVISED if (kind.group, kind.version, kind.plural) == names), None
     )
-    if kind is None or not stated or request.get("subResource"):
+    if kind is None or not written or request.get("subResource"):
         return None
-    metadata = section(stated, "metadata")
+    metadata = section(written, "metadata")
     return {
         "request": {
             "uid": uid,
@@ -200,7 +200,7 @@ def _reduced(uid: str, request: JsonObject) -> JsonObject | None:
                 "apiVersion": kind.api_version,
                 "kind": kind.kind,
                 "metadata": _Read({key: metadata[key] for key in _KEPT if key in metadata}),
-                "spec": _Read(section(stated, "spec")),
+                "spec": _Read(section(written, "spec")),
             },
         }
     }

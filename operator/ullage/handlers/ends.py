@@ -159,7 +159,7 @@ async def tell_unheld(leader: LeaderContext, mirror: Mirror) -> None:
         await asyncio.sleep(TELL_EVERY_S)
 
 
-def stated(item: JsonObject, *path: str) -> object:
+def field_at(item: JsonObject, *path: str) -> object:
     """Value at a path of fields of an object; ``None`` = there is none."""
     value: object = item
     for name in path:

@@ -19,7 +19,7 @@ from ullage.api.words import Tiers
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.values.names import router_name
 from ullage.handlers import pools
-from ullage.handlers.ends import LeaderContext, Left, Life, stated
+from ullage.handlers.ends import LeaderContext, Left, Life, field_at
 from ullage.handlers.mirror import HasLife
 from ullage.ports import (
     CAPACITY_POOL,
@@ -35,19 +35,19 @@ from ullage.scheduling.model.phases import OVER
 
 def has_router(item: JsonObject) -> bool:
     """True when an InferenceDeployment asks for a router, whatever else it says."""
-    return isinstance(stated(item, "spec", "batching"), dict)
+    return isinstance(field_at(item, "spec", "batching"), dict)
 
 
 def has_lead(item: JsonObject) -> bool:
     """True when a TrainingJob trains in tiers and is not over, whatever else it says."""
-    tiers = stated(item, "spec", "elasticity", "tiers")
-    over = stated(item, "status", "phase") in OVER
+    tiers = field_at(item, "spec", "elasticity", "tiers")
+    over = field_at(item, "status", "phase") in OVER
     return isinstance(tiers, str) and tiers != Tiers.DISABLED and not over
 
 
 def is_under_way(item: JsonObject) -> bool:
     """True when a TuningJob is not over, whatever else it says."""
-    return stated(item, "status", "phase") not in OVER
+    return field_at(item, "status", "phase") not in OVER
 
 
 def left_of_service(leader: LeaderContext, service: ObjectRef, now: float) -> Left:

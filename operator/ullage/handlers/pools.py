@@ -21,7 +21,7 @@ from ullage.api.reasons import Reason
 from ullage.cluster.codecs.status import pool_as_stored
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import ObjectRef
-from ullage.handlers.ends import LeaderContext, Left, Life, stated
+from ullage.handlers.ends import LeaderContext, Left, Life, field_at
 from ullage.handlers.frame import Bridge
 from ullage.handlers.pool_watch import LOOK_EVERY_S
 from ullage.prices.asked import Prices
@@ -38,7 +38,7 @@ _KIND: Final = ports.CAPACITY_POOL
 
 def is_launching(item: JsonObject) -> bool:
     """True when instances of a pool were on their way when its status was written."""
-    launching = stated(item, "status", "launching")
+    launching = field_at(item, "status", "launching")
     return isinstance(launching, int) and launching > 0
 
 

@@ -99,11 +99,11 @@ def pod_conditions(status: WorkloadStatus) -> list[dict[str, object]]:
 
 def read_pod_status(annotations: Mapping[str, str], status: JsonObject) -> WorkloadStatus:
     """The status that a pod holds; an empty one where it holds none that can be read."""
-    stated = annotations.get(ANNOTATION_SCHEDULING, "")
-    if not stated or len(stated) > MOST_BYTES:
+    annotation = annotations.get(ANNOTATION_SCHEDULING, "")
+    if not annotation or len(annotation) > MOST_BYTES:
         return _NEW
     try:
-        raw = json.loads(stated)
+        raw = json.loads(annotation)
         memory = _MEMORY.read(raw if isinstance(raw, dict) else {})
         conditions = _conditions(status)
     except (ValueError, RecursionError):  # malformed JSON, or a malformed field of it

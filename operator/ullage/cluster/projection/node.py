@@ -115,9 +115,9 @@ def _faults(status: JsonObject) -> tuple[DeviceFault, ...]:
 
 def _lane_policy(spec: JsonObject) -> IterationPolicy:
     """The policy that the node has; a value that this version does not know is written again."""
-    said = optional_text(spec, "lanePolicy")
-    known = {word.value: word for word in IterationPolicy}
-    return known.get(said, IterationPolicy.FAIR)
+    word = optional_text(spec, "lanePolicy")
+    policies = {word.value: word for word in IterationPolicy}
+    return policies.get(word, IterationPolicy.FAIR)
 
 
 def _interruption(status: JsonObject) -> Interruption | None:

@@ -48,11 +48,11 @@ def read_amounts(raw: JsonObject, field: str) -> Amounts:
     Raises:
         WireError: an amount is no quantity.
     """
-    stated = section(raw, field)
-    if len(stated) > MOST_RESOURCES:
-        chosen = (*_KEPT, *islice(stated, MOST_RESOURCES))
-        stated = {name: stated[name] for name in chosen if name in stated}
-    return {name: counted(name, value, f"{field}[{name}]") for name, value in stated.items()}
+    amounts = section(raw, field)
+    if len(amounts) > MOST_RESOURCES:
+        chosen = (*_KEPT, *islice(amounts, MOST_RESOURCES))
+        amounts = {name: amounts[name] for name in chosen if name in amounts}
+    return {name: counted(name, value, f"{field}[{name}]") for name, value in amounts.items()}
 
 
 def resources_of(amounts: Mapping[str, int], pods: int = 0) -> Resources:
@@ -134,12 +134,12 @@ def pod_requests(spec: JsonObject) -> Amounts:
     if whole_pod:
         with within("resources"):
             limits = read_amounts(whole_pod, "limits")
-            stated = read_amounts(whole_pod, "requests")
-        for name in limits.keys() | stated.keys():
+            requests = read_amounts(whole_pod, "requests")
+        for name in limits.keys() | requests.keys():
             if name not in _POD_LEVEL and not name.startswith("hugepages-"):
                 continue
-            if name in stated:
-                total[name] = stated[name]
+            if name in requests:
+                total[name] = requests[name]
             else:
                 total.setdefault(name, limits[name])
     _add(total, read_amounts(spec, "overhead"))

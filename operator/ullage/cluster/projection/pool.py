@@ -65,7 +65,7 @@ def project_pool(raw: JsonObject) -> PoolRecord:
 def _source(raw: JsonObject) -> PriceSpec:
     """The type and the one object of that name; ``prices`` knows the types that exist."""
     word = text(raw, "type")
-    stated = [field for field, value in raw.items() if field != "type" and value is not None]
-    if [field.lower() for field in stated] != [word.lower()]:
+    names = [field for field, value in raw.items() if field != "type" and value is not None]
+    if [field.lower() for field in names] != [word.lower()]:
         raise WireError(f"type: {quoted(word)} needs the object of that name, and no other")
-    return PriceSpec(type=word, options=section(raw, stated[0]))
+    return PriceSpec(type=word, options=section(raw, names[0]))

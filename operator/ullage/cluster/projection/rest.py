@@ -109,10 +109,10 @@ def project_service(raw: JsonObject) -> ServiceRecord:
 
 def _across(spec: JsonObject) -> float | None:
     """Speed of a gang on several nodes; one that is almost 0 is refused."""
-    said = number(spec, "acrossNodes", 1.0)
-    if said is not None and said < _LEAST_ACROSS:
-        raise WireError(f"acrossNodes: {said:g} must be a number from {_LEAST_ACROSS:g} to 1")
-    return said
+    speed = number(spec, "acrossNodes", 1.0)
+    if speed is not None and speed < _LEAST_ACROSS:
+        raise WireError(f"acrossNodes: {speed:g} must be a number from {_LEAST_ACROSS:g} to 1")
+    return speed
 
 
 def project_profile(raw: JsonObject) -> ProfileRecord:

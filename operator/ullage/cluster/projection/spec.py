@@ -52,8 +52,8 @@ _GPU: Final = SpecReader(GPURequest, "gpu")
 def read_gpu(spec: JsonObject) -> GPURequest:
     """``spec.gpu``."""
     with within("gpu"):
-        stated = section(spec, "gpu")
-    return with_lane(_GPU(stated), "gpu")
+        request = section(spec, "gpu")
+    return with_lane(_GPU(request), "gpu")
 
 
 def with_lane(request: GPURequest, path: str) -> GPURequest:

@@ -133,11 +133,11 @@ def _terms(spec: JsonObject) -> SearchTerms:
 
 
 def _one_of(words: type[Word], raw: JsonObject, field: str) -> Word:
-    said = text(raw, field)
+    word = text(raw, field)
     try:
-        return words(said)
+        return words(word)
     except ValueError:
-        raise WireError(f"{field}: {quoted(said)} is none of {', '.join(words)}") from None
+        raise WireError(f"{field}: {quoted(word)} is none of {', '.join(words)}") from None
 
 
 def _metric(spec: JsonObject) -> str:
@@ -149,12 +149,12 @@ def _metric(spec: JsonObject) -> str:
 
 
 def _space(spec: JsonObject) -> SearchSpace:
-    stated = objects(spec, "searchSpace")
-    if len(stated) > MOST_PARAMETERS:
-        raise WireError(f"searchSpace: {len(stated)} parameters, at most {MOST_PARAMETERS}")
+    entries = objects(spec, "searchSpace")
+    if len(entries) > MOST_PARAMETERS:
+        raise WireError(f"searchSpace: {len(entries)} parameters, at most {MOST_PARAMETERS}")
     parameters: dict[str, Parameter] = {}
     with within("searchSpace"):
-        for raw in stated:
+        for raw in entries:
             name = text(raw, "name")
             if not _PARAMETER.fullmatch(name):
                 raise WireError(f"name: {quoted(name)} is no name of a parameter")
@@ -222,14 +222,14 @@ def _number(raw: JsonObject, field: str, *, whole: bool) -> Decimal:
         raise WireError(f"{field}: expected a whole number, or a number in quotes")
     if isinstance(value, int) and value.bit_length() > 60:
         raise WireError(f"{field}: has more than 15 digits")
-    said = str(value)
-    if not (_WHOLE if whole else _NUMBER).fullmatch(said):
+    digits = str(value)
+    if not (_WHOLE if whole else _NUMBER).fullmatch(digits):
         kind = "whole number of at most 15 digits" if whole else "number such as 1e-4"
-        raise WireError(f"{field}: {quoted(said)} is no {kind}")
+        raise WireError(f"{field}: {quoted(digits)} is no {kind}")
     try:
-        return Decimal(said)
+        return Decimal(digits)
     except InvalidOperation as error:
-        raise WireError(f"{field}: {quoted(said)} is no number") from error
+        raise WireError(f"{field}: {quoted(digits)} is no number") from error
 
 
 def _pool(spec: JsonObject) -> TrialPool | None:
@@ -249,17 +249,17 @@ def _pool(spec: JsonObject) -> TrialPool | None:
 
 def _trial_template(spec: JsonObject) -> str:
     with within("trialTemplate"):
-        stated = section(spec, "trialTemplate")
-        template = section(stated, "template")
+        trial_spec = section(spec, "trialTemplate")
+        template = section(trial_spec, "template")
         check_lengths(template, "template")
-        check_depth(stated, "template")
-        made = canonical_json(stated)
+        check_depth(trial_spec, "template")
+        made = canonical_json(trial_spec)
         check_size(made, "trialTemplate")
         if not template:
             raise WireError("template: missing; give the template of the pod")
         with within("template"):
             check_template(WorkloadKind.TRAINING_JOB, template)
-    trial = read_trial_template(stated)
+    trial = read_trial_template(trial_spec)
     with_lane(trial.gpu, "trialTemplate.gpu")
     return made
 
@@ -279,11 +279,11 @@ def read_suggestions(
         WireError: the list is malformed, too long, or a number is there twice.
     """
     with within("suggestions"):
-        stated = objects(spec, "suggestions")
-        if len(stated) > trials:
-            raise WireError(f"{len(stated)} trials, at most {trials} (spec.trials)")
+        entries = objects(spec, "suggestions")
+        if len(entries) > trials:
+            raise WireError(f"{len(entries)} trials, at most {trials} (spec.trials)")
         by_number: dict[int, StatedTrial] = {}
-        for raw in stated:
+        for raw in entries:
             trial = bounded(raw, "trial", 0, MOST_SUGGESTIONS - 1)
             if trial in by_number:
                 raise WireError(f"trial: {trial} is there twice")
@@ -294,46 +294,46 @@ def read_suggestions(
 
 def _trial(trial: int, raw: JsonObject, space: SearchSpace, max_epochs: int) -> StatedTrial:
     epochs = _epochs(raw, max_epochs)
-    stated = section(raw, "parameters")
-    refused = _refusal(epochs, stated, space, max_epochs)
+    parameters = section(raw, "parameters")
+    refused = _refusal(epochs, parameters, space, max_epochs)
     if refused:
         return StatedTrial(trial=trial, point={}, epochs=(max_epochs,), refused=refused)
-    return StatedTrial(trial=trial, point=_point(stated, space), epochs=epochs)
+    return StatedTrial(trial=trial, point=_point(parameters, space), epochs=epochs)
 
 
 def _epochs(raw: JsonObject, max_epochs: int) -> tuple[int, ...]:
-    stated = raw.get("epochs")
-    if stated is None:
+    epochs = raw.get("epochs")
+    if epochs is None:
         return (max_epochs,)
-    if not isinstance(stated, list) or not 0 < len(stated) <= MOST_REPORTED_EPOCHS:
+    if not isinstance(epochs, list) or not 0 < len(epochs) <= MOST_REPORTED_EPOCHS:
         raise WireError(f"epochs: 1 to {MOST_REPORTED_EPOCHS} numbers")
-    return tuple(bounded({"epochs": epoch}, "epochs", 1, 999_999) for epoch in stated)
+    return tuple(bounded({"epochs": epoch}, "epochs", 1, 999_999) for epoch in epochs)
 
 
 def _refusal(
-    epochs: tuple[int, ...], stated: JsonObject, space: SearchSpace, max_epochs: int
+    epochs: tuple[int, ...], parameters: JsonObject, space: SearchSpace, max_epochs: int
 ) -> str:
     """Reason why the trial cannot run; "" = it can."""
     if any(a >= b for a, b in pairwise(epochs)):
         return "its epochs do not rise"
     if epochs[-1] > max_epochs:
         return f"epoch {epochs[-1]} is beyond algorithm.maxEpochs, {max_epochs}"
-    unknown = sorted(stated.keys() - space.parameters.keys())
-    missing = sorted(space.parameters.keys() - stated.keys())
+    unknown = sorted(parameters.keys() - space.parameters.keys())
+    missing = sorted(space.parameters.keys() - parameters.keys())
     if unknown or missing:
         named = quoted((unknown or missing)[0])
         return f"it {'has' if unknown else 'lacks'} a parameter {named}"
     for name, parameter in space.parameters.items():
-        said = stated[name]
-        if not isinstance(said, str) or value_of(parameter, said) is None:
-            return f"{name}: {quoted(str(said))} is not in the search space"
+        value = parameters[name]
+        if not isinstance(value, str) or value_of(parameter, value) is None:
+            return f"{name}: {quoted(str(value))} is not in the search space"
     return ""
 
 
-def _point(stated: Mapping[str, object], space: SearchSpace) -> Point:
+def _point(parameters: Mapping[str, object], space: SearchSpace) -> Point:
     point: dict[str, Value] = {}
     for name, parameter in space.parameters.items():
-        value = value_of(parameter, str(stated[name]))
+        value = value_of(parameter, str(parameters[name]))
         if value is not None:
             point[name] = value
     return point

@@ -20,11 +20,11 @@ _EPOCH: Final = re.compile("[0-9]{1,6}")
 _METRIC: Final = re.compile(r"-?[0-9]{1,17}(\.[0-9]{1,22})?(e[-+]?[0-9]{1,3})?")
 
 
-def read_metric(said: str) -> float | None:
+def read_metric(literal: str) -> float | None:
     """A finite number as Python writes it; ``None`` = it is none."""
-    if not _METRIC.fullmatch(said):
+    if not _METRIC.fullmatch(literal):
         return None
-    value = float(said)
+    value = float(literal)
     return value if math.isfinite(value) else None
 
 

@@ -83,8 +83,8 @@ class SoloEntry:
 
 
 def _quantile(raw: JsonObject, field: str) -> float | None:
-    stated = text(raw, field)
-    return quantile_of(stated) if stated else None
+    percentile = text(raw, field)
+    return quantile_of(percentile) if percentile else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,10 +162,10 @@ FORMATS: Final = ("FP64", "FP32", "TF32", "FP16", "BF16", "FP8", "INT8")
 
 
 def _format(raw: JsonObject, field: str) -> str:
-    stated = text(raw, field)
-    if stated and stated not in FORMATS:
-        raise WireError(f"{field}: {stated!r} is none of {', '.join(FORMATS)}")
-    return stated
+    number_format = text(raw, field)
+    if number_format and number_format not in FORMATS:
+        raise WireError(f"{field}: {number_format!r} is none of {', '.join(FORMATS)}")
+    return number_format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,8 +326,8 @@ class ProfileRecord:
     @property
     def rows(self) -> tuple[StepRow, ...]:
         """Imported and measured windows, newest first; of the same one the measured."""
-        known = {row.id: row for row in (*self.step_time, *self.status.step_time)}
-        return tuple(sorted(known.values(), key=lambda row: (-row.at_s, row.id)))
+        by_id = {row.id: row for row in (*self.step_time, *self.status.step_time)}
+        return tuple(sorted(by_id.values(), key=lambda row: (-row.at_s, row.id)))
 
 
 REFUSE: Final = "Refuse"
@@ -335,13 +335,13 @@ MOST_PARAMETER: Final = 1e9
 
 
 def _threshold(raw: JsonObject) -> float | None:
-    said = text(raw, "lambda")
+    literal = text(raw, "lambda")
     try:
-        value = None if said == REFUSE else float(said)
+        value = None if literal == REFUSE else float(literal)
     except ValueError as error:
-        raise WireError(f"lambda: {quoted(said)} is neither a number nor {REFUSE}") from error
+        raise WireError(f"lambda: {quoted(literal)} is neither a number nor {REFUSE}") from error
     if value is not None and not abs(value) <= MOST_PARAMETER:
-        raise WireError(f"lambda: {quoted(said)} is no threshold")
+        raise WireError(f"lambda: {quoted(literal)} is no threshold")
     return value
 
 

@@ -79,9 +79,9 @@ _PLAIN_ENDS: Final = ("", "Error", "Completed")
 
 def end_text(code: int | None, reason: str, line: str) -> str:
     """The end of a container in words: exit code, kubelet's word for it, the last line."""
-    said = "no exit code" if code is None else f"exit code {code}"
+    status = "no exit code" if code is None else f"exit code {code}"
     word = f" ({reason})" if reason not in _PLAIN_ENDS else ""
-    return f"{said}{word}" + (f": {line}" if line else "")
+    return f"{status}{word}" + (f": {line}" if line else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

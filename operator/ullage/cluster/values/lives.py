@@ -37,8 +37,8 @@ for the operator, the hook of an uninstall and the doctor follow these kinds."""
 
 def finalizers_of(item: JsonObject) -> list[object]:
     """The finalizers of an object, in their order."""
-    stated = section(item, "metadata").get("finalizers")
-    return list(stated) if isinstance(stated, list) else []
+    finalizers = section(item, "metadata").get("finalizers")
+    return list(finalizers) if isinstance(finalizers, list) else []
 
 
 def deleted_at(metadata: JsonObject) -> float:
