@@ -76,7 +76,7 @@ class CoordinatorService:
             self._forget(set(self._asked))
 
     async def look(self) -> None:
-        """Ask every coordinator that runs and is due once; no slow one is waited for."""
+        """Ask every coordinator that runs and is due, without waiting for slow ones."""
         if not self._is_leader():
             return
         running = {
@@ -135,7 +135,7 @@ class CoordinatorService:
             task, asked.task = asked.task, None
             try:
                 report = task.result()
-            except Exception as error:  # the others are heard all the same
+            except Exception as error:  # the other answers still count
                 self._silent(asked, error, now)
                 continue
             asked.silences = 0

@@ -116,7 +116,7 @@ class FitState:
 
 
 class FitSchedule:
-    """Follows the snapshot and says what to do next; one task is under way at a time."""
+    """Chooses the next task by the snapshot; one task is under way at a time."""
 
     def __init__(self, pace: Pace) -> None:
         """Nothing is known before the first look."""
@@ -318,7 +318,7 @@ def risk_of(settings: RiskSettings) -> Risk:
 
 
 def _version(course: FitState, before: LearnedModel | None, model: LearnedModel) -> int:
-    """Grows with what is learned; a rebuilt model of as many rows is the one that was stored."""
+    """Version of a model: it grows with what is learned; a rebuilt model keeps the stored one."""
     if before is not None:
         return before.version + (essence(before) != essence(model))
     stored = course.fitted.model if course.fitted else None

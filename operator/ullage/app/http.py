@@ -103,7 +103,7 @@ class Endpoints:
         port: int,
         *routes: Route,
     ) -> int:
-        """The port that was taken, where 0 leaves the choice open."""
+        """Listen; returns the port that was taken, where 0 leaves the choice open."""
         app = web.Application()
         app.add_routes([web.get(path, answer) for path, answer in routes])
         listener = HttpListener(app, name="debug" if host == LOOPBACK else "probes and metrics")
@@ -129,7 +129,7 @@ class Endpoints:
         return self._page
 
     async def _snapshot(self, request: web.Request) -> web.StreamResponse:
-        """Records only: templates, environments and secrets never enter a snapshot."""
+        """Send records only: templates, environments and secrets never enter a snapshot."""
         inputs = self._inputs()
         if inputs is None:
             return web.Response(status=404, text="no decision was made yet\n")

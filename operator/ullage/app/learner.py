@@ -133,7 +133,7 @@ class Learner:
                         await self._woken.wait()
 
     async def step(self) -> bool:
-        """One look and at most one lesson; says whether there was one."""
+        """Look once and give at most one lesson; returns True when there was one."""
         snapshot = self._snapshot()
         if snapshot is None:
             return False

@@ -90,7 +90,7 @@ class DecisionLoop:
         guard: SectionGuard | None = None,
         stats: LoopStats | None = None,
     ) -> None:
-        """``may_decide`` names what stands in the way of a decision ("" = nothing)."""
+        """``may_decide`` names the obstacle to a decision ("" = there is none)."""
         self._state = state
         self._writer = writer
         self._solver = solver
@@ -116,7 +116,7 @@ class DecisionLoop:
             reasons = await self._trigger.wait()
             try:
                 await self.cycle(reasons)
-            except Exception as error:  # the next cycle comes all the same
+            except Exception as error:  # the next cycle comes anyway
                 log.exception("cycle failed")
                 self.streak.failed(self._clock.monotonic(), error)
                 self._failed(error)
@@ -157,7 +157,7 @@ class DecisionLoop:
         self._finish(seconds, reasons, actions, snapshot)
 
     def written(self, action: Action, error: ApiError | None) -> None:
-        """The writer's answer: a failed write is no longer assumed and is planned again."""
+        """Take the writer's answer in: a failed write is no longer assumed and is planned again."""
         if error is None:
             return
         self._state.forget(action)

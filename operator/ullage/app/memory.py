@@ -38,7 +38,7 @@ _M_MMAP_THRESHOLD: Final = -3
 
 
 def settle() -> bool:
-    """Fix the size from which blocks are returned at once; says whether the C library can."""
+    """Fix the size from which blocks are returned at once; returns True when the C library can."""
     library = ctypes.CDLL(None)
     if not hasattr(library, "malloc_trim") or not STATM.exists():
         log.info("memory is given back where glibc and Linux are")

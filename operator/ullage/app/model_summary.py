@@ -117,7 +117,7 @@ def restored(accelerator: str, summary: DeviceModel) -> Fitted | None:
 
 
 def essence(model: LearnedModel) -> str:
-    """Digest of what a model learned; its version and which cells are filled do not count."""
+    """Digest of what a model learned, without its version and its cells."""
     content = blake2b(digest_size=16)
     parts = (
         model.hyper,
@@ -176,7 +176,7 @@ def _trims(figures: Mapping[str, float]) -> dict[tuple[Group, Rung], Trim]:
 
 
 def _threshold(model_threshold: ModelThreshold, risk: Risk) -> Threshold:
-    """A stored threshold; how many rows are missing follows from the budget (derived)."""
+    """A stored threshold; the number of missing rows follows from the budget (derived)."""
     refuses = model_threshold.threshold is None
     least = trials_needed(risk.eps, risk.confidence)
     return Threshold(

@@ -136,7 +136,7 @@ class RouterService:
             try:
                 async with self._turns[asked.pod.namespace]:
                     report = await self._reader.read(asked.pod.address, arrived)
-            except Exception as error:  # the other routers are asked all the same
+            except Exception as error:  # the other routers are still asked
                 self._unheard(asked, error)
                 await asyncio.sleep(doubled_s(ROUTER_ASK_S, asked.silences - 1, ROUTER_REST_MOST_S))
                 continue
@@ -149,7 +149,7 @@ class RouterService:
                 await asyncio.sleep(ROUTER_ASK_S)
 
     def _unheard(self, asked: _AskedRouter, error: Exception) -> None:
-        """Log it once, and ask less often."""
+        """Count a silence, and log the first one."""
         if not asked.silences:
             where = f"{asked.pod.namespace}/{asked.pod.service}"
             odd = None if isinstance(error, RouterSilent) else error

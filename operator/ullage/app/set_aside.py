@@ -177,7 +177,7 @@ class SetAside:
         return news
 
     def decided(self, snapshot: Snapshot, faults: Sequence[Fault], now: float) -> None:
-        """A decision was made, with these objects set aside."""
+        """Take in a decision that was made with these objects set aside."""
         self._silent, self._found = 0, False
         failing = {fault.subject for fault in faults}
         fresh = [fault for fault in faults if fault.subject not in self._entries]

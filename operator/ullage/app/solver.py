@@ -268,7 +268,7 @@ class Solver:
         self._pool = None
 
     async def _free(self) -> None:
-        """Wait until the child is done with its imports, or with what a caller that is gone asked.
+        """Wait until the child is done with its imports, or with an abandoned question.
 
         Raises:
             SolverNotStarted: it is not in time; no object of this snapshot is the cause.

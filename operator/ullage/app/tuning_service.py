@@ -165,7 +165,7 @@ class TuningService:
         return None if self._hooks.epoch() is None else self.requests
 
     def end_term(self) -> None:
-        """This replica leads no more: what it asked for last may never have arrived."""
+        """Forget the state of this leadership: its last writes may never have arrived."""
         self._suggested, self.requests = {}, {}
         self._asked, self._status_writes, self._faults, self._done, self._seen = {}, {}, {}, {}, -1
 

@@ -40,7 +40,7 @@ LOOKS: Final = 3
 
 
 async def set_retired(cluster: ClusterPort, *, retired: bool) -> list[str]:
-    """Write ``spec.retire`` on every GPUNode that says otherwise; returns their names."""
+    """Write ``spec.retire`` on every GPUNode with another value; returns their names."""
     changed = []
     async for page in cluster.list_paged(GPU_NODE, Selector()):
         for node in page.items:

@@ -20,7 +20,7 @@ from ullage.scheduling.model.faults import TENANTS, Late, Subject, looked_at
 
 
 class Watchdog:
-    """Interrupts what runs inside when it looks at one object for too long; main thread only."""
+    """Interrupts the code inside when it works on one object for too long; main thread only."""
 
     def __init__(self, snapshot: Snapshot, patience_s: float = WATCHDOG_PATIENCE_S) -> None:
         """Nothing is watched before it is entered."""

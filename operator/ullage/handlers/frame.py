@@ -59,7 +59,7 @@ class NothingHandled(kopf.DiffBaseStorage):
         return cast(kopf.BodyEssence, {})
 
     def store(self, **_: Any) -> None:
-        """Nothing is written."""
+        """Write nothing."""
 
 
 class Tries(kopf.ProgressStorage):
@@ -82,7 +82,7 @@ class Tries(kopf.ProgressStorage):
         self._records[body.metadata.get("uid"), key] = record
 
     def purge(self, *, key: str, body: kopf.Body, **_: Any) -> None:
-        """The handler is done."""
+        """Forget a handler that is done."""
         self._records.pop((body.metadata.get("uid"), key), None)
 
     def touch(self, *, body: kopf.Body, value: str | None, **_: Any) -> None:

@@ -101,7 +101,7 @@ class Mirror:
     # -- fed -----------------------------------------------------------------------------------
 
     def replace(self, kind: Kind, items: Sequence[JsonObject]) -> None:
-        """A full list: adds, changes and removals follow from it."""
+        """Take in a full list: adds, changes and removals follow from it."""
         kept = self._kinds[kind]
         # a list may be decoded item by item, and be larger than fits decoded
         shown = {_uid(item): body for item in items if (body := _shown(kind, kept, item))}
@@ -112,7 +112,7 @@ class Mirror:
                 _upsert(kind, kept, uid, body)
 
     def upsert(self, kind: Kind, item: JsonObject) -> None:
-        """An object was added or changed."""
+        """Take in an object that was added or changed."""
         kept, uid = self._kinds[kind], _uid(item)
         body = _shown(kind, kept, item)
         with self._lock:
@@ -122,7 +122,7 @@ class Mirror:
                 _upsert(kind, kept, uid, body)
 
     def remove(self, kind: Kind, item: JsonObject) -> None:
-        """An object was deleted."""
+        """Take in that an object was deleted."""
         with self._lock:
             _remove(self._kinds[kind], _uid(item))
 

@@ -104,7 +104,7 @@ class AdoptedPods:
             self._whole.discard(run)
 
     def put(self, adopted: AdoptedPod) -> bool:
-        """Keep a pod as it is now; says whether a decision could see more than its own word."""
+        """Keep a pod as it is now; returns True when more changed than the status that it holds."""
         uid = adopted.pod.uid
         held = self._pods.get(uid)
         if held == adopted:
@@ -167,7 +167,7 @@ class AdoptedPods:
                 self._judge_claims(unit)
 
     def _remember(self, adopted: AdoptedPod) -> None:
-        """Keep for the successor of a pod which devices failed it."""
+        """Keep the devices that failed a pod for its successor."""
         assumed = self._context.overlay.get(StatusSet, adopted.terms.ref.uid)
         status = adopted.status if assumed is None else assumed[0].status
         if adopted.controller and status.scheduling.exclusions:

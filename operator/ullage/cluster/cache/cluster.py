@@ -161,15 +161,15 @@ class ClusterState:
     # -- Sink ------------------------------------------------------------------------------
 
     def replace(self, stream: Stream, items: Sequence[JsonObject], now: float) -> bool:
-        """A full list: adds, changes and removals follow from it."""
+        """Take in a full list: adds, changes and removals follow from it."""
         return self._stores[stream.name].replace(items, now)
 
     def upsert(self, stream: Stream, item: JsonObject, now: float) -> bool:
-        """One object was added or changed."""
+        """Take in an object that was added or changed."""
         return self._stores[stream.name].upsert(item, now)
 
     def remove(self, stream: Stream, item: JsonObject, now: float) -> bool:
-        """One object was deleted."""
+        """Take in that an object was deleted."""
         return self._stores[stream.name].remove(item)
 
     # -- what was learned ------------------------------------------------------------------
@@ -212,7 +212,7 @@ class ClusterState:
     def refuse(
         self, key: RefusalKey, refused: RefusedWrite, *, now: float, owner_uid: str = ""
     ) -> None:
-        """The API refused to write this object; show why and try again after a back-off.
+        """Show that the API refused to write this object, and try again after a back-off.
 
         Cleared by a new generation of the owner, by the object's appearance (pods), or when the
         wait is over (10 s doubling to 5 min).
@@ -230,7 +230,7 @@ class ClusterState:
     def expire(self, now: float, backpressure_ended_at: float = 0.0) -> int:
         """Drop assumptions that were never seen; returns how many. Ends back-offs too.
 
-        ``backpressure_ended_at`` says since when the API server keeps up; 0 = always.
+        ``backpressure_ended_at`` is the time since which the API server keeps up; 0 = always.
         """
         expired = self._overlay.expire(now, backpressure_ended_at)
         forgotten = self._context.node_refusals.expire(now)
@@ -324,7 +324,7 @@ class ClusterState:
         return self._foreign.unprepared
 
     def pools_written(self) -> Mapping[str, PoolRecord]:
-        """CapacityPools as the API shows them, whatever is known beyond it."""
+        """CapacityPools as the API shows them."""
         return self._pools.written()
 
     def tuning_jobs(self) -> Mapping[tuple[str, str], TuningRecord]:

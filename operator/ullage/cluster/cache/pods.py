@@ -150,7 +150,7 @@ class PodStore(Store[str]):
         self.table.put(uid, replace(record, owner=self.context.share(moved.terms.ref)))
 
     def adopt(self, namespace: str, name: str, uid: str) -> None:
-        """The InferenceDeployment of this name has this uid now (empty: there is none)."""
+        """Give the replicas of an InferenceDeployment its uid (empty = there is none)."""
         if uid:
             self._services[namespace, name] = uid
         else:

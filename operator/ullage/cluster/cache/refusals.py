@@ -94,9 +94,9 @@ class Refusals:
         return ended
 
     def settle(self, key: RefusalKey, owner_uid: str) -> bool:
-        """An object of this name and owner was seen; says whether a refusal was shown for it.
+        """End the refusal of an object that was seen; says whether it was shown.
 
-        Someone else's object of the same name settles nothing: it may be the very obstacle.
+        Someone else's object of the same name ends nothing: it may be the obstacle.
         """
         refusal = self._kept.get(key)
         if refusal is None or refusal.owner_uid != owner_uid:
@@ -105,7 +105,7 @@ class Refusals:
         return refusal.waiting
 
     def owner_changed(self, uid: str, generation: int | None) -> bool:
-        """A workload has a new generation, or is gone (``None``): try again at once."""
+        """End the refusals of a workload with a new generation, or that is gone (``None``)."""
         stale = [key for key in self._of.get(uid, ()) if self._kept[key].generation != generation]
         gone = [self._forget(key) for key in stale]
         return any(refusal is not None and refusal.waiting for refusal in gone)
@@ -167,7 +167,7 @@ class NodeRefusals:
         return bool(fresh)
 
     def forget(self, pod_uid: str) -> None:
-        """The pod is gone; another one of its name is remembered."""
+        """Forget a pod that is gone; the refusals of its name stay."""
         for key in [key for key in self._times if key[0] == pod_uid]:
             del self._times[key]
 

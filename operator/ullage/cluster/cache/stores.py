@@ -95,7 +95,7 @@ class UnreadBook:
         self._entries: dict[tuple[str, Hashable], Unread] = {}
 
     def note(self, kind: str, key: Hashable, raw: JsonObject, text: str) -> bool:
-        """An object as it is now, ``text`` empty where it can be read; says whether that is new."""
+        """Note an object's error, ``text`` empty where it is readable; says whether that is new."""
         entry = _entry(kind, raw, text)
         if entry is None or not (entry.text or entry.told):
             return self.forget(kind, key)
@@ -105,7 +105,7 @@ class UnreadBook:
         return True
 
     def forget(self, kind: str, key: Hashable) -> bool:
-        """The object is gone, or all is well with it; says whether it was noted."""
+        """Forget an object that is gone or readable; says whether it was noted."""
         return self._entries.pop((kind, key), None) is not None
 
     def keep(self, kind: str, keys: Set[Hashable]) -> bool:
@@ -166,7 +166,7 @@ class Context:
     """By (kind, namespace, name)."""
 
     def touch(self) -> None:
-        """Something that a snapshot shows has changed."""
+        """Note that something that a snapshot shows has changed."""
         self.version += 1
 
     def failed(self, stream: str, error: Exception, raw: JsonObject) -> None:
@@ -212,7 +212,7 @@ class Store(ABC, Generic[Key]):
         self.context = context
 
     def replace(self, items: Sequence[JsonObject], now: float) -> bool:
-        """A full list: what it lacks is gone."""
+        """Take in a full list: objects that it lacks are gone."""
         gone, listed = set(self.keys()), set[Hashable]()
         changed = False
         for raw in items:
@@ -231,7 +231,7 @@ class Store(ABC, Generic[Key]):
         return changed
 
     def upsert(self, raw: JsonObject, now: float) -> bool:
-        """An object is there, in this version."""
+        """Take in an object that was added or changed."""
         try:
             changed = self.put(raw, now)
         except Exception as error:  # the last good record stays
@@ -240,7 +240,7 @@ class Store(ABC, Generic[Key]):
         return self._note(raw, "") or changed
 
     def remove(self, raw: JsonObject) -> bool:
-        """An object is gone; one that was re-created under its name stays."""
+        """Take in that an object is gone; one that was re-created under its name stays."""
         try:
             key, uid = self.key(raw), uid_of(raw)
         except Exception as error:  # of this object alone

@@ -214,7 +214,7 @@ def _cpu_limit(container: JsonObject) -> int:
 
 
 def _container_name(container: JsonObject) -> str:
-    """The name, which stands in a slice beside those of others: one too long would stop all."""
+    """Name of a container; one that the API refuses would stop all slices of a node."""
     name = text(container, "name")
     if len(name) > _NAME_MAX:
         raise WireError(f"containers[0].name: {len(name)} characters, at most {_NAME_MAX}")

@@ -79,7 +79,7 @@ class Memo(Generic[Key, Value]):
             self._add(key, value, weight)
 
     def forget(self, key: Key) -> None:
-        """Remember nothing of a key."""
+        """Forget a key."""
         gone = self._young.pop(key, None)
         self._bytes -= gone[1] if gone is not None else 0
         self._old.pop(key, None)
