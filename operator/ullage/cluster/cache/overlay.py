@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import is_not
 from typing import Generic, TypeVar
 
 from ullage.api.labels import GATE
@@ -236,17 +237,13 @@ class Overlaid(Generic[Record]):
                 continue
             assumptions = self._overlay.assumptions(uid, *self._kinds)
             entry = self._kept.get(uid)
-            if entry is None or entry[0] is not record or not _same(entry[1], assumptions):
+            if entry is None or entry[0] is not record or any(map(is_not, entry[1], assumptions)):
                 entry = record, assumptions, self._see(record, self._overlay)
             kept[uid] = entry
         self._kept = kept
         if not kept:
             return observed
         return {**observed, **{uid: seen for uid, (_, _, seen) in kept.items()}}
-
-
-def _same(before: tuple[object, ...], after: tuple[object, ...]) -> bool:
-    return all(a is b for a, b in zip(before, after, strict=True))
 
 
 def seen_pod(record: PodRecord, overlay: Overlay) -> PodRecord:

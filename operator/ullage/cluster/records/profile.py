@@ -345,13 +345,9 @@ def _threshold(raw: JsonObject) -> float | None:
     return value
 
 
-def _threshold_to_wire(threshold: float | None) -> dict[str, object]:
-    return {"lambda": REFUSE if threshold is None else f"{threshold:.4f}"}
-
-
 _LAMBDA: Final = Embedded(
     _threshold,
-    _threshold_to_wire,
+    lambda threshold: {"lambda": REFUSE if threshold is None else f"{threshold:.4f}"},
     Schema(
         properties={
             "lambda": Schema(
