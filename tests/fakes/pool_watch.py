@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ullage.api.interruptions import Interruption, InterruptionKind
-from ullage.cluster.codecs.pool import pool_as_stored
+from ullage.cluster.codecs.status import pool_as_stored
 from ullage.cluster.records.pod_shape import Resources, Taint
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import NodeRecord, Snapshot

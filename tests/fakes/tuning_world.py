@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from builders import a_job
 from ullage.api.readers import section
 from ullage.api.words import Goal, TuningAlgorithm
-from ullage.cluster.codecs.tuning import tuning_as_stored
+from ullage.cluster.codecs.status import tuning_as_stored
 from ullage.cluster.projection.spec import read_gpu
 from ullage.cluster.records.metrics import EpochValue
 from ullage.cluster.records.snapshot import ObjectRef, TrialOf, WorkloadRecord

@@ -79,15 +79,15 @@ MUTANTS: Final = (
     Mutant(
         "a lane says its memory itself",
         PROJECTION,
-        "    if AdoptionKey.MEMORY in said:\n",
-        "    if AdoptionKey.MEMORY not in said and not stated:\n",
+        "    if AdoptionKey.MEMORY in values:\n",
+        "    if AdoptionKey.MEMORY not in values and not memory:\n",
         PROJECTED,
     ),
     Mutant(
         "a gang has no more pods than a gang may have",
         PROJECTION,
-        "if not 1 <= found <= MOST_PODS:",
-        "if found < 1:",
+        "if not 1 <= count <= MOST_PODS:",
+        "if count < 1:",
         PROJECTED,
     ),
     Mutant(
@@ -142,8 +142,8 @@ MUTANTS: Final = (
     Mutant(
         "a class may stand in a label",
         PROJECTION,
-        "        found[AdoptionKey.CLASS] = meta.labels[AdoptionKey.CLASS.key]",
-        "        found.setdefault(AdoptionKey.CLASS, meta.labels[AdoptionKey.CLASS.key])",
+        "        values[AdoptionKey.CLASS] = meta.labels[AdoptionKey.CLASS.key]",
+        "        values.setdefault(AdoptionKey.CLASS, meta.labels[AdoptionKey.CLASS.key])",
         PROJECTED,
     ),
     Mutant(
@@ -213,15 +213,15 @@ MUTANTS: Final = (
     Mutant(
         "an annotation that is too long was not ours",
         STATUS,
-        "if not stated or len(stated) > MOST_BYTES:",
-        "if not stated:",
+        "if not annotation or len(annotation) > MOST_BYTES:",
+        "if not annotation:",
         STORED,
     ),
     Mutant(
         "the newest devices left out are kept",
         STATUS,
-        "for one in scheduling.exclusions[-MOST_EXCLUSIONS:]",
-        "for one in scheduling.exclusions[:MOST_EXCLUSIONS]",
+        "for exclusion in scheduling.exclusions[-MOST_EXCLUSIONS:]",
+        "for exclusion in scheduling.exclusions[:MOST_EXCLUSIONS]",
         STORED,
     ),
     Mutant(
@@ -262,8 +262,8 @@ MUTANTS: Final = (
     Mutant(
         "what is kept in a pod is short",
         STATUS,
-        "replace(one, message=one.message[:_TEXT])",
-        "replace(one, message=one.message)",
+        "replace(exclusion, message=exclusion.message[:_TEXT])",
+        "replace(exclusion, message=exclusion.message)",
         STORED,
     ),
     Mutant(

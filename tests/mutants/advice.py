@@ -59,8 +59,8 @@ MUTANTS: Final = (
     Mutant(
         "a namespace has its part of advice",
         SERVED,
-        "held + units > MOST_OF_NAMESPACE or",
-        "held > 2**30 or",
+        "spent + units > MOST_OF_NAMESPACE or",
+        "spent > 2**30 or",
         REVIEWED,
     ),
     Mutant(
@@ -91,8 +91,8 @@ MUTANTS: Final = (
     Mutant(
         "kopf copies no deep object",
         SERVED,
-        '"spec": _Read(section(stated, "spec"))',
-        '"spec": section(stated, "spec")',
+        '"spec": _Read(section(written, "spec"))',
+        '"spec": section(written, "spec")',
         REVIEWED,
     ),
     Mutant(

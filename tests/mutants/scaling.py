@@ -208,8 +208,8 @@ MUTANTS: Final = (
     Mutant(
         "routers that are not asked are missing",
         "operator/ullage/app/router_service.py",
-        "elif one is None or not one.pod.leaving:",
-        "elif one is not None and not one.pod.leaving:",
+        "elif asked is None or not asked.pod.leaving:",
+        "elif asked is not None and not asked.pod.leaving:",
         ROUTERS,
     ),
     *(

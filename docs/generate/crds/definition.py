@@ -26,10 +26,15 @@ from ullage.api.tuningjob import TuningJob
 from ullage.api.wire_fields import COUNT, Schema
 from ullage.api.workloadprofile import WorkloadProfile
 from ullage.cluster.codecs.objects import CONDITIONS
-from ullage.cluster.codecs.pool import POOL_STATUS
 from ullage.cluster.codecs.profile import DEVICE_MODEL, PROFILE_STATUS
-from ullage.cluster.codecs.status import JOB_STATUS, QUOTA, SERVICE_STATUS, SOLVE
-from ullage.cluster.codecs.tuning import TUNING_STATUS
+from ullage.cluster.codecs.status import (
+    JOB_STATUS,
+    POOL_STATUS,
+    QUOTA,
+    SERVICE_STATUS,
+    SOLVE,
+    TUNING_STATUS,
+)
 from ullage.cluster.records.status import BY_TYPE
 
 KINDS: Final[tuple[type[Resource], ...]] = (

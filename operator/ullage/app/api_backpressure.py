@@ -10,16 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
+from ullage.app.times import LATE_ANSWER_S, LATE_LOOP_S, STALE_ANSWER_S
 from ullage.ports import Clock
-
-LATE_ANSWER_S: Final = 0.25
-"""Average answer of a server that is at its limit; one at ease answers in a few milliseconds."""
-LATE_LOOP_S: Final = 1.0
-"""Lag of our own loop from which what the streams show is old."""
-STALE_S: Final = 10.0
-"""An average without a fresh answer says nothing after this long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +26,14 @@ class Traffic:
     answer_s: float
     """Average time of the last answers to writes."""
     answered_at: float
-    """When the last answer came, monotonic seconds."""
+    """Time of the last answer, monotonic seconds."""
     lease_s: float
     """Time of the last look at the Lease, which goes past our queue and limits."""
     loop_lag_s: float
 
 
 class ApiBackpressure:
-    """Remembers when the way was last not clear; look at least every few seconds."""
+    """Remembers the last time of back-pressure; ask at least every few seconds."""
 
     def __init__(self, traffic: Callable[[], Traffic], clock: Clock) -> None:
         self._traffic = traffic
@@ -49,16 +42,13 @@ class ApiBackpressure:
 
     def since(self) -> float:
         """Time at which back-pressure last ended, seconds since the epoch; 0 = there was none."""
-        if _is_busy(self._traffic(), self._clock.monotonic()):
+        traffic = self._traffic()
+        fresh = self._clock.monotonic() - traffic.answered_at < STALE_ANSWER_S
+        if (
+            traffic.waiting > traffic.in_flight_most
+            or (fresh and traffic.answer_s > LATE_ANSWER_S)
+            or traffic.lease_s > LATE_ANSWER_S
+            or traffic.loop_lag_s > LATE_LOOP_S
+        ):
             self._since = self._clock.now()
         return self._since
-
-
-def _is_busy(traffic: Traffic, monotonic: float) -> bool:
-    fresh = monotonic - traffic.answered_at < STALE_S
-    return (
-        traffic.waiting > traffic.in_flight_most
-        or (fresh and traffic.answer_s > LATE_ANSWER_S)
-        or traffic.lease_s > LATE_ANSWER_S
-        or traffic.loop_lag_s > LATE_LOOP_S
-    )

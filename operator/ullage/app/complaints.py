@@ -4,32 +4,28 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import structlog
 
+from ullage.app.times import COMPLAINT_QUIET_S
 from ullage.ports import Clock
 
 log = structlog.get_logger("ullage.cluster")
 
-EVERY_S: Final = 10.0
-"""A tenant may edit as often as it likes; the metric counts every time."""
-
 
 class Complaints:
-    """Tells of each stream now and then."""
+    """Logs complaints about the objects of each stream, at a bounded rate."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._told: dict[str, float] = {}
-        self._untold: dict[str, int] = {}
+        self._logged_at: dict[str, float] = {}
+        self._unlogged: dict[str, int] = {}
 
     def __call__(self, stream: str, item: str, error: str) -> None:
-        """An object of this stream could not be read."""
+        """Log that an object of this stream could not be read."""
         now = self._clock.monotonic()
-        if now - self._told.get(stream, float("-inf")) < EVERY_S:
-            self._untold[stream] = self._untold.get(stream, 0) + 1
+        if now - self._logged_at.get(stream, float("-inf")) < COMPLAINT_QUIET_S:
+            self._unlogged[stream] = self._unlogged.get(stream, 0) + 1
             return
-        self._told[stream] = now
-        more = self._untold.pop(stream, 0)
+        self._logged_at[stream] = now
+        more = self._unlogged.pop(stream, 0)
         log.warning("object cannot be read", stream=stream, object=item, error=error, untold=more)

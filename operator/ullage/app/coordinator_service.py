@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps the reports of coordinators in the snapshot, as one task of the leader.
 
-Decisions never wait for it: a coordinator that does not answer keeps its last report. Only news for
-people or decisions wakes a decision; a completed step does not. On a standby it does nothing: it
-must never make a snapshot of the cluster of its own.
+Decisions never wait for it: of a coordinator that does not answer the last report stays. Only news
+for people or decisions triggers one; a completed step does not. A standby asks nothing: it must
+never make a snapshot of the cluster of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 
 import structlog
 
+from ullage.app.times import COORDINATOR_ANSWER_S, COORDINATOR_LOOK_S, COORDINATOR_REST_MOST_S
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.records.tier import CoordinatorReport
@@ -25,31 +26,26 @@ from ullage.process.faults import fault_text
 
 log = structlog.get_logger("ullage.leads")
 
-LOOK_EVERY_S: Final = 3.0
-WAIT_S: Final = 2.5
-"""Answers that take longer count with the next look."""
 AT_ONCE_OF_A_NAMESPACE: Final = 4
 """Coordinators of one namespace asked at a time: the others keep most of the turns."""
 CHANCES: Final = 3
-"""Questions that a coordinator may leave open before it is asked less often ..."""
-REST_MOST_S: Final = 60.0
-"""... up to a minute apart."""
+"""Questions that a coordinator may leave open before it is asked less often."""
 
 
 @dataclass(slots=True)
-class _Asked:
-    """One lead: what it was asked, and since when it is silent."""
+class _AskedCoordinator:
+    """A coordinator, the question that is under way, and its silence."""
 
     pod: PodRecord
     task: asyncio.Task[CoordinatorReport | None] | None = None
     silences: int = 0
     """Questions in a row without an answer."""
     due: float = 0.0
-    """Not to be asked before, seconds of the event loop."""
+    """Earliest time of the next question, seconds of the event loop."""
 
 
 class CoordinatorService:
-    """Asks every coordinator every few seconds; who is silent is asked ever less often."""
+    """Asks every coordinator every few seconds; silent ones are asked ever less often."""
 
     def __init__(
         self,
@@ -64,8 +60,8 @@ class CoordinatorService:
         self._state = state
         self._is_leader = is_leader
         self._poke = poke
-        self._told: dict[str, CoordinatorReport] = {}
-        self._asked: dict[str, _Asked] = {}
+        self._reports: dict[str, CoordinatorReport] = {}
+        self._asked: dict[str, _AskedCoordinator] = {}
         """By uid of the job."""
         self._turns: dict[str, asyncio.Semaphore] = {}
         """By namespace."""
@@ -75,55 +71,53 @@ class CoordinatorService:
         try:
             while True:
                 await self.look()
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(COORDINATOR_LOOK_S)
         finally:
             self._forget(set(self._asked))
 
     async def look(self) -> None:
-        """Ask every coordinator that runs and is due once; one that is slow is not waited for."""
+        """Ask every coordinator that runs and is due, without waiting for slow ones."""
         if not self._is_leader():
             return
-        there = {
+        running = {
             uid: pod
             for uid, pod in self._state.coordinator_pods().items()
             if pod.stage is PodStage.RUNNING and pod.address
         }
-        if not there and not self._told:
+        if not running and not self._reports:
             self._forget(set(self._asked))
             return
-        self._ask_all(there)
+        self._ask_all(running)
         under_way = [asked.task for asked in self._asked.values() if asked.task is not None]
         if under_way:
-            await asyncio.wait(under_way, timeout=WAIT_S)
-        heard = self._heard()
-        told = {uid: one for uid, one in self._told.items() if uid in there} | heard
-        if told == self._told:
+            await asyncio.wait(under_way, timeout=COORDINATOR_ANSWER_S)
+        before = self._reports
+        kept = {uid: report for uid, report in before.items() if uid in running}
+        reports = kept | self._answers()
+        if reports == before:
             return
-        is_news = {uid: _news(one) for uid, one in told.items()} != {
-            uid: _news(one) for uid, one in self._told.items()
-        }
-        self._told = told
-        self._state.set_coordinators(told)
-        if is_news:
+        self._reports = reports
+        self._state.set_coordinators(reports)
+        if _news(reports) != _news(before):
             self._poke("lead")
 
-    def _ask_all(self, there: Mapping[str, PodRecord]) -> None:
+    def _ask_all(self, running: Mapping[str, PodRecord]) -> None:
         """Begin to ask those that are due; a new pod of a job is another coordinator."""
         self._forget(
             {
                 uid
-                for uid, one in self._asked.items()
-                if uid not in there or there[uid].uid != one.pod.uid
+                for uid, asked in self._asked.items()
+                if uid not in running or running[uid].uid != asked.pod.uid
             }
         )
-        spaces = {pod.namespace for pod in there.values()}
+        spaces = {pod.namespace for pod in running.values()}
         self._turns = {
             space: self._turns.get(space) or asyncio.Semaphore(AT_ONCE_OF_A_NAMESPACE)
             for space in spaces
         }
         now = asyncio.get_running_loop().time()
-        for uid, pod in there.items():
-            asked = self._asked.setdefault(uid, _Asked(pod=pod))
+        for uid, pod in running.items():
+            asked = self._asked.setdefault(uid, _AskedCoordinator(pod=pod))
             if asked.task is None and asked.due <= now:
                 asked.task = asyncio.create_task(self._ask(pod))
 
@@ -131,49 +125,54 @@ class CoordinatorService:
         async with self._turns[pod.namespace]:
             return await self._reader.read(pod.address)
 
-    def _heard(self) -> dict[str, CoordinatorReport]:
+    def _answers(self) -> dict[str, CoordinatorReport]:
         """Answers received so far, by uid of the job."""
-        heard: dict[str, CoordinatorReport] = {}
+        answers: dict[str, CoordinatorReport] = {}
         now = asyncio.get_running_loop().time()
-        for uid, one in self._asked.items():
-            if one.task is None or not one.task.done():
+        for uid, asked in self._asked.items():
+            if asked.task is None or not asked.task.done():
                 continue
-            task, one.task = one.task, None
+            task, asked.task = asked.task, None
             try:
-                found = task.result()
-            except Exception as error:  # the seam of one answer
-                self._silent(one, error, now)
+                report = task.result()
+            except Exception as error:  # the other answers still count
+                self._silent(asked, error, now)
                 continue
-            one.silences = 0
-            if found is not None:
-                heard[uid] = found
-        return heard
+            asked.silences = 0
+            if report is not None:
+                answers[uid] = report
+        return answers
 
-    def _silent(self, one: _Asked, error: Exception, now: float) -> None:
-        """Say it once, and ask less often."""
-        if not one.silences:
-            where = f"{one.pod.namespace}/{one.pod.name}"
+    def _silent(self, asked: _AskedCoordinator, error: Exception, now: float) -> None:
+        """Log the first silence, and ask less often."""
+        if not asked.silences:
+            where = f"{asked.pod.namespace}/{asked.pod.name}"
             odd = None if isinstance(error, CoordinatorSilent) else error
             log.warning("coordinator silent", pod=where, error=fault_text(error), exc_info=odd)
-        one.silences += 1
-        more = one.silences - CHANCES
-        one.due = now + (doubled_s(LOOK_EVERY_S, more, REST_MOST_S) if more >= 0 else 0.0)
+        asked.silences += 1
+        more = asked.silences - CHANCES
+        asked.due = now + (
+            doubled_s(COORDINATOR_LOOK_S, more, COORDINATOR_REST_MOST_S) if more >= 0 else 0.0
+        )
 
     def _forget(self, uids: set[str]) -> None:
-        """Coordinators that are gone are asked no more."""
+        """Stop asking coordinators that are gone."""
         for uid in uids:
             task = self._asked.pop(uid).task
             if task is not None:
                 task.cancel()
 
 
-def _news(report: CoordinatorReport) -> tuple[object, ...]:
-    """The changes that wake a decision at once."""
-    return (
-        report.stage,
-        report.epoch,
-        report.reliable,
-        report.transient,
-        report.lost_steps,
-        report.committed is None,
-    )
+def _news(reports: Mapping[str, CoordinatorReport]) -> Mapping[str, tuple[object, ...]]:
+    """Figures whose changes trigger a decision at once, by uid of the job."""
+    return {
+        uid: (
+            report.stage,
+            report.epoch,
+            report.reliable,
+            report.transient,
+            report.lost_steps,
+            report.committed is None,
+        )
+        for uid, report in reports.items()
+    }

@@ -31,7 +31,7 @@ _end: Future[tuple[asyncio.AbstractEventLoop, Operator]] = Future()
 
 
 class _Outside(Frame):
-    """kopf runs already: it is handed what a leadership would run it with."""
+    """Hands the kopf that runs already what a leadership would run it with."""
 
     async def run(self, send: Send, register: Register) -> None:
         if _led.done():
@@ -52,7 +52,7 @@ async def _operate() -> None:
 def _run() -> None:
     try:
         asyncio.run(_operate())
-    except BaseException as error:  # told to kopf, which ends with it
+    except BaseException as error:  # kopf ends with it
         if not _led.done():
             _led.set_exception(error)
         _ended.set_exception(error)

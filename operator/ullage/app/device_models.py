@@ -9,16 +9,22 @@ soon as a node has one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 import structlog
 
+from ullage.api.deviceprofile import read_device_profile_spec
+from ullage.api.readers import JsonObject, section
 from ullage.api.reasons import ConditionType, Reason
 from ullage.app.fit_schedule import FitState
 from ullage.app.model_summary import Fitted, stored
-from ullage.cluster.records.profile import DeviceModel, DeviceProfileRecord, DeviceRates
+from ullage.app.times import MODEL_WRITE_S
+from ullage.cluster.codecs.objects import string_map
+from ullage.cluster.records.profile import DeviceProfileRecord, DeviceRates
 from ullage.cluster.records.snapshot import ObjectRef, Snapshot
 from ullage.cluster.records.status import Condition
 from ullage.process.faults import fault_text
@@ -27,45 +33,49 @@ from ullage.scheduling.model.plan import CreateDeviceProfile, SetDeviceModel
 
 log = structlog.get_logger("ullage.models")
 
-WRITE_EVERY_S: Final = 60.0
 KIND: Final = "DeviceProfile"
+MANIFESTS: Final = Path(__file__).with_name("deviceprofiles.json")
+"""DeviceProfiles of known types. Rates of tensor cores are dense; FP64 and FP32 are those of the
+other cores. Memory is nominal."""
+SOURCE: Final = "sources.ullage.dev/"
+"""Annotations that name the source of a field of the spec."""
+RATES: Final = ("memoryBytesPerSecond", "peakFlops")
 
 Write = CreateDeviceProfile | SetDeviceModel
 
 
 class ModelTeller:
-    """Remembers when it wrote; everything else is in the snapshot.
+    """Remembers its last writes; everything else is in the snapshot.
 
-    ``known`` are types whose profile is made before anything is learned, with their rates.
+    ``rates`` are those of types whose profile is made before anything is learned.
     """
 
-    def __init__(self, known: Mapping[str, DeviceRates] = MappingProxyType({})) -> None:
-        self._known = known
+    def __init__(self, rates: Mapping[str, DeviceRates] = MappingProxyType({})) -> None:
+        self._rates = rates
         self._wrote: dict[tuple[str, bool], float] = {}
         self._faults: dict[str, str] = {}
-        """By type: the last failure that the log tells."""
-        """Bounded by the types of devices that the cluster has had."""
+        """By type: the last failure in the log; bounded by the types that the cluster has had."""
 
     def writes(
         self, snapshot: Snapshot, courses: Mapping[str, FitState], *, now: float, epoch: int
     ) -> tuple[Write, ...]:
         """Writes that bring the profiles up to date; ``now`` in seconds."""
-        found: list[Write] = []
+        writes: list[Write] = []
         on_nodes = {device.model for node in snapshot.gpu_nodes.values() for device in node.devices}
-        described = self._known.keys() & on_nodes - snapshot.device_profiles.keys()
+        described = self._rates.keys() & on_nodes - snapshot.device_profiles.keys()
         for name in sorted(courses.keys() | described):
             course = courses.get(name) or FitState(accelerator=name)
             try:
                 write = self._due(snapshot, name, course, now, epoch)
-            except Exception as error:  # the seam of one type: the others are written
+            except Exception as error:  # the models of other types are written
                 if self._faults.get(name) != (text := fault_text(error)):
                     self._faults[name] = text
                     log.exception("model not written", accelerator=name)
                 continue
             self._faults.pop(name, None)
             if write is not None:
-                found.append(write)
-        return tuple(found)
+                writes.append(write)
+        return tuple(writes)
 
     def _due(
         self, snapshot: Snapshot, name: str, course: FitState, now: float, epoch: int
@@ -73,19 +83,19 @@ class ModelTeller:
         rows = course.model.rows if course.model is not None else 0
         record = snapshot.device_profiles.get(name)
         last = self._wrote.get((name, record is None))
-        if last is not None and 0 <= now - last < WRITE_EVERY_S:
+        if last is not None and 0 <= now - last < MODEL_WRITE_S:
             return None
-        rates = self._known.get(name)
+        rates = self._rates.get(name)
         if not (rows or course.error or (record is None and rates is not None)):
             return None
-        found: Write | None
+        write: Write | None
         if record is None:
-            found = _create(snapshot, name, epoch, rates)
+            write = _create(snapshot, name, epoch, rates)
         else:
-            found = _set(record, course, now, epoch)
-        if found is not None:
+            write = _set(record, course, now, epoch)
+        if write is not None:
             self._wrote[name, record is None] = now
-        return found
+        return write
 
 
 def _create(
@@ -102,7 +112,7 @@ def _create(
         default=0,
     )
     if not memory_mib:
-        return None  # no device of the type is there; one that comes brings its memory along
+        return None  # no device of the type is there; the next one reports its memory
     return CreateDeviceProfile(
         target=ObjectRef(kind=KIND, namespace="", name=name, uid=""),
         memory_mib=memory_mib,
@@ -116,7 +126,9 @@ def _create(
 def _set(
     record: DeviceProfileRecord, course: FitState, now: float, epoch: int
 ) -> SetDeviceModel | None:
-    model = _summary(course) or record.model
+    model, fitted = record.model, course.fitted
+    if course.model is not None and fitted is not None and course.model.rows:
+        model = stored(Fitted(model=course.model, risk=fitted.risk, at_s=fitted.at_s))
     conditions = _conditions(record, course, now)
     if model == record.model and conditions == record.conditions:
         return None
@@ -131,18 +143,33 @@ def _set(
     )
 
 
-def _summary(course: FitState) -> DeviceModel | None:
-    model, fitted = course.model, course.fitted
-    if model is None or fitted is None or not model.rows:
-        return None
-    return stored(Fitted(model=model, risk=fitted.risk, at_s=fitted.at_s))
-
-
 def _conditions(record: DeviceProfileRecord, course: FitState, now: float) -> tuple[Condition, ...]:
     if course.error:
-        said = Said(ConditionType.DEGRADED, True, Reason.LEARNING_FAILED, course.error)
+        condition = Said(ConditionType.DEGRADED, True, Reason.LEARNING_FAILED, course.error)
     elif any(condition.type == ConditionType.DEGRADED for condition in record.conditions):
-        said = Said(ConditionType.DEGRADED, False, Reason.MEASURED, "what is observed is learned")
+        condition = Said(
+            ConditionType.DEGRADED, False, Reason.MEASURED, "what is observed is learned"
+        )
     else:
         return record.conditions
-    return merged(record.conditions, (said,), float(int(now)), record.generation)
+    return merged(record.conditions, (condition,), float(int(now)), record.generation)
+
+
+def known_devices(manifests: Path = MANIFESTS) -> Mapping[str, DeviceRates]:
+    """Peak rates of known types of device, each with its source, by accelerator key.
+
+    Raises:
+        WireError: a manifest is no DeviceProfile.
+    """
+    listed = json.loads(manifests.read_text(encoding="utf-8"))
+    return MappingProxyType({body["metadata"]["name"]: _rates(body) for body in listed["items"]})
+
+
+def _rates(body: JsonObject) -> DeviceRates:
+    spec = read_device_profile_spec(section(body, "spec"))
+    annotations = string_map(section(body, "metadata"), "annotations")
+    return DeviceRates(
+        peak_flops=spec.rates_by_format(),
+        memory_bytes_per_s=spec.memory_bytes_per_second,
+        sources=tuple((field, annotations[f"{SOURCE}{field}"]) for field in RATES),
+    )

@@ -7,7 +7,7 @@ Translates actions to effects, which is all that the overlay of ``cluster.cache`
 
 from __future__ import annotations
 
-from ullage.cluster.cache.assume import (
+from ullage.cluster.cache.overlay import (
     Effect,
     PodCreated,
     PodLeaving,

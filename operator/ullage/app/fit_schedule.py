@@ -16,6 +16,7 @@ from typing import Final
 from ullage.api.schedulingpolicy import Knowledge, RiskSettings
 from ullage.app.fit_worker import Answer, FitTask, Key, merged
 from ullage.app.model_summary import Fitted, digest, essence, restored, slim
+from ullage.app.times import BACKGROUND_BACKOFF_FIRST_S, BACKGROUND_BACKOFF_MOST_S
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.colocations import in_turn
@@ -34,13 +35,11 @@ QUICK_CLASSES: Final = 6
 REST: Final = 4
 """After a fit an accelerator rests this many times as long: a fifth of a core at most."""
 FIT_REST: Final = 10
-BACK_OFF_S: Final = 10.0
-BACK_OFF_MOST_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often; seconds, and rows."""
+    """Least time between lessons and between fits, seconds, and new rows that make a fit due."""
 
     every_s: float = 5.0
     fit_every_s: float = 1800.0
@@ -49,7 +48,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one profile gives to one accelerator: a mark of its content, and its rows' times."""
+    """Part of a profile for one accelerator: a mark of its content, and the times of its rows."""
 
     mark: int
     times: tuple[float, ...]
@@ -57,14 +56,14 @@ class _Part:
 
 @dataclass(slots=True)
 class _Delay:
-    """When a kind of work may start again, monotonic seconds, and what failed last."""
+    """Earliest next start of a kind of work, monotonic seconds, and its last failure."""
 
     until: float = 0.0
     failures: int = 0
     error: str = ""
 
     def failed(self, error: str, now: float) -> None:
-        wait = doubled_s(BACK_OFF_S, self.failures, BACK_OFF_MOST_S)
+        wait = doubled_s(BACKGROUND_BACKOFF_FIRST_S, self.failures, BACKGROUND_BACKOFF_MOST_S)
         self.failures, self.error, self.until = self.failures + 1, error, now + wait
 
     def done(self, until: float) -> None:
@@ -73,7 +72,7 @@ class _Delay:
 
 @dataclass(slots=True)
 class FitState:
-    """One accelerator: its rows as they are, and what was learned of them."""
+    """One accelerator: its rows as they are, and the model that was learned from them."""
 
     accelerator: str
     parts: dict[Key, _Part] = field(default_factory=dict)
@@ -82,7 +81,7 @@ class FitState:
     fitted: Fitted | None = None
     """The last fit, slim."""
     distrusts: bool = False
-    """What the DeviceProfile holds was of no use."""
+    """The model in the DeviceProfile was of no use."""
     fitted_rows: int = 0
     """Rows that were there when it was made."""
     model: LearnedModel | None = None
@@ -90,7 +89,7 @@ class FitState:
     wide: bool = False
     """The cells of every class that gets some are filled."""
     asked: frozenset[str] = frozenset()
-    """Classes that were wanted when they were."""
+    """Classes that were wanted when they were filled."""
     lessons: _Delay = field(default_factory=_Delay)
     fits: _Delay = field(default_factory=_Delay)
 
@@ -101,7 +100,7 @@ class FitState:
 
     @property
     def error(self) -> str:
-        """Why it does not learn, "" = it does."""
+        """Failure because of which it does not learn; "" = it learns."""
         return self.lessons.error or self.fits.error
 
     @property
@@ -117,7 +116,7 @@ class FitState:
 
 
 class FitSchedule:
-    """Follows the snapshot and says what to do next; one task is under way at a time."""
+    """Chooses the next task by the snapshot; one task is under way at a time."""
 
     def __init__(self, pace: Pace) -> None:
         """Nothing is known before the first look."""
@@ -135,8 +134,9 @@ class FitSchedule:
         self.courses: dict[str, FitState] = {}
 
     def see(self, snapshot: Snapshot, now: float) -> None:
-        """Take the snapshot in; costs what changed since the last one."""
-        met = _accelerators(snapshot) - self._met
+        """Take the snapshot in; the cost is that of what changed since the last one."""
+        on_nodes = {device.model for node in snapshot.gpu_nodes.values() for device in node.devices}
+        met = (on_nodes | snapshot.device_profiles.keys()) - self._met
         if met:
             self._met |= met
             for key, record in self._held.items():
@@ -159,12 +159,12 @@ class FitSchedule:
             device = snapshot.device_profiles.get(name)
             untaught = course.fitted is None and course.model is None and not course.distrusts
             if untaught and device and device.model:
-                found = restored(name, device.model)
-                if found is not None:
-                    course.fitted = replace(found, at_s=min(found.at_s, now))
+                fitted = restored(name, device.model)
+                if fitted is not None:
+                    course.fitted = replace(fitted, at_s=min(fitted.at_s, now))
                     course.fitted_rows = course.rows
             if course.lessons.error and course.mark == course.learned:
-                course.lessons.done(0.0)  # what could not be learned from is gone
+                course.lessons.done(0.0)  # the rows that failed are gone
 
     def next(self, now: float, monotonic: float) -> FitTask | None:
         """The most urgent task that may start, if there is one."""
@@ -178,18 +178,18 @@ class FitSchedule:
         return None
 
     def unsent(self, most: int) -> tuple[dict[Key, ProfileRecord], tuple[Key, ...]]:
-        """Changes that the learner's process has not been sent: new records, and what is gone."""
+        """Changes that the learner's process was not sent: new records, and keys that are gone."""
         keys = list(self._unsent)[:most]
-        found = {key: self._unsent.pop(key) for key in keys}
-        changed = {key: one for key, one in found.items() if one is not None}
-        return changed, tuple(key for key, one in found.items() if one is None)
+        profiles = {key: self._unsent.pop(key) for key in keys}
+        changed = {key: profile for key, profile in profiles.items() if profile is not None}
+        return changed, tuple(key for key, profile in profiles.items() if profile is None)
 
     def send_all(self) -> None:
-        """The process is a new one: everything is to be sent again."""
+        """Send everything again: the process is a new one."""
         self._unsent = dict(self._held)
 
     def learned(self, task: FitTask, answer: Answer, now: float, monotonic: float) -> bool:
-        """Take an answer in; says whether decisions have something new to look at."""
+        """Take an answer in; returns True when decisions get a new model."""
         course = self.courses[task.accelerator]
         before, model = course.model, answer.model
         if task.fit:
@@ -212,16 +212,16 @@ class FitSchedule:
         return True
 
     def failed(self, task: FitTask, error: str, monotonic: float) -> None:
-        """A task failed or was late: what was learned before stands."""
+        """Take in that a task failed or was late: the model of before stays."""
         course = self.courses[task.accelerator]
         if course.model is None and not task.fit:
-            # what was stored does not go with the rows: seek it again
+            # the stored model does not fit the rows: fit again
             course.fitted, course.distrusts = None, True
         delay = course.fits if task.fit and course.fitted is not None else course.lessons
         delay.failed(error, monotonic)
 
     def models(self) -> dict[str, LearnedModel]:
-        """What decisions look at."""
+        """Models for decisions, by accelerator."""
         return {
             name: course.model
             for name, course in sorted(self.courses.items())
@@ -230,7 +230,7 @@ class FitSchedule:
 
     @property
     def rebuilding(self) -> bool:
-        """Whether something that was learned before a restart is not there yet."""
+        """True while something that was learned before a restart is not there yet."""
         return any(
             course.fitted is not None and course.model is None and not course.error
             for course in self.courses.values()
@@ -252,7 +252,7 @@ class FitSchedule:
         due = fresh and now - fitted.at_s >= self._pace.fit_every_s
         if not due and fresh < self._pace.fit_rows and fitted.risk == self._risk:
             return None
-        hyper = known_hyper(fitted.model) if not fresh else None  # another budget alone
+        hyper = known_hyper(fitted.model) if not fresh else None  # only the budget changed
         return self._task(course, now, fit=True, classes=QUICK_CLASSES, hyper=hyper)
 
     def _widen(self, course: FitState, now: float, monotonic: float) -> FitTask | None:
@@ -260,8 +260,8 @@ class FitSchedule:
         if model is None or monotonic < course.lessons.until:
             return None
         lacks = any(
-            one in model.classes and one not in model.cells.index
-            for one in set(self._wanted) - course.asked
+            name in model.classes and name not in model.cells.index
+            for name in set(self._wanted) - course.asked
         )
         if course.wide and not (lacks and model.hyper):
             return None
@@ -310,7 +310,7 @@ class FitSchedule:
 
 
 def risk_of(settings: RiskSettings) -> Risk:
-    """The policy's budget in the words of admission."""
+    """The policy's risk budget as admission takes it."""
     return Risk(
         eps=settings.eps_percent / 100,
         confidence=settings.confidence_percent / 100,
@@ -318,7 +318,7 @@ def risk_of(settings: RiskSettings) -> Risk:
 
 
 def _version(course: FitState, before: LearnedModel | None, model: LearnedModel) -> int:
-    """Grows with what is learned; a rebuilt model of as many rows is the one that was stored."""
+    """Version of a model: it grows with what is learned; a rebuilt model keeps the stored one."""
     if before is not None:
         return before.version + (essence(before) != essence(model))
     stored = course.fitted.model if course.fitted else None
@@ -327,20 +327,14 @@ def _version(course: FitState, before: LearnedModel | None, model: LearnedModel)
     return stored.version + (stored.rows != model.rows)
 
 
-def _accelerators(snapshot: Snapshot) -> frozenset[str]:
-    """Types of devices that nodes have or that someone with rights on the cluster described."""
-    on_nodes = {device.model for node in snapshot.gpu_nodes.values() for device in node.devices}
-    return frozenset(on_nodes | snapshot.device_profiles.keys())
-
-
 def _chosen(profiles: Mapping[Key, ProfileRecord]) -> Mapping[Key, ProfileRecord]:
     """Profiles with anything measured, up to the bound."""
-    found: Iterable[tuple[Key, ProfileRecord]] = (
-        (key, one)
-        for key, one in profiles.items()
-        if one.status.step_time or one.step_time or one.solo or one.status.solo
+    measured: Iterable[tuple[Key, ProfileRecord]] = (
+        (key, record)
+        for key, record in profiles.items()
+        if record.status.step_time or record.step_time or record.solo or record.status.solo
     )
-    newest = sorted(found, key=lambda item: (item[1].status.updated, item[0]), reverse=True)
+    newest = sorted(measured, key=lambda item: (item[1].status.updated, item[0]), reverse=True)
     return dict(in_turn(newest, lambda item: item[0][0], MOST_PROFILES))
 
 

@@ -44,7 +44,7 @@ Key = tuple[str, str]
 class FitTask:
     """Learn one accelerator.
 
-    ``previous`` is the model before (``None`` = nothing is known); ``fit`` seeks everything again.
+    ``previous`` is the model before (``None`` = nothing is known); ``fit`` fits everything again.
     ``wanted`` are classes whose cells come first, ``classes`` how many are filled.
     """
 
@@ -87,7 +87,7 @@ _SHELF: dict[Key, ProfileRecord] = {}
 
 
 def settle_in(niceness: int = NICE) -> None:
-    """Prepare a new process: work after everyone else, and import before the first task."""
+    """Prepare a new process: lowest CPU priority, and imports before the first task."""
     os.nice(niceness)
     importlib.import_module("scipy.optimize")
 
@@ -96,7 +96,7 @@ def fit_in_worker(payload: bytes) -> bytes:
     """Take one lesson; the answer is empty where it had no task.
 
     Raises:
-        ValueError: a row or a profile holds what is no number; the text names it.
+        ValueError: a row or a profile holds something that is no number; the text names it.
     """
     lesson: Fit = pickle.loads(payload)
     if lesson.whole:
@@ -110,29 +110,29 @@ def fit_in_worker(payload: bytes) -> bytes:
 
 
 def run_fit(task: FitTask, profiles: Mapping[Key, ProfileRecord]) -> Answer:
-    """Carry one task out.
+    """Run one task.
 
     A fit is rounded to what the DeviceProfile stores and conditioned once more, so that a restart
     gives the same model.
 
     Raises:
-        ValueError: a row or a profile holds what is no number; the text names it.
+        ValueError: a row or a profile holds something that is no number; the text names it.
     """
     started = time.perf_counter()
     profiles, refused = believed(profiles, task)
     policy = PolicyRecord(knowledge=task.knowledge)
     snapshot = Snapshot(version=0, taken_at=0.0, profiles=profiles, policy=policy)
     rows = kept_rows(rows_of(snapshot, task.accelerator))
-    known = _related(class_profiles(snapshot, task.accelerator), rows)
+    profiles_of_classes = _related(class_profiles(snapshot, task.accelerator), rows)
     previous = task.previous
     if task.fit or previous is None:
         crowds = any(len(row.partners) > 1 for row in rows)  # judged by the cells of their pairs
         classes = MAX_CLASSES if crowds else 0
-        fresh = _learn(task, rows, known, previous, fit=True, classes=classes)
+        fresh = _learn(task, rows, profiles_of_classes, previous, fit=True, classes=classes)
         summary = stored(Fitted(model=fresh, risk=task.risk, at_s=task.at_s))
         back = restored(task.accelerator, summary)
         previous = back.model if back is not None else slim(fresh)
-    model = _learn(task, rows, known, previous, fit=False, classes=task.classes)
+    model = _learn(task, rows, profiles_of_classes, previous, fit=False, classes=task.classes)
     return Answer(
         model=replace(model, scored=()),
         seconds=time.perf_counter() - started,
@@ -146,7 +146,7 @@ def believed(
 ) -> tuple[dict[Key, ProfileRecord], dict[Key, int]]:
     """The profiles without rows that cannot be observations, and how many of each were left out.
 
-    Tenants write rows: what is wild teaches nothing, and the rows of others are learned from.
+    Tenants write rows: implausible ones are left out, and all others are learned from.
     """
     kept: dict[Key, ProfileRecord] = {}
     refused: dict[Key, int] = {}
@@ -160,15 +160,15 @@ def believed(
 
 
 def _sound(profile_record: ProfileRecord, task: FitTask) -> ProfileRecord:
-    def rows(found: Sequence[StepRow]) -> tuple[StepRow, ...]:
+    def rows(stated: Sequence[StepRow]) -> tuple[StepRow, ...]:
         mine = task.accelerator
         return tuple(
-            row for row in found if row.accelerator != mine or row_believable(row, task.at_s)
+            row for row in stated if row.accelerator != mine or row_believable(row, task.at_s)
         )
 
-    def alone(found: Sequence[SoloEntry]) -> tuple[SoloEntry, ...]:
+    def alone(stated: Sequence[SoloEntry]) -> tuple[SoloEntry, ...]:
         mine = task.accelerator
-        return tuple(row for row in found if row.device != mine or entry_believable(row))
+        return tuple(row for row in stated if row.device != mine or entry_believable(row))
 
     status = replace(
         profile_record.status,
@@ -206,7 +206,7 @@ def merged(old: Cells, new: Cells, wanted: Sequence[str]) -> Cells:
     Between two classes of which one is old and the other new there may be no cell: NaN.
     """
     asked = set(wanted)
-    rest = sorted(old.index.keys() - new.index.keys(), key=lambda one: (one not in asked, one))
+    rest = sorted(old.index.keys() - new.index.keys(), key=lambda name: (name not in asked, name))
     names = [*new.index, *in_turn(rest, origin_of, MAX_CLASSES)][:MAX_CLASSES]
     if names == list(new.index):
         return new
@@ -244,14 +244,14 @@ def _learn(
     )
 
 
-def _related(found: Mapping[str, ClassProfile], rows: Sequence[Row]) -> dict[str, ClassProfile]:
-    """Classes that something is known of on this accelerator, or that a row names."""
+def _related(profiles: Mapping[str, ClassProfile], rows: Sequence[Row]) -> dict[str, ClassProfile]:
+    """Classes of which something is known on this accelerator, or that a row names."""
     named = {row.workload_class for row in rows} | {
         partner.workload_class for row in rows for partner in row.partners
     }
     blank = ClassProfile(workload_class="").fingerprint
     return {
-        workload_class: one
-        for workload_class, one in found.items()
-        if workload_class in named or one.curve is not None or one.fingerprint != blank
+        workload_class: profile
+        for workload_class, profile in profiles.items()
+        if workload_class in named or profile.curve is not None or profile.fingerprint != blank
     }

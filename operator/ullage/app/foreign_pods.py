@@ -22,23 +22,23 @@ log = structlog.get_logger("ullage.foreign-pods")
 
 LOGGED_AT_ONCE: Final = 20
 """Lines for one look; the rest is a number."""
-TOLD_AT_ONCE: Final = 100
+REPORTED_AT_ONCE: Final = 100
 """Events about pods that were not prepared, for one look; the others follow in the next."""
 
 
 class ForeignPodReporter:
-    """Remembers which pods it reported."""
+    """Remembers the pods that it reported."""
 
     def __init__(self) -> None:
-        self._told: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
         self._unprepared: set[str] = set()
 
     def report(
         self, snapshot: Snapshot, foreign: Mapping[str, ForeignPod], epoch: int
     ) -> tuple[Emit, ...]:
         """Log the pods that are new, and return one Event for each workload that they claim."""
-        fresh = {uid: foreign[uid] for uid in sorted(foreign.keys() - self._told)}
-        self._told = frozenset(foreign)
+        fresh = {uid: foreign[uid] for uid in sorted(foreign.keys() - self._reported)}
+        self._reported = frozenset(foreign)
         if not fresh:
             return ()
         _log(fresh)
@@ -56,7 +56,7 @@ class ForeignPodReporter:
     def unprepared(self, pods: Mapping[str, ForeignPod], epoch: int) -> tuple[Emit, ...]:
         """One Event for each pod that is new, a bounded number at once."""
         self._unprepared &= pods.keys()
-        fresh = sorted(pods.keys() - self._unprepared)[:TOLD_AT_ONCE]
+        fresh = sorted(pods.keys() - self._unprepared)[:REPORTED_AT_ONCE]
         self._unprepared.update(fresh)
         return tuple(
             Emit(

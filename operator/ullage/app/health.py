@@ -10,11 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
-MAX_LOOP_LAG_S: Final = 5.0
-FAILING_S: Final = 60.0
-"""Faults of our own for so long make a replica unhealthy."""
+from ullage.app.times import FAILING_S, LOOP_LAG_MOST_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,19 +19,19 @@ class HealthView:
     """Input of the health check; every age in seconds.
 
     Attributes:
-        loop_lag_s: How late the event loop is.
-        untested: Why the self-test has not passed yet.
-        lease_failing_s: How long no look at the Lease has succeeded.
-        lease_error: How the last one failed.
+        loop_lag_s: Lag of the event loop.
+        untested: Reason why the self-test has not passed yet; empty = it has.
+        lease_failing_s: Since a look at the Lease succeeded.
+        lease_error: Failure of the last one.
         leading: This replica holds the Lease.
         decision_age_s: Since the last decision of this leadership, or since it began.
-        cycle_age_s: Since the last look at whether to decide.
-        max_age_s: Most that either may reach where this replica leads.
-        obstacle: Why the last cycle brought no decision.
-        cycles_failing_s: How long cycles have been failing by a fault of their own.
-        behind: Streams that are not in step with the API server, and why.
-        stuck: Streams that only a restart can mend, and why.
-        failing_tasks: Tasks in the background that fail again and again, and how.
+        cycle_age_s: Since the last cycle began.
+        max_age_s: Limit of both ages where this replica leads.
+        obstacle: Reason why the last cycle brought no decision.
+        cycles_failing_s: Since cycles began to fail by a fault of their own.
+        behind: Streams that are not in step with the API server, with the reason.
+        stuck: Streams that only a restart can repair, with the reason.
+        failing_tasks: Tasks in the background that fail repeatedly, with the failure.
     """
 
     loop_lag_s: float
@@ -55,7 +52,7 @@ class HealthView:
 def health_problems(view: HealthView) -> list[str]:
     """Problems that a restart may fix; empty = this process is healthy."""
     problems = [f"stream {name}: {why}" for name, why in sorted(view.stuck.items())]
-    if view.loop_lag_s > MAX_LOOP_LAG_S:
+    if view.loop_lag_s > LOOP_LAG_MOST_S:
         problems.append(f"event loop lags {view.loop_lag_s:.1f} s")
     if view.is_leader and view.cycle_age_s > view.max_age_s:
         problems.append(f"no decision was tried for {view.cycle_age_s:.0f} s")
@@ -66,7 +63,7 @@ def health_problems(view: HealthView) -> list[str]:
 
 
 def readiness_problems(view: HealthView) -> list[str]:
-    """Why this replica does not do its work now; a standby's work is to follow the server."""
+    """Reasons why this replica does not do its work now; a standby's is to follow the server."""
     if view.untested:
         return [f"self-test: {view.untested}", *health_problems(view)]
     problems = [f"{name} is not synced: {why}" for name, why in sorted(view.behind.items())]

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator's endpoints: liveness, readiness and metrics, a snapshot for loopback.
 
-Metrics are for all, or over TLS for whom the API server allows them (:mod:`secure_metrics`).
+Metrics are for all, or over TLS for callers that the API server allows (:mod:`secure_metrics`).
 
-A snapshot names the work of every tenant, and no caller is authenticated: it is given where only
-who may reach into the pod can ask, with ``kubectl port-forward`` or ``exec``.
+A snapshot names the work of every tenant, and no caller is authenticated: it is served on loopback,
+for those who may use ``kubectl port-forward`` or ``exec`` on the pod.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from ullage.app.health import HealthView, health_problems, readiness_problems
 from ullage.app.replay import Inputs, parts
+from ullage.app.times import METRICS_PAGE_S, SNAPSHOT_READ_S, SNAPSHOT_RETRY_S
 from ullage.process.connections import sent
 from ullage.process.listener import HttpListener
 from ullage.process.secure_metrics import SecureMetrics
@@ -28,11 +29,6 @@ from ullage.process.threads import in_thread
 log = structlog.get_logger("ullage.http")
 
 LOOPBACK: Final = "127.0.0.1"
-SNAPSHOT_S: Final = 60.0
-"""A reader who takes longer gets no more: it would keep an old snapshot alive."""
-COME_AGAIN_S: Final = 10
-PAGE_S: Final = 1.0
-"""How long a page of metrics stands: at ten thousand workloads it takes a while to make."""
 CHUNK_BYTES: Final = 64 * 1024
 
 
@@ -49,7 +45,7 @@ class Endpoints:
         inputs: Callable[[], Inputs | None],
         secure: Callable[[Callable[[], bytes]], SecureMetrics] | None = None,
     ) -> None:
-        """``inputs`` gives what was last decided on.
+        """``inputs`` gives the inputs of the last decision.
 
         ``secure`` makes what serves the page of metrics in place of the port of the probes.
         """
@@ -57,7 +53,7 @@ class Endpoints:
         self._metrics = metrics
         self._inputs = inputs
         self._secure = secure(self._metrics_page) if secure is not None else None
-        self._one = asyncio.Lock()
+        self._snapshot_lock = asyncio.Lock()
         self._page = b""
         self._page_at = float("-inf")
         self._listeners: list[HttpListener] = []
@@ -107,7 +103,7 @@ class Endpoints:
         port: int,
         *routes: Route,
     ) -> int:
-        """The port that was taken, where 0 leaves the choice open."""
+        """Listen; returns the port that was taken, where 0 leaves the choice open."""
         app = web.Application()
         app.add_routes([web.get(path, answer) for path, answer in routes])
         listener = HttpListener(app, name="debug" if host == LOOPBACK else "probes and metrics")
@@ -128,43 +124,41 @@ class Endpoints:
     def _metrics_page(self) -> bytes:
         """Figures of this second: asking often costs nothing."""
         now = asyncio.get_running_loop().time()
-        if now - self._page_at >= PAGE_S:
+        if now - self._page_at >= METRICS_PAGE_S:
             self._page, self._page_at = generate_latest(self._metrics), now
         return self._page
 
     async def _snapshot(self, request: web.Request) -> web.StreamResponse:
-        """Records only: templates, environments and secrets never enter a snapshot."""
+        """Send records only: templates, environments and secrets never enter a snapshot."""
         inputs = self._inputs()
         if inputs is None:
             return web.Response(status=404, text="no decision was made yet\n")
-        if self._one.locked():
+        if self._snapshot_lock.locked():
             return web.Response(
                 status=503,
                 text="another reader is being given a snapshot\n",
-                headers={"Retry-After": str(COME_AGAIN_S)},
+                headers={"Retry-After": str(SNAPSHOT_RETRY_S)},
             )
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        async with self._one:
+        async with self._snapshot_lock:
             await response.prepare(request)
+            pieces = parts(inputs)
             try:
-                async with asyncio.timeout(SNAPSHOT_S):
-                    await self._send(parts(inputs), response.write)
+                async with asyncio.timeout(SNAPSHOT_READ_S):
+                    # each chunk is made in a thread, so that the event loop stays free
+                    while chunk := await in_thread(_chunk, pieces):
+                        await response.write(chunk)
             except TimeoutError:
-                log.warning("a reader of the snapshot was too slow", most_s=SNAPSHOT_S)
+                log.warning("a reader of the snapshot was too slow", most_s=SNAPSHOT_READ_S)
                 raise ConnectionResetError("too slow") from None
             await response.write_eof()
         return response
 
-    async def _send(self, made: Iterator[bytes], write: Callable[[bytes], Awaitable[None]]) -> None:
-        """Sends chunk by chunk, each made in a thread, so that the event loop stays free."""
-        while chunk := await in_thread(_chunk, made):
-            await write(chunk)
 
-
-def _chunk(made: Iterator[bytes]) -> bytes:
-    """The next parts, together about a chunk; empty at the end."""
+def _chunk(pieces: Iterator[bytes]) -> bytes:
+    """The next pieces, together about a chunk; empty at the end."""
     chunk = bytearray()
-    for part in made:
+    for part in pieces:
         chunk += part
         if len(chunk) >= CHUNK_BYTES:
             break

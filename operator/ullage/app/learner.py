@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The background learner: rows of WorkloadProfiles in, models of slowdowns out.
 
-The numerics run in a process of their own, after everyone else and with a deadline: a crash, a
-hang or a poisonous row costs one lesson, and what was learned before stands. Only the leader
-learns. It never decides and never writes.
+The numerics run in a process of their own, with the lowest CPU priority and a deadline: a crash, a
+hang or a poisonous row costs one lesson, and the model of before stays. Only the leader learns. It
+never decides and never writes.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import structlog
 from ullage.app.fit_schedule import FitSchedule, FitState, Pace
 from ullage.app.fit_worker import Answer, Fit, FitTask, Key, fit_in_worker, settle_in
 from ullage.app.separate_process import ProcessRefused, end_at_once, separate_process, submit
+from ullage.app.times import BACKGROUND_LOOK_S
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.model import LearnedModel
 from ullage.ports import Clock
 
 log = structlog.get_logger("ullage.learner")
 
-LOOK_EVERY_S = 1.0
 MOST_NAMED = 20
 """Profiles that one lesson names in the log."""
 BATCH = 100
@@ -36,7 +36,7 @@ BATCH = 100
 
 
 def own_process() -> Executor:
-    """One process that works after everyone else."""
+    """One process with the lowest CPU priority."""
     return separate_process(settle_in)
 
 
@@ -59,7 +59,7 @@ class LearnerStats:
 
 
 class Learner:
-    """Owns the process and carries the schedule out."""
+    """Owns the process and works through the schedule."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Learner:
     ) -> None:
         """``snapshot`` gives ``None`` where this replica must not learn.
 
-        ``publish`` is told every model whenever one of them is new.
+        ``publish`` gets all models whenever one of them is new.
         """
         self._snapshot = snapshot
         self._publish = publish
@@ -102,7 +102,7 @@ class Learner:
 
     @property
     def rebuilding(self) -> bool:
-        """Whether a model that was learned before a restart is still to come."""
+        """True while a model that was learned before a restart is not there yet."""
         return not self._looked or self._schedule.rebuilding
 
     def start(self) -> None:
@@ -129,11 +129,11 @@ class Learner:
             if not busy:
                 self._woken.clear()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_EVERY_S):
+                    async with asyncio.timeout(BACKGROUND_LOOK_S):
                         await self._woken.wait()
 
     async def step(self) -> bool:
-        """One look and at most one lesson; says whether there was one."""
+        """Look once and give at most one lesson; returns True when there was one."""
         snapshot = self._snapshot()
         if snapshot is None:
             return False
@@ -180,7 +180,7 @@ class Learner:
             )
 
     def forget(self) -> None:
-        """Know nothing, as at the start; a process that is busy is replaced."""
+        """Return to the state at the start; a process that is busy is replaced."""
         self._schedule = FitSchedule(self._pace)
         self._looked, self._fresh = False, True
         if self._busy:
@@ -217,8 +217,8 @@ class Learner:
             whole = False
             answer = await self._call(pickle.dumps(lesson, protocol=pickle.HIGHEST_PROTOCOL))
             if last:
-                found: Answer = pickle.loads(answer)
-                return found
+                lesson_answer: Answer = pickle.loads(answer)
+                return lesson_answer
 
     async def _call(self, payload: bytes) -> bytes:
         try:

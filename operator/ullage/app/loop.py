@@ -22,6 +22,7 @@ from prometheus_client import Histogram
 from ullage.api.reasons import ConditionType, Reason
 from ullage.app.outcomes import Outcomes
 from ullage.app.solver import Solver, SolverCrashed, SolverTimeout
+from ullage.app.times import CYCLE_BLOCKED_S, CYCLE_RETRY_FIRST_S, CYCLE_RETRY_MOST_S
 from ullage.app.trigger import Trigger
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import ObjectRef, RefusedWrite, Snapshot
@@ -46,14 +47,7 @@ from ullage.scheduling.model.plan import (
 
 log = structlog.get_logger("ullage.loop")
 _REFUSED_SLICE: Final = re.compile(r"\bspec\.slices\[([0-9]{1,4})\]")
-"""How the API names a slice that it refuses."""
-
-BLOCKED_S: Final = 1.0
-"""A cycle that something stands in the way of is tried again after this time."""
-
-RETRY_FIRST_S: Final = 0.5
-RETRY_MOST_S: Final = 10.0
-"""After a cycle that failed the next one comes after a pause that doubles up to this."""
+"""Name of a slice in a refusal of the API."""
 
 
 @dataclass(slots=True)
@@ -72,7 +66,7 @@ class LoopStats:
     actions: Counter[str] = field(default_factory=Counter)
     expired: int = 0
     obstacle: str = ""
-    """Why the last cycle brought no decision; "" = it did."""
+    """Reason why the last cycle brought no decision; "" = it did."""
     last_begun: float = 0.0
     """Monotonic time when the last cycle began."""
     last_completed: float = 0.0
@@ -96,7 +90,7 @@ class DecisionLoop:
         guard: SectionGuard | None = None,
         stats: LoopStats | None = None,
     ) -> None:
-        """``may_decide`` names what stands in the way of a decision ("" = nothing)."""
+        """``may_decide`` names the obstacle to a decision ("" = there is none)."""
         self._state = state
         self._writer = writer
         self._solver = solver
@@ -111,7 +105,7 @@ class DecisionLoop:
         self.stats = stats or LoopStats()
         self.streak = Streak()
         """Cycles in a row that raised; a solver that fails is no fault of the loop."""
-        self._backoff = Backoff(first_s=RETRY_FIRST_S, max_s=RETRY_MOST_S)
+        self._backoff = Backoff(first_s=CYCLE_RETRY_FIRST_S, max_s=CYCLE_RETRY_MOST_S)
 
     async def run(self) -> None:
         """Decide whenever the trigger says so, until cancelled."""
@@ -122,20 +116,20 @@ class DecisionLoop:
             reasons = await self._trigger.wait()
             try:
                 await self.cycle(reasons)
-            except Exception as error:  # the seam of one cycle: the next one comes all the same
+            except Exception as error:  # the next cycle comes anyway
                 log.exception("cycle failed")
                 self.streak.failed(self._clock.monotonic(), error)
                 self._failed(error)
 
     async def cycle(self, reasons: frozenset[str]) -> None:
-        """One decision for the whole cluster; returns early rather than decide half blind."""
+        """Decide for the whole cluster; return early rather than decide on a partial view."""
         self.stats.last_begun = self._clock.monotonic()
         obstacle = self._may_decide()
         if obstacle:
             self.stats.skipped[obstacle] += 1
             self.stats.obstacle = obstacle
             self.streak.worked(self.stats.last_begun)  # nothing failed
-            self._trigger.wake_in(BLOCKED_S)
+            self._trigger.wake_in(CYCLE_BLOCKED_S)
             return
         now = self._clock.now()
         settings = self._settings()
@@ -145,20 +139,25 @@ class DecisionLoop:
         try:
             plan, actions = await self._solver.run(snapshot, now, settings)
         except (SolverTimeout, SolverCrashed) as error:
-            self._solver_failed(snapshot, now, settings.epoch, error)
+            log.error("decision failed; the last good plan stands", error=str(error))
+            condition = self._solver_condition(snapshot, now, settings.epoch, error)
+            self._carry_out(snapshot, condition, now)
+            self._failed(error)
             return
         self.last_plan, self.last_inputs = plan, (snapshot, now, settings)
         actions = (*actions, *self._solver_condition(snapshot, now, settings.epoch, None))
         self._carry_out(snapshot, actions, now)
         if plan.division_seconds:
             self.stats.divisions.observe(plan.division_seconds)
-        self._wake(plan, now)
+        due = [at for at in (plan.wake_at, self._state.next_retry() or 0.0) if at]
+        if due:  # a timeout, a back-off or a refused write
+            self._trigger.wake_in(min(due) - now)
         seconds = time.perf_counter() - started
         self._guard("outcomes", lambda: self._count(snapshot, actions, seconds), None)
         self._finish(seconds, reasons, actions, snapshot)
 
     def written(self, action: Action, error: ApiError | None) -> None:
-        """The writer's answer: a failed write is no longer assumed and is planned again."""
+        """Take the writer's answer in: a failed write is no longer assumed and is planned again."""
         if error is None:
             return
         self._state.forget(action)
@@ -173,7 +172,7 @@ class DecisionLoop:
         self._trigger.poke("write-failed")
 
     def _blame(self, action: Action, error: ApiError) -> None:
-        """Set the workload aside whose status cannot be built, or whose slice the API refuses.
+        """Set a workload aside if its status cannot be built or the API refuses its slice.
 
         A GPUNode holds slices of many: one that is refused would keep all of them from it.
         """
@@ -187,22 +186,16 @@ class DecisionLoop:
         if uid:
             self._solver.aside.blame(snapshot, uid, shortened(error.message), self._clock.now())
 
-    def _wake(self, plan: Plan, now: float) -> None:
-        """Look again when a timeout, a back-off or a refused write is due."""
-        due = [at for at in (plan.wake_at, self._state.next_retry() or 0.0) if at]
-        if due:
-            self._trigger.wake_in(min(due) - now)
-
     def _carry_out(self, snapshot: Snapshot, actions: Sequence[Action], now: float) -> None:
         assumed = [action for action in actions if self._assume(snapshot, action, now)]
         self._writer.submit(assumed)
         self.stats.actions.update(type(action).__name__ for action in assumed)
 
     def _assume(self, snapshot: Snapshot, action: Action, now: float) -> bool:
-        """Count an action as done; says whether it can be carried out at all."""
+        """Count an action as done; returns False when it cannot be carried out."""
         try:
             self._state.assume((action,), now)
-        except Exception as error:  # the seam of one action: its workload is set aside
+        except Exception as error:  # its workload is set aside
             log.exception("action not assumed", action=type(action).__name__)
             self._solver.aside.blame(snapshot, owner_uid(action), fault_text(error), now)
             self._trigger.poke("set-aside")
@@ -237,14 +230,6 @@ class DecisionLoop:
                 pods=len(snapshot.pods),
             )
 
-    def _solver_failed(
-        self, snapshot: Snapshot, now: float, epoch: int, error: SolverTimeout | SolverCrashed
-    ) -> None:
-        """The last good plan stands; the policy says that new decisions do not come."""
-        log.error("decision failed; the last good plan stands", error=str(error))
-        self._carry_out(snapshot, self._solver_condition(snapshot, now, epoch, error), now)
-        self._failed(error)
-
     def _failed(self, error: Exception) -> None:
         """Count a cycle that brought no decision; the next one comes after a pause."""
         self.stats.failed[type(error).__name__] += 1
@@ -258,7 +243,7 @@ class DecisionLoop:
         epoch: int,
         failure: SolverTimeout | SolverCrashed | None,
     ) -> tuple[Action, ...]:
-        """Say on the SchedulingPolicy whether decisions come, only when that changes."""
+        """The condition of the SchedulingPolicy on decisions, only when it changes."""
         policy = snapshot.policy
         before = next(
             (c for c in policy.conditions if c.type == ConditionType.SOLVER_DEGRADED), None

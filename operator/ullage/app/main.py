@@ -13,9 +13,8 @@ from importlib.metadata import version
 import structlog
 
 from ullage.app.operator import Operator
-from ullage.app.release import release
-from ullage.app.retire import retire, set_retired
 from ullage.app.settings import Settings, settings_from
+from ullage.app.uninstall import release, retire, set_retired
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import CredentialsError, find_credentials
 from ullage.ports import Unavailable
@@ -63,23 +62,13 @@ async def _command(options: argparse.Namespace, settings: Settings) -> None:
         elif options.command == "retire":
             await retire(cluster, timeout_s=options.timeout)
         elif options.command == "release":
-            await _release(cluster, options.timeout)
-        else:
-            await _serve(cluster, options.timeout)
-
-
-async def _release(cluster: K8sCluster, timeout_s: float) -> None:
-    """Take our finalizers away, until none has come back."""
-    async with asyncio.timeout(timeout_s):
-        names = await release(cluster)
-    log.info("objects released", changed=names)
-
-
-async def _serve(cluster: K8sCluster, timeout_s: float) -> None:
-    """Undo an earlier retirement; nothing to do on a first install."""
-    async with asyncio.timeout(timeout_s):
-        names = await set_retired(cluster, retired=False)
-    log.info("nodes serve", changed=names)
+            async with asyncio.timeout(options.timeout):
+                names = await release(cluster)
+            log.info("objects released", changed=names)
+        else:  # undo an earlier retirement; there is none on a first install
+            async with asyncio.timeout(options.timeout):
+                names = await set_retired(cluster, retired=False)
+            log.info("nodes serve", changed=names)
 
 
 if __name__ == "__main__":

@@ -22,11 +22,11 @@ from typing import Final
 
 import structlog
 
+from ullage.app.times import MEMORY_TRIM_S
 from ullage.process.threads import in_thread
 
 log = structlog.get_logger("ullage.memory")
 
-EVERY_S: Final = 60.0
 LARGE_BYTES: Final = 128 * 1024
 """Blocks from this size on are returned when they are freed, always: glibc's default at start."""
 WHOLE_EVERY: Final = 30
@@ -38,7 +38,7 @@ _M_MMAP_THRESHOLD: Final = -3
 
 
 def settle() -> bool:
-    """Fix the size from which blocks are returned at once; says whether the C library can."""
+    """Fix the size from which blocks are returned at once; returns True when the C library can."""
     library = ctypes.CDLL(None)
     if not hasattr(library, "malloc_trim") or not STATM.exists():
         log.info("memory is given back where glibc and Linux are")
@@ -64,7 +64,7 @@ async def give_back() -> None:
     trim = ctypes.CDLL(None).malloc_trim
     least = resident_bytes()
     for number in itertools.count(1):
-        await asyncio.sleep(EVERY_S)
+        await asyncio.sleep(MEMORY_TRIM_S)
         freeze_survivors()
         await in_thread(trim, 0)
         if resident_bytes() > GROWN * least or not number % WHOLE_EVERY:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A learned model as a few figures in a DeviceProfile, and back again.
 
-What cannot be had from the rows alone: hyper-parameters, rungs, trims, thresholds, and the risk
+It holds what the rows alone do not give: hyper-parameters, rungs, trims, thresholds, and the risk
 budget that these were chosen for. A model that was stored and restored, conditioned on the same
 rows, is the same model; nothing that can be worked out from the rows stands here.
 """
@@ -34,7 +34,7 @@ _MATERN: Final = "kernel.matern"
 """Not there in what an older version stored: it knew Gaussian likeness alone."""
 _RULE: Final = "risk.rule"
 RULE: Final = 2.0
-"""How thresholds are certified: they count every pair of classes once (1), and are loosened with
+"""Certification of thresholds: they count every pair of classes once (1), and are loosened with
 95 % (2). A model of another rule is fitted again."""
 
 
@@ -73,18 +73,18 @@ def stored(fitted: Fitted) -> DeviceModel:
             ModelThreshold(
                 group=group.value,
                 band=band.value,
-                threshold=None if one.refuses else one.value,
-                rows=one.rows,
-                violations=one.violations,
+                threshold=None if threshold.refuses else threshold.value,
+                rows=threshold.rows,
+                violations=threshold.violations,
             )
-            for (group, band), one in sorted(model.thresholds.items())
+            for (group, band), threshold in sorted(model.thresholds.items())
         ),
     )
     return device_model_from_wire(device_model_to_wire(summary))
 
 
 def restored(accelerator: str, summary: DeviceModel) -> Fitted | None:
-    """What a summary says; ``None`` where it is another version's or was tampered with.
+    """The fit that a summary describes; ``None`` where another version wrote it, or it was edited.
 
     The model has no rows: condition it on them.
     """
@@ -117,8 +117,8 @@ def restored(accelerator: str, summary: DeviceModel) -> Fitted | None:
 
 
 def essence(model: LearnedModel) -> str:
-    """Digest of what a model learned; its version and which cells are filled do not count."""
-    found = blake2b(digest_size=16)
+    """Digest of what a model learned, without its version and its cells."""
+    content = blake2b(digest_size=16)
     parts = (
         model.hyper,
         model.tail,
@@ -127,31 +127,31 @@ def essence(model: LearnedModel) -> str:
         model.base_sd,
         sorted(model.rungs.items()),
         sorted((*key, repr(trim)) for key, trim in model.trims.items()),
-        sorted((name, repr(one)) for name, one in model.classes.items()),
+        sorted((name, repr(profile)) for name, profile in model.classes.items()),
         sorted(model.history.pairs),
         sorted(model.history.family_pairs),
         sorted(model.bias_index.items()),
-        sorted((*key, repr(one)) for key, one in model.thresholds.items()),
+        sorted((*key, repr(threshold)) for key, threshold in model.thresholds.items()),
     )
-    found.update(repr(parts).encode())
+    content.update(repr(parts).encode())
     if model.bias is not None:
-        found.update(repr((model.bias.mean, model.bias.sd)).encode())
-        found.update(model.bias.sensitivity.tobytes())
-        found.update(model.bias.aggressiveness.tobytes())
-    return found.hexdigest()
+        content.update(repr((model.bias.mean, model.bias.sd)).encode())
+        content.update(model.bias.sensitivity.tobytes())
+        content.update(model.bias.aggressiveness.tobytes())
+    return content.hexdigest()
 
 
 def digest(model: LearnedModel) -> str:
     """Digest of everything in a model but its version."""
-    found = blake2b(essence(model).encode(), digest_size=16)
-    found.update(repr(sorted(model.cells.index.items())).encode())
-    found.update(model.cells.mean.tobytes())
-    found.update(model.cells.sd.tobytes())
-    return found.hexdigest()
+    content = blake2b(essence(model).encode(), digest_size=16)
+    content.update(repr(sorted(model.cells.index.items())).encode())
+    content.update(model.cells.mean.tobytes())
+    content.update(model.cells.sd.tobytes())
+    return content.hexdigest()
 
 
 def slim(model: LearnedModel) -> LearnedModel:
-    """Without cells and calibration rows: what a further lesson needs of it."""
+    """The model without cells and calibration rows, as a further lesson needs it."""
     return replace(model, cells=Cells(), scored=())
 
 
@@ -163,20 +163,20 @@ def _hyper(figures: Mapping[str, float]) -> tuple[float, ...]:
 
 
 def _trims(figures: Mapping[str, float]) -> dict[tuple[Group, Rung], Trim]:
-    found: dict[tuple[Group, Rung], Trim] = {}
+    trims: dict[tuple[Group, Rung], Trim] = {}
     for name in figures:
         if name.startswith("trim.") and name.endswith(".centre"):
             _, group, rung, _ = name.split(".")
             at = name.removesuffix(".centre")
-            trim = Trim(**{one: figures[f"{at}.{one}"] for one in _TRIM})
+            trim = Trim(**{figure: figures[f"{at}.{figure}"] for figure in _TRIM})
             if trim.spread <= 0:
                 raise ValueError(f"{at}.spread is {trim.spread:g}, no spread")
-            found[Group(group), _RUNGS[int(rung)]] = trim
-    return found
+            trims[Group(group), _RUNGS[int(rung)]] = trim
+    return trims
 
 
 def _threshold(model_threshold: ModelThreshold, risk: Risk) -> Threshold:
-    """A stored threshold; how many rows are missing follows from the budget (derived)."""
+    """A stored threshold; the number of missing rows follows from the budget (derived)."""
     refuses = model_threshold.threshold is None
     least = trials_needed(risk.eps, risk.confidence)
     return Threshold(

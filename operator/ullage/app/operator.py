@@ -13,13 +13,12 @@ import asyncio
 import signal
 import socket
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -34,10 +33,11 @@ from ullage.app.learner import Learner, own_process
 from ullage.app.memory import give_back
 from ullage.app.operator_figures import ReplicaFigures
 from ullage.app.replica import Counters, Replica
-from ullage.app.settings import LeaseSettings, Settings
+from ullage.app.settings import Settings
 from ullage.app.solver import Solver
 from ullage.app.suggestions import SuggestionService
 from ullage.app.term import Term
+from ullage.app.times import FENCED_FIRST_S, FENCED_MOST_S, LOOP_LAG_PERIOD_S, SELF_TEST_AGAIN_S
 from ullage.app.trigger import Trigger
 from ullage.app.tuning_service import TuningHooks, TuningService
 from ullage.app.web_page import WebPage
@@ -66,21 +66,13 @@ from ullage.process.faults import fault_text
 from ullage.process.secure_metrics import SecureMetrics
 from ullage.process.supervised import TaskSupervisor
 from ullage.process.token_access import TokenAccess
-from ullage.scheduling.model.plan import Action
 
 log = structlog.get_logger("ullage.operator")
-
-LAG_PERIOD_S: Final = 0.5
-SELF_TEST_AGAIN_S: Final = 5.0
-"""A self-test that failed is made again within this time."""
-FENCED_FIRST_S: Final = 1.0
-FENCED_MOST_S: Final = 20.0
-"""Pause after a leadership that a newer epoch ended; it doubles while that happens again."""
 
 
 @dataclass(slots=True)
 class Pulse:
-    """Measures how late the event loop is, and tells a listener that it has."""
+    """Measures the lag of the event loop; a listener is called after each measurement."""
 
     lag_s: float = 0.0
 
@@ -88,8 +80,8 @@ class Pulse:
         """Measure until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + LAG_PERIOD_S
-            await asyncio.sleep(LAG_PERIOD_S)
+            due = loop.time() + LOOP_LAG_PERIOD_S
+            await asyncio.sleep(LOOP_LAG_PERIOD_S)
             self.lag_s = max(0.0, loop.time() - due)
             beat()
 
@@ -100,9 +92,9 @@ class Surroundings:
 
     Attributes:
         clock: Time.
-        solver: Makes what decides, from the deadline of a decision in seconds.
+        solver: Makes the solver, from the deadline of a decision in seconds.
         learner: Makes the process that learns.
-        frame: Makes kopf, from what it lists and watches.
+        frame: Makes kopf's frame, from the mirror that it lists and watches.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -134,7 +126,11 @@ class Operator:
         self.term = Term(self.replica)
         self.tunings = TuningService(
             self.replica.state,
-            TuningHooks(synced=self.replica.synced, epoch=self.replica.epoch, submit=self._submit),
+            TuningHooks(
+                synced=self.replica.synced,
+                epoch=self.replica.epoch,
+                submit=lambda actions: self.term.writer.submit(actions),
+            ),
             clock=self.replica.clock,
         )
         self.suggestions = SuggestionService(
@@ -214,7 +210,7 @@ class Operator:
     # -- before the first look -------------------------------------------------------------------
 
     async def _self_test(self) -> None:
-        """Ask until the API server knows and allows us; readiness tells what is missing."""
+        """Ask until the API server knows and allows us; readiness says what is missing."""
         pauses = Backoff(max_s=SELF_TEST_AGAIN_S)
         while True:
             try:
@@ -236,7 +232,7 @@ class Operator:
         await reflector.run()
 
     async def _warn(self) -> None:
-        """Warn those who write our kinds, leading or not."""
+        """Answer admission reviews with warnings, leading or not."""
         http, replica = self._settings.http, self.replica
 
         async def look() -> Snapshot | None:
@@ -268,7 +264,7 @@ class Operator:
                 await asyncio.sleep(self._fenced_pauses.pause(self.replica.clock.monotonic()))
 
     async def _hold(self, term: Term) -> str:
-        """Lead until the Lease or the leadership is lost; returns why.
+        """Lead until the Lease or the leadership is lost; returns the reason.
 
         Raises:
             ExceptionGroup: a fault of our own ended the leadership.
@@ -310,7 +306,7 @@ class Operator:
         )
 
     async def _start_page(self, page: WebPage) -> None:
-        """Serve the web page where it is asked for; without it the operator does its work."""
+        """Serve the web page if it is enabled; without it the operator does its work."""
         http = self._settings.http
         if not http.web_port:
             return
@@ -393,7 +389,11 @@ class Operator:
                 namespace=settings.lease.namespace,
                 clock=clock,
                 highest_epoch=state.highest_epoch,
-                times=_lease_times(settings.lease),
+                times=LeaseTimes(
+                    duration_s=settings.lease.duration_seconds,
+                    renew_deadline_s=settings.lease.renew_deadline_seconds,
+                    period_s=settings.lease.period_seconds,
+                ),
                 owner=settings.lease.owner,
             ),
             trigger=trigger,
@@ -425,14 +425,3 @@ class Operator:
     def _publish(self, models: Mapping[str, LearnedModel]) -> None:
         self.replica.state.set_models(models)
         self.trigger.poke("model")
-
-    def _submit(self, actions: Sequence[Action]) -> None:
-        self.term.writer.submit(actions)
-
-
-def _lease_times(settings: LeaseSettings) -> LeaseTimes:
-    return LeaseTimes(
-        duration_s=settings.duration_seconds,
-        renew_deadline_s=settings.renew_deadline_seconds,
-        period_s=settings.period_seconds,
-    )

@@ -116,17 +116,21 @@ class ReplicaFigures:
                 lambda: tuning_figures(replica.state.tuning_jobs().values()),
                 TuningFigures(),
             ),
-            pools=guard("pools", lambda: self._pools(snapshot), PoolFigures()),
-            devices=guard("devices", lambda: self._devices(snapshot), DeviceFigures()),
-        )
-
-    def _pools(self, snapshot: Snapshot) -> PoolFigures:
-        replica = self._replica
-        return pool_figures(
-            snapshot.pools.values(),
-            dict(replica.counters.price_answers),
-            replica.pool_watch.failures,
-            replica.settings.price.currency,
+            pools=guard(
+                "pools",
+                lambda: pool_figures(
+                    snapshot.pools.values(),
+                    dict(counters.price_answers),
+                    replica.pool_watch.failures,
+                    replica.settings.price.currency,
+                ),
+                PoolFigures(),
+            ),
+            devices=guard(
+                "devices",
+                lambda: device_figures(snapshot, counters.outcomes.speed_errors),
+                DeviceFigures(),
+            ),
         )
 
     def _turns(self, snapshot: Snapshot, workloads: Sequence[WorkloadRecord]) -> TurnFigures:
@@ -140,19 +144,15 @@ class ReplicaFigures:
             divisions=stats.divisions,
         )
 
-    def _devices(self, snapshot: Snapshot) -> DeviceFigures:
-        return device_figures(snapshot, self._replica.counters.outcomes.speed_errors)
-
 
 def _streams(reflectors: Sequence[Reflector]) -> StreamFigures:
-    by_kind = {reflector.stream.name: reflector for reflector in reflectors}
     return StreamFigures(
-        age_s={kind: one.last_event_age_s() for kind, one in by_kind.items()},
-        objects={kind: one.objects for kind, one in by_kind.items()},
-        synced={kind: one.synced for kind, one in by_kind.items()},
-        relists={kind: one.relists_total for kind, one in by_kind.items()},
-        drift={kind: one.resync_drift_total for kind, one in by_kind.items()},
-        errors={kind: one.errors_total for kind, one in by_kind.items()},
+        age_s={reflector.stream.name: reflector.last_event_age_s() for reflector in reflectors},
+        objects={reflector.stream.name: reflector.objects for reflector in reflectors},
+        synced={reflector.stream.name: reflector.synced for reflector in reflectors},
+        relists={reflector.stream.name: reflector.relists_total for reflector in reflectors},
+        drift={reflector.stream.name: reflector.resync_drift_total for reflector in reflectors},
+        errors={reflector.stream.name: reflector.errors_total for reflector in reflectors},
     )
 
 
@@ -179,7 +179,9 @@ def sharing_figures(
         probation_seconds=outcomes.probation_seconds,
         unusable={reason: count for reason, count in {**unusable, **wild}.items() if count},
         profiles=len(profiles),
-        isolated=sum(one.status.condition(ConditionType.ISOLATED) is not None for one in profiles),
+        isolated=sum(
+            profile.status.condition(ConditionType.ISOLATED) is not None for profile in profiles
+        ),
         class_faults=outcomes.class_faults,
         models=_models(learner.courses),
         lessons={

@@ -15,7 +15,8 @@ from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.schedulingpolicy import Knowledge
-from ullage.api.slices import ObservedSlice, SliceKey
+from ullage.api.slices import SliceKey
+from ullage.app.times import DECISION_GAP_MOST_S
 from ullage.cluster.records.profile import ProfileRecord, StepRow
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
@@ -37,8 +38,6 @@ from ullage.scheduling.status.workload_status import ENFORCED
 
 WINDOW: Final = 500
 """Recent windows of a group that coverage and error are taken over."""
-LONGEST_S: Final = 120.0
-"""A longer gap between decisions counts as this: the process was away."""
 KEPT: Final = "kept"
 BROKEN: Final = "broken"
 
@@ -70,7 +69,7 @@ class Outcomes:
         self._last: float | None = None
 
     def look(self, snapshot: Snapshot, actions: Sequence[Action], seconds: float) -> None:
-        """Take one decision in; ``seconds`` is how long it took."""
+        """Take one decision in, which took ``seconds``."""
         self._parties.policy = snapshot.policy
         self._count_decisions(snapshot, actions, seconds)
         for action in actions:
@@ -80,7 +79,7 @@ class Outcomes:
         self._watch(snapshot)
 
     def look_away(self) -> None:
-        """Another leader may count from now on: what happens meanwhile is history."""
+        """Forget what was seen: another leader may count from now on."""
         self._nodes, self._judged, self._tried, self._last = {}, {}, {}, None
 
     def coverage(self) -> dict[str, float]:
@@ -136,17 +135,17 @@ class Outcomes:
         tenant = self._parties.label(workload)
         self.wait_seconds.labels(tenant, reason).observe(max(0.0, now - since))
 
-    # -- what was predicted, and what came ---------------------------------------------------------
+    # -- predictions and observations ------------------------------------------------------------
 
     def _compare(self, snapshot: Snapshot, action: SetProfile) -> None:
         profile = snapshot.profiles.get((action.target.namespace, action.target.name))
         if profile is None:
             return
         self.class_faults += max(0, action.status.faults - profile.status.faults)
-        known = {row.id for row in profile.rows}
+        earlier = {row.id for row in profile.rows}
         models = Models(by_accelerator=snapshot.models)
         for row in action.status.step_time:
-            if row.id not in known and row.partners and row.slowdown:
+            if row.id not in earlier and row.partners and row.slowdown:
                 tenants = _tenants(profile, row, snapshot.policy.knowledge)
                 self._hold_against(models, tenants, row, row.slowdown)
 
@@ -156,7 +155,7 @@ class Outcomes:
         try:
             forecast = models.forecast(row.accelerator, tenants)
         except ValueError:
-            return  # no number comes of a declared fingerprint like that; the learner says so
+            return  # a declared fingerprint that gives no number; the learner logs it
         mean, sd = forecast.mean[0], forecast.sd[0]
         predicted = math.exp(mean)
         self.predicted.labels(row.accelerator).observe(predicted)
@@ -170,7 +169,7 @@ class Outcomes:
     def _watch(self, snapshot: Snapshot) -> None:
         """Windows above an objective since the last look, and the time of trials."""
         if self._last is not None:
-            gap_s = min(max(0.0, snapshot.taken_at - self._last), LONGEST_S)
+            gap_s = min(max(0.0, snapshot.taken_at - self._last), DECISION_GAP_MOST_S)
             self.probation_seconds += gap_s * sum(self._tried.values())
         self._last = snapshot.taken_at
         if snapshot.gpu_nodes is self._nodes:
@@ -193,7 +192,10 @@ class Outcomes:
             judged, broken = before.get(seen.key, (0, 0))
             more = max(0, seen.violations - broken)
             if more:
-                self.violations[_cause(seen, trials)] += more
+                cause = "probation" if trials else "neighbours"
+                if seen.reason == Reason.SELF_VIOLATING:
+                    cause = "load"
+                self.violations[cause] += more
             namespace = namespaces.get(seen.key)
             if namespace is not None and seen.windows:
                 self.windows[namespace, KEPT] += max(0, seen.windows - judged - more)
@@ -205,24 +207,18 @@ class Outcomes:
 
 
 def _statuses(actions: Sequence[Action]) -> dict[str, SetStatus]:
-    """What is told of each workload, by uid; adopted pods of one gang are told the same."""
-    found: dict[str, SetStatus] = {}
+    """The status that is written of each workload, by uid; pods of one gang get the same one."""
+    statuses: dict[str, SetStatus] = {}
     for action in actions:
         if isinstance(action, SetStatus):
             uid = action.unit if isinstance(action, TellPod) else action.owner.uid
-            found.setdefault(uid, action)
-    return found
-
-
-def _cause(seen: ObservedSlice, trials: set[SliceKey]) -> str:
-    if seen.reason == Reason.SELF_VIOLATING:
-        return "load"
-    return "probation" if trials else "neighbours"
+            statuses.setdefault(uid, action)
+    return statuses
 
 
 def _tenants(profile: ProfileRecord, row: StepRow, knowledge: Knowledge) -> list[Tenant]:
-    """Who was on the device: what the model does not know of a class, its profile tells."""
-    own = Tenant(
+    """Tenants of the device; what the model does not know of a class, its profile says."""
+    owner = Tenant(
         name="0",
         percent=row.share,
         profile=class_profile(profile, row.accelerator, knowledge),
@@ -237,4 +233,4 @@ def _tenants(profile: ProfileRecord, row: StepRow, knowledge: Knowledge) -> list
         )
         for place, other in enumerate(row.partners, start=1)
     ]
-    return [own, *others]
+    return [owner, *others]

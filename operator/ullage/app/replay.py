@@ -46,13 +46,13 @@ def to_json(inputs: Inputs) -> bytes:
 
 
 def parts(inputs: Inputs) -> Iterator[bytes]:
-    """The same piece by piece, one record at a time: a large snapshot holds nothing up."""
+    """The JSON of :func:`to_json` in pieces, a record each: large snapshots block nothing."""
     snapshot, now, settings = inputs
     head = {"version": VERSION, "now": now, "settings": _plain(settings)}
     yield orjson.dumps(head)[:-1] + b',"snapshot":{'
-    for at, one in enumerate(fields(snapshot)):
-        yield (b"," if at else b"") + orjson.dumps(one.name) + b":"
-        value = getattr(snapshot, one.name)
+    for at, member in enumerate(fields(snapshot)):
+        yield (b"," if at else b"") + orjson.dumps(member.name) + b":"
+        value = getattr(snapshot, member.name)
         if not isinstance(value, Mapping):
             yield orjson.dumps(_plain(value))
             continue
@@ -65,7 +65,7 @@ def parts(inputs: Inputs) -> Iterator[bytes]:
 
 
 def from_json(data: bytes) -> Inputs:
-    """What :func:`to_json` wrote.
+    """Inputs from what :func:`to_json` wrote.
 
     Raises:
         UnreadableSnapshot: it is something else.
@@ -123,14 +123,14 @@ def _plain(value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return [[_plain(key), _plain(one)] for key, one in value.items()]
+        return [[_plain(key), _plain(item)] for key, item in value.items()]
     if isinstance(value, frozenset):
-        return sorted((_plain(one) for one in value), key=repr)
+        return sorted((_plain(item) for item in value), key=repr)
     if isinstance(value, np.ndarray):
         data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
         return {"dtype": value.dtype.str, "shape": list(value.shape), "data": data}
     if isinstance(value, (tuple, list)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
@@ -141,7 +141,7 @@ def _read(kind: object, raw: object) -> object:
 
 @cache  # bounded by the types that a snapshot holds
 def _reader(kind: object) -> Read:
-    """What reads values of a type; a snapshot holds few types and very many values."""
+    """Reader of a type's values; a snapshot holds few types and very many values."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return _union(arguments)
@@ -154,7 +154,7 @@ def _reader(kind: object) -> Read:
         return _array
     if isinstance(origin, type) and issubclass(origin, Mapping):
         keys, values = _reader(arguments[0]), _reader(arguments[1])
-        return lambda raw: {keys(key): values(one) for key, one in map(_list, _list(raw))}
+        return lambda raw: {keys(key): values(value) for key, value in map(_list, _list(raw))}
     if not isinstance(kind, type):
         raise TypeError(f"{kind} is no type that a snapshot holds")
     if issubclass(kind, Enum):
@@ -163,8 +163,8 @@ def _reader(kind: object) -> Read:
 
 
 def _union(kinds: tuple[object, ...]) -> Read:
-    (one,) = (kind for kind in kinds if kind is not NoneType)
-    read, optional = _reader(one), NoneType in kinds
+    (inner,) = (kind for kind in kinds if kind is not NoneType)
+    read, optional = _reader(inner), NoneType in kinds
     return lambda raw: None if raw is None and optional else read(raw)
 
 
@@ -184,7 +184,7 @@ def _record(kind: type) -> Read:
             raise TypeError(f"{kind.__name__}: an object is needed")
         if kind is RiskSettings and "learned" in raw:  # of before there were names of predictors
             word = "Learned" if raw["learned"] else "UtilisationSum"
-            raw = {name: one for name, one in raw.items() if name != "learned"}
+            raw = {name: item for name, item in raw.items() if name != "learned"}
             raw["predictor"] = word
         if not readers:
             hints = get_type_hints(kind)

@@ -51,10 +51,10 @@ class Replica:
 
     Attributes:
         mirror: Objects with lives, for kopf.
-        pool_watch: What instances of pools do; it looks on a standby, too.
+        pool_watch: Watches the instances of pools, on a standby, too.
         frame: kopf; it runs in a leadership alone.
         solver: Its child stays warm while another replica leads.
-        learner: As well; it runs in a leadership alone.
+        learner: Its process stays warm as well; it runs in a leadership alone.
     """
 
     settings: Settings

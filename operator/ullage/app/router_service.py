@@ -15,6 +15,14 @@ from typing import Final, Protocol
 
 import structlog
 
+from ullage.app.times import (
+    BACKGROUND_LOOK_S,
+    ROUTER_ASK_S,
+    ROUTER_FRESH_S,
+    ROUTER_QUIET_S,
+    ROUTER_REST_MOST_S,
+    ROUTER_SILENT_S,
+)
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.router import RouterLoad, RouterPod, RouterReport
 from ullage.kube.router_reader import RouterSilent
@@ -24,19 +32,6 @@ from ullage.process.faults import fault_text
 
 log = structlog.get_logger("ullage.routers")
 
-LOOK_EVERY_S: Final = 1.0
-"""Between two looks at which routers there are."""
-ASK_EVERY_S: Final = 2.0
-"""Between two answers of a router that gets requests."""
-REST_MOST_S: Final = 30.0
-"""Between two questions to one that is silent."""
-FRESH_S: Final = 40.0
-"""An older answer says nothing of now."""
-SILENT_S: Final = 60.0
-"""Requests may wait unseen in a router that has not answered for so long."""
-QUIET_S: Final = 5.0
-"""A request after so long without any is news: it may find its service asleep, which is so after
-ten seconds at the earliest."""
 OF_A_NAMESPACE: Final = 200
 """Routers of one namespace asked at a time: the others keep most of the turns."""
 OF_A_SERVICE: Final = 40
@@ -56,22 +51,22 @@ class Reader(Protocol):
 
 
 @dataclass(slots=True)
-class _Asked:
-    """One router, and what it said last."""
+class _AskedRouter:
+    """A router and its last report."""
 
     pod: RouterPod
     heard: float
-    """When it answered last, or was first asked, on a clock that never goes back."""
+    """Time of its last answer, or first question, on a clock that never goes back."""
     task: asyncio.Task[None] | None = None
     report: RouterReport | None = None
     heard_at: float = 0.0
-    """When it answered last, seconds since the epoch."""
+    """Time of its last answer, seconds since the epoch."""
     silences: int = 0
     """Questions in a row without an answer."""
 
 
 class RouterService:
-    """Asks every router of services that may sleep; who is silent is asked ever less often."""
+    """Asks every router of services that may sleep; silent ones are asked ever less often."""
 
     def __init__(
         self,
@@ -88,31 +83,34 @@ class RouterService:
         self._clock = clock
         self._is_leader = is_leader
         self._poke = poke
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _AskedRouter] = {}
         """By uid of the pod."""
         self._services: dict[str, tuple[str, ...]] = {}
         """Uids of the pods that are asked, by uid of the service."""
         self._turns: dict[str, asyncio.Semaphore] = {}
         """By namespace."""
-        self._told: dict[str, RouterLoad] = {}
+        self._loads: dict[str, RouterLoad] = {}
 
     async def run(self) -> None:
         """Ask until cancelled."""
         try:
             while True:
                 self.look()
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(BACKGROUND_LOOK_S)
         finally:
             self._forget(set(self._asked))
 
     def look(self) -> None:
-        """Begin to ask routers that are new, and tell decisions what was heard."""
+        """Begin to ask routers that are new, and put the reports into the snapshot."""
         if not self._is_leader():
             return
-        there = self._state.routers_of_sleepers()
-        self._services = {uid: tuple(pod.uid for pod in found) for uid, found in there.items()}
+        routers = self._state.routers_of_sleepers()
+        self._services = {uid: tuple(pod.uid for pod in pods) for uid, pods in routers.items()}
         pods = {
-            pod.uid: pod for found in there.values() for pod in found[:OF_A_SERVICE] if pod.address
+            pod.uid: pod
+            for of_service in routers.values()
+            for pod in of_service[:OF_A_SERVICE]
+            if pod.address
         }
         self._forget(self._asked.keys() - pods.keys())
         spaces = {pod.namespace for pod in pods.values()}
@@ -125,63 +123,67 @@ class RouterService:
                 self._forget({uid})
                 asked = None
             if asked is None:
-                asked = self._asked[uid] = _Asked(pod=pod, heard=self._clock.monotonic())
+                asked = self._asked[uid] = _AskedRouter(pod=pod, heard=self._clock.monotonic())
                 asked.task = asyncio.create_task(self._follow(asked))
             asked.pod = pod
         self._tell()
 
-    async def _follow(self, one: _Asked) -> None:
+    async def _follow(self, asked: _AskedRouter) -> None:
         """Ask one router again and again."""
         loop = asyncio.get_running_loop()
         while True:
-            began, arrived = loop.time(), one.report.arrived if one.report is not None else None
+            began, arrived = loop.time(), asked.report.arrived if asked.report is not None else None
             try:
-                async with self._turns[one.pod.namespace]:
-                    report = await self._reader.read(one.pod.address, arrived)
-            except Exception as error:  # the seam of one router
-                self._unheard(one, error)
-                await asyncio.sleep(doubled_s(ASK_EVERY_S, one.silences - 1, REST_MOST_S))
+                async with self._turns[asked.pod.namespace]:
+                    report = await self._reader.read(asked.pod.address, arrived)
+            except Exception as error:  # the other routers are still asked
+                self._unheard(asked, error)
+                await asyncio.sleep(doubled_s(ROUTER_ASK_S, asked.silences - 1, ROUTER_REST_MOST_S))
                 continue
-            news = _is_news(one, report, self._clock.now())
-            one.report, one.silences = report, 0
-            one.heard, one.heard_at = self._clock.monotonic(), self._clock.now()
-            if news:  # the next look tells the rest
+            news = _is_news(asked, report, self._clock.now())
+            asked.report, asked.silences = report, 0
+            asked.heard, asked.heard_at = self._clock.monotonic(), self._clock.now()
+            if news:  # else the next look updates the snapshot
                 self._tell(news=True)
-            if report.arrived != arrived or loop.time() - began < ASK_EVERY_S:
-                await asyncio.sleep(ASK_EVERY_S)
+            if report.arrived != arrived or loop.time() - began < ROUTER_ASK_S:
+                await asyncio.sleep(ROUTER_ASK_S)
 
-    def _unheard(self, one: _Asked, error: Exception) -> None:
-        """Log it once, and ask less often."""
-        if not one.silences:
-            where = f"{one.pod.namespace}/{one.pod.service}"
+    def _unheard(self, asked: _AskedRouter, error: Exception) -> None:
+        """Count a silence, and log the first one."""
+        if not asked.silences:
+            where = f"{asked.pod.namespace}/{asked.pod.service}"
             odd = None if isinstance(error, RouterSilent) else error
             log.warning("router silent", service=where, error=fault_text(error), exc_info=odd)
-        one.silences += 1
+        asked.silences += 1
 
     def _tell(self, *, news: bool = False) -> None:
         """Put the reports into the snapshot; only news and silence trigger a cycle."""
-        told = {
+        loads = {
             uid: load
             for uid, pods in self._services.items()
             if (load := self._load([self._asked.get(pod) for pod in pods])) is not None
         }
-        if told != self._told:
-            news |= _silent(told) != _silent(self._told)
-            self._told = told
-            self._state.set_routers(told)
+        if loads != self._loads:
+            news |= _silent(loads) != _silent(self._loads)
+            self._loads = loads
+            self._state.set_routers(loads)
         if news:
             self._poke("router")
 
-    def _load(self, asked: Sequence[_Asked | None]) -> RouterLoad | None:
-        """What the routers of a service tell together; ``None`` while none has had time to."""
+    def _load(self, routers: Sequence[_AskedRouter | None]) -> RouterLoad | None:
+        """Load of a service by its routers' reports; ``None`` before any had time to report."""
         now, missing, silent = self._clock.monotonic(), 0, False
         heard: list[tuple[float, RouterReport]] = []
-        for one in asked:
-            if one is not None and one.report is not None and now - one.heard <= FRESH_S:
-                heard.append((one.heard_at, one.report))
-            elif one is None or not one.pod.leaving:
+        for asked in routers:
+            if (
+                asked is not None
+                and asked.report is not None
+                and now - asked.heard <= ROUTER_FRESH_S
+            ):
+                heard.append((asked.heard_at, asked.report))
+            elif asked is None or not asked.pod.leaving:
                 missing += 1
-                silent |= one is not None and now - one.heard > SILENT_S
+                silent |= asked is not None and now - asked.heard > ROUTER_SILENT_S
         if not heard:
             return RouterLoad(heard=0, heard_at=0, missing=missing, silent=True) if silent else None
         heard_at = min(at for at, _ in heard)
@@ -207,16 +209,16 @@ class RouterService:
                 task.cancel()
 
 
-def _silent(told: Mapping[str, RouterLoad]) -> set[str]:
-    return {uid for uid, load in told.items() if load.silent}
+def _silent(loads: Mapping[str, RouterLoad]) -> set[str]:
+    return {uid for uid, load in loads.items() if load.silent}
 
 
-def _is_news(one: _Asked, report: RouterReport, now: float) -> bool:
-    """Whether a request waits that did not, or one came after a while without any."""
-    before = one.report
+def _is_news(asked: _AskedRouter, report: RouterReport, now: float) -> bool:
+    """True when a request waits that did not, or one came after a while without any."""
+    before = asked.report
     if before is None or report.arrived < before.arrived:
         return report.arrived > 0
     if report.waiting and not before.waiting:
         return True
-    quiet_s = (now - report.idle_seconds) - (one.heard_at - before.idle_seconds)
-    return report.arrived > before.arrived and quiet_s >= QUIET_S
+    quiet_s = (now - report.idle_seconds) - (asked.heard_at - before.idle_seconds)
+    return report.arrived > before.arrived and quiet_s >= ROUTER_QUIET_S

@@ -18,10 +18,10 @@ class ProcessRefused(Exception):
 
 
 def separate_process(settle_in: Callable[[], None] | None = None) -> ProcessPoolExecutor:
-    """One process, started with the first task; ``settle_in`` runs in it before.
+    """One process, started with the first task, after ``settle_in`` has run in it.
 
     Raises:
-        ProcessRefused: there is not even room for what talks to it.
+        ProcessRefused: the pipes to it cannot be made.
     """
     # spawn: a fork would copy the threads' locks of this process in an unknown state
     context = multiprocessing.get_context("spawn")

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets aside objects whose decisions fail, from one decision to the next.
 
-Who is at fault is mostly known from the failure itself. Where it is not (a dead process, a hang in
-native code), it is searched for by halves, one decision at a time; those decisions are good for
-all that take part. Work is searched first, and where a decision is late nothing else is: neither a
+Mostly the failure itself names the object at fault. Where it does not (a dead process, a hang in
+native code), the object is searched for by halves, one decision at a time; those decisions are good
+for all that take part. Work is searched first, and nothing else where a decision is late: neither a
 node nor a policy is set aside because work is slow. What is set aside is tried again when it was
 edited, or after a while.
 """
@@ -18,26 +18,22 @@ from typing import Final
 
 import structlog
 
+from ullage.app.times import ASIDE_FIRST_S, ASIDE_MOST_S, FAULT_SEARCH_REST_S
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.cycle.set_aside import key_text, subjects
 from ullage.scheduling.model.faults import PODS, WORKLOADS, Fault, Subject
 
 log = structlog.get_logger("ullage.aside")
 
-FIRST_S: Final = 300.0
-MOST_S: Final = 3600.0
-"""An object is set aside for 5 min, doubling to an hour while it goes on to fail."""
 CHANCES: Final = 2
 """Decisions in a row that must end without an answer before anything is searched for."""
 MANY: Final = 2
 """So many objects that fail alike in one decision may have the cause in common."""
-REST_S: Final = 600.0
-"""After a search without a result the next one waits so long."""
 _WORK: Final = (WORKLOADS, PODS)
 
 
 @dataclass(slots=True)
-class _Held:
+class _AsideEntry:
     fault: Fault
     generation: int
     until: float
@@ -53,7 +49,7 @@ class Search:
             at fault every probe is a good decision for the rest.
         boundaries: Places that halves begin at where they can: the first that changed since a
             decision was good.
-        confirm: Whether the object found must also fail alone: a decision that ran out of time is
+        confirm: True = the object found must also fail alone: a decision that ran out of time is
             no proof against the one that was added last.
     """
 
@@ -85,7 +81,7 @@ class Search:
         return self._order[self._probe :]
 
     def ended(self, *, good: bool) -> None:
-        """A decision without what is paused was made, or failed."""
+        """Take in that the decision without what is paused was made, or failed."""
         first, self._first = self._first, False
         if self._alone:
             self.over, self.found = True, None if good else self._order[self._high - 1]
@@ -101,7 +97,7 @@ class Search:
                 self._probe = 0
                 return
         if self._high - self._low > 1:
-            inside = [one for one in self._boundaries if self._low < one < self._high]
+            inside = [place for place in self._boundaries if self._low < place < self._high]
             self._probe = inside[0] if inside else (self._low + self._high) // 2
         elif self._confirm:
             self._alone = True
@@ -110,11 +106,11 @@ class Search:
 
 
 class SetAside:
-    """Remembers, tries again, searches; times are seconds since the epoch."""
+    """Objects that are set aside, and the search for others; times are seconds since the epoch."""
 
     def __init__(self) -> None:
         """Nothing is set aside yet."""
-        self._held: dict[Subject, _Held] = {}
+        self._entries: dict[Subject, _AsideEntry] = {}
         self._good: Snapshot | None = None
         self._silent = 0
         """Decisions in a row without an answer."""
@@ -128,41 +124,44 @@ class SetAside:
         """The last decision ended a search with success."""
         self._rests_until = 0.0
         self.probes = False
-        """The next decision leaves out machines or settings: it tells and does nothing."""
+        """The next decision leaves out machines or settings: none of its actions is carried out."""
         self._news: list[Fault] = []
         self.faults: Counter[str] = Counter()
         """Objects that were set aside so far, by table of the snapshot."""
 
     @property
     def searching(self) -> bool:
-        """Whether the next decision is a part of a search."""
+        """True while the next decision is a part of a search."""
         return self._search is not None
 
     @property
     def hurries(self) -> bool:
-        """Whether the same snapshot is worth another decision at once: failures come quickly."""
+        """True when the same snapshot is worth another decision at once: failures come quickly."""
         return self._hurries and (self.searching or self._found)
 
     def in_force(self) -> Mapping[str, int]:
         """Objects that are set aside now, by table of the snapshot."""
-        return Counter(table for table, _ in self._held)
+        return Counter(table for table, _ in self._entries)
 
     def of(self, snapshot: Snapshot, now: float) -> tuple[Fault, ...]:
-        """What the next decision is made without."""
-        for subject, held in list(self._held.items()):
-            if _generation(snapshot, subject) != held.generation:
-                del self._held[subject]
-        told = {
-            one: held.fault
-            for one, held in self._held.items()
-            if held.until > now and one not in self._suspects
+        """Faults whose objects the next decision leaves out."""
+        for subject, entry in list(self._entries.items()):
+            if _generation(snapshot, subject) != entry.generation:
+                del self._entries[subject]
+        faults = {
+            subject: entry.fault
+            for subject, entry in self._entries.items()
+            if entry.until > now and subject not in self._suspects
         }
         paused = self._search.paused if self._search is not None else ()
         self.probes = any(table not in _WORK for table, _ in paused)
-        return (*told.values(), *(_paused(one) for one in paused if one not in told))
+        probed = (
+            Fault(table=table, key=key) for table, key in paused if (table, key) not in faults
+        )
+        return (*faults.values(), *probed)
 
     def without_probing(self, snapshot: Snapshot, now: float) -> tuple[Fault, ...] | None:
-        """What a decision is made without that is carried out while a search goes on.
+        """Faults whose objects a decision leaves out that is carried out while a search goes on.
 
         All that is set aside, those included that may not be at fault; ``None`` = what fails is
         not known yet, so there is no such decision.
@@ -170,43 +169,44 @@ class SetAside:
         if self.searching and not self._suspects:
             return None
         self.of(snapshot, now)
-        return tuple(held.fault for held in self._held.values() if held.until > now)
+        return tuple(entry.fault for entry in self._entries.values() if entry.until > now)
 
     def news(self) -> Sequence[Fault]:
-        """What was set aside since the last question."""
+        """Faults that were set aside since the last call."""
         news, self._news = self._news, []
         return news
 
     def decided(self, snapshot: Snapshot, faults: Sequence[Fault], now: float) -> None:
-        """A decision was made, with these objects set aside."""
+        """Take in a decision that was made with these objects set aside."""
         self._silent, self._found = 0, False
-        failing = {one.subject for one in faults}
-        fresh = [one for one in faults if one.subject not in self._held]
-        for one in faults:
-            self._hold(snapshot, one, now)
+        failing = {fault.subject for fault in faults}
+        fresh = [fault for fault in faults if fault.subject not in self._entries]
+        for fault in faults:
+            self._hold(snapshot, fault, now)
         if self._search is not None:
             still = len(self._suspects & failing)
             self._searched(snapshot, now, good=2 * still < len(self._suspects) or not still)
             return
         self._good = snapshot
-        mended = [one for one in self._held if one not in failing]
-        for subject in mended:
+        for subject in [subject for subject in self._entries if subject not in failing]:
             log.info("decided again", table=subject[0], key=subject[1])
-            del self._held[subject]
+            del self._entries[subject]
         self._suspect(snapshot, fresh)
 
     def _suspect(self, snapshot: Snapshot, fresh: Sequence[Fault]) -> None:
-        """Look for what many have in common: what they all look at may be at fault, not they."""
-        fresh = [one for one in fresh if not one.late]  # slow work says nothing about machines
-        kinds = Counter(_kind(one) for one in fresh)
-        alike = [one for one in fresh if kinds[_kind(one)] == max(kinds.values())]
-        suspects = frozenset(one.subject for one in alike)
+        """Begin a search when many fail alike: an object that they share may be at fault."""
+        fresh = [
+            fault for fault in fresh if not fault.late
+        ]  # slow work says nothing about machines
+        kinds = Counter(_kind(fault) for fault in fresh)
+        alike = [fault for fault in fresh if kinds[_kind(fault)] == max(kinds.values())]
+        suspects = frozenset(fault.subject for fault in alike)
         if len(suspects) < MANY:
             return
         order = [
             subject
             for subject in subjects(snapshot)
-            if subject[0] not in _WORK and subject not in suspects and subject not in self._held
+            if subject[0] not in _WORK and subject not in suspects and subject not in self._entries
         ]
         if not order:
             return
@@ -216,12 +216,12 @@ class SetAside:
     def failed(
         self, snapshot: Snapshot, now: float, cause: str, *, answered: bool, late: bool = False
     ) -> bool:
-        """A decision failed; says whether the next one may tell more.
+        """Take in that a decision failed; returns True when the next one may tell more.
 
         Args:
-            snapshot: What was decided on.
+            snapshot: The input of the decision.
             now: The moment.
-            cause: What is known of it.
+            cause: The failure in words.
             answered: It raised; else it was late, or its process died.
             late: It was late: only work is searched.
         """
@@ -229,7 +229,7 @@ class SetAside:
         if self._search is not None:
             self._searched(snapshot, now, good=False)
             return self.searching or self._found
-        tried = [held.fault for held in self._held.values() if held.until <= now]
+        tried = [entry.fault for entry in self._entries.values() if entry.until <= now]
         if tried:  # most likely one of those that have just been tried again
             for fault in tried:
                 self._hold(snapshot, fault, now)
@@ -243,7 +243,7 @@ class SetAside:
         return not self._search.over
 
     def blame(self, snapshot: Snapshot, uid: str, text: str, now: float) -> None:
-        """What was decided for a workload cannot be carried out."""
+        """Set a workload aside whose decision cannot be carried out."""
         if uid in snapshot.workloads:
             self._hold(snapshot, Fault(table=WORKLOADS, key=uid, text=text), now)
 
@@ -260,28 +260,28 @@ class SetAside:
         if search.found is None:
             if not suspects:
                 log.error("no object alone is at fault", cause=self._cause)
-                self._rests_until = now + REST_S
+                self._rests_until = now + FAULT_SEARCH_REST_S
             return
         for suspect in suspects:
-            self._held.pop(suspect, None)
-        self._news = [one for one in self._news if one.subject not in suspects]
+            self._entries.pop(suspect, None)
+        self._news = [news for news in self._news if news.subject not in suspects]
         fault = Fault(table=search.found[0], key=search.found[1], text=self._cause)
         self._hold(snapshot, fault, now)
         self._found = True
 
     def _hold(self, snapshot: Snapshot, fault: Fault, now: float) -> None:
         """Set an object aside, for longer if it has just been tried again."""
-        held = self._held.get(fault.subject)
-        if held is not None and held.until > now:
+        entry = self._entries.get(fault.subject)
+        if entry is not None and entry.until > now:
             return
-        for_s = FIRST_S if held is None else min(2 * held.for_s, MOST_S)
-        self._held[fault.subject] = _Held(
+        for_s = ASIDE_FIRST_S if entry is None else min(2 * entry.for_s, ASIDE_MOST_S)
+        self._entries[fault.subject] = _AsideEntry(
             fault=replace(fault, trace=""),
             generation=_generation(snapshot, fault.subject),
             until=now + for_s,
             for_s=for_s,
         )
-        if held is not None:
+        if entry is not None:
             return
         self._news.append(fault)
         self.faults[fault.table] += 1
@@ -294,7 +294,7 @@ class SetAside:
         changed = _changed(self._good, snapshot) if self._good is not None else set()
         others, work = list[Subject](), list[Subject]()
         for subject in subjects(snapshot):
-            if subject in self._held:
+            if subject in self._entries:
                 continue
             if subject[0] in _WORK:
                 work.append(subject)
@@ -302,8 +302,10 @@ class SetAside:
                 others.append(subject)
         order, boundaries = list[Subject](), list[int]()
         for part in (others, work):
-            part.sort(key=lambda one: one in changed)
-            unchanged = sum(one not in changed for one in part) if self._good is not None else 0
+            part.sort(key=lambda subject: subject in changed)
+            unchanged = (
+                sum(subject not in changed for subject in part) if self._good is not None else 0
+            )
             boundaries.append(len(order) + unchanged)
             order += part
         return Search(order, len(others), boundaries, confirm=confirm)
@@ -314,15 +316,11 @@ def _kind(fault: Fault) -> str:
     return fault.text.partition(":")[0]
 
 
-def _paused(subject: Subject) -> Fault:
-    return Fault(table=subject[0], key=subject[1])
-
-
 def _records(snapshot: Snapshot, table: str) -> Mapping[str, object]:
-    found: object = getattr(snapshot, table)
-    if isinstance(found, Mapping):
-        return {key_text(key): one for key, one in found.items()}
-    return {snapshot.policy.name: found}
+    records: object = getattr(snapshot, table)
+    if isinstance(records, Mapping):
+        return {key_text(key): record for key, record in records.items()}
+    return {snapshot.policy.name: records}
 
 
 def _generation(snapshot: Snapshot, subject: Subject) -> int:
@@ -336,14 +334,16 @@ def _generation(snapshot: Snapshot, subject: Subject) -> int:
 
 
 def _changed(before: Snapshot, now: Snapshot) -> set[Subject]:
-    """Objects that are new or other ones than before; a workload changes with its pods."""
-    found: set[Subject] = set()
+    """Objects that are new or changed; a workload changes with its pods."""
+    changed: set[Subject] = set()
     for table in {table for table, _ in subjects(now)}:
         old = _records(before, table)
-        found |= {
-            (table, key) for key, one in _records(now, table).items() if old.get(key) is not one
+        changed |= {
+            (table, key)
+            for key, record in _records(now, table).items()
+            if old.get(key) is not record
         }
     for uid, pod in now.pods.items():
         if before.pods.get(uid) is not pod and pod.owner.uid in now.workloads:
-            found.add((WORKLOADS, pod.owner.uid))
-    return found
+            changed.add((WORKLOADS, pod.owner.uid))
+    return changed

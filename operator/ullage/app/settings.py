@@ -181,7 +181,7 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
 
 
 def _problems(settings: Settings) -> Iterator[str]:
-    """What cannot work."""
+    """Combinations of values that cannot work."""
     lease = settings.lease
     if not lease.period_seconds < lease.renew_deadline_seconds < lease.duration_seconds:
         yield (

@@ -22,6 +22,7 @@ from ullage.api.reasons import Reason
 from ullage.app.memory import freeze_survivors
 from ullage.app.separate_process import ProcessRefused, end_at_once, separate_process, submit
 from ullage.app.set_aside import SetAside
+from ullage.app.times import CHILD_START_S
 from ullage.app.transfer import Packer, Unpacker, pack_answer, unpack_answer
 from ullage.app.watchdog import Watchdog
 from ullage.cluster.records.snapshot import Snapshot
@@ -62,15 +63,13 @@ class Undecided(Exception):
 
 
 FRESH_FACTOR = 3
-"""How many deadlines the first decision of a child may take."""
-START_S = 60.0
-"""How long a child may take to start and import, which is no part of deciding."""
+"""Deadlines that the first decision of a child may take."""
 _UNPACKER = Unpacker()
 """The child's last snapshot: only what changed is sent to it."""
 
 
 class Stopwatch:
-    """Divides by the engine and remembers how long that took; deciding itself has no clock."""
+    """Divides by the engine and adds up the time it takes; deciding itself has no clock."""
 
     def __init__(self) -> None:
         """Nothing was divided yet."""
@@ -114,7 +113,7 @@ def solve(payload: bytes) -> bytes:
         if took_s:
             plan = replace(plan, division_seconds=took_s)
         return pack_answer(plan, diff(plan, snapshot), snapshot)
-    except Exception as error:  # the seam of one decision: not every exception survives a pipe
+    except Exception as error:  # not every exception survives a pipe
         raise Undecided(fault_text(error)) from error
 
 
@@ -141,7 +140,7 @@ class Solver:
         """The child has not answered yet: it still imports, and is sent the whole snapshot."""
         self.aside = SetAside()
         self._under_way: Future[int] | Future[bytes] | Future[None] | None = None
-        """What the child works on: its imports, a question, perhaps of a caller that is gone, or
+        """Work of the child: its imports, a question, perhaps of a caller that is gone, or
         tidying up after an answer."""
         self.timeouts = 0
         self.crashes = 0
@@ -161,9 +160,9 @@ class Solver:
     async def run(
         self, snapshot: Snapshot, now: float, settings: DecideSettings
     ) -> tuple[Plan, tuple[Action, ...]]:
-        """Decide on a snapshot, without what is known to make decisions fail.
+        """Decide on a snapshot, without objects that make decisions fail.
 
-        A failure whose cause nothing tells is searched for within the deadline; the rest of the
+        A cause that the failure does not name is searched for within the deadline; the rest of the
         search comes with the next decisions.
 
         Raises:
@@ -173,9 +172,9 @@ class Solver:
         began = time.monotonic()
         good: tuple[Plan, tuple[Action, ...]] | None = None
         while True:
-            known = replace(settings, aside=self.aside.of(snapshot, now))
+            restricted = replace(settings, aside=self.aside.of(snapshot, now))
             try:
-                plan, actions = await self._once(snapshot, now, known)
+                plan, actions = await self._once(snapshot, now, restricted)
             except SolverNotStarted:
                 raise
             except (SolverTimeout, SolverCrashed) as error:
@@ -269,7 +268,7 @@ class Solver:
         self._pool = None
 
     async def _free(self) -> None:
-        """Wait until the child is done with its imports, or with what a caller that is gone asked.
+        """Wait until the child is done with its imports, or with an abandoned question.
 
         Raises:
             SolverNotStarted: it is not in time; no object of this snapshot is the cause.
@@ -277,7 +276,7 @@ class Solver:
         before = self._under_way
         if before is None or before.cancelled():
             return
-        limit_s = START_S if self._fresh else self._deadline_s
+        limit_s = CHILD_START_S if self._fresh else self._deadline_s
         try:
             async with asyncio.timeout(limit_s):
                 await asyncio.shield(asyncio.wrap_future(before))

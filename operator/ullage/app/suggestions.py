@@ -22,6 +22,14 @@ import structlog
 
 from ullage.app.separate_process import ProcessRefused, end_at_once, separate_process, submit
 from ullage.app.suggestion_worker import Suggested, settle_in, suggest_in_worker
+from ullage.app.times import (
+    BACKGROUND_BACKOFF_FIRST_S,
+    BACKGROUND_BACKOFF_MOST_S,
+    BACKGROUND_LOOK_S,
+    SUGGESTION_IDLE_S,
+    SUGGESTION_REST_MOST_S,
+    SUGGESTION_S,
+)
 from ullage.engines.tuning.suggestions import (
     ObservedTrial,
     Suggestion,
@@ -35,24 +43,15 @@ from ullage.process.doubling import doubled_s
 
 log = structlog.get_logger("ullage.suggestions")
 
-LOOK_EVERY_S: Final = 1.0
-DEADLINE_S: Final = 60.0
-"""For one answer, the start of the process included; at most some seconds of a core's work."""
 REST: Final = 4.0
 """After an answer the process rests this many times as long: a fifth of a core at most."""
-REST_MOST_S: Final = 10.0
-BACK_OFF_S: Final = 10.0
-BACK_OFF_MOST_S: Final = 600.0
-"""After a failure a search has points at random for so long, twice as long each time."""
 AT_ONCE: Final = 16
 """Trials of a search that get a point before it is the turn of the others."""
-IDLE_S: Final = 300.0
-"""The process ends when no search wanted a point for so long."""
 
 Search = str
 """Uid of a TuningJob."""
 Requests = Mapping[Search, SuggestionRequest]
-Found = Mapping[Search, tuple[Suggestion, ...]]
+PointsBySearch = Mapping[Search, tuple[Suggestion, ...]]
 
 
 def own_process() -> Executor:
@@ -83,12 +82,12 @@ class SuggestionStats:
 
 @dataclass(slots=True)
 class _Search:
-    """What is held for a search, and how it fared."""
+    """Points of a search that no trial has yet, and its failures."""
 
-    found: dict[int, Suggestion] = field(default_factory=dict)
+    points: dict[int, Suggestion] = field(default_factory=dict)
     failures: int = 0
     until: float = 0.0
-    """When the process may be asked again, monotonic seconds."""
+    """Earliest time of the next question, monotonic seconds."""
 
 
 class SuggestionService:
@@ -98,15 +97,15 @@ class SuggestionService:
         self,
         *,
         requests: Callable[[], Requests | None],
-        publish: Callable[[Found], None],
+        publish: Callable[[PointsBySearch], None],
         clock: Clock,
-        deadline_s: float = DEADLINE_S,
+        deadline_s: float = SUGGESTION_S,
         work: Callable[[bytes], bytes] = suggest_in_worker,
         executor: Callable[[], Executor] = own_process,
     ) -> None:
-        """``requests`` says which trials want points, ``None`` where this replica must not ask.
+        """``requests`` gives trials that want points, ``None`` where this replica must not ask.
 
-        ``publish`` is told all that is held whenever that changes.
+        ``publish`` gets all points whenever these change.
         """
         self._requests = requests
         self._publish = publish
@@ -131,39 +130,41 @@ class SuggestionService:
             if rest_s is None:
                 self._woken.clear()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_EVERY_S):
+                    async with asyncio.timeout(BACKGROUND_LOOK_S):
                         await self._woken.wait()
             else:
-                await asyncio.sleep(min(REST_MOST_S, rest_s))
+                await asyncio.sleep(min(SUGGESTION_REST_MOST_S, rest_s))
 
     async def step(self) -> float | None:
-        """One look and at most one request; for how long to rest, ``None`` = nothing is asked."""
+        """Answer at most one request; returns seconds to rest, ``None`` = nothing is requested."""
         requests = self._requests()
         if requests is None:
             return None
         self._keep(requests)
         key, now = self._next(requests), self._clock.monotonic()
         if key is None:
-            if now - self._asked_at >= IDLE_S:
+            if now - self._asked_at >= SUGGESTION_IDLE_S:
                 self.close()
             return None
         search = self._searches.pop(key)
         self._searches[key] = search  # the last in the next turn
-        request = _missing(requests[key], search.found)
+        request = _missing(requests[key], search.points)
         if now < search.until:
             self._take(search, suggest(request, at_random), failed=True)
             rest_s = 0.0
         else:
             rest_s = await self._ask(key, search, request)
-        self._publish(self.found())
+        self._publish(self.points())
         return rest_s
 
     async def _ask(self, key: Search, search: _Search, request: SuggestionRequest) -> float:
-        """Ask the process; points at random where it fails. Returns for how long to rest."""
+        """Ask the process; points at random where it fails. Returns seconds to rest."""
         try:
             answer = await self._call(request)
         except SuggestionFailed as error:
-            wait_s = doubled_s(BACK_OFF_S, search.failures, BACK_OFF_MOST_S)
+            wait_s = doubled_s(
+                BACKGROUND_BACKOFF_FIRST_S, search.failures, BACKGROUND_BACKOFF_MOST_S
+            )
             search.failures += 1
             search.until = self._clock.monotonic() + wait_s
             log.warning(
@@ -179,12 +180,12 @@ class SuggestionService:
         self._take(search, answer.suggestions)
         return REST * answer.seconds
 
-    def found(self) -> Found:
-        """All that is held."""
+    def points(self) -> PointsBySearch:
+        """Points of every search that has some."""
         return {
-            key: tuple(search.found.values())
+            key: tuple(search.points.values())
             for key, search in self._searches.items()
-            if search.found
+            if search.points
         }
 
     def figures(self) -> SuggestionFigures:
@@ -201,7 +202,7 @@ class SuggestionService:
         )
 
     def forget(self) -> None:
-        """Know nothing, as at the start."""
+        """Return to the state at the start."""
         self._searches.clear()
         self.close()
 
@@ -213,29 +214,29 @@ class SuggestionService:
         self._pool = None
 
     def _keep(self, requests: Requests) -> None:
-        """Drop what is no longer requested."""
+        """Drop points that are no longer requested."""
         for key in self._searches.keys() - requests.keys():
             del self._searches[key]
         for key, request in requests.items():
             search = self._searches.setdefault(key, _Search())
             wanted = set(request.trials)
-            search.found = {at: one for at, one in search.found.items() if at in wanted}
+            search.points = {at: point for at, point in search.points.items() if at in wanted}
 
     def _next(self, requests: Requests) -> Search | None:
         """The search that waited longest among those that lack a point."""
         for key, search in self._searches.items():
-            if any(trial not in search.found for trial in requests[key].trials):
+            if any(trial not in search.points for trial in requests[key].trials):
                 return key
         return None
 
     def _take(
         self, search: _Search, suggestions: tuple[Suggestion, ...], *, failed: bool = False
     ) -> None:
-        for one in suggestions:
+        for suggestion in suggestions:
             self.stats.suggested += 1
-            self.stats.repeated += one.repeats
-            self.stats.at_random += failed or one.at_random
-            search.found[one.trial] = one
+            self.stats.repeated += suggestion.repeats
+            self.stats.at_random += failed or suggestion.at_random
+            search.points[suggestion.trial] = suggestion
 
     async def _call(self, request: SuggestionRequest) -> Suggested:
         """Ask the process.
@@ -250,7 +251,7 @@ class SuggestionService:
                 self._pool = self._executor()
             future = submit(self._pool, self._work, payload)
             async with asyncio.timeout(self._deadline_s):
-                said = await asyncio.wrap_future(future)
+                reply = await asyncio.wrap_future(future)
         except TimeoutError:
             self.stats.late += 1
             self.close()
@@ -269,15 +270,17 @@ class SuggestionService:
         except Exception as error:  # whatever the library raised, in the child
             self.stats.refused += 1
             raise SuggestionFailed(f"{type(error).__name__}: {error}") from error
-        answer: Suggested = pickle.loads(said)
-        if {one.trial for one in answer.suggestions} != set(request.trials):
+        answer: Suggested = pickle.loads(reply)
+        if {suggestion.trial for suggestion in answer.suggestions} != set(request.trials):
             self.stats.refused += 1
             raise SuggestionFailed("the answer is for other trials")
         return answer
 
 
-def _missing(request: SuggestionRequest, found: Mapping[int, Suggestion]) -> SuggestionRequest:
-    """The same for the first trials without a point; those that have one count as running."""
-    held = tuple(ObservedTrial(trial=at, point=one.point) for at, one in found.items())
-    trials = tuple(trial for trial in request.trials if trial not in found)[:AT_ONCE]
-    return replace(request, trials=trials, observed=(*request.observed, *held))
+def _missing(request: SuggestionRequest, points: Mapping[int, Suggestion]) -> SuggestionRequest:
+    """The request for the first trials without a point; those that have one count as running."""
+    answered = tuple(
+        ObservedTrial(trial=at, point=suggestion.point) for at, suggestion in points.items()
+    )
+    trials = tuple(trial for trial in request.trials if trial not in points)[:AT_ONCE]
+    return replace(request, trials=trials, observed=(*request.observed, *answered))

@@ -9,31 +9,33 @@ another Term: it knows nothing of what this one assumed, queued, was refused or 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final
+import os
+from collections.abc import Awaitable, Callable, Sequence
+
+import kopf
 
 from ullage.app.coordinator_service import CoordinatorService
-from ullage.app.device_models import ModelTeller
+from ullage.app.device_models import ModelTeller, known_devices
 from ullage.app.foreign_pods import ForeignPodReporter
-from ullage.app.known_devices import known_devices
-from ullage.app.lives import Lives
 from ullage.app.loop import DecisionLoop
 from ullage.app.replica import Replica
 from ullage.app.router_service import RouterService
+from ullage.app.times import CATCH_UP_MOST_S, CAUGHT_UP_S, MODELS_WAIT_S, REPORTS_S
+from ullage.handlers import ends, pools
+from ullage.handlers.ends import LeaderContext
+from ullage.handlers.frame import Bridge
+from ullage.handlers.kinds import LIVES
+from ullage.handlers.pools import PoolScaling
 from ullage.kube.coordinator_reader import CoordinatorReader
 from ullage.kube.coordinators import Coordinators
 from ullage.kube.router_reader import RouterReader
 from ullage.kube.writer.limits import WriteLimits
 from ullage.kube.writer.writer import Writer
-from ullage.scheduling.model.plan import DecideSettings
-
-TELL_EVERY_S: Final = 5.0
-MODELS_WAIT_S: Final = 3.0
-"""How long the first decisions wait for the models of the leader before."""
-CAUGHT_UP_S: Final = 1.0
-"""A stream that works again for so long has shown what another leader wrote while it did not."""
-CATCH_UP_MOST_S: Final = 10.0
-"""How long the first decision waits for such streams."""
+from ullage.ports import JsonObject, JsonPatch, Kind, Unavailable
+from ullage.prices.asked import Prices
+from ullage.prices.fetcher import Fetcher
+from ullage.prices.source import Where
+from ullage.scheduling.model.plan import Action, DecideSettings
 
 
 class Term:
@@ -96,7 +98,7 @@ class Term:
             tasks.create_task(self.writer.run())
             tasks.create_task(self.loop.run())
             tasks.create_task(replica.learner.run())
-            supervised("models", self._tell_models)
+            supervised("models", self._write_reports)
             supervised("leads", self._coordinator_service.run)
             supervised("routers", self._router_service.run)
             supervised("kopf", self._lives.run)
@@ -109,7 +111,7 @@ class Term:
         self._replica.learner.forget()
         await self.writer.stop()
 
-    # -- what stands in the way of deciding ------------------------------------------------------
+    # -- obstacles to decisions ------------------------------------------------------------------
 
     def _obstacle(self) -> str:
         replica, led_s = self._replica, self._replica.clock.monotonic() - self._began
@@ -125,7 +127,7 @@ class Term:
         return ""
 
     def _behind(self) -> bool:
-        """Whether a stream may not have seen yet what the leader before wrote last."""
+        """True while a stream may not have seen the last writes of the leader before."""
         now = self._replica.clock.monotonic()
         return any(
             reflector.streak.worked_s(now) < CAUGHT_UP_S for reflector in self._replica.reflectors
@@ -173,11 +175,11 @@ class Term:
             stats=replica.counters.writer,
         )
 
-    async def _tell_models(self) -> None:
-        """Write what was learned to the DeviceProfiles, and of foreign pods, until cancelled."""
+    async def _write_reports(self) -> None:
+        """Write models to DeviceProfiles, and Events about foreign pods, until cancelled."""
         replica = self._replica
         while True:
-            await asyncio.sleep(TELL_EVERY_S)
+            await asyncio.sleep(REPORTS_S)
             snapshot = replica.leader_snapshot()
             if snapshot is not None:
                 now, courses, epoch = (
@@ -189,3 +191,66 @@ class Term:
                 state = replica.state
                 self.writer.submit(self._foreign.report(snapshot, state.foreign_pods(), epoch))
                 self.writer.submit(self._foreign.unprepared(state.unprepared_pods(), epoch))
+
+
+class Lives:
+    """kopf for as long as a leadership lasts: its handlers, its patches, the fence."""
+
+    def __init__(self, replica: Replica, submit: Callable[[Sequence[Action]], None]) -> None:
+        """``submit`` queues writes."""
+        self._replica = replica
+        self._leader = LeaderContext(
+            state=replica.state,
+            pool_watch=replica.pool_watch,
+            clock=replica.clock,
+            epoch=lambda: replica.lease.epoch,
+            submit=submit,
+            poke=replica.trigger.poke,
+        )
+        state, clock, settings = replica.state, replica.clock, replica.settings.price
+        self._fetcher = Fetcher(
+            replica.cluster,
+            environment=os.environ,
+            file_root=settings.file_root,
+            timeout_s=settings.timeout_seconds,
+            now=clock.now,
+        )
+        prices = Prices(
+            self._fetcher,
+            lambda: state.pools_written().values(),
+            clock=clock,
+            where=Where(namespace=replica.settings.lease.namespace, file_root=settings.file_root),
+            period_s=settings.period_seconds,
+            answers=replica.counters.price_answers,
+        )
+        self._scaling = PoolScaling(self._leader, prices)
+
+    async def run(self) -> None:
+        """Handle until cancelled.
+
+        Raises:
+            RuntimeError: kopf ended by itself.
+        """
+        try:
+            await self._replica.frame.run(self._send, self._register)
+        finally:
+            await self._fetcher.close()
+
+    async def tell_unheld(self) -> None:
+        """Send Events to owners of objects that end in any order, until cancelled."""
+        await ends.tell_unheld(self._leader, self._replica.mirror)
+
+    def _register(self, registry: kopf.OperatorRegistry, bridge: Bridge) -> None:
+        for life in LIVES:
+            ends.register(registry, bridge, life, self._leader)
+        pools.register(registry, bridge, self._scaling)
+
+    async def _send(self, kind: Kind, namespace: str, name: str, patch: JsonPatch) -> JsonObject:
+        """Patch finalizers of ours, as long as the Lease is held.
+
+        Raises:
+            ApiError: it is not, or the API server refuses.
+        """
+        if not self._replica.lease.held_for_write():
+            raise Unavailable(503, "this replica does not lead")
+        return await self._replica.cluster.json_patch(kind, name, patch, namespace=namespace)

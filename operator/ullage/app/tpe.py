@@ -44,7 +44,7 @@ class ParzenSampler:
         )
         self._parameters = request.space.parameters
         self._distributions = {
-            name: _distribution(one) for name, one in request.space.parameters.items()
+            name: _distribution(item) for name, item in request.space.parameters.items()
         }
         self._added: set[int] = set()
 
@@ -59,34 +59,37 @@ class ParzenSampler:
         )
         asked = self._study.ask(self._distributions)
         self._study.tell(asked, state=TrialState.FAIL)  # a draw teaches nothing
-        return {name: _outside(one, asked.params[name]) for name, one in self._parameters.items()}
+        return {
+            name: _outside(parameter, asked.params[name])
+            for name, parameter in self._parameters.items()
+        }
 
     def _add(self, request: SuggestionRequest) -> None:
-        """Add what the study does not hold yet, in the order of numbers."""
-        for one in sorted(request.observed, key=lambda seen: seen.trial):
-            if one.trial not in self._added:
-                self._added.add(one.trial)
-                frozen = self._frozen(one)
+        """Add observed trials that the study does not hold yet, by number."""
+        for observed in sorted(request.observed, key=lambda seen: seen.trial):
+            if observed.trial not in self._added:
+                self._added.add(observed.trial)
+                frozen = self._frozen(observed)
                 if frozen is not None:
                     self._study.add_trial(frozen)
 
-    def _frozen(self, one: ObservedTrial) -> FrozenTrial | None:
+    def _frozen(self, observed: ObservedTrial) -> FrozenTrial | None:
         """A trial as Optuna knows it; ``None`` for one that teaches nothing."""
         inside = {
-            name: _inside(parameter, one.point.get(name))
+            name: _inside(parameter, observed.point.get(name))
             for name, parameter in self._parameters.items()
         }
         params = {name: value for name, value in inside.items() if value is not None}
-        if len(params) < len(inside) or one.outcome is TrialOutcome.FAILED:
+        if len(params) < len(inside) or observed.outcome is TrialOutcome.FAILED:
             return None
-        if one.outcome is TrialOutcome.RUNNING:
+        if observed.outcome is TrialOutcome.RUNNING:
             return self._trial(TrialState.RUNNING, params)
-        if one.value is None:
+        if observed.value is None:
             return None
-        if one.outcome is TrialOutcome.STOPPED:
-            values = {one.epoch: one.value}
+        if observed.outcome is TrialOutcome.STOPPED:
+            values = {observed.epoch: observed.value}
             return self._trial(TrialState.PRUNED, params, intermediate_values=values)
-        return self._trial(TrialState.COMPLETE, params, value=one.value)
+        return self._trial(TrialState.COMPLETE, params, value=observed.value)
 
     def _trial(
         self,
@@ -118,7 +121,9 @@ def _inside(parameter: Parameter, value: Value | None) -> Value | None:
     """A value as the study holds it; ``None`` where the space does not have it."""
     if isinstance(parameter, ChoiceParameter):
         options = enumerate(parameter.options)
-        return next((at for at, one in options if (type(one), one) == (type(value), value)), None)
+        return next(
+            (at for at, option in options if (type(option), option) == (type(value), value)), None
+        )
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if isinstance(parameter, IntRange) and not isinstance(value, int):

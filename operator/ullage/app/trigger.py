@@ -16,7 +16,7 @@ from collections import Counter
 
 
 class Trigger:
-    """Collects pokes and says when the next decision is due."""
+    """Collects pokes and waits for the time of the next decision."""
 
     def __init__(
         self, *, idle_s: float, max_s: float, resync_s: float, rest_most_s: float = 5.0
@@ -34,7 +34,7 @@ class Trigger:
         self.pokes: Counter[str] = Counter()
 
     def poke(self, reason: str) -> None:
-        """Something changed; call from the loop's own thread only."""
+        """Note that something changed; call from the loop's own thread only."""
         self.pokes[reason] += 1
         self._reasons.add(reason)
         self._last_poke = asyncio.get_running_loop().time()
@@ -45,12 +45,12 @@ class Trigger:
         self._wake_at = asyncio.get_running_loop().time() + max(0.0, seconds)
 
     def rest(self, seconds: float) -> None:
-        """A decision took this long: leave twice as much time before the next one, to a limit."""
+        """Leave twice the time that a decision took before the next one, to a limit."""
         pause = min(2 * seconds, self._rest_most_s)
         self._not_before = asyncio.get_running_loop().time() + pause
 
     def retry_in(self, seconds: float) -> None:
-        """A decision failed: decide again after this time, whatever changes meanwhile."""
+        """Decide again this long after a failure, whatever changes meanwhile."""
         at = asyncio.get_running_loop().time() + seconds
         self._wake_at = self._not_before = at
 

@@ -19,9 +19,10 @@ import structlog
 
 from ullage import ports
 from ullage.api.reasons import Reason
-from ullage.app.suggestions import Found, Requests
+from ullage.app.suggestions import PointsBySearch, Requests
+from ullage.app.times import BACKGROUND_LOOK_S, TUNING_ECHO_S
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.codecs.tuning import tuning_as_stored
+from ullage.cluster.codecs.status import tuning_as_stored
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.tuning import TuningRecord, TuningStatus
 from ullage.engines.tuning.suggestions import SuggestionRequest
@@ -32,9 +33,6 @@ from ullage.scheduling.tuning.step import Around, TuningStep, next_step
 
 log = structlog.get_logger("ullage.tuning")
 
-LOOK_EVERY_S: Final = 1.0
-ECHO_S: Final = 5.0
-"""What was asked for and is not seen after so long is asked for again."""
 MOST_CREATES: Final = 16
 """TrainingJobs that one look asks for in one namespace: their creation is as urgent as that of
 pods, so what others wait for comes between."""
@@ -58,7 +56,7 @@ class TuningHooks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _StatusWrite:
     """The last status that was asked for, and the version that it rests on."""
 
     status: TuningStatus
@@ -68,15 +66,15 @@ class _Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Inputs:
-    """What a look at a TuningJob rests on, time aside."""
+    """Inputs of a look at a TuningJob, time aside."""
 
     job: TuningRecord
     around: Around
     until: float = math.inf
-    """When time alone makes the answer another one, seconds since the epoch."""
+    """Time from which on time alone changes the answer, seconds since the epoch."""
 
     def stands(self, other: _Inputs) -> bool:
-        """Whether nothing has changed since: records are never changed in place."""
+        """True when nothing has changed since: records are never changed in place."""
         mine, its = self.around, other.around
         return (
             its.now < self.until
@@ -102,11 +100,11 @@ class TuningService:
         """Namespace and name of TrainingJobs that were asked for, and when."""
         self._creates: Counter[str] = Counter()
         """Of this look, by namespace."""
-        self._told: dict[str, _Told] = {}
+        self._status_writes: dict[str, _StatusWrite] = {}
         self._faults: dict[str, str] = {}
         self._done: dict[str, _Inputs] = {}
         """TuningJobs that need nothing until one of these changes, by uid."""
-        self._suggested: Found = {}
+        self._suggested: PointsBySearch = {}
         self.requests: Requests = {}
         """Points that searches want, by uid of the TuningJob."""
         self.failures = 0
@@ -120,7 +118,7 @@ class TuningService:
             for _ in self._looks():
                 await asyncio.sleep(REST * (loop.time() - began))
                 began = loop.time()
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(BACKGROUND_LOOK_S)
 
     def look(self) -> None:
         """Take one step of each TuningJob, where this replica leads and something changed."""
@@ -128,14 +126,14 @@ class TuningService:
             pass
 
     def _looks(self) -> Iterator[None]:
-        """The same, one TuningJob after the other."""
+        """The steps of :meth:`look`, one TuningJob after the other."""
         epoch = self._hooks.epoch()
         if epoch is None or not self._hooks.synced():
             return
         now = self._clock.monotonic()
         if self._state.version == self._seen and now < self._look_again_at:
             return
-        self._seen, self._look_again_at = self._state.version, now + ECHO_S
+        self._seen, self._look_again_at = self._state.version, now + TUNING_ECHO_S
         self._creates.clear()
         jobs = self._state.tuning_jobs()
         self._forget_all_but({job.ref.uid for job in jobs.values()})
@@ -147,8 +145,8 @@ class TuningService:
             uids = self._state.trials_of(job.ref.uid)
             runs = [run for uid in uids if (run := snapshot.workloads.get(uid)) is not None]
             around = _around(snapshot, job, runs, epoch)
-            found = self._suggested.get(job.ref.uid, ())
-            around = replace(around, suggested={one.trial: one.point for one in found})
+            points = {item.trial: item.point for item in self._suggested.get(job.ref.uid, ())}
+            around = replace(around, suggested=points)
             done = self._done.get(job.ref.uid)
             if done is not None and done.stands(_Inputs(job=job, around=around)):
                 continue
@@ -157,9 +155,9 @@ class TuningService:
             if self._hooks.epoch() != epoch:
                 return
 
-    def suggested(self, found: Found) -> None:
+    def suggested(self, points: PointsBySearch) -> None:
         """Take points in that a sampler found; the next look makes trials of them."""
-        self._suggested = found
+        self._suggested = points
         self._look_again_at = 0.0
 
     def wanted(self) -> Requests | None:
@@ -167,9 +165,9 @@ class TuningService:
         return None if self._hooks.epoch() is None else self.requests
 
     def end_term(self) -> None:
-        """This replica leads no more: what it asked for last may never have arrived."""
+        """Forget the state of this leadership: its last writes may never have arrived."""
         self._suggested, self.requests = {}, {}
-        self._asked, self._told, self._faults, self._done, self._seen = {}, {}, {}, {}, -1
+        self._asked, self._status_writes, self._faults, self._done, self._seen = {}, {}, {}, {}, -1
 
     def _look_at(self, job: TuningRecord, around: Around, now: float) -> None:
         self._done.pop(job.ref.uid, None)
@@ -177,7 +175,7 @@ class TuningService:
             step = next_step(job, around)
             self._want(job.ref.uid, step.asks)
             writes = self._writes(job, step, around, now)
-        except Exception as error:  # the seam of one TuningJob: the others are looked at
+        except Exception as error:  # the other TuningJobs are looked at
             self._failed(job, error)
             return
         self._faults.pop(job.ref.uid, None)
@@ -195,25 +193,25 @@ class TuningService:
         writes: list[Action] = list(step.deletes)
         for create in step.creates:
             at = (create.owner.namespace, create.name)
-            if now - self._asked.get(at, -ECHO_S) < ECHO_S:
+            if now - self._asked.get(at, -TUNING_ECHO_S) < TUNING_ECHO_S:
                 continue
             if self._creates[at[0]] >= MOST_CREATES:
                 self._look_again_at = 0.0
                 break
             self._creates[at[0]] += 1
             self._asked[at] = now
-            writes += [create, _said(create)]
-        told = self._told.get(job.ref.uid)
+            writes += [create, _created_event(create)]
+        last = self._status_writes.get(job.ref.uid)
         status = tuning_as_stored(step.status)
-        if status == job.status or _resize_is_on_its_way(job, told, now):
+        if status == job.status or _resize_is_on_its_way(job, last, now):
             return writes
-        news = told is None or told.status != status
-        if told is None or news or told.resource_version != job.resource_version:
+        news = last is None or last.status != status
+        if last is None or news or last.resource_version != job.resource_version:
             due = True
         else:
-            due = now - told.at >= ECHO_S
+            due = now - last.at >= TUNING_ECHO_S
         if due:
-            self._told[job.ref.uid] = _Told(
+            self._status_writes[job.ref.uid] = _StatusWrite(
                 status=status, resource_version=job.resource_version, at=now
             )
             writes.append(_apply(job, status, around.epoch))
@@ -222,12 +220,12 @@ class TuningService:
 
     def _want(self, uid: str, asks: SuggestionRequest | None) -> None:
         """Keep what a search wants; points that it has not made trials of yet stay wanted."""
-        self.requests = {key: one for key, one in self.requests.items() if key != uid}
+        self.requests = {key: request for key, request in self.requests.items() if key != uid}
         if asks is not None:
             self.requests[uid] = asks
 
     def _failed(self, job: TuningRecord, error: Exception) -> None:
-        """Tell a failure in the log, once while it stays the same."""
+        """Log a failure, once while it stays the same."""
         self.failures += 1
         text = fault_text(error)
         if self._faults.get(job.ref.uid) != text:
@@ -236,21 +234,23 @@ class TuningService:
             log.error("TuningJob not decided", job=where, error=text, exc_info=error)
 
     def _forget_all_but(self, uids: set[str]) -> None:
-        self.requests = {uid: one for uid, one in self.requests.items() if uid in uids}
-        self._told = {uid: told for uid, told in self._told.items() if uid in uids}
+        self.requests = {uid: request for uid, request in self.requests.items() if uid in uids}
+        self._status_writes = {
+            uid: write for uid, write in self._status_writes.items() if uid in uids
+        }
         self._faults = {uid: text for uid, text in self._faults.items() if uid in uids}
         self._done = {uid: done for uid, done in self._done.items() if uid in uids}
         now = self._clock.monotonic()
-        self._asked = {at: when for at, when in self._asked.items() if now - when < ECHO_S}
+        self._asked = {at: when for at, when in self._asked.items() if now - when < TUNING_ECHO_S}
 
 
-def _resize_is_on_its_way(job: TuningRecord, told: _Told | None, now: float) -> bool:
-    """Whether the API does not show a resize yet: decided again, it would have another time."""
+def _resize_is_on_its_way(job: TuningRecord, last: _StatusWrite | None, now: float) -> bool:
+    """True while the API does not show a resize yet: decided again, it would have another time."""
     return (
-        told is not None
-        and told.resource_version == job.resource_version
-        and told.status.resizes != job.status.resizes
-        and now - told.at < ECHO_S
+        last is not None
+        and last.resource_version == job.resource_version
+        and last.status.resizes != job.status.resizes
+        and now - last.at < TUNING_ECHO_S
     )
 
 
@@ -271,18 +271,18 @@ def _around(
 
 
 def _apply(job: TuningRecord, status: TuningStatus, epoch: int) -> SetTuningStatus:
-    said = status.conditions[0].reason if status.conditions else ""
+    reason = status.conditions[0].reason if status.conditions else ""
     return SetTuningStatus(
         target=job.ref,
         resource_version=job.resource_version,
         status=status,
         epoch=epoch,
-        reason=Reason(said) if said else Reason.TRIALS_RUN,
+        reason=Reason(reason) if reason else Reason.TRIALS_RUN,
         text=status.message,
     )
 
 
-def _said(create: CreateTrial) -> Emit:
+def _created_event(create: CreateTrial) -> Emit:
     return Emit(
         target=create.owner,
         warning=False,

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Interrupts work on one object that keeps a decision busy, so that others are decided in time.
 
-Looks now and then, by the time that the process computes, at what is being looked at. It counts no
-waiting, so a crowded machine puts the blame on no object. Only what tenants write is interrupted: a
+Looks now and then, by the time that the process computes, at the object under work. Waiting does
+not count, so a crowded machine blames no object. Only work on objects of tenants is interrupted: a
 node that takes long has the work of many on it.
 """
 
@@ -12,20 +12,17 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from types import FrameType
-from typing import Final, Self
+from typing import Self
 
+from ullage.app.times import WATCHDOG_PATIENCE_S, WATCHDOG_TICK_S
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.model.faults import TENANTS, Late, Subject, subject_of_frames
 
-PATIENCE_S: Final = 0.8
-"""Time for one object: a thousand times what the largest takes; four such fit a decision."""
-TICK_S: Final = 0.1
-
 
 class Watchdog:
-    """Interrupts what runs inside when it looks at one object for too long; main thread only."""
+    """Interrupts the code inside when it works on one object for too long; main thread only."""
 
-    def __init__(self, snapshot: Snapshot, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, snapshot: Snapshot, patience_s: float = WATCHDOG_PATIENCE_S) -> None:
         """Nothing is watched before it is entered."""
         self._snapshot = snapshot
         self._patience_s = patience_s
@@ -35,7 +32,7 @@ class Watchdog:
     def __enter__(self) -> Self:
         """Begin to look."""
         self._before = signal.signal(signal.SIGVTALRM, self._look)
-        signal.setitimer(signal.ITIMER_VIRTUAL, TICK_S, TICK_S)
+        signal.setitimer(signal.ITIMER_VIRTUAL, WATCHDOG_TICK_S, WATCHDOG_TICK_S)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -44,7 +41,7 @@ class Watchdog:
         signal.signal(signal.SIGVTALRM, self._before)
 
     def _look(self, _: int, frame: FrameType | None) -> None:
-        """Note what is looked at.
+        """Note the object under work.
 
         Raises:
             Late: it is the same object for too long.
@@ -56,7 +53,7 @@ class Watchdog:
             self._subject, self._ticks = subject, 0
             return
         self._ticks += 1
-        if self._ticks * TICK_S >= self._patience_s:
+        if self._ticks * WATCHDOG_TICK_S >= self._patience_s:
             self._ticks = 0
             raise Late(f"not decided within {self._patience_s:g} s of computing")
 

@@ -16,14 +16,13 @@ from typing import Final
 import orjson
 from aiohttp import web
 
+from ullage.app.times import WEB_STATE_S
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.process.connections import sent
 from ullage.process.listener import HttpListener
 from ullage.process.threads import in_thread
 from ullage.web.state import page_state
 
-STATE_S: Final = 2.0
-"""How long a state stands: readers of one moment share it."""
 FILES: Final = {
     "/": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
@@ -51,7 +50,7 @@ class WebPage:
             path: (files("ullage.web").joinpath(name).read_bytes(), kind)
             for path, (name, kind) in FILES.items()
         }
-        self._one = asyncio.Lock()
+        self._state_lock = asyncio.Lock()
         self._made = b""
         self._made_at = float("-inf")
         self._listener: HttpListener | None = None
@@ -78,7 +77,7 @@ class WebPage:
             await self._listener.stop()
 
     def _check(self, request: web.Request) -> None:
-        """No site may reach a forwarded port by a name of its own that leads to loopback."""
+        """Refuse hosts other than localhost: a site could give loopback a name of its own."""
         name = request.host.rpartition(":")[0] or request.host
         if self._local and name not in LOCAL_NAMES and request.host not in LOCAL_NAMES:
             raise web.HTTPForbidden(text="ask for localhost\n")
@@ -92,8 +91,8 @@ class WebPage:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self._check(request)
         loop = asyncio.get_running_loop()
-        async with self._one:
-            if loop.time() - self._made_at >= STATE_S:
+        async with self._state_lock:
+            if loop.time() - self._made_at >= WEB_STATE_S:
                 self._made = await in_thread(_made, self._snapshot(), self._currency)
                 self._made_at = loop.time()
             made = self._made

@@ -19,8 +19,7 @@ from pydantic import ValidationError
 from ullage.api.labels import API_VERSION
 from ullage.api.profilerows import MAX_STEP_ROWS
 from ullage.api.workloadprofile import WorkloadProfile
-from ullage.cluster.codecs.profile import solo_to_wire, step_to_wire
-from ullage.cluster.codecs.speed import op_table_to_wire
+from ullage.cluster.codecs.profile import op_table_to_wire, solo_to_wire, step_to_wire
 from ullage.cluster.records.profile import ProfileRecord, Source
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.ports import JsonObject

@@ -23,7 +23,7 @@ from ullage.api.labels import LABEL_TUNING
 from ullage.api.reasons import Reason
 from ullage.cli.forms import TrialOutput as Output
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.codecs.tuning import tuning_status_to_wire
+from ullage.cluster.codecs.status import tuning_status_to_wire
 from ullage.cluster.projection.tuning import project_tuning_job
 from ullage.cluster.records.snapshot import TrialOf, WorkloadRecord
 from ullage.cluster.records.tuning import TrialResult, TuningRecord

@@ -4,7 +4,7 @@
 
 kopf dispatches reviews to the handlers; the port is ours, since kopf's own server bounds neither
 connections nor bodies nor rates. Reviews above a rate are allowed without advice, so a flood costs
-its sender advice and no one else.
+only its sender's advice.
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ Look = Callable[[], Coroutine[Any, Any, Snapshot | None]]
 
 @dataclass(slots=True)
 class Rate:
-    """What is spent in the current second, of all and of each namespace."""
+    """Units spent in the current second, by namespace, and bytes of large reviews."""
 
     second: int = -1
     large_bytes: int = 0
     units: Counter[str] = field(default_factory=Counter)
 
     def decodes(self, size: int, now: float) -> bool:
-        """Whether a body of so many bytes is looked into."""
+        """Count a body of so many bytes; returns True when it is decoded."""
         self._begin(now)
         self.large_bytes += size if size > LARGE_BYTES else 0
         return size <= LARGE_BYTES or self.large_bytes <= MOST_LARGE_BYTES
 
     def advises(self, namespace: str, size: int, now: float) -> bool:
-        """Whether a review of so many bytes gets advice."""
+        """Count a review of so many bytes; returns True when it gets advice."""
         self._begin(now)
         units = min(1 + size // UNIT_BYTES, MOST_OF_NAMESPACE)
-        held = self.units.get(namespace, 0)
-        if held + units > MOST_OF_NAMESPACE or self.units.total() + units > MOST_UNITS:
+        spent = self.units.get(namespace, 0)
+        if spent + units > MOST_OF_NAMESPACE or self.units.total() + units > MOST_UNITS:
             return False
         self.units[namespace] += units
         return True
@@ -86,7 +86,7 @@ class Admission:
     """The handlers and the port of one process, leading or not; all of it in kopf's thread."""
 
     kinds: Final[Mapping[Kind, HasLife]] = dict.fromkeys(ADVISED, lambda _: False)
-    """What kopf knows; none of their objects is watched."""
+    """Kinds that kopf knows; none of their objects is watched."""
 
     def __init__(self, look: Look, folder: Path, port: int) -> None:
         """``folder`` holds ``tls.crt`` and ``tls.key``; nothing is served before ``register``."""
@@ -118,13 +118,13 @@ class Admission:
             kind.group, kind.version, kind.plural, registry=registry, id=f"advice-{kind.plural}"
         )
         async def advice(body: kopf.Body, warnings: list[str], **_: Any) -> None:
-            offers = await self._there(bridge)
+            offers = await self._current_offers(bridge)
             if offers is not None:
                 raw = {**body, "metadata": {"uid": "new", **body["metadata"]}}
                 warnings += advise(kind, raw, offers, check)
 
-    async def _there(self, bridge: Bridge) -> Offers | None:
-        """What there is now, or was a moment ago."""
+    async def _current_offers(self, bridge: Bridge) -> Offers | None:
+        """The cluster's offers, at most ``OLD_S`` old; ``None`` = the snapshot is not whole."""
         now = asyncio.get_running_loop().time()
         if now - self._looked_at >= OLD_S:
             self._looked_at = now
@@ -168,28 +168,28 @@ class Admission:
 
 
 class _Read(dict[str, object]):
-    """A part of an object that no one changes; kopf copies objects whole, however deep they are."""
+    """A part of an object that nothing changes; kopf copies objects whole, of any depth."""
 
     def __deepcopy__(self, _: object) -> Self:
         return self
 
 
 def _reduced(uid: str, request: JsonObject) -> JsonObject | None:
-    """The review as kopf is asked: what is written, and nothing about who does it.
+    """The review for kopf: the object that is written, without its author.
 
-    ``None`` = it is about something else.
+    ``None`` = the review is of another kind.
 
     Raises:
         WireError: a part of it has the wrong type.
     """
-    resource, stated = section(request, "resource"), section(request, "object")
+    resource, written = section(request, "resource"), section(request, "object")
     names = (resource.get("group"), resource.get("version"), resource.get("resource"))
     kind = next(
         (kind for kind in ADVISED if (kind.group, kind.version, kind.plural) == names), None
     )
-    if kind is None or not stated or request.get("subResource"):
+    if kind is None or not written or request.get("subResource"):
         return None
-    metadata = section(stated, "metadata")
+    metadata = section(written, "metadata")
     return {
         "request": {
             "uid": uid,
@@ -200,7 +200,7 @@ def _reduced(uid: str, request: JsonObject) -> JsonObject | None:
                 "apiVersion": kind.api_version,
                 "kind": kind.kind,
                 "metadata": _Read({key: metadata[key] for key in _KEPT if key in metadata}),
-                "spec": _Read(section(stated, "spec")),
+                "spec": _Read(section(written, "spec")),
             },
         }
     }

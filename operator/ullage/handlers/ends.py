@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ends in order: what an object has outside of itself goes first, then the object, then the rest.
 
-Deleted in any order, as garbage collection does it, work is lost that some of it still holds. Where
-an end has come is seen in the cluster, so that the next leader goes on with it. Bounded: after a
-while nothing is waited for any longer, and an Event says so.
+Garbage collection deletes in any order, and loses work that some of it still holds. The cluster
+shows the progress of an end, so that the next leader goes on with it. Bounded: after a while
+nothing is waited for any longer, and an Event says so.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ BEYOND: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderContext:
-    """What handlers see of the cluster, and what they may do; in the operator's loop alone.
+    """The cluster for handlers, and their ways to act on it; in the operator's loop alone.
 
     Attributes:
         state: The cluster.
-        pool_watch: What instances of pools did.
+        pool_watch: Watches instances of pools.
         clock: Time.
         epoch: Of this leadership.
         submit: Queues writes.
@@ -79,11 +79,11 @@ class LeaderContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """What is still there of an object that ends.
+    """Remains of an object that ends.
 
     Attributes:
         text: In words, for when it is waited for no longer; empty = nothing.
-        begins: What happens now, told once.
+        begins: The step that begins now, for one Event.
         goes: Pods, Deployments and Services whose deletion is due and was not seen yet.
     """
 
@@ -94,14 +94,14 @@ class Left:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """How objects of a kind end.
+    """The end of objects of a kind.
 
     Attributes:
         kind: Of the objects.
         reason: Of their Events and writes.
-        lives: Whether an object, as the API shows it, has anything outside of itself.
-        left: What is left of one that is deleted, at a time.
-        owns: Whether it has made objects, which whoever deletes it may keep.
+        lives: True for an object, as the API shows it, with anything outside of itself.
+        left: Remains of an object that is deleted, at a time.
+        owns: Its objects make others, which their author may keep with an orphaning deletion.
     """
 
     kind: Kind
@@ -123,7 +123,7 @@ async def end(leader: LeaderContext, life: Life, owner: ObjectRef, deleted_at: f
         leader: Of now.
         life: Of the object's kind.
         owner: The object that is being deleted.
-        deleted_at: Since when, seconds since the epoch; a time to come counts as now.
+        deleted_at: Time of the deletion, seconds since the epoch; a time to come counts as now.
     """
     now = leader.clock.now()
     since, asked_at, announced = min(deleted_at, now), 0.0, ""
@@ -152,7 +152,7 @@ def _deletion(life: Life, owner: ObjectRef, child: ObjectRef, why: str, epoch: i
 
 
 async def tell_unheld(leader: LeaderContext, mirror: Mirror) -> None:
-    """Tell the owners of objects that are beyond the bound, each once, until cancelled."""
+    """Send an Event to each object that is beyond the bound, once, until cancelled."""
     informed: set[str] = set()
     while True:
         unheld = mirror.unheld()
@@ -163,8 +163,8 @@ async def tell_unheld(leader: LeaderContext, mirror: Mirror) -> None:
         await asyncio.sleep(TELL_EVERY_S)
 
 
-def stated(item: JsonObject, *path: str) -> object:
-    """What an object says at a path of fields; ``None`` = nothing, or no field of that kind."""
+def field_at(item: JsonObject, *path: str) -> object:
+    """Value at a path of fields of an object; ``None`` = there is none."""
     value: object = item
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
@@ -188,7 +188,7 @@ def register(
         timeout=life.most_s,  # of one whose end cannot be looked at
     )
     async def in_order(body: kopf.Body, uid: str, **_: Any) -> None:
-        """What was reached is seen in the cluster: nothing need be written down."""
+        """Wait for the end; the cluster shows its progress, so nothing is written down."""
         metadata = section(body, "metadata")
         name, namespace = text(metadata, "name"), text(metadata, "namespace", "")
         owner = ObjectRef(kind=kind.kind, namespace=namespace, name=name, uid=uid)

@@ -48,24 +48,24 @@ class Bridge:
 
 
 class NothingHandled(kopf.DiffBaseStorage):
-    """No last state is stored: what an object should be is decided from the whole cluster."""
+    """Stores no last state: what an object should be is decided from the whole cluster."""
 
     def build(self, **_: Any) -> kopf.BodyEssence:
-        """No difference is ever seen."""
+        """An empty essence: there is never a difference."""
         return cast(kopf.BodyEssence, {})
 
     def fetch(self, **_: Any) -> kopf.BodyEssence:
-        """As if everything had been handled."""
+        """An empty essence, as if everything had been handled."""
         return cast(kopf.BodyEssence, {})
 
     def store(self, **_: Any) -> None:
-        """Nothing is written."""
+        """Write nothing."""
 
 
 class Tries(kopf.ProgressStorage):
-    """How often a handler was tried, for as long as this replica leads.
+    """Tries of handlers, for as long as this replica leads.
 
-    Tenants write annotations: one that said how far a handler is could hold its object for ever.
+    Tenants write annotations: a forged record of progress could hold an object for ever.
     """
 
     def __init__(self, mirror: Mirror) -> None:
@@ -74,7 +74,7 @@ class Tries(kopf.ProgressStorage):
         self._records: dict[tuple[object, str], Any] = {}
 
     def fetch(self, *, key: str, body: kopf.Body) -> Any:
-        """What is remembered of a handler."""
+        """The record of a handler."""
         return self._records.get((body.metadata.get("uid"), key))
 
     def store(self, *, key: str, record: Any, body: kopf.Body, **_: Any) -> None:
@@ -82,16 +82,16 @@ class Tries(kopf.ProgressStorage):
         self._records[body.metadata.get("uid"), key] = record
 
     def purge(self, *, key: str, body: kopf.Body, **_: Any) -> None:
-        """The handler is done."""
+        """Forget a handler that is done."""
         self._records.pop((body.metadata.get("uid"), key), None)
 
     def touch(self, *, body: kopf.Body, value: str | None, **_: Any) -> None:
-        """A handler is due again: kopf, which would write to the object, is shown it once more."""
+        """Show kopf the object again, whose handler is due; kopf itself would write to it."""
         if value is not None:
             self._mirror.repeat(str(body.metadata.get("uid")))
 
     def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
-        """Nothing of this is in an object."""
+        """The essence as it is: objects hold none of the records."""
         return essence
 
 
@@ -106,7 +106,7 @@ class Frame:
 
     @property
     def stuck(self) -> bool:
-        """Whether the thread of an earlier leadership is still there; a restart ends it."""
+        """True while the thread of an earlier leadership is still there; a restart ends it."""
         return self._late is not None and not self._late.done()
 
     async def run(self, send: Send, register: Register) -> None:
@@ -121,7 +121,9 @@ class Frame:
         """
         if self.stuck:
             raise RuntimeError(f"kopf: {STUCK}")
-        _quiet()
+        # it logs failures: its successes are our Events, and signals are the process's
+        logging.getLogger("kopf").setLevel(logging.WARNING)
+        logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
         stop, ended = threading.Event(), Future[None]()
         bridge = Bridge(asyncio.get_running_loop())
 
@@ -192,9 +194,3 @@ def configure(settings: kopf.OperatorSettings, mirror: Mirror) -> None:
     settings.watching.inactivity_timeout = math.inf  # a watch of the mirror never stalls
     settings.queueing.exit_timeout = 0.1
     settings.background.instant_exit_timeout = 0.5
-
-
-def _quiet() -> None:
-    """Let kopf log what fails: its successes are our Events, and signals are the process's."""
-    logging.getLogger("kopf").setLevel(logging.WARNING)
-    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What kopf lists and watches: objects with a life outside of themselves, out of our own streams.
+"""Lists and watches for kopf: objects with a life outside of themselves, from our own streams.
 
 The API server is asked once for each kind, by a reflector; kopf reads what the reflector has read.
-So a change of the leader costs no list, and a watch that ends, stalls or says nonsense is the
-reflector's to mend. Only metadata is kept, the newest of each object: however fast a tenant edits,
-kopf sees as many changes as it has time for. Must never hold an object that no handler cares for.
+So a change of the leader costs no list, and the reflector handles watches that end, stall or send
+nonsense. Only metadata is kept, the newest of each object: however fast a tenant edits, kopf sees
+as many changes as it has time for. Must never hold an object that no handler cares for.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class _Kept:
     followed: bool
     """Objects are shown without a life, too."""
     bodies: dict[str, JsonObject] = field(default_factory=dict)
-    """What is shown, by uid."""
+    """Objects that are shown, by uid."""
     of_namespace: Counter[str] = field(default_factory=Counter)
     unheld: dict[str, ObjectRef] = field(default_factory=dict)
-    """What is not, for there are too many of them, by uid."""
+    """Objects that are not, because there are too many, by uid."""
     news: dict[str, Change] | None = None
-    """What a watch has yet to show, by uid; ``None`` = no one has listed, so no one watches."""
+    """Changes that the watch has yet to show, by uid; ``None`` = nothing was listed, or watched."""
     wake: Callable[[], None] | None = None
 
     def has_room(self, namespace: str) -> bool:
@@ -80,7 +80,7 @@ class Mirror:
     def __init__(
         self, kinds: Mapping[Kind, HasLife], followed: Container[Kind] = frozenset()
     ) -> None:
-        """``kinds`` says of each kind which objects have a life.
+        """``kinds`` maps a kind to the test for objects that have a life.
 
         Objects of the kinds ``followed`` are shown without one, too.
         """
@@ -101,7 +101,7 @@ class Mirror:
     # -- fed -----------------------------------------------------------------------------------
 
     def replace(self, kind: Kind, items: Sequence[JsonObject]) -> None:
-        """A full list: adds, changes and removals follow from it."""
+        """Take in a full list: adds, changes and removals follow from it."""
         kept = self._kinds[kind]
         # a list may be decoded item by item, and be larger than fits decoded
         shown = {_uid(item): body for item in items if (body := _shown(kind, kept, item))}
@@ -112,7 +112,7 @@ class Mirror:
                 _upsert(kind, kept, uid, body)
 
     def upsert(self, kind: Kind, item: JsonObject) -> None:
-        """An object was added or changed."""
+        """Take in an object that was added or changed."""
         kept, uid = self._kinds[kind], _uid(item)
         body = _shown(kind, kept, item)
         with self._lock:
@@ -122,7 +122,7 @@ class Mirror:
                 _upsert(kind, kept, uid, body)
 
     def remove(self, kind: Kind, item: JsonObject) -> None:
-        """An object was deleted."""
+        """Take in that an object was deleted."""
         with self._lock:
             _remove(self._kinds[kind], _uid(item))
 
@@ -168,13 +168,13 @@ class Mirror:
                     kept.show(uid, Change(body=kept.bodies[uid]))
 
     def rest(self) -> None:
-        """No one watches any more: nothing is kept for them."""
+        """End all watches: no changes are kept."""
         with self._lock:
             for kept in self._kinds.values():
                 kept.news = kept.wake = None
 
     def unheld(self) -> list[ObjectRef]:
-        """Objects that end in any order, for there are too many of their kind or namespace."""
+        """Objects that end in any order: there are too many of their kind or namespace."""
         with self._lock:
             return [ref for kept in self._kinds.values() for ref in kept.unheld.values()]
 
@@ -236,7 +236,7 @@ def _uid(item: JsonObject) -> str:
 
 
 def _shown(kind: Kind, kept: _Kept, item: JsonObject) -> JsonObject | None:
-    """What kopf may see of an object: metadata that lives depend on; ``None`` = nothing.
+    """The part of an object that kopf may see: metadata that ends depend on; ``None`` = none.
 
     No annotation is: tenants write them, and they can be a quarter of a megabyte.
     """

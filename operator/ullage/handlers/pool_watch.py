@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the instances of all pools do, seen on every replica and written nowhere.
+"""Watches the instances of all pools, on every replica; nothing is written.
 
-kopf runs on the leader alone. A replica that comes to lead knows from here which instances were
-lost before, and which of them someone wanted to go. A cluster without pools costs nothing.
+kopf runs on the leader alone. A replica that comes to lead knows from here the instances that were
+lost before, and those that someone wanted to go. A cluster without pools costs nothing.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class PoolWatch:
         self._clock = clock
         self._watch = Watch()
         self.known: dict[str, PoolStatus] = {}
-        """What was seen of each pool by its uid, prices and conditions aside."""
+        """Observed state of each pool by its uid, prices and conditions aside."""
         self.faults: dict[str, Exception] = {}
-        """What the last look at a pool raised, by its uid."""
+        """Errors of the last look, by uid of the pool."""
         self._looked_at = -math.inf
         self.failures = 0
         """Looks at one pool, or writes of it, that raised."""
@@ -63,9 +63,9 @@ class PoolWatch:
         for pool in written.values():
             if pool.uid not in sightings:
                 continue
-            known = before.get(pool.uid, pool.status)
+            status = before.get(pool.uid, pool.status)
             try:
-                known = observed(pool, known, sightings[pool.uid], now, learning)
-            except Exception as error:  # the seam of one pool: the others are looked at
+                status = observed(pool, status, sightings[pool.uid], now, learning)
+            except Exception as error:  # the other pools are looked at
                 self.faults[pool.uid] = error
-            self.known[pool.uid] = known
+            self.known[pool.uid] = status

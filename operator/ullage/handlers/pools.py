@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Elastic spot-scaling of CapacityPools: a timer and a price of each, and an end in order.
 
-What a timer finds (price, hazard, failed launches, room) is told to the pool and to decisions,
+A timer writes price, hazard, failed launches and room to the pool and to decisions,
 which request nodes of the pools that are best for all jobs together. A pool that is deleted gets
 no more requests and stays until those that are out are there or gone, so that what comes is still
 counted; bounded, and Events say so.
@@ -18,10 +18,10 @@ import kopf
 from ullage import ports
 from ullage.api.readers import JsonObject
 from ullage.api.reasons import Reason
-from ullage.cluster.codecs.pool import pool_as_stored
+from ullage.cluster.codecs.status import pool_as_stored
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import ObjectRef
-from ullage.handlers.ends import LeaderContext, Left, Life, stated
+from ullage.handlers.ends import LeaderContext, Left, Life, field_at
 from ullage.handlers.frame import Bridge
 from ullage.handlers.pool_watch import LOOK_EVERY_S
 from ullage.prices.asked import Prices
@@ -37,8 +37,8 @@ _KIND: Final = ports.CAPACITY_POOL
 
 
 def is_launching(item: JsonObject) -> bool:
-    """Whether instances of a pool were on their way when its status was written."""
-    launching = stated(item, "status", "launching")
+    """True when instances of a pool were on their way when its status was written."""
+    launching = field_at(item, "status", "launching")
     return isinstance(launching, int) and launching > 0
 
 
@@ -64,7 +64,7 @@ class PoolScaling:
         self._leader = leader
         self._prices = prices
         self._told: dict[str, tuple[PoolStatus, float]] = {}
-        """What was written last, and when, by uid of the pool."""
+        """Last written status, and its time, by uid of the pool."""
 
     async def ask(self, pool: ObjectRef) -> None:
         """Ask for its price, if that is due."""
@@ -73,7 +73,7 @@ class PoolScaling:
             await self._prices.ask(written)
 
     async def scale(self, pool: ObjectRef) -> None:
-        """Tell decisions and the API what is known of a pool now.
+        """Give decisions and the API the current state of a pool.
 
         Raises:
             Exception: of this pool alone; its status says so.
@@ -105,9 +105,9 @@ class PoolScaling:
         return written if written is not None and written.uid == pool.uid else None
 
     def _tell(self, pool: PoolRecord, status: PoolStatus, now: float) -> None:
-        told, at_s = self._told.get(pool.uid, (pool.status, now))
+        last, at_s = self._told.get(pool.uid, (pool.status, now))
         unseen = now - at_s >= ECHO_S and worth_a_write(pool.status, status)
-        if not unseen and not worth_a_write(told, status):
+        if not unseen and not worth_a_write(last, status):
             return
         stored, write = pool_as_stored(status), write_of(pool, status, self._leader.epoch())
         self._told[pool.uid] = stored, now

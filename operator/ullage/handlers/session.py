@@ -37,7 +37,7 @@ Send = Callable[[Kind, str, str, JsonPatch], Coroutine[Any, Any, JsonObject]]
 
 
 class Session:
-    """What kopf uses of an ``aiohttp.ClientSession``."""
+    """The part of an ``aiohttp.ClientSession`` that kopf uses."""
 
     def __init__(self, mirror: Mirror, send: Send) -> None:
         """``send`` carries a patch out and raises :class:`ApiError`."""
@@ -81,7 +81,7 @@ class Session:
 
 
 class Answer:
-    """What kopf uses of an ``aiohttp.ClientResponse``."""
+    """The part of an ``aiohttp.ClientResponse`` that kopf uses."""
 
     def __init__(self, status: int, body: JsonObject | None = None) -> None:
         """``body`` is the whole of it."""
@@ -169,7 +169,7 @@ def _refusal(status: int, message: str) -> Answer:
 
 
 def _discovery(kinds: Sequence[Kind]) -> Mapping[str, JsonObject]:
-    """The documents from which kopf learns what is served, by path."""
+    """Discovery documents for kopf, by path."""
     documents: dict[str, JsonObject] = {"/api": {"versions": ["v1"]}}
     # kopf waits until it knows namespaces, and then does not watch them
     for kind in (NAMESPACE, *kinds):

@@ -13,7 +13,7 @@ from builders_raw import raw_node, raw_pool, raw_template
 from fakes.apiserver import FakeApiServer, make_cluster
 from fakes.leading import leading, standing_by, until
 from fakes.provisioner import is_order
-from ullage.app.release import release
+from ullage.app.uninstall import release
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.values.lives import FINALIZER
 from ullage.handlers import pool_watch

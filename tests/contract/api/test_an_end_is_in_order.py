@@ -20,7 +20,7 @@ from builders_raw import (
 from fakes.apiserver import FakeApiServer, make_cluster
 from fakes.leading import leading, until
 from ullage.api.labels import ANNOTATION_TRIAL_EPOCH, LABEL_LEAD, LABEL_TRIAL
-from ullage.app.release import release
+from ullage.app.uninstall import release
 from ullage.cluster.values.lives import FINALIZER
 from ullage.cluster.values.names import router_name
 from ullage.ports import (

@@ -19,11 +19,11 @@ from fakes.small_world import Brain, Cluster, converge, products_decision
 from ullage import ports
 from ullage.api.observations import MAX_OBSERVATIONS, Observation, ObservedPartner
 from ullage.api.reasons import ConditionType, Reason
-from ullage.app.device_models import WRITE_EVERY_S, ModelTeller
+from ullage.app.device_models import ModelTeller, known_devices
 from ullage.app.fit_schedule import FitState
 from ullage.app.fit_worker import FitTask, run_fit
-from ullage.app.known_devices import known_devices
 from ullage.app.model_summary import Fitted, digest, restored, stored
+from ullage.app.times import MODEL_WRITE_S
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.values.streams import STREAMS
 from ullage.engines.admission.judging import Risk
@@ -75,7 +75,7 @@ async def test_a_model_is_stored_and_read_back_and_written_once(world: World) ->
         assert await told(brain, teller, course) == 1
         course = learned(float(int(brain.wall.now())), more=1)
         assert await told(brain, teller, course) == 0  # at most once a minute
-        cluster.wall.seconds += WRITE_EVERY_S
+        cluster.wall.seconds += MODEL_WRITE_S
         assert await told(brain, teller, course) == 1
         record = brain.state.freeze(brain.wall.now()).device_profiles[MODEL]
         assert record.model is not None
@@ -85,7 +85,7 @@ async def test_a_model_is_stored_and_read_back_and_written_once(world: World) ->
         assert back.model.hyper == course.model.hyper
         assert back.model.thresholds == course.model.thresholds
         assert record.model.rows == 18
-        cluster.wall.seconds += WRITE_EVERY_S
+        cluster.wall.seconds += MODEL_WRITE_S
         assert await told(brain, teller, course) == 0
         assert await told(brain, ModelTeller(), course) == 0  # nor does a restarted operator
         assert brain.failures == []
@@ -120,7 +120,7 @@ async def test_a_failure_to_learn_is_a_condition_and_costs_no_model(world: World
         teller, course = ModelTeller(), learned(float(int(brain.wall.now())))
         for _ in range(2):
             await told(brain, teller, course)
-            cluster.wall.seconds += WRITE_EVERY_S
+            cluster.wall.seconds += MODEL_WRITE_S
         course.lessons.failed("row x of class y: slowdown is nan; drop the row", 0.0)
         assert await told(brain, teller, course) == 1
         record = brain.state.freeze(brain.wall.now()).device_profiles[MODEL]
@@ -129,7 +129,7 @@ async def test_a_failure_to_learn_is_a_condition_and_costs_no_model(world: World
         assert shown.reason == Reason.LEARNING_FAILED
         assert "drop the row" in shown.message
         assert record.model is not None
-        cluster.wall.seconds += WRITE_EVERY_S
+        cluster.wall.seconds += MODEL_WRITE_S
         assert await told(brain, teller, course) == 0
         course.lessons.done(0.0)
         assert await told(brain, teller, course) == 1
@@ -152,7 +152,7 @@ async def test_a_known_type_is_stored_with_rates_and_their_sources(world: World)
         record = brain.state.freeze(brain.wall.now()).device_profiles[MODEL]
         assert dict(record.peak_flops)["FP32"] == 8.1e12
         assert record.memory_bytes_per_s == 320e9
-        cluster.wall.seconds += WRITE_EVERY_S
+        cluster.wall.seconds += MODEL_WRITE_S
         assert await told(brain, teller, unlearned) == 0
         assert brain.failures == []
         await brain.stop()

@@ -127,7 +127,7 @@ async def test_a_child_that_starts_slowly_is_no_decision_that_misses_its_deadlin
 async def test_a_child_that_never_starts_is_the_fault_of_no_object(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ullage.app.solver.START_S", 0.1)
+    monkeypatch.setattr("ullage.app.solver.CHILD_START_S", 0.1)
     solver = Solver(deadline_s=60)
     try:
         for _ in range(5):

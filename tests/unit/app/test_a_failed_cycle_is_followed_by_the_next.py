@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 
 from builders import a_snapshot
 from fakes.virtual_time import LoopClock, run_virtual
-from ullage.app.health import FAILING_S
-from ullage.app.loop import RETRY_MOST_S, DecisionLoop
+from ullage.app.loop import DecisionLoop
 from ullage.app.solver import SolverTimeout
+from ullage.app.times import CYCLE_RETRY_MOST_S, FAILING_S
 from ullage.app.trigger import Trigger
 from ullage.cluster.records.snapshot import PolicyRecord, Snapshot
 from ullage.scheduling.model.plan import Action, DecideSettings, Plan
@@ -108,8 +108,8 @@ def test_a_cycle_that_raises_never_ends_the_loop_and_is_no_completed_one() -> No
 def test_failed_cycles_come_ever_later_whatever_is_poked() -> None:
     rig = after(120.0, lambda rig: rig.fails.update({"freeze": KeyError("pod")}))
     gaps = [later - sooner for sooner, later in zip(rig.cycles, rig.cycles[1:], strict=False)]
-    assert max(gaps) <= RETRY_MOST_S + 1.0
-    assert 120.0 / RETRY_MOST_S <= len(rig.cycles) <= 120.0, "no hot loop, and no end"
+    assert max(gaps) <= CYCLE_RETRY_MOST_S + 1.0
+    assert 120.0 / CYCLE_RETRY_MOST_S <= len(rig.cycles) <= 120.0, "no hot loop, and no end"
 
 
 def test_a_cycle_that_works_again_ends_the_streak() -> None:
@@ -120,7 +120,7 @@ def test_a_cycle_that_works_again_ends_the_streak() -> None:
         rig.trigger.poke("pods")
         await asyncio.sleep(100.0)
         rig.fails.clear()
-        await asyncio.sleep(RETRY_MOST_S + 1.0)
+        await asyncio.sleep(CYCLE_RETRY_MOST_S + 1.0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         rig.now = LoopClock().monotonic()
@@ -142,7 +142,11 @@ def test_a_skipped_cycle_is_no_completed_one_and_says_why() -> None:
 
 def test_a_solver_that_fails_is_asked_again_and_brings_no_completed_cycle() -> None:
     rig = after(60.0, lambda rig: rig.fails.update(solver=SolverTimeout("no decision within 5 s")))
-    assert rig.loop.stats.failed["SolverTimeout"] == len(rig.cycles) > 60.0 / (RETRY_MOST_S + 1.0)
+    assert (
+        rig.loop.stats.failed["SolverTimeout"]
+        == len(rig.cycles)
+        > 60.0 / (CYCLE_RETRY_MOST_S + 1.0)
+    )
     assert rig.loop.stats.obstacle == "SolverTimeout: no decision within 5 s"
     assert age(rig) >= 60.0
     assert rig.loop.streak.own_seconds(rig.now) == 0.0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.app.fit_schedule import BACK_OFF_MOST_S, FitState
+from ullage.app.fit_schedule import FitState
+from ullage.app.times import BACKGROUND_BACKOFF_MOST_S
 from ullage.process.doubling import doubled_s
 
 
@@ -19,4 +20,4 @@ def test_lessons_may_fail_for_weeks() -> None:
     lessons = FitState(accelerator="a").lessons
     for _ in range(1_100):
         lessons.failed("late", 0.0)
-    assert lessons.until == BACK_OFF_MOST_S
+    assert lessons.until == BACKGROUND_BACKOFF_MOST_S

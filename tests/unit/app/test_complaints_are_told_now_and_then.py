@@ -5,7 +5,8 @@ from __future__ import annotations
 from structlog.testing import capture_logs
 
 from fakes.clock import FakeClock
-from ullage.app.complaints import EVERY_S, Complaints
+from ullage.app.complaints import Complaints
+from ullage.app.times import COMPLAINT_QUIET_S
 
 
 def test_each_stream_is_told_now_and_then_with_how_many_were_not() -> None:
@@ -15,7 +16,7 @@ def test_each_stream_is_told_now_and_then_with_how_many_were_not() -> None:
         for _ in range(50):
             complaints("pods", "tenant/a", "spec: expected an object")
         complaints("nodes", "b", "status: expected an object")
-        clock.advance(EVERY_S)
+        clock.advance(COMPLAINT_QUIET_S)
         complaints("pods", "tenant/c", "spec: expected an object")
     assert [(line["stream"], line["object"], line["untold"]) for line in lines] == [
         ("pods", "tenant/a", 0),

@@ -112,7 +112,7 @@ async def test_a_second_reader_is_asked_to_come_again(monkeypatch: pytest.Monkey
         asked.set()
         await go_on.wait()
 
-    monkeypatch.setattr(endpoints, "_send", slow)
+    monkeypatch.setattr("ullage.app.http.in_thread", slow)
     try:
         async with aiohttp.ClientSession() as session:
             address = f"http://127.0.0.1:{endpoints.debug_port}/debug/snapshot"

@@ -27,7 +27,7 @@ def ring():
 
 async def main(make):
     gc.disable()  # no collection comes by chance
-    memory.EVERY_S = 0.05
+    memory.MEMORY_TRIM_S = 0.05
     keeping = asyncio.create_task(memory.give_back())
     await asyncio.sleep(0.2)
     before = memory.resident_bytes()

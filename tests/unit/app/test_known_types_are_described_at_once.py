@@ -14,9 +14,9 @@ from builders import NOW, a_device, a_device_profile, a_gpu_node, a_profile, a_s
 from builders_raw import raw_meta
 from ullage.api.deviceprofile import DeviceProfile
 from ullage.api.readers import JsonObject, WireError
-from ullage.app.device_models import WRITE_EVERY_S, ModelTeller
+from ullage.app.device_models import MANIFESTS, SOURCE, ModelTeller, known_devices
 from ullage.app.fit_schedule import FitState
-from ullage.app.known_devices import MANIFESTS, SOURCE, known_devices
+from ullage.app.times import MODEL_WRITE_S
 from ullage.cluster.projection.rest import project_device_profile
 from ullage.cluster.records.profile import Method, ProfileStatus, SoloEntry
 from ullage.cluster.records.snapshot import GPUNodeRecord
@@ -73,7 +73,7 @@ def test_a_known_type_is_described_before_anything_is_learned() -> None:
     assert (record.memory_mib, record.memory_bytes_per_s) == (made.memory_mib, 320e9)
     assert dict(record.peak_flops)["FP16"] == 65e12
     assert written(teller, node(T4), now=NOW + 1) == []  # its write is on the way
-    assert len(written(teller, node(T4), now=NOW + WRITE_EVERY_S)) == 1
+    assert len(written(teller, node(T4), now=NOW + MODEL_WRITE_S)) == 1
 
 
 def test_a_profile_that_someone_wrote_is_left_alone() -> None:

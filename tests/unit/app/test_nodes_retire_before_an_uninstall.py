@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from structlog.testing import capture_logs
 
 from ullage.api.labels import GATE
-from ullage.app.retire import gated_pods, retire, set_retired
+from ullage.app.uninstall import gated_pods, retire, set_retired
 from ullage.ports import JsonObject, JsonPatch, Kind, NotFound, Page, Selector
 
 

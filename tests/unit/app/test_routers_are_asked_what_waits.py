@@ -15,13 +15,11 @@ from builders_raw import raw_foreign_pod, raw_meta, raw_service
 from fakes.virtual_time import LoopClock, run_virtual
 from ullage.app.effects import effect_of
 from ullage.app.router_service import (
-    ASK_EVERY_S,
-    FRESH_S,
     OF_A_NAMESPACE,
     OF_A_SERVICE,
-    SILENT_S,
     RouterService,
 )
+from ullage.app.times import ROUTER_ASK_S, ROUTER_FRESH_S, ROUTER_SILENT_S
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.router import RouterLoad, RouterReport
 from ullage.cluster.values import streams
@@ -170,7 +168,7 @@ def test_a_router_with_requests_is_asked_now_and_then_and_wakes_no_one() -> None
         for _ in range(600):
             leader.routers.request("10.0.0.1", waits=0)
             await asyncio.sleep(0.1)
-        assert len(leader.routers.asked) <= 60 / ASK_EVERY_S + 2
+        assert len(leader.routers.asked) <= 60 / ROUTER_ASK_S + 2
         assert len(leader.pokes) <= 1
 
     lived(leader, story)
@@ -226,11 +224,11 @@ def test_a_router_that_falls_silent_is_missing_then_may_hold_requests_unseen() -
         leader.pod("10.0.0.1")
         await asyncio.sleep(10)
         del leader.routers.arrived["10.0.0.1"]
-        await asyncio.sleep(FRESH_S)
+        await asyncio.sleep(ROUTER_FRESH_S)
         load = leader.load()
         assert load is None or (load.heard, load.missing) == (0, 1)
         assert not leader.pokes
-        await asyncio.sleep(SILENT_S)
+        await asyncio.sleep(ROUTER_SILENT_S)
         assert leader.load() == RouterLoad(heard=0, heard_at=0, missing=1, silent=True)
         assert len(leader.pokes) == 1
         asked = len(leader.routers.asked)
@@ -262,7 +260,7 @@ def test_one_that_leaves_is_heard_while_it_answers_and_not_missed_after() -> Non
         assert load is not None
         assert (load.heard, load.waiting) == (2, 1)
         del leader.routers.arrived["10.0.0.1"]
-        await asyncio.sleep(SILENT_S + FRESH_S)
+        await asyncio.sleep(ROUTER_SILENT_S + ROUTER_FRESH_S)
         load = leader.load()
         assert load is not None
         assert (load.heard, load.missing, load.silent, load.waiting) == (1, 0, False, 0)
@@ -315,7 +313,7 @@ def test_an_answer_that_breaks_our_code_is_silence() -> None:
 
         leader.routers.read = odd  # type: ignore[method-assign]
         leader.pod("10.0.0.1")
-        await asyncio.sleep(SILENT_S + 5)
+        await asyncio.sleep(ROUTER_SILENT_S + 5)
         load = leader.load()
         assert load is not None
         assert load.silent

@@ -15,7 +15,7 @@ from builders_raw import CREATED_S, raw_tuning_job
 from ullage.app import tuning_service
 from ullage.app.tuning_service import MOST_CREATES, TuningHooks, TuningService
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.codecs.tuning import tuning_status_to_wire
+from ullage.cluster.codecs.status import tuning_status_to_wire
 from ullage.cluster.records.tuning import TrialResize
 from ullage.cluster.values.streams import STREAMS, TUNING_JOBS
 from ullage.scheduling.model.plan import Action, CreateTrial, SetTuningStatus

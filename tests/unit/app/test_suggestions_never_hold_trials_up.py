@@ -17,13 +17,12 @@ from fakes.lesson_rig import Inline, die, hang
 from ullage.app.suggestion_worker import Suggested
 from ullage.app.suggestions import (
     AT_ONCE,
-    BACK_OFF_S,
-    IDLE_S,
     REST,
-    Found,
+    PointsBySearch,
     SuggestionService,
     own_process,
 )
+from ullage.app.times import BACKGROUND_BACKOFF_FIRST_S, SUGGESTION_IDLE_S
 from ullage.engines.tuning.search_space import FloatRange, Point, SearchSpace
 from ullage.engines.tuning.suggestions import MOST_REPEATS, SuggestionRequest, suggest
 
@@ -66,7 +65,7 @@ class Searches:
 
     requests: dict[str, SuggestionRequest] | None = field(default_factory=dict)
     time_s: float = 1000.0
-    found: Found = field(default_factory=dict)
+    found: PointsBySearch = field(default_factory=dict)
 
     def now(self) -> float:
         return self.time_s
@@ -74,7 +73,7 @@ class Searches:
     def monotonic(self) -> float:
         return self.time_s
 
-    def take(self, found: Found) -> None:
+    def take(self, found: PointsBySearch) -> None:
         self.found = found
 
     def service(
@@ -115,10 +114,10 @@ async def test_a_point_that_is_held_stays_until_its_trial_has_it() -> None:
     assert service.stats.suggested == 2
     searches.requests = {"a": wanted(4)}
     assert await service.step() is None
-    assert [one.trial for one in service.found()["a"]] == [4]
+    assert [one.trial for one in service.points()["a"]] == [4]
     searches.requests = {}
     await service.step()
-    assert service.found() == {}
+    assert service.points() == {}
 
 
 async def test_a_replica_that_does_not_lead_asks_nothing() -> None:
@@ -172,11 +171,11 @@ async def test_what_fails_gets_points_at_random_and_is_asked_again_later(
     searches.requests = {"a": wanted(1, seed=7)}
     await service.step()
     assert (service.stats.refused, service.stats.at_random) == (1, 2)
-    searches.time_s += BACK_OFF_S
+    searches.time_s += BACKGROUND_BACKOFF_FIRST_S
     searches.requests = {"a": wanted(2, seed=7)}
     await service.step()
     assert (service.stats.refused, service.stats.at_random) == (2, 3)
-    searches.time_s += BACK_OFF_S  # twice as long after the second failure
+    searches.time_s += BACKGROUND_BACKOFF_FIRST_S  # twice as long after the second failure
     searches.requests = {"a": wanted(3, seed=7)}
     await service.step()
     assert service.stats.refused == 2
@@ -223,7 +222,7 @@ async def test_a_real_process_answers_and_ends_when_no_one_asks() -> None:
         (pid,) = pids(service)
         assert os.getpriority(os.PRIO_PROCESS, pid) >= 10
         searches.requests = {}
-        searches.time_s += IDLE_S - 1
+        searches.time_s += SUGGESTION_IDLE_S - 1
         await service.step()
         assert pids(service) == [pid]
         searches.time_s += 1

@@ -15,8 +15,9 @@ import pytest
 
 from builders import NOW, a_gpu_node, a_job, a_node, a_snapshot
 from ullage.app import solver as solver_module
-from ullage.app.set_aside import CHANCES, FIRST_S, MOST_S, REST_S, Search, SetAside
+from ullage.app.set_aside import CHANCES, Search, SetAside
 from ullage.app.solver import Solver, SolverCrashed, solve
+from ullage.app.times import ASIDE_FIRST_S, ASIDE_MOST_S, FAULT_SEARCH_REST_S
 from ullage.app.transfer import unpack_answer
 from ullage.app.watchdog import Watchdog
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
@@ -170,7 +171,7 @@ def test_decisions_that_are_late_set_no_machine_and_no_policy_aside(jobs: int) -
         assert not [one for one in aside.of(snapshot, now) if one.table != WORKLOADS]
         aside.failed(snapshot, now, "no decision within 5 s", answered=False, late=True)
         assert not aside.in_force()
-        now += REST_S / 10
+        now += FAULT_SEARCH_REST_S / 10
 
 
 def test_two_that_are_late_alike_are_set_aside_and_nothing_is_searched() -> None:
@@ -195,7 +196,14 @@ def test_it_is_tried_again_after_a_while_and_then_for_longer_without() -> None:
     memory = Memory(answered=False)
     snapshot = cluster("bad")
     memory.settle(snapshot)
-    for wait_s in (FIRST_S, 2 * FIRST_S, 4 * FIRST_S, 8 * FIRST_S, MOST_S, MOST_S):
+    for wait_s in (
+        ASIDE_FIRST_S,
+        2 * ASIDE_FIRST_S,
+        4 * ASIDE_FIRST_S,
+        8 * ASIDE_FIRST_S,
+        ASIDE_MOST_S,
+        ASIDE_MOST_S,
+    ):
         memory.now += wait_s - 1
         assert memory.decide(snapshot), "set aside until then"
         memory.now += 1
@@ -208,7 +216,7 @@ def test_what_is_mended_is_no_longer_set_aside() -> None:
     memory = Memory(answered=True)
     snapshot = cluster("bad")
     memory.settle(snapshot)
-    memory.now += FIRST_S
+    memory.now += ASIDE_FIRST_S
     assert memory.decide(snapshot, bad="another")
     assert memory.aside.in_force() == {}
 
@@ -225,8 +233,10 @@ def test_a_search_without_a_result_rests() -> None:
     for _ in range(4):
         aside.failed(snapshot, NOW, "RuntimeError: no", answered=True)
     assert not aside.searching
-    assert not aside.failed(snapshot, NOW + REST_S - 1, "RuntimeError: no", answered=True)
-    assert aside.failed(snapshot, NOW + REST_S, "RuntimeError: no", answered=True)
+    assert not aside.failed(
+        snapshot, NOW + FAULT_SEARCH_REST_S - 1, "RuntimeError: no", answered=True
+    )
+    assert aside.failed(snapshot, NOW + FAULT_SEARCH_REST_S, "RuntimeError: no", answered=True)
 
 
 def alike(snapshot: Snapshot, because: Subject | None) -> SetAside:

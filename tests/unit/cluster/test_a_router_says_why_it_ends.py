@@ -11,7 +11,7 @@ import pytest
 from builders_raw import raw_foreign_pod, raw_meta
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.projection.router_pod import MOST_CHARACTERS, project_router_pod
+from ullage.cluster.projection.pod import MOST_FAULT, project_router_pod
 from ullage.cluster.values import streams
 
 FILES = (
@@ -66,7 +66,7 @@ def test_the_last_line_is_told(container: dict[str, Any], fault: str) -> None:
 def test_long_words_are_cut() -> None:
     found = project_router_pod(pod(ended("x" * 100_000)))
     assert found is not None
-    assert len(found.fault) == MOST_CHARACTERS
+    assert len(found.fault) == MOST_FAULT
 
 
 def test_a_pod_without_the_label_is_no_router() -> None:

@@ -23,7 +23,7 @@ from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import GPURequest, LaneMemory, Share
 from ullage.api.reasons import ConditionType, Reason
 from ullage.app.effects import effect_of
-from ullage.app.foreign_pods import TOLD_AT_ONCE, ForeignPodReporter
+from ullage.app.foreign_pods import REPORTED_AT_ONCE, ForeignPodReporter
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.pod_status import (
     MOST_BYTES,
@@ -565,7 +565,7 @@ def test_many_that_admission_missed_are_told_in_portions() -> None:
     state.replace(streams.FOREIGN_PODS, [labelled(f"p{n}") for n in range(250)], 0.0)
     reporter = ForeignPodReporter()
     told = [len(reporter.unprepared(state.unprepared_pods(), 1)) for _ in range(4)]
-    assert told == [TOLD_AT_ONCE, TOLD_AT_ONCE, 50, 0]
+    assert told == [REPORTED_AT_ONCE, REPORTED_AT_ONCE, 50, 0]
 
 
 @pytest.mark.parametrize("length", [0, 10, 999, 1_000, 5_000])

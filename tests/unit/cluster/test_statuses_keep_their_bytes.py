@@ -22,7 +22,7 @@ from ullage.api.interruptions import Interruption
 from ullage.api.observations import Observation
 from ullage.api.readers import WireError
 from ullage.api.slices import DesiredSlice, ObservedSlice
-from ullage.cluster.codecs import pool, profile, speed, status
+from ullage.cluster.codecs import profile, status
 from ullage.cluster.records.profile import OpTable
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage_node.mps.records import MpsLimits, MpsReport, ServerOrder
@@ -34,7 +34,7 @@ JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_DEPLOYMENT
 
 
 def op_table(raw: object) -> OpTable | None:
-    return speed.op_table_of({"opTable": raw})
+    return profile.op_table_of({"opTable": raw})
 
 
 CODECS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
@@ -44,12 +44,12 @@ CODECS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
         partial(status.status_to_wire, SERVICE),
     ),
     "solve": (status.solve_from_wire, status.solve_to_wire),
-    "capacitypool": (pool.pool_status_from_wire, pool.pool_status_to_wire),
+    "capacitypool": (status.pool_status_from_wire, status.pool_status_to_wire),
     "workloadprofile": (profile.profile_status_from_wire, profile.profile_status_to_wire),
     "devicemodel": (profile.device_model_from_wire, profile.device_model_to_wire),
     "solorow": (profile.solo_from_wire, profile.solo_to_wire),
     "steprow": (profile.step_from_wire, profile.step_to_wire),
-    "optable": (op_table, speed.op_table_to_wire),
+    "optable": (op_table, profile.op_table_to_wire),
     **{one.__name__.lower(): (one.from_wire, one.to_wire) for one in (*CONTRACT, *SOCKET)},
 }
 

@@ -23,10 +23,14 @@ from ullage.api.schedulingpolicy import SchedulingPolicy
 from ullage.api.trainingjob import TrainingJob
 from ullage.api.tuningjob import TuningJob
 from ullage.api.workloadprofile import WorkloadProfile
-from ullage.cluster.codecs.pool import pool_status_to_wire
 from ullage.cluster.codecs.profile import device_model_to_wire, profile_status_to_wire
-from ullage.cluster.codecs.status import quota_to_wire, solve_to_wire, status_to_wire
-from ullage.cluster.codecs.tuning import tuning_status_to_wire
+from ullage.cluster.codecs.status import (
+    pool_status_to_wire,
+    quota_to_wire,
+    solve_to_wire,
+    status_to_wire,
+    tuning_status_to_wire,
+)
 from ullage.cluster.records.pool import PoolStatus
 from ullage.cluster.records.profile import DeviceModel, ProfileStatus
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind

@@ -38,7 +38,7 @@ from ullage.cluster.values.streams import (
     TRAINING_JOBS,
     TUNING_JOBS,
 )
-from ullage.handlers import searches, services, trainings
+from ullage.handlers import kinds
 from ullage.handlers.ends import LeaderContext
 
 NOW = 1_000.0
@@ -68,7 +68,7 @@ def ref(body: dict[str, Any]) -> ObjectRef:
     [({"batching": {}}, True), ({}, False), ({"batching": None}, False), (7, False), ([], False)],
 )
 def test_services_with_a_router_have_a_life(spec: object, expected: bool) -> None:
-    assert services.has_router({"spec": spec}) is expected
+    assert kinds.has_router({"spec": spec}) is expected
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_services_with_a_router_have_a_life(spec: object, expected: bool) -> Non
 def test_jobs_in_tiers_have_a_life_until_they_are_over(
     spec: object, status: object, expected: bool
 ) -> None:
-    assert trainings.has_lead({"spec": spec, "status": status}) is expected
+    assert kinds.has_lead({"spec": spec, "status": status}) is expected
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_jobs_in_tiers_have_a_life_until_they_are_over(
     [(None, True), ({"phase": "Running"}, True), ([], True), ({"phase": "Failed"}, False)],
 )
 def test_searches_have_a_life_until_they_are_over(status: object, expected: bool) -> None:
-    assert searches.is_under_way({"status": status}) is expected
+    assert kinds.is_under_way({"status": status}) is expected
 
 
 def a_router() -> dict[str, Any]:
@@ -113,14 +113,14 @@ def test_a_router_of_the_service_goes_and_its_pods_are_waited_for() -> None:
     router["metadata"]["ownerReferences"] = [owner_reference("InferenceDeployment", "web")]
     state.upsert(DEPLOYMENTS, router, NOW)
     state.upsert(FOREIGN_PODS, a_router(), NOW)
-    left = services.left(led(state), ref(service), NOW)
+    left = kinds.left_of_service(led(state), ref(service), NOW)
     assert left.text == "the router with 1 pods is"
     assert [(one.kind, one.name) for one in left.goes] == [("Deployment", router_name("web"))]
     state.remove(DEPLOYMENTS, router, NOW)
-    left = services.left(led(state), ref(service), NOW)
+    left = kinds.left_of_service(led(state), ref(service), NOW)
     assert (left.text, left.goes) == ("1 router pods are", ())
     state.remove(FOREIGN_PODS, a_router(), NOW)
-    assert not services.left(led(state), ref(service), NOW).text
+    assert not kinds.left_of_service(led(state), ref(service), NOW).text
 
 
 def test_a_router_of_someone_else_stays() -> None:
@@ -128,7 +128,7 @@ def test_a_router_of_someone_else_stays() -> None:
     router = raw_deployment(router_name("web"))
     router["metadata"]["ownerReferences"] = [owner_reference("InferenceDeployment", "web", "else")]
     state.upsert(DEPLOYMENTS, router, NOW)
-    assert not services.left(led(state), ref(service), NOW).text
+    assert not kinds.left_of_service(led(state), ref(service), NOW).text
 
 
 def pods_in_tiers() -> dict[str, dict[str, Any]]:
@@ -148,7 +148,7 @@ def test_members_and_orders_go_before_the_lead() -> None:
         state.upsert(PODS, pod, NOW)
 
     def goes() -> list[str]:
-        return [one.name for one in trainings.left(led(state), ref(job), NOW).goes]
+        return [one.name for one in kinds.left_of_job(led(state), ref(job), NOW).goes]
 
     assert goes() == ["train-0", "train-1", "train-order-0"]
     pods["train-0"]["metadata"] |= DELETED
@@ -158,11 +158,11 @@ def test_members_and_orders_go_before_the_lead() -> None:
     pods["train-1"]["status"]["phase"] = "Succeeded"
     state.upsert(PODS, pods["train-1"], NOW)
     assert goes() == []
-    assert trainings.left(led(state), ref(job), NOW).text, "a member is still on its way out"
+    assert kinds.left_of_job(led(state), ref(job), NOW).text, "a member is still on its way out"
     state.remove(PODS, pods["train-0"], NOW)
     assert goes() == ["train-lead"]
     state.remove(PODS, pods["train-lead"], NOW)
-    assert not trainings.left(led(state), ref(job), NOW).text
+    assert not kinds.left_of_job(led(state), ref(job), NOW).text
 
 
 def a_trial(number: int, *, uid: str = "uid-digits", **more: Any) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def test_trials_are_waited_for_until_they_are_counted_or_gone() -> None:
         state.upsert(TRAINING_JOBS, trial, NOW)
 
     def text() -> str:
-        return searches.left(led(state), ref(a_search()), NOW).text
+        return kinds.left_of_search(led(state), ref(a_search()), NOW).text
 
     assert text() == "2 trials are"
     state.upsert(TUNING_JOBS, a_search(0), NOW)
@@ -212,7 +212,7 @@ def test_a_trial_that_changes_hands_counts_for_its_new_search() -> None:
 def test_a_search_that_no_step_knows_to_end_is_let_go() -> None:
     state = a_state()
     state.upsert(TRAINING_JOBS, a_trial(0), NOW)
-    assert not searches.left(led(state), ref(a_search()), NOW).text
+    assert not kinds.left_of_search(led(state), ref(a_search()), NOW).text
     alive = raw_tuning_job("digits")
     state.upsert(TUNING_JOBS, alive, NOW)
-    assert not searches.left(led(state), ref(alive), NOW).text
+    assert not kinds.left_of_search(led(state), ref(alive), NOW).text

@@ -25,9 +25,10 @@ from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
 from ullage.api.times import rfc3339
 from ullage.cluster.codecs.objects import Sharer
-from ullage.cluster.projection.pod import CLOCKS_APART_S, project_pod
+from ullage.cluster.projection.pod import project_pod
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage
 from ullage.cluster.records.status import Progress
+from ullage.cluster.times import CLOCKS_APART_S
 from ullage.scheduling.model.plan import CreatePod, DeletePod, EvictPod
 
 GRACE_S = 30

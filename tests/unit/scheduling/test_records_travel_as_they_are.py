@@ -11,7 +11,7 @@ import pytest
 
 from builders import a_gpu_node, a_job, a_policy, a_snapshot
 from ullage.api.devices import GPUMode
-from ullage.app.pickling import dumps
+from ullage.app.transfer import dumps
 
 
 @dataclass(frozen=True, slots=True)

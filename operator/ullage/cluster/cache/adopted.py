@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason
-from ullage.cluster.cache.assume import StatusSet
-from ullage.cluster.cache.stores import Context
-from ullage.cluster.cache.table import Table
+from ullage.cluster.cache.overlay import StatusSet
+from ullage.cluster.cache.stores import Context, Table
 from ullage.cluster.projection.adopted import AdoptedPod, run_of
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.snapshot import (
@@ -41,7 +40,7 @@ class AdoptedPods:
         groups: Table[tuple[str, str], int],
         judge_claims: Callable[[str], None],
     ) -> None:
-        """``judge_claims`` is told of every unit that comes or goes, by its uid.
+        """``judge_claims`` is called with the uid of every unit that comes or goes.
 
         ``groups`` are the PodGroups of Kubernetes, with the fewest pods that start together.
         """
@@ -105,7 +104,7 @@ class AdoptedPods:
             self._whole.discard(run)
 
     def put(self, adopted: AdoptedPod) -> bool:
-        """Keep a pod as it is now; says whether a decision could see more than its own word."""
+        """Keep a pod as it is now; returns True when more changed than the status that it holds."""
         uid = adopted.pod.uid
         held = self._pods.get(uid)
         if held == adopted:
@@ -148,13 +147,17 @@ class AdoptedPods:
         changed, self._changed = self._changed, set()
         for unit in sorted(changed):
             everyone = [self._pods[uid] for uid in self._units.get(unit, ())]
-            pods = [one for one in everyone if not one.finished]
+            pods = [adopted for adopted in everyone if not adopted.finished]
             before = self._workloads.get(unit)
             if not pods:
-                self._let_go(unit)
+                self._context.overlay.drop_target(StatusSet, unit)
+                self._context.refusals.owner_changed(unit, None)
+                if self._workloads.pop(unit) is not None:
+                    self._judge_claims(unit)
                 continue
-            pods.sort(key=_place)
-            ended = [one.controller for one in everyone if one.succeeded]
+            # those that were let go come first, then the oldest
+            pods.sort(key=lambda pod: (pod.gated, pod.terms.created, pod.pod.name))
+            ended = [adopted.controller for adopted in everyone if adopted.succeeded]
             inherited = self._inherited.get(_kind_of_work(pods[0])) or ()
             record = _unit(pods, ended, self._groups, inherited)
             self._context.overlay.drop(StatusSet(uid=unit, status=record.status))
@@ -164,7 +167,7 @@ class AdoptedPods:
                 self._judge_claims(unit)
 
     def _remember(self, adopted: AdoptedPod) -> None:
-        """Keep for the successor of a pod which devices failed it."""
+        """Keep the devices that failed a pod for its successor."""
         assumed = self._context.overlay.get(StatusSet, adopted.terms.ref.uid)
         status = adopted.status if assumed is None else assumed[0].status
         if adopted.controller and status.scheduling.exclusions:
@@ -174,22 +177,11 @@ class AdoptedPods:
         self._changed.add(unit)
         self._context.touch()
 
-    def _let_go(self, unit: str) -> None:
-        self._context.overlay.drop_target(StatusSet, unit)
-        self._context.refusals.owner_changed(unit, None)
-        if self._workloads.pop(unit) is not None:
-            self._judge_claims(unit)
-
-
-def _place(adopted: AdoptedPod) -> tuple[bool, float, str]:
-    """Those that were let go come first, then the oldest."""
-    return adopted.gated, adopted.terms.created, adopted.pod.name
-
 
 def _kind_of_work(adopted: AdoptedPod) -> tuple[str, str, str]:
-    """What a pod and its successor have in common: namespace, controller and class.
+    """Namespace, controller and class, which a pod and its successor have in common.
 
-    Anyone may write any controller into a pod of his own namespace, and no other.
+    A user may write any controller into a pod of his own namespace, and of no other.
     """
     return adopted.pod.namespace, adopted.controller, adopted.terms.workload_class
 
@@ -200,7 +192,7 @@ def _terms(
     ended: int,
     groups: Table[tuple[str, str], int],
 ) -> WorkloadRecord:
-    """What pods of one unit ask for, by one of them, with as many members as a PodGroup has.
+    """Terms of a unit: those of its leading pod, with as many members as a PodGroup has.
 
     The fewest of a PodGroup bind while none of them was let go, as for the scheduler of
     Kubernetes; those that come later join the others. ``ended`` have done their work.
@@ -211,7 +203,7 @@ def _terms(
     if fewest is None:
         text = f"spec.schedulingGroup: there is no PodGroup {lead.group}: create it"
         return replace(lead.terms, invalid=lead.terms.invalid or text)
-    started = not all(one.gated for one in pods)
+    started = not all(pod.gated for pod in pods)
     return replace(lead.terms, replicas=max(1 if started else fewest, len(pods) + ended))
 
 
@@ -234,8 +226,8 @@ def _unit(
 ) -> WorkloadRecord:
     """The workload of some pods, at least one, in the order of their places.
 
-    One that was told nothing yet begins without the devices that failed those before it. Where
-    not all of them tell the same status it counts as not told, and is told again.
+    One without a status begins without the devices that failed those before it. Where not all of
+    them have the same status, it counts as not written, and is written again.
 
     Args:
         pods: Those that have not ended.
@@ -244,28 +236,28 @@ def _unit(
         inherited: Devices that failed those before.
     """
     lead = _leading(pods)
-    live = {one.controller for one in pods}
+    live = {pod.controller for pod in pods}
     terms = _terms(lead, pods, sum(controller in live for controller in ended), groups)
     first = replace(terms, created=pods[0].terms.created)
-    let_go = sum(not one.gated for one in pods)
+    let_go = sum(not pod.gated for pod in pods)
     room = max(let_go, first.replicas - ended_in_wave(first.replicas, ended, live))
     whole, others = pods[:room], pods[room:]
     fresh = WorkloadStatus(scheduling=SchedulingState(exclusions=inherited))
-    told = next((one.status for one in whole if one.status.observed_generation), fresh)
+    told = next((pod.status for pod in whole if pod.status.observed_generation), fresh)
     members = (
-        *(AdoptedMember(pod=one.pod, told=one.status == told) for one in whole),
-        *(AdoptedMember(pod=one.pod, told=_knows(one), too_many=True) for one in others),
+        *(AdoptedMember(pod=pod.pod, told=pod.status == told) for pod in whole),
+        *(AdoptedMember(pod=pod.pod, told=_knows(pod), too_many=True) for pod in others),
     )
-    if not all(one.told for one in members):
+    if not all(member.told for member in members):
         told = replace(told, observed_generation=0)
     record = replace(first, adopted=members, status=told)
-    complaints = ((lead, first.invalid), *((one, one.terms.invalid) for one in pods))
+    complaints = ((lead, first.invalid), *((pod, pod.terms.invalid) for pod in pods))
     for complaining, complaint in complaints:
         if complaint:
             return _refused(record, f"{complaining.pod.name}: {complaint}")
     asked = _asked(lead.terms)
     other = next(
-        (one for one in pods if _asked(one.terms) != asked and not _may_differ(one, lead)), None
+        (pod for pod in pods if _asked(pod.terms) != asked and not _may_differ(pod, lead)), None
     )
     if other is not None:
         return _refused(
@@ -279,19 +271,19 @@ def _unit(
 def _leading(pods: Sequence[AdoptedPod]) -> AdoptedPod:
     """The pod whose terms are those of the gang: the first, or the newest of a newer revision.
 
-    A StatefulSet replaces its pods one after the other: who comes is placed by the new terms, and
-    who runs keeps what it has until then.
+    A StatefulSet replaces its pods one after the other: a new pod is placed by the new terms, and
+    a running one keeps its place until then.
     """
     newest = max(
-        (one for one in pods if one.gated and one.revision),
-        key=lambda one: (one.terms.created, one.pod.name),
+        (pod for pod in pods if pod.gated and pod.revision),
+        key=lambda pod: (pod.terms.created, pod.pod.name),
         default=pods[0],
     )
     return newest if newest.revision != pods[0].revision else pods[0]
 
 
 def _may_differ(adopted: AdoptedPod, lead: AdoptedPod) -> bool:
-    """Whether a pod of another revision may ask for something else; its slots are its own."""
+    """True when a pod of another revision may ask for something else; its slots are its own."""
     if not adopted.revision or adopted.controller != lead.controller:
         return False
     same_slots = adopted.terms.gpu.count == lead.terms.gpu.count
@@ -299,7 +291,7 @@ def _may_differ(adopted: AdoptedPod, lead: AdoptedPod) -> bool:
 
 
 def _knows(adopted: AdoptedPod) -> bool:
-    """Whether a pod tells that it is one too many."""
+    """True when the status of a pod says that it is one too many."""
     condition = adopted.status.condition(ConditionType.ADMITTED)
     return condition is not None and condition.reason == Reason.GANG_COMPLETE
 
@@ -309,7 +301,7 @@ def _refused(record: WorkloadRecord, why: str) -> WorkloadRecord:
 
 
 def _asked(terms: WorkloadRecord) -> WorkloadRecord:
-    """What pods of a gang must agree in: all that their keys say, not what their templates are."""
+    """Terms that pods of a gang must agree on: what their keys say, not their templates."""
     return replace(
         terms,
         shape=PodShape(device_container=""),

@@ -4,7 +4,7 @@
 
 Streams feed it, ``freeze`` returns immutable snapshots, ``assume`` overlays writes that were sent
 and not yet observed. An update costs what it changes. Nothing here decides, writes or waits, and no
-result may depend on the order in which different streams speak.
+result may depend on the order in which different streams arrive.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from dataclasses import replace
 from typing import Final
 
 from ullage import ports
-from ullage.cluster.cache.assume import (
-    ASSUME_TTL_S,
+from ullage.cluster.cache.foreign import ForeignStore
+from ullage.cluster.cache.overlay import (
     EffectOf,
+    Overlaid,
     Overlay,
     PodCreated,
     PodLeaving,
@@ -24,24 +25,24 @@ from ullage.cluster.cache.assume import (
     SlicesSet,
     StatusSet,
     WorkloadLeaving,
+    seen_gpu_node,
+    seen_pod,
+    seen_workload,
 )
-from ullage.cluster.cache.own import GPUNodeStore, NodeStore, WorkloadStore
+from ullage.cluster.cache.own import CheckPool, GPUNodeStore, NodeStore, PoolStore, WorkloadStore
 from ullage.cluster.cache.pods import PodGroupStore, PodStore
-from ullage.cluster.cache.pools import CheckPool, PoolStore
 from ullage.cluster.cache.refusals import RefusalKey, Refusals
 from ullage.cluster.cache.stores import (
     ChildStore,
     Complain,
     Context,
-    ForeignStore,
     PlainStore,
     PolicyStore,
     ProfileStore,
+    Table,
     full_name_of,
     name_of,
 )
-from ullage.cluster.cache.table import Table
-from ullage.cluster.cache.view import Overlaid, seen_gpu_node, seen_pod, seen_workload
 from ullage.cluster.cache.volumes import Volumes
 from ullage.cluster.projection.pod_template import Blueprint, Seen
 from ullage.cluster.projection.rest import (
@@ -50,8 +51,6 @@ from ullage.cluster.projection.rest import (
     project_service,
 )
 from ullage.cluster.projection.tuning import project_tuning_job
-from ullage.cluster.records.pod_rules import Labels
-from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.router import RouterLoad, RouterPod
 from ullage.cluster.records.snapshot import (
@@ -68,6 +67,7 @@ from ullage.cluster.records.snapshot import (
 )
 from ullage.cluster.records.tier import CoordinatorReport
 from ullage.cluster.records.tuning import TuningRecord
+from ullage.cluster.times import ASSUME_TTL_S
 from ullage.cluster.values import streams
 from ullage.cluster.values.streams import Stream
 from ullage.engines.admission.model import LearnedModel
@@ -126,7 +126,7 @@ class ClusterState:
             context,
             full_name_of,
             project_tuning_job,
-            lambda held: held.ref.uid,
+            lambda job: job.ref.uid,
         )
         self._tunings.tells = ports.TUNING_JOB.kind
         self._volumes = Volumes(context, self._has_rules)
@@ -161,15 +161,15 @@ class ClusterState:
     # -- Sink ------------------------------------------------------------------------------
 
     def replace(self, stream: Stream, items: Sequence[JsonObject], now: float) -> bool:
-        """A full list: adds, changes and removals follow from it."""
+        """Take in a full list: adds, changes and removals follow from it."""
         return self._stores[stream.name].replace(items, now)
 
     def upsert(self, stream: Stream, item: JsonObject, now: float) -> bool:
-        """One object was added or changed."""
+        """Take in an object that was added or changed."""
         return self._stores[stream.name].upsert(item, now)
 
     def remove(self, stream: Stream, item: JsonObject, now: float) -> bool:
-        """One object was deleted."""
+        """Take in that an object was deleted."""
         return self._stores[stream.name].remove(item)
 
     # -- what was learned ------------------------------------------------------------------
@@ -185,7 +185,7 @@ class ClusterState:
         self._context.touch()
 
     def set_routers(self, loads: Mapping[str, RouterLoad]) -> None:
-        """Sets what routers tell, by uid of the service."""
+        """Sets the loads that routers report, by uid of the service."""
         self._routers = loads
         self._context.touch()
 
@@ -212,7 +212,7 @@ class ClusterState:
     def refuse(
         self, key: RefusalKey, refused: RefusedWrite, *, now: float, owner_uid: str = ""
     ) -> None:
-        """The API refused to write this object; show why and try again after a back-off.
+        """Show that the API refused to write this object, and try again after a back-off.
 
         Cleared by a new generation of the owner, by the object's appearance (pods), or when the
         wait is over (10 s doubling to 5 min).
@@ -230,7 +230,7 @@ class ClusterState:
     def expire(self, now: float, backpressure_ended_at: float = 0.0) -> int:
         """Drop assumptions that were never seen; returns how many. Ends back-offs too.
 
-        ``backpressure_ended_at`` says since when the API server keeps up; 0 = always.
+        ``backpressure_ended_at`` is the time since which the API server keeps up; 0 = always.
         """
         expired = self._overlay.expire(now, backpressure_ended_at)
         forgotten = self._context.node_refusals.expire(now)
@@ -241,7 +241,7 @@ class ClusterState:
     def end_term(self) -> None:
         """Forget everything but what the streams show, as a new process would.
 
-        The leadership that assumed, learned and was told is over; another may have led before the
+        The leadership that assumed and learned it is over; another may have led before the
         next one of this process begins.
         """
         self._overlay.clear()
@@ -251,7 +251,7 @@ class ClusterState:
         self._context.touch()
 
     def next_retry(self) -> float | None:
-        """When the next refused write may be tried again."""
+        """Time at which the next refused write may be tried again; ``None`` = none waits."""
         return self._refusals.next_end()
 
     @property
@@ -302,13 +302,13 @@ class ClusterState:
 
     def routers_of_sleepers(self) -> Mapping[str, Sequence[RouterPod]]:
         """Routers of services that may have no replica, by uid of the service; no snapshot."""
-        found: dict[str, list[RouterPod]] = {}
+        routers: dict[str, list[RouterPod]] = {}
         for pod in sorted(self._foreign.routers.values(), key=lambda pod: pod.uid):
             uid = self._pods.service_uid(pod.namespace, pod.service)
             service = self._workloads.get(uid)
             if service is not None and service.batching is not None and service.may_sleep:
-                found.setdefault(uid, []).append(pod)
-        return found
+                routers.setdefault(uid, []).append(pod)
+        return routers
 
     def router_pods(self, namespace: str, service: str) -> int:
         """Bound pods that say they route requests of a service and have not ended; no snapshot."""
@@ -324,7 +324,7 @@ class ClusterState:
         return self._foreign.unprepared
 
     def pools_written(self) -> Mapping[str, PoolRecord]:
-        """CapacityPools as the API shows them, whatever is known beyond it."""
+        """CapacityPools as the API shows them."""
         return self._pools.written()
 
     def tuning_jobs(self) -> Mapping[tuple[str, str], TuningRecord]:
@@ -334,14 +334,14 @@ class ClusterState:
     def highest_epoch(self) -> int:
         """Highest epoch that any GPUNode bears, 0 without one.
 
-        One that a Lease cannot count on from is no leader's: an agent may have made it up.
+        An epoch that a Lease cannot continue is no leader's: an agent may have made it up.
         """
         highest = 0
         for record in self._gpu_nodes.table.values():
             desired = max((item.epoch for item in record.desired), default=0)
             observed = max((item.epoch for item in record.observed), default=0)
-            found = (record.epoch, desired, observed)
-            highest = max(highest, *(epoch for epoch in found if epoch <= MOST_EPOCH))
+            epochs = (record.epoch, desired, observed)
+            highest = max(highest, *(epoch for epoch in epochs if epoch <= MOST_EPOCH))
         return highest
 
     def freeze(self, now: float) -> Snapshot:
@@ -356,21 +356,31 @@ class ClusterState:
     # -- parts of freeze ---------------------------------------------------------------------
 
     def _build(self, now: float) -> Snapshot:
-        found = (self._pods.table.get(uid) for uid in sorted(self._pods.ruled))
-        ruled = [pod for pod in found if pod is not None]
+        ruled = [
+            pod
+            for uid in sorted(self._pods.ruled)
+            if (pod := self._pods.table.get(uid)) is not None
+        ]
         pods_around = self._foreign.alike(all_pods=bool(ruled))
+        ours = self._nodes.ours() | set(self._gpu_nodes.keys())
         return Snapshot(
             version=self.version,
             taken_at=now,
             nodes=self._nodes.table.view(),
             gpu_nodes=self._seen_gpu_nodes(),
-            pods=self._seen_pods(),
-            foreign_use=self._foreign_use(),
-            slot_holders=self._slot_holders(),
+            pods=self._seen_pod.view(self._pods.table.view()),
+            foreign_use={
+                name: use for name in ours if (use := self._foreign.use(name)) is not None
+            },
+            slot_holders={
+                name: holders
+                for name in sorted(ours)
+                if (holders := self._foreign.slot_holders(name))
+            },
             pods_around=pods_around,
-            namespaces=self._namespaces() if pods_around or ruled else {},
+            namespaces=self._volumes.namespaces.table.view() if pods_around or ruled else {},
             claims=self._volumes.shown(ruled),
-            workloads=self._seen_workloads(),
+            workloads=self._seen_workload.view(self._workloads.view()),
             deployments=self._deployments.table.view(),
             services=self._kube_services.table.view(),
             profiles=self._profiles.seen(),
@@ -391,18 +401,6 @@ class ClusterState:
             refused_starts=self._context.node_refusals.shown_by_name(),
         )
 
-    def _seen_pods(self) -> Mapping[str, PodRecord]:
-        assumed = self._overlay.targets(PodUngated, PodLeaving)
-        observed = self._pods.table.view()
-        changed = self._seen_pod.records(observed, assumed)
-        return {**observed, **changed} if changed else observed
-
-    def _seen_workloads(self) -> Mapping[str, WorkloadRecord]:
-        assumed = self._overlay.targets(StatusSet, WorkloadLeaving)
-        observed = self._workloads.view()
-        changed = self._seen_workload.records(observed, assumed)
-        return {**observed, **changed} if changed else observed
-
     def _seen_gpu_nodes(self) -> Mapping[str, GPUNodeRecord]:
         observed = self._gpu_nodes.table.view()
         changed = {}
@@ -411,16 +409,6 @@ class ClusterState:
             if record is not None:
                 changed[name] = record
         return {**observed, **changed} if changed else observed
-
-    def _foreign_use(self) -> Mapping[str, Resources]:
-        ours = self._nodes.ours() | set(self._gpu_nodes.keys())
-        sums = ((name, self._foreign.use(name)) for name in ours)
-        return {name: use for name, use in sums if use is not None}
-
-    def _slot_holders(self) -> Mapping[str, tuple[str, ...]]:
-        ours = self._nodes.ours() | set(self._gpu_nodes.keys())
-        held = ((name, self._foreign.slot_holders(name)) for name in sorted(ours))
-        return {name: holders for name, holders in held if holders}
 
     def _router_faults(self) -> Mapping[tuple[str, str], str]:
         faults = (
@@ -431,18 +419,13 @@ class ClusterState:
         return {(space, service): fault for space, service, _, fault in sorted(faults)}
 
     def _has_rules(self) -> bool:
-        """Whether any pod of ours has rules about other pods, ports or volumes."""
+        """True when any pod of ours has rules about other pods, ports or volumes."""
         return bool(self._pods.ruled)
 
     def _counts(self, node: str) -> bool:
-        """Whether other people's pods on a node matter: with rules, those of any node do."""
-        return self._is_ours(node) or self._has_rules()
-
-    def _namespaces(self) -> Mapping[str, Labels]:
-        return self._volumes.namespaces.table.view()
-
-    def _is_ours(self, node: str) -> bool:
-        return self._nodes.managed(node) or self._gpu_nodes.table.get(node) is not None
+        """True when other people's pods on a node matter: with rules, those of any node do."""
+        is_ours = self._nodes.managed(node) or self._gpu_nodes.table.get(node) is not None
+        return is_ours or self._has_rules()
 
     def _workload_store(self, stream: Stream, kind: WorkloadKind) -> WorkloadStore:
         return WorkloadStore(stream.name, self._context, kind, self._workloads, self._pods)

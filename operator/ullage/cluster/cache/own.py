@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Stores of the kinds that decisions act on: nodes, GPUNodes, workloads.
+"""Stores of the kinds that decisions act on: nodes, GPUNodes, workloads, CapacityPools.
 
 They know the overlay: an observed object ends its assumption, and the echo of our own write, which
 the last snapshot already showed, is no news.
@@ -8,19 +8,26 @@ the last snapshot already showed, is no news.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from ullage import ports
 from ullage.api.readers import WireError
 from ullage.api.slices import DesiredSlice
-from ullage.cluster.cache.assume import SlicesSet, StatusSet, WorkloadLeaving
+from ullage.cluster.cache.overlay import (
+    SlicesSet,
+    StatusSet,
+    WorkloadLeaving,
+    seen_gpu_node,
+    seen_workload,
+)
 from ullage.cluster.cache.pods import PodStore, drop_from
-from ullage.cluster.cache.stores import Context, PlainStore, Store, name_of, uid_of
-from ullage.cluster.cache.table import Table
-from ullage.cluster.cache.view import seen_gpu_node, seen_workload
+from ullage.cluster.cache.stores import Context, PlainStore, Store, Table, name_of, uid_of
 from ullage.cluster.projection.node import first_wanted, project_gpu_node, project_node
 from ullage.cluster.projection.pod_template import Blueprint
+from ullage.cluster.projection.pool import project_pool
 from ullage.cluster.projection.workload import project_workload
+from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import (
     GPUNodeRecord,
     NodeRecord,
@@ -30,13 +37,15 @@ from ullage.cluster.records.snapshot import (
 from ullage.ports import JsonObject
 
 GPU_NODE = "GPUNode"
+CheckPool = Callable[[PoolRecord], None]
+"""Raises ``WireError`` for a pool whose options its price source does not understand."""
 
 
 class NodeStore(PlainStore[str, NodeRecord]):
-    """Kubernetes nodes; a change of a node that is not ours wakes no one."""
+    """Kubernetes nodes; a change of a node that is not ours triggers no decision."""
 
     def __init__(self, stream: str, context: Context) -> None:
-        super().__init__(stream, context, name_of, project_node, lambda held: held.uid)
+        super().__init__(stream, context, name_of, project_node, lambda node: node.uid)
 
     def put(self, raw: JsonObject, now: float) -> bool:
         """Keep a node as it is now."""
@@ -50,7 +59,7 @@ class NodeStore(PlainStore[str, NodeRecord]):
         return super().drop(key) and was_ours
 
     def managed(self, name: str) -> bool:
-        """Whether the node bears our label."""
+        """True when the node bears our label."""
         held = self.table.get(name)
         return held is not None and held.managed
 
@@ -60,7 +69,7 @@ class NodeStore(PlainStore[str, NodeRecord]):
 
 
 class GPUNodeStore(Store[str]):
-    """GPUNodes; a heartbeat, and what was observed of classes of work, wake no one."""
+    """GPUNodes; heartbeats and observations of classes of work trigger no decision."""
 
     def __init__(self, stream: str, context: Context) -> None:
         super().__init__(stream, context)
@@ -90,11 +99,11 @@ class GPUNodeStore(Store[str]):
         overlay = self.context.overlay
         held = self.table.get(name)
         before = seen_gpu_node(name, held, overlay)
-        known: dict[DesiredSlice, float] = {}
+        wanted_since: dict[DesiredSlice, float] = {}
         for earlier in (before, held):
             if earlier is not None and earlier.uid in ("", uid_of(raw)):
-                known |= first_wanted(earlier)
-        record = project_gpu_node(raw, now, known)
+                wanted_since |= first_wanted(earlier)
+        record = project_gpu_node(raw, now, wanted_since)
         heard = self._heard(record, held, now)
         if heard != record.heartbeat:
             record = replace(record, heartbeat=heard)
@@ -139,8 +148,8 @@ class GPUNodeStore(Store[str]):
     def _heard(self, record: GPUNodeRecord, held: GPUNodeRecord | None, now: float) -> float:
         """Time of the agent's last heartbeat by our clock, because its own may jump.
 
-        Only of a heartbeat that was there before we looked nothing but its own word is known, and
-        no one can have spoken later than now.
+        Of a heartbeat that was there before we looked, only the agent's own time is known, and it
+        cannot be later than now.
         """
         stamp, before = record.heartbeat, self._beats.get(record.name)
         self._beats[record.name] = stamp
@@ -150,7 +159,7 @@ class GPUNodeStore(Store[str]):
 
 
 def _as_later(before: GPUNodeRecord, now: GPUNodeRecord) -> GPUNodeRecord:
-    """With what changes by the clock as it is now; what was observed can wait for a resync."""
+    """The record with the heartbeat and observations of now: these trigger no decision."""
     return replace(
         before,
         heartbeat=now.heartbeat,
@@ -198,8 +207,10 @@ class WorkloadStore(Store[str]):
         uid = self.key(raw)
         held = self._table.get(uid)
         before = seen_workload(held, overlay) if held is not None else None
-        known = self.blueprints.get(uid)
-        record, blueprint = project_workload(self._kind, raw, held, self.context.share, known)
+        blueprint_before = self.blueprints.get(uid)
+        record, blueprint = project_workload(
+            self._kind, raw, held, self.context.share, blueprint_before
+        )
         if record.invalid:
             self.context.failed(self.stream, WireError(record.invalid), raw)
         if blueprint is not None:
@@ -256,3 +267,72 @@ class WorkloadStore(Store[str]):
             record.deleting and overlay.drop_target(WorkloadLeaving, uid),
         ]
         return any(settled)
+
+
+class PoolStore(PlainStore[str, PoolRecord]):
+    """CapacityPools by name: what the API shows, with what this process knows by now on top.
+
+    The leader's own figures are newer than what it wrote of them; a decision sees those. The echo
+    of a write of ours triggers no decision.
+    """
+
+    tells = ports.CAPACITY_POOL.kind
+
+    def __init__(self, stream: str, context: Context, check: CheckPool | None) -> None:
+        def project(raw: JsonObject) -> PoolRecord:
+            pool = project_pool(raw)
+            if check is not None:
+                check(pool)
+            return pool
+
+        super().__init__(stream, context, name_of, project, lambda pool: pool.uid)
+        self._told: dict[str, PoolStatus] = {}
+        self._seen: dict[str, tuple[PoolRecord, PoolStatus, PoolRecord]] = {}
+        self._view: dict[str, PoolRecord] = {}
+
+    def put(self, raw: JsonObject, now: float) -> bool:
+        """Keep a pool as it is now; a status of ours that was read back is no news."""
+        held = self.table.get(self.key(raw))
+        changed = super().put(raw, now)
+        record = self.table.get(self.key(raw))
+        if not changed or held is None or record is None or held.uid not in self._told:
+            return changed
+        return replace(held, status=record.status) != record
+
+    def written(self) -> Mapping[str, PoolRecord]:
+        """Every pool as the API shows it, status included."""
+        return self.table.view()
+
+    def tell(self, uid: str, status: PoolStatus) -> bool:
+        """Sets the known state of a pool; returns whether it is new."""
+        if self._told.get(uid) == status:
+            return False
+        uids = {pool.uid for pool in self.table.values()}
+        self._told = {uid: told for uid, told in self._told.items() if uid in uids}
+        self._told[uid] = status
+        self.context.touch()
+        return True
+
+    def forget_told(self) -> None:
+        """Forget the states that the API does not show."""
+        self._told = {}
+
+    def seen(self) -> Mapping[str, PoolRecord]:
+        """Every pool as decisions see it: the same objects as long as nothing changes.
+
+        Without price sources: decisions do not need them, and readers of a snapshot must not see
+        their addresses.
+        """
+        kept: dict[str, tuple[PoolRecord, PoolStatus, PoolRecord]] = {}
+        for name, record in self.table.view().items():
+            status = self._told.get(record.uid, record.status)
+            entry = self._seen.get(name)
+            if entry is None or entry[0] is not record or entry[1] is not status:
+                entry = record, status, replace(record, status=status, price_source=None)
+            kept[name] = entry
+        if any(kept.get(name) is not entry for name, entry in self._seen.items()) or len(
+            kept
+        ) != len(self._seen):
+            self._view = {name: entry[2] for name, entry in kept.items()}
+        self._seen = kept
+        return self._view

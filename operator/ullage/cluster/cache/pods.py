@@ -4,7 +4,7 @@
 
 Anyone who may create pods in a namespace can write our labels and any uid into them. A pod is ours
 where it is consistent in itself and the workload of the uid that it claims is the one that it
-names, in the pod's own namespace. No result depends on which stream speaks first.
+names, in the pod's own namespace. No result depends on which stream arrives first.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from typing import Final, TypeAlias, TypeVar
 
 from ullage.api.labels import GATE, SLOT_RESOURCE
 from ullage.cluster.cache.adopted import AdoptedPods
-from ullage.cluster.cache.assume import PodCreated, PodLeaving, PodUngated
+from ullage.cluster.cache.foreign import ForeignStore
+from ullage.cluster.cache.overlay import PodCreated, PodLeaving, PodUngated, seen_pod
 from ullage.cluster.cache.stores import (
     Context,
-    ForeignStore,
     PlainStore,
     Store,
+    Table,
     full_name_of,
     uid_of,
 )
-from ullage.cluster.cache.table import Table
-from ullage.cluster.cache.view import seen_pod
 from ullage.cluster.projection.adopted import (
     AdoptedPod,
     group_unit,
@@ -94,13 +93,12 @@ class PodStore(Store[str]):
 
     def coordinators(self) -> Iterable[PodRecord]:
         """Pods that lead jobs in tiers, found without looking at the others."""
-        found = (self.table.get(uid) for uid in self._coordinators)
-        return [pod for pod in found if pod is not None]
+        return [pod for uid in self._coordinators if (pod := self.table.get(uid)) is not None]
 
     def of(self, uid: str) -> Sequence[PodRecord]:
-        """Pods that claim a TrainingJob and may, found without looking at the others."""
-        found = (self.table.get(pod) for pod in self._claimed.get(uid, ()))
-        return [pod for pod in found if pod is not None]
+        """Pods of ours that claim a TrainingJob, found without looking at the others."""
+        claiming = (self.table.get(pod_uid) for pod_uid in self._claimed.get(uid, ()))
+        return [pod for pod in claiming if pod is not None]
 
     def foreign(self) -> Mapping[str, ForeignPod]:
         """Pods that bear our label and are none of ours, by uid."""
@@ -143,7 +141,7 @@ class PodStore(Store[str]):
         return self._let_go(key)
 
     def _move(self, uid: str) -> None:
-        """A pod belongs to another gang of the same name."""
+        """Put a pod into another gang of the same name."""
         record, moved = self.table.get(uid), self.adopted.move_to_run(uid)
         if record is None or moved is None:
             return
@@ -152,7 +150,7 @@ class PodStore(Store[str]):
         self.table.put(uid, replace(record, owner=self.context.share(moved.terms.ref)))
 
     def adopt(self, namespace: str, name: str, uid: str) -> None:
-        """The InferenceDeployment of this name has this uid now (empty: there is none)."""
+        """Give the replicas of an InferenceDeployment its uid (empty = there is none)."""
         if uid:
             self._services[namespace, name] = uid
         else:
@@ -164,7 +162,7 @@ class PodStore(Store[str]):
                 self.context.touch()
 
     def regroup(self, name: GroupName) -> None:
-        """The PodGroup of this name came, went or changed: with whom are its pods placed?"""
+        """Place the pods of a PodGroup that came, went or changed with its gang, or alone."""
         for uid in tuple(self._grouped.get(name, ())):
             record = self._known(uid)
             if record is None:
@@ -180,7 +178,7 @@ class PodStore(Store[str]):
             self.adopted.move(uid, owned.owner)
 
     def judge_claims(self, uid: str) -> None:
-        """The workload of this uid came or went: whose are the pods that claim it?"""
+        """Check the claims of pods again whose claimed workload came or went."""
         for pod_uid in tuple(self._claimed.get(uid, ())):
             record = self._known(pod_uid)
             if record is not None:
@@ -192,7 +190,7 @@ class PodStore(Store[str]):
         return self._services.get((namespace, name), "")
 
     def _index(self, uid: str, record: PodRecord, claim: Claim) -> None:
-        """Remember whom the pod asks about when workloads come and go."""
+        """Index a pod by the group, service or workload that it claims."""
         if claim.against:
             return
         if claim.group:
@@ -204,7 +202,7 @@ class PodStore(Store[str]):
             self._claimed.setdefault(record.owner.uid, set()).add(uid)
 
     def _unindex(self, uid: str) -> None:
-        """Forget whom the pod asked about, as far as it is known."""
+        """Remove a pod from the indexes."""
         name = self._group_of.pop(uid, None)
         if name is not None:
             drop_from(self._grouped, name, uid)
@@ -285,7 +283,7 @@ class PodStore(Store[str]):
     def _projected(
         self, raw: JsonObject, now: float, held: PodRecord | None, before: PodRecord | None
     ) -> tuple[PodRecord, Claim]:
-        """The record with what only this process knows: owner's uid, since when the stage."""
+        """The record with what only this process knows: owner's uid, start of the stage."""
         record, claim = project_pod(raw, now, self.context.share)
         if claim.replica and not claim.against:
             key = (record.namespace, record.owner.name)

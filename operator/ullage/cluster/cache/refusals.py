@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes that the API refused for a reason the user must see, and when each is tried again."""
+"""Refusals: writes that the API refused, with back-off, and slices that nodes refused."""
 
 from __future__ import annotations
 
@@ -8,15 +8,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
 from ullage.cluster.records.snapshot import RefusedWrite
+from ullage.cluster.times import (
+    NODE_REFUSALS_KEPT_S,
+    REFUSAL_BACKOFF_FIRST_S,
+    REFUSAL_BACKOFF_MOST_S,
+)
 from ullage.process.doubling import doubled_s
 
-BACKOFF_FIRST_S: Final = 10.0
-BACKOFF_MOST_S: Final = 300.0
 MOST_CHARACTERS: Final = 1024
-"""Kept of a refusal's text: every decision is sent all of them."""
+"""Characters kept of a refusal's text: every decision is sent all of them."""
 RefusalKey = tuple[str, str, str]
 """Kind, namespace and name of the object that was not written."""
+TIMES_KEPT: Final = 8
+MOST_NAMES: Final = 10_000
+"""Names of pods for which refusals are remembered, at most; the oldest are forgotten."""
+PodOnDevice = tuple[str, str]
+"""uid of the pod, uuid of the device."""
+PodName = tuple[str, str]
+"""Namespace and name: a pod that is created again under its name is tried again."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,7 +43,9 @@ class _Refusal:
 class Refusals:
     """Writes that the API refused for a reason the user must see, and when to try again."""
 
-    def __init__(self, first_s: float = BACKOFF_FIRST_S, most_s: float = BACKOFF_MOST_S) -> None:
+    def __init__(
+        self, first_s: float = REFUSAL_BACKOFF_FIRST_S, most_s: float = REFUSAL_BACKOFF_MOST_S
+    ) -> None:
         self._kept: dict[RefusalKey, _Refusal] = {}
         self._of: dict[str, set[RefusalKey]] = {}
         """By uid of the owner: every event of a workload asks for its own."""
@@ -81,9 +94,9 @@ class Refusals:
         return ended
 
     def settle(self, key: RefusalKey, owner_uid: str) -> bool:
-        """An object of this name and owner was seen; says whether a refusal was shown for it.
+        """End the refusal of an object that was seen; says whether it was shown.
 
-        Someone else's object of the same name settles nothing: it may be the very obstacle.
+        Someone else's object of the same name ends nothing: it may be the obstacle.
         """
         refusal = self._kept.get(key)
         if refusal is None or refusal.owner_uid != owner_uid:
@@ -92,7 +105,7 @@ class Refusals:
         return refusal.waiting
 
     def owner_changed(self, uid: str, generation: int | None) -> bool:
-        """A workload has a new generation, or is gone (``None``): try again at once."""
+        """End the refusals of a workload with a new generation, or that is gone (``None``)."""
         stale = [key for key in self._of.get(uid, ()) if self._kept[key].generation != generation]
         gone = [self._forget(key) for key in stale]
         return any(refusal is not None and refusal.waiting for refusal in gone)
@@ -107,5 +120,71 @@ class Refusals:
         return {key: refusal.refused for key, refusal in self._kept.items() if refusal.waiting}
 
     def next_end(self) -> float | None:
-        """When the next wait is over."""
+        """End of the next wait; ``None`` = nothing waits."""
         return min((r.until for r in self._kept.values() if r.waiting), default=None)
+
+
+class NodeRefusals:
+    """Times at which nodes were seen to refuse a pod's slice on a device, oldest first.
+
+    The only fact that no list of objects can restore: it is in this process's memory, bounded in
+    time and number, and a new leader begins without it.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[PodOnDevice, tuple[float, ...]] = {}
+        self._by_name: dict[PodName, tuple[float, ...]] = {}
+
+    def compare(
+        self,
+        before: tuple[ObservedSlice, ...],
+        after: tuple[ObservedSlice, ...],
+        wanted: tuple[DesiredSlice, ...],
+        now: float,
+    ) -> bool:
+        """Count what a node refuses now and did not refuse before; says whether there was any.
+
+        Args:
+            before: The node's report of its slices last time.
+            after: The report now.
+            wanted: Its slices; they name the pods.
+            now: Seconds since the epoch.
+        """
+        earlier = set(before)
+        fresh = [
+            piece for piece in after if piece.phase is SlicePhase.REFUSED and piece not in earlier
+        ]
+        for piece in fresh:
+            key = (piece.key.pod_uid, piece.gpu)
+            self._times[key] = (*self._times.get(key, ()), now)[-TIMES_KEPT:]
+        refused = {piece.key.pod_uid for piece in fresh}
+        for name in {
+            (part.pod_namespace, part.pod_name) for part in wanted if part.key.pod_uid in refused
+        }:
+            self._by_name[name] = (*self._by_name.pop(name, ()), now)[-TIMES_KEPT:]
+        while len(self._by_name) > MOST_NAMES:
+            del self._by_name[next(iter(self._by_name))]
+        return bool(fresh)
+
+    def forget(self, pod_uid: str) -> None:
+        """Forget a pod that is gone; the refusals of its name stay."""
+        for key in [key for key in self._times if key[0] == pod_uid]:
+            del self._times[key]
+
+    def expire(self, now: float) -> bool:
+        """Forget what is long past; says whether there was any."""
+        times, by_name = (
+            {key: seen for key, seen in kept.items() if now - seen[-1] < NODE_REFUSALS_KEPT_S}
+            for kept in (self._times, self._by_name)
+        )
+        expired = len(times) < len(self._times) or len(by_name) < len(self._by_name)
+        self._times, self._by_name = times, by_name
+        return expired
+
+    def shown(self) -> Mapping[PodOnDevice, tuple[float, ...]]:
+        """Everything remembered of pods."""
+        return dict(self._times)
+
+    def shown_by_name(self) -> Mapping[PodName, tuple[float, ...]]:
+        """Everything remembered of names."""
+        return dict(self._by_name)

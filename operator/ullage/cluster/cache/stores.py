@@ -3,7 +3,7 @@
 """One store per stream: keys, keeps and compares its objects.
 
 A store says of every change whether a decision could see it; what only the store's own bookkeeping
-sees (a heartbeat, the echo of our own write) wakes no one. An object that cannot be read never
+sees (a heartbeat, the echo of our own write) triggers no decision. An unreadable object never
 stops its stream: the last good record stays and the error is counted.
 """
 
@@ -13,16 +13,13 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Final, Generic, TypeVar
 
 from ullage import ports
 from ullage.api.readers import section, text
 from ullage.api.reasons import ConditionType
-from ullage.cluster.cache.assume import Overlay, ProfileSet
-from ullage.cluster.cache.refusals import Refusals
-from ullage.cluster.cache.table import ForeignTable, Table
-from ullage.cluster.cache.view import seen_profile
+from ullage.cluster.cache.overlay import Overlay, ProfileSet, seen_profile
+from ullage.cluster.cache.refusals import NodeRefusals, Refusals
 from ullage.cluster.codecs.objects import (
     Sharer,
     identity,
@@ -30,25 +27,65 @@ from ullage.cluster.codecs.objects import (
     read_conditions,
     read_meta,
 )
-from ullage.cluster.projection.pod import ForeignUse, project_foreign, project_unprepared
 from ullage.cluster.projection.pod_template import Seen
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.projection.rest import project_profile
-from ullage.cluster.projection.router_pod import project_router_pod
-from ullage.cluster.records.pod_rules import AlikePods
-from ullage.cluster.records.pod_shape import Resources
-from ullage.cluster.records.router import RouterPod
 from ullage.cluster.records.snapshot import (
-    ForeignPod,
     ObjectRef,
     PolicyRecord,
     ProfileRecord,
     Unread,
 )
-from ullage.cluster.records.status import Condition
-from ullage.cluster.values.memory import NodeRefusals
 from ullage.cluster.values.readable import called, complaint
 from ullage.ports import JsonObject
+
+Key = TypeVar("Key", bound=Hashable)
+Record = TypeVar("Record")
+
+
+class Table(Generic[Key, Record]):
+    """Records by key; ``view`` hands the dict out, the next change makes a new one."""
+
+    def __init__(self) -> None:
+        self._items: dict[Key, Record] = {}
+        self._lent = False
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def get(self, key: Key) -> Record | None:
+        """The record, if there is one."""
+        return self._items.get(key)
+
+    def keys(self) -> Iterable[Key]:
+        """Every key."""
+        return self._items.keys()
+
+    def values(self) -> Iterable[Record]:
+        """Every record."""
+        return self._items.values()
+
+    def put(self, key: Key, record: Record) -> None:
+        """Add or replace a record."""
+        self._unshare()
+        self._items[key] = record
+
+    def pop(self, key: Key) -> Record | None:
+        """Take a record out."""
+        if key not in self._items:
+            return None
+        self._unshare()
+        return self._items.pop(key)
+
+    def view(self) -> Mapping[Key, Record]:
+        """The records as they are now; stays as it is whatever comes later."""
+        self._lent = True
+        return self._items
+
+    def _unshare(self) -> None:
+        if self._lent:
+            self._items = dict(self._items)
+            self._lent = False
 
 
 class UnreadBook:
@@ -58,24 +95,24 @@ class UnreadBook:
         self._entries: dict[tuple[str, Hashable], Unread] = {}
 
     def note(self, kind: str, key: Hashable, raw: JsonObject, text: str) -> bool:
-        """An object as it is now, ``text`` empty where it can be read; says whether that is new."""
-        found = _entry(kind, raw, text)
-        if found is None or not (found.text or found.told):
+        """Note an object's error, ``text`` empty where it is readable; says whether that is new."""
+        entry = _entry(kind, raw, text)
+        if entry is None or not (entry.text or entry.told):
             return self.forget(kind, key)
-        if self._entries.get((kind, key)) == found:
+        if self._entries.get((kind, key)) == entry:
             return False
-        self._entries[kind, key] = found
+        self._entries[kind, key] = entry
         return True
 
     def forget(self, kind: str, key: Hashable) -> bool:
-        """The object is gone, or all is well with it; says whether it was noted."""
+        """Forget an object that is gone or readable; says whether it was noted."""
         return self._entries.pop((kind, key), None) is not None
 
     def keep(self, kind: str, keys: Set[Hashable]) -> bool:
-        """These are all objects of the kind that there are; says whether another was noted."""
+        """Keep entries of these objects of a kind alone; says whether another was noted."""
         gone = [entry for entry in self._entries if entry[0] == kind and entry[1] not in keys]
-        for one in gone:
-            del self._entries[one]
+        for entry in gone:
+            del self._entries[entry]
         return bool(gone)
 
     def shown(self) -> tuple[Unread, ...]:
@@ -89,23 +126,14 @@ class UnreadBook:
 def _entry(kind: str, raw: JsonObject, text: str) -> Unread | None:
     try:
         meta = identity(raw)
-        told = _shown_invalid(raw)
-    except Exception:  # counted already where it could not be read: there is nothing to tell
+        conditions = read_conditions(section(raw, "status"))
+    except Exception:  # counted already where it could not be read: there is nothing to show
         return None
     ref = ObjectRef(kind=kind, namespace=meta.namespace, name=meta.name, uid=meta.uid)
-    return Unread(ref=ref, generation=meta.generation, text=text, told=told)
+    invalid = (condition for condition in conditions if condition.type == ConditionType.INVALID)
+    return Unread(ref=ref, generation=meta.generation, text=text, told=next(invalid, None))
 
 
-def _shown_invalid(raw: JsonObject) -> Condition | None:
-    shown = read_conditions(section(raw, "status"))
-    return next((condition for condition in shown if condition.type == ConditionType.INVALID), None)
-
-
-Key = TypeVar("Key", bound=Hashable)
-Record = TypeVar("Record")
-
-HOLDERS_NAMED: Final = 3
-"""Foreign pods that hold device slots of a node, as many as a refusal names."""
 BINDING_POLICY: Final = "default"
 """Name of the SchedulingPolicy that binds."""
 _DEFAULTS: Final = PolicyRecord()
@@ -113,7 +141,7 @@ _DEFAULTS: Final = PolicyRecord()
 
 
 Complain = Callable[[str, str, str], None]
-"""Told of a stream, one of its objects and what is wrong with it."""
+"""Called with a stream, one of its objects and the error."""
 
 
 def _silent(stream: str, item: str, error: str) -> None:
@@ -138,7 +166,7 @@ class Context:
     """By (kind, namespace, name)."""
 
     def touch(self) -> None:
-        """Something that a snapshot shows has changed."""
+        """Note that something that a snapshot shows has changed."""
         self.version += 1
 
     def failed(self, stream: str, error: Exception, raw: JsonObject) -> None:
@@ -177,14 +205,14 @@ class Store(ABC, Generic[Key]):
     """Takes what one stream says; subclasses know one kind."""
 
     tells: str = ""
-    """Kind whose objects are told by a condition that they cannot be read; empty = none are."""
+    """Kind whose unreadable objects get a condition; empty = they get none."""
 
     def __init__(self, stream: str, context: Context) -> None:
         self.stream = stream
         self.context = context
 
     def replace(self, items: Sequence[JsonObject], now: float) -> bool:
-        """A full list: what it lacks is gone."""
+        """Take in a full list: objects that it lacks are gone."""
         gone, listed = set(self.keys()), set[Hashable]()
         changed = False
         for raw in items:
@@ -192,7 +220,7 @@ class Store(ABC, Generic[Key]):
                 key = self.key(raw)
                 gone.discard(key)
                 listed.add(key)
-            except Exception as error:  # the seam of one object
+            except Exception as error:  # of this object alone
                 self.context.failed(self.stream, error, raw)
                 continue
             changed |= self.upsert(raw, now)
@@ -203,19 +231,19 @@ class Store(ABC, Generic[Key]):
         return changed
 
     def upsert(self, raw: JsonObject, now: float) -> bool:
-        """An object is there, in this version."""
+        """Take in an object that was added or changed."""
         try:
             changed = self.put(raw, now)
-        except Exception as error:  # the seam of one object: the last good record stays
+        except Exception as error:  # the last good record stays
             self.context.failed(self.stream, error, raw)
             return self._note(raw, complaint(error))
         return self._note(raw, "") or changed
 
     def remove(self, raw: JsonObject) -> bool:
-        """An object is gone; one that was re-created under its name stays."""
+        """Take in that an object is gone; one that was re-created under its name stays."""
         try:
             key, uid = self.key(raw), uid_of(raw)
-        except Exception as error:  # the seam of one object
+        except Exception as error:  # of this object alone
             self.context.failed(self.stream, error, raw)
             return False
         if self.tells and self.context.unread.forget(self.tells, key):
@@ -298,13 +326,14 @@ class PlainStore(Store[Key], Generic[Key, Record]):
         if self.table.get(key) == record:
             return False
         self.table.put(key, record)
-        self.context.touch()
-        return True
+        return self._changed()
 
     def drop(self, key: Key) -> bool:
         """Let an object go."""
-        if self.table.pop(key) is None:
-            return False
+        return self.table.pop(key) is not None and self._changed()
+
+    def _changed(self) -> bool:
+        """Note that a snapshot shows something else; returns True when a decision could see it."""
         self.context.touch()
         return True
 
@@ -341,7 +370,9 @@ class ProfileStore(PlainStore[tuple[str, str], ProfileRecord]):
     tells = ports.WORKLOAD_PROFILE.kind
 
     def __init__(self, stream: str, context: Context) -> None:
-        super().__init__(stream, context, full_name_of, project_profile, lambda held: held.uid)
+        super().__init__(
+            stream, context, full_name_of, project_profile, lambda profile: profile.uid
+        )
 
     def put(self, raw: JsonObject, now: float) -> bool:
         """Keep a profile as it is now."""
@@ -375,102 +406,6 @@ class ProfileStore(PlainStore[tuple[str, str], ProfileRecord]):
         return {**observed, **changed} if changed else observed
 
 
-class ForeignStore(Store[str]):
-    """Other people's bound pods: sums on nodes of ours, and routers, which belong to services."""
-
-    def __init__(self, stream: str, context: Context, wanted: Callable[[str], bool]) -> None:
-        super().__init__(stream, context)
-        self.table = ForeignTable()
-        self._besides = ForeignTable()
-        self._wanted = wanted
-        self._shown: dict[str, tuple[AlikePods, ...]] = {}
-        self.unprepared: dict[str, ForeignPod] = {}
-        """Pods whose labels ask for a device, and that no admission policy prepared; by uid."""
-        self.routers: dict[str, RouterPod] = {}
-        """Pods that say they route requests of a service; by uid."""
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def keys(self) -> Iterable[str]:
-        """Uid of every pod that is counted."""
-        return self.table.keys()
-
-    def key(self, raw: JsonObject) -> str:
-        """Uid of the pod."""
-        return uid_of(raw)
-
-    def put(self, raw: JsonObject, now: float) -> bool:
-        """Count a pod as it is now."""
-        uid, use = project_foreign(raw, self.context.share)
-        unprepared = project_unprepared(raw) if use is not None else None
-        if unprepared is None:
-            self.unprepared.pop(uid, None)
-        else:
-            self.unprepared[uid] = unprepared
-        routes = self._route(uid, project_router_pod(raw) if use is not None else None)
-        return self._count(self.table, uid, use) or routes
-
-    def drop(self, key: str) -> bool:
-        """Count a pod no more."""
-        self.unprepared.pop(key, None)
-        routes = self._route(key, None)
-        return self._count(self.table, key, None) or routes
-
-    def count_besides(self, uid: str, use: ForeignUse | None) -> bool:
-        """Count a pod of another stream that turned out to be foreign (``None`` = no more)."""
-        return self._count(self._besides, uid, use)
-
-    def use(self, node: str) -> Resources | None:
-        """Requests of foreign pods on a node; ``None`` where none runs."""
-        found = [
-            resources
-            for resources in (self.table.use(node), self._besides.use(node))
-            if resources is not None
-        ]
-        return found[0] + found[1] if len(found) > 1 else next(iter(found), None)
-
-    def slot_holders(self, node: str) -> tuple[str, ...]:
-        """Some of the foreign pods that hold device slots of a node, by name."""
-        abstract_set = self.table.slot_holders(node) | self._besides.slot_holders(node)
-        return tuple(sorted(abstract_set)[:HOLDERS_NAMED])
-
-    def alike(self, *, all_pods: bool) -> dict[str, tuple[AlikePods, ...]]:
-        """Pods by node as rules look at them; else only on nodes with some that repel others."""
-        tables = (self.table, self._besides)
-        nodes = {
-            node for table in tables for node in (table.nodes() if all_pods else table.repelling())
-        }
-        found: dict[str, tuple[AlikePods, ...]] = {}
-        for node in sorted(nodes):
-            parts = [part for table in tables if (part := table.alike(node))]
-            alike = parts[0] if len(parts) == 1 else tuple(chain.from_iterable(parts))
-            before = self._shown.get(node)
-            found[node] = before if before is not None and before == alike else alike
-        self._shown = found
-        return found
-
-    def _route(self, uid: str, pod: RouterPod | None) -> bool:
-        """Keep a router as it is now; says whether what decisions see of it is new."""
-        before = self.routers.pop(uid, None)
-        if pod is not None:
-            self.routers[uid] = pod
-        if (before.fault if before else "") == (pod.fault if pod else ""):
-            return False
-        self.context.touch()
-        return True
-
-    def _count(self, table: ForeignTable, uid: str, use: ForeignUse | None) -> bool:
-        """Count a pod as it is now; says whether a decision could see the change."""
-        repels = table.repels(uid)
-        nodes = table.put(uid, use)
-        repels = bool(nodes) and (repels or table.repels(uid))
-        visible = repels or any(self._wanted(node) for node in nodes)
-        if visible:
-            self.context.touch()
-        return visible
-
-
 class PolicyStore(PlainStore[str, PolicyRecord]):
     """SchedulingPolicies; the one named ``default`` binds, the others get a condition."""
 
@@ -478,12 +413,14 @@ class PolicyStore(PlainStore[str, PolicyRecord]):
 
     def __init__(self, stream: str, context: Context) -> None:
         super().__init__(
-            stream, context, name_of, lambda raw: project_policy(raw)[1], lambda held: held.uid
+            stream, context, name_of, lambda raw: project_policy(raw)[1], lambda policy: policy.uid
         )
 
     def _note(self, raw: JsonObject, text: str) -> bool:
-        """Only the one that binds: the others are told something else already."""
-        return super()._note(raw, text) if _is_binding(raw) else False
+        """Note the policy that binds; the others get another condition."""
+        metadata = raw.get("metadata")
+        binds = isinstance(metadata, dict) and metadata.get("name") == BINDING_POLICY
+        return super()._note(raw, text) if binds else False
 
     def binding(self) -> PolicyRecord:
         """The policy that binds, or the defaults."""
@@ -491,10 +428,5 @@ class PolicyStore(PlainStore[str, PolicyRecord]):
 
     def idle(self) -> tuple[PolicyRecord, ...]:
         """All others, by name."""
-        others = (held for name, held in self.table.view().items() if name != BINDING_POLICY)
-        return tuple(sorted(others, key=lambda held: held.name))
-
-
-def _is_binding(raw: JsonObject) -> bool:
-    metadata = raw.get("metadata")
-    return isinstance(metadata, dict) and metadata.get("name") == BINDING_POLICY
+        others = (policy for policy in self.table.values() if policy.name != BINDING_POLICY)
+        return tuple(sorted(others, key=lambda policy: policy.name))

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Claims of our pods, joined with their volumes and classes: which nodes may they be used on?
+"""Claims of our pods, joined with their volumes and classes, and the nodes that can use them.
 
 Every claim and volume of the cluster is kept, in few fields, because a pod of ours may use it next;
-only those that one uses reach a snapshot, and only then a change of one wakes anyone.
+only those that one uses reach a snapshot, and only then a change of one triggers a decision.
 """
 
 from __future__ import annotations
@@ -47,23 +47,8 @@ class QuietStore(PlainStore[Key, Record]):
         super().__init__(stream, context, key, project)
         self._wanted = wanted
 
-    def put(self, raw: JsonObject, now: float) -> bool:
-        """Keep an object as it is now."""
-        key, record = self._key(raw), self._project(raw)
-        if self.table.get(key) == record:
-            return False
-        self.table.put(key, record)
-        return self._changed()
-
-    def drop(self, key: Key) -> bool:
-        """Let an object go."""
-        return self.table.pop(key) is not None and self._changed()
-
     def _changed(self) -> bool:
-        if not self._wanted():
-            return False
-        self.context.touch()
-        return True
+        return self._wanted() and super()._changed()
 
 
 class Volumes:
@@ -92,17 +77,17 @@ class Volumes:
         self._shown: dict[tuple[str, str], ClaimRecord] = {}
 
     def shown(self, pods: list[PodRecord]) -> Mapping[tuple[str, str], ClaimRecord]:
-        """The claims of some pods; one that did not change is the very record of the last time."""
-        found: dict[tuple[str, str], ClaimRecord] = {}
+        """The claims of some pods; one that did not change is the same object as last time."""
+        claims: dict[tuple[str, str], ClaimRecord] = {}
         for pod in pods:
             for name in pod.rules.claims if pod.rules is not None else ():
                 key = pod.namespace, name
-                if key not in found:
+                if key not in claims:
                     record = self._record(key, pod)
                     before = self._shown.get(key)
-                    found[key] = before if before is not None and before == record else record
-        self._shown = found
-        return found
+                    claims[key] = before if before is not None and before == record else record
+        self._shown = claims
+        return claims
 
     def _record(self, key: tuple[str, str], pod: PodRecord) -> ClaimRecord:
         claim = self.claims.table.get(key)
@@ -113,8 +98,8 @@ class Volumes:
             return ClaimRecord(problem=f"{what} is being deleted")
         if claim.lost:
             return ClaimRecord(problem=f"{what} has lost its volume {claim.volume}")
-        own = pod.rules is not None and key[1] in pod.rules.ephemeral
-        if own and claim.pod_uid != pod.uid:
+        ephemeral = pod.rules is not None and key[1] in pod.rules.ephemeral
+        if ephemeral and claim.pod_uid != pod.uid:
             return ClaimRecord(problem=f"{what} was not made for the ephemeral volume of this pod")
         if claim.bound:
             return self._bound(claim, what)
@@ -138,14 +123,16 @@ class Volumes:
         suitable = [
             volume for volume in self._of_class(kind.name) if _suits(volume, claim, kind.name)
         ]
-        own = next((volume.name for volume in suitable if volume.claim is not None), "")
+        claimed = next((volume.name for volume in suitable if volume.claim is not None), "")
         return ClaimRecord(
             once=_ONE_POD in claim.modes,
             one_node=set(claim.modes) <= {_ONE_POD, _ONE_NODE},
             selected_node=claim.selected_node,
             size=claim.size,
-            candidates=tuple(FreeVolume(name=one.name, nodes=one.nodes) for one in suitable),
-            own=own,
+            candidates=tuple(
+                FreeVolume(name=volume.name, nodes=volume.nodes) for volume in suitable
+            ),
+            own=claimed,
             provisioned=kind.provisions,
             topologies=kind.topologies,
         )
@@ -155,14 +142,14 @@ class Volumes:
         table = self.volumes.table.view()
         if self._by_class[0] is not table:
             by_class: dict[str, list[Volume]] = {}
-            for volume in sorted(table.values(), key=lambda one: (one.size, one.name)):
+            for volume in sorted(table.values(), key=lambda volume: (volume.size, volume.name)):
                 by_class.setdefault(volume.storage_class, []).append(volume)
             self._by_class = table, by_class
         return self._by_class[1].get(name, [])
 
 
 def _suits(volume: Volume, claim: Claim, storage_class: str) -> bool:
-    """Whether a volume could be bound to a claim, its nodes apart."""
+    """True when a volume could be bound to a claim, its nodes apart."""
     if volume.deleting or volume.size < claim.size or volume.volume_mode != claim.volume_mode:
         return False
     if volume.claim is not None:

@@ -83,11 +83,11 @@ class Controller:
 
     @property
     def ours(self) -> bool:
-        """Whether it is of our API group."""
+        """True when it is of our API group."""
         return self.group == GROUP
 
     def names(self, kind: str, name: str) -> bool:
-        """Whether it is the object of ours with this kind and name, whatever its uid."""
+        """True when it is the object of ours with this kind and name, whatever its uid."""
         return self.ours and (self.kind, self.name) == (kind, name)
 
     @property
@@ -135,12 +135,12 @@ def string_map(raw: JsonObject, field: str) -> dict[str, str]:
         WireError: the field is no map of strings.
     """
     value = section(raw, field)
-    found: dict[str, str] = {}
+    entries: dict[str, str] = {}
     for key, item in value.items():
         if not isinstance(item, str):
             raise WireError(f"{field}[{shown(key)}]: expected a string, got {type(item).__name__}")
-        found[key] = item
-    return found
+        entries[key] = item
+    return entries
 
 
 def optional_text(raw: JsonObject, field: str) -> str:
@@ -183,8 +183,8 @@ def one_of(raw: JsonObject, field: str, default: Word) -> Word:
     """
     if raw.get(field) is None:
         return default
-    known = {one.value: one for one in type(default) if one.value}
-    return known[registered(raw, field, known, default.value)]
+    words = {member.value: member for member in type(default) if member.value}
+    return words[registered(raw, field, words, default.value)]
 
 
 def version_of(annotations: Mapping[str, str]) -> str:
@@ -194,12 +194,12 @@ def version_of(annotations: Mapping[str, str]) -> str:
 
 
 def is_accelerator(key: str) -> bool:
-    """Whether this is a key of an accelerator, such as nvidia-h100-80gb-hbm3."""
+    """Test for a key of an accelerator, such as nvidia-h100-80gb-hbm3."""
     return _ACCELERATOR.fullmatch(key) is not None
 
 
 def is_domain(name: str) -> bool:
-    """Whether a trust domain can have this name."""
+    """True when a trust domain can have this name."""
     return _DOMAIN.fullmatch(name) is not None
 
 
@@ -217,7 +217,7 @@ def last_line(value: str) -> str:
     """The last line of a foreign text that says something, fit to stand in a sentence of ours."""
     lines = (" ".join(line.split()) for line in reversed(value[-_LAST_BYTES:].splitlines()))
     line = next((line for line in lines if line), "")
-    return short("".join(one if one.isprintable() else "?" for one in line), LINE_LIMIT)
+    return short("".join(sign if sign.isprintable() else "?" for sign in line), LINE_LIMIT)
 
 
 def controller_of(metadata: JsonObject) -> Controller | None:
@@ -285,12 +285,12 @@ def ranked(types: Iterable[ConditionType]) -> Kind:
     rank = {type_.value: at for at, type_ in enumerate(types)}
 
     def ours(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
-        found = [condition for condition in conditions if condition.type in rank]
-        return tuple(sorted(found, key=lambda condition: rank[condition.type]))
+        kept = (condition for condition in conditions if condition.type in rank)
+        return tuple(sorted(kept, key=lambda condition: rank[condition.type]))
 
     return Kind(
         lambda raw, _: ours(read_conditions(raw)),
-        lambda held: [condition_to_wire(condition) for condition in ours(held)],
+        lambda conditions: [condition_to_wire(condition) for condition in ours(conditions)],
         (),
         schema=CONDITIONS.schema,
     )
@@ -303,14 +303,14 @@ def own_conditions(status: JsonObject) -> tuple[Condition, ...]:
         WireError: an entry is malformed.
     """
     return tuple(
-        read_condition
-        for read_condition in read_conditions(status)
-        if read_condition.type != ConditionType.INVALID
+        condition
+        for condition in read_conditions(status)
+        if condition.type != ConditionType.INVALID
     )
 
 
 def condition_true(status: JsonObject, type_: str) -> bool:
-    """Whether a condition of this type is ``True``.
+    """Test for a condition of this type with status ``True``.
 
     Raises:
         WireError: the conditions are malformed.

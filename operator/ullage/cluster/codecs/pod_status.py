@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The status of pods that were adopted: conditions of each pod, and one bounded annotation.
 
-An object of our own for each pod would double what etcd holds; what people read stands in the
+An object of our own for each pod would double what etcd holds. What people read stands in the
 conditions, and what the next decision needs in the annotation. A pod whose annotation cannot be
-read is as one that no decision was ever made of: it costs memory of failures, nothing else.
+read counts as new: only the memory of its failures is lost.
 """
 
 from __future__ import annotations
@@ -33,24 +33,27 @@ SHOWN: Final = (
     ConditionType.DEGRADED,
     ConditionType.INVALID,
 )
-"""Conditions that a pod has not anyway, in this order."""
+"""Conditions that a pod does not have anyway, in this order."""
 _PLAIN: Final = 1000
 """Characters of a message that certainly stays whole."""
 _KEPT: Final = ("phase", "decision", "scheduling", "sharing")
 _MEMORY: Final = derived(
-    WorkloadStatus, [one.name for one in fields(WorkloadStatus) if one.name not in _KEPT]
+    WorkloadStatus, [field.name for field in fields(WorkloadStatus) if field.name not in _KEPT]
 )
 _NEW: Final = WorkloadStatus()
 
 
 def kept_in_pods(status: WorkloadStatus) -> WorkloadStatus:
-    """The part of a status that pods hold, as it will read back; the very status if it is that."""
+    """The part of a status that pods hold, as it will read back; the same object if equal."""
     conditions = tuple(
-        one if one.observed_generation == 1 else replace(one, observed_generation=1)
+        condition
+        if condition.observed_generation == 1
+        else replace(condition, observed_generation=1)
         for type_ in SHOWN
-        if (one := status.condition(type_)) is not None
+        if (condition := status.condition(type_)) is not None
     )
-    if status.scheduling.exclusions or any(len(one.message) > _PLAIN for one in conditions):
+    too_long = any(len(condition.message) > _PLAIN for condition in conditions)
+    if status.scheduling.exclusions or too_long:
         return read_pod_status(
             {ANNOTATION_SCHEDULING: scheduling_annotation(status)},
             {"conditions": pod_conditions(status)},
@@ -69,7 +72,7 @@ def kept_in_pods(status: WorkloadStatus) -> WorkloadStatus:
 
 
 def scheduling_annotation(status: WorkloadStatus) -> str:
-    """What the next decision needs, as compact JSON of at most ``MOST_BYTES``."""
+    """State for the next decision, as compact JSON of at most ``MOST_BYTES``."""
     kept = _shortened(status)
     while len(written := json.dumps(_MEMORY.write(kept), separators=(",", ":"))) > MOST_BYTES:
         excluded = kept.scheduling.exclusions
@@ -96,13 +99,13 @@ def pod_conditions(status: WorkloadStatus) -> list[dict[str, object]]:
 
 def read_pod_status(annotations: Mapping[str, str], status: JsonObject) -> WorkloadStatus:
     """The status that a pod holds; an empty one where it holds none that can be read."""
-    stated = annotations.get(ANNOTATION_SCHEDULING, "")
-    if not stated or len(stated) > MOST_BYTES:
+    annotation = annotations.get(ANNOTATION_SCHEDULING, "")
+    if not annotation or len(annotation) > MOST_BYTES:
         return _NEW
     try:
-        raw = json.loads(stated)
+        raw = json.loads(annotation)
         memory = _MEMORY.read(raw if isinstance(raw, dict) else {})
-        conditions = _own(status)
+        conditions = _conditions(status)
     except (ValueError, RecursionError):  # malformed JSON, or a malformed field of it
         return _NEW
     decision = memory.decision
@@ -114,27 +117,30 @@ def read_pod_status(annotations: Mapping[str, str], status: JsonObject) -> Workl
     )
 
 
-def _own(status: JsonObject) -> tuple[Condition, ...]:
+def _conditions(status: JsonObject) -> tuple[Condition, ...]:
     """Conditions of ours, in the order of ``SHOWN``."""
-    found: dict[str, Condition] = {}
+    conditions: dict[str, Condition] = {}
     for raw in objects(status, "conditions"):
         type_ = raw.get("type")
         if isinstance(type_, str) and type_.startswith(CONDITION_PREFIX):
             name = type_.removeprefix(CONDITION_PREFIX)
-            found[name] = replace(condition_from_wire(raw), type=name, observed_generation=1)
-    return tuple(found[type_] for type_ in SHOWN if type_ in found)
+            conditions[name] = replace(condition_from_wire(raw), type=name, observed_generation=1)
+    return tuple(conditions[type_] for type_ in SHOWN if type_ in conditions)
 
 
 def _with_texts(decision: DecisionRecord, conditions: tuple[Condition, ...]) -> DecisionRecord:
     """The decision with its text, which stands in the condition."""
-    said = next((one.message for one in conditions if one.type == ConditionType.ADMITTED), "")
+    message = next(
+        (condition.message for condition in conditions if condition.type == ConditionType.ADMITTED),
+        "",
+    )
     if decision.reason is Reason.PLACED:
-        return replace(decision, chosen=said)
-    return replace(decision, message=said)
+        return replace(decision, chosen=message)
+    return replace(decision, message=message)
 
 
 def _shortened(status: WorkloadStatus) -> WorkloadStatus:
-    """The status without what is told elsewhere."""
+    """The status without the parts that stand elsewhere."""
     decision, scheduling, sharing = status.decision, status.scheduling, status.sharing
     return replace(
         status,
@@ -146,7 +152,9 @@ def _shortened(status: WorkloadStatus) -> WorkloadStatus:
             chosen="",
             runner_up="",
             message="",
-            refusals=tuple(replace(one, nearest="", message="") for one in decision.refusals),
+            refusals=tuple(
+                replace(refusal, nearest="", message="") for refusal in decision.refusals
+            ),
         ),
         sharing=None
         if sharing is None
@@ -160,8 +168,8 @@ def _shortened(status: WorkloadStatus) -> WorkloadStatus:
         scheduling=replace(
             scheduling,
             exclusions=tuple(
-                replace(one, message=one.message[:_TEXT])
-                for one in scheduling.exclusions[-MOST_EXCLUSIONS:]
+                replace(exclusion, message=exclusion.message[:_TEXT])
+                for exclusion in scheduling.exclusions[-MOST_EXCLUSIONS:]
             ),
         ),
     )

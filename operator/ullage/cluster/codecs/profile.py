@@ -4,13 +4,15 @@
 
 As for workloads, what was written reads back equal: else the operator would write for ever.
 Numbers are rounded to six significant digits, times to seconds, lists get one order. A number that
-is not finite or below 0 is an error, from any source.
+is not finite or below 0 is an error, from any source. No estimate becomes a measurement: the source
+travels with every speed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
 from ullage.api import wire_fields
@@ -35,11 +37,11 @@ from ullage.cluster.records.profile import (
     MOST_PARAMETER,
     RATIO,
     DeviceModel,
+    OpTable,
     ProfileStatus,
     SoloEntry,
     StepRow,
 )
-from ullage.cluster.records.status import Condition
 from ullage.cluster.values.quantiles import percentile_of, quantile_of
 from ullage.engines.admission.records import Fingerprint, Partner
 
@@ -53,10 +55,6 @@ QUANTILES: Final[Mapping[str, float]] = {
 }
 _PART: Final = wire_fields.number(1.0)
 _FIGURE: Final = wire_fields.number()
-
-
-def _peak_mib(raw: JsonObject, field: str) -> float:
-    return needed(raw, field) / MIB
 
 
 _fingerprint: Final = derived(
@@ -77,7 +75,10 @@ _fingerprint: Final = derived(
     launches_per_s=(_FIGURE, "launchesPerSecond"),
     pcie_tx_bytes_per_s=(_FIGURE, "pcieTxBytesPerSecond"),
     pcie_rx_bytes_per_s=(_FIGURE, "pcieRxBytesPerSecond"),
-    peak_memory_mib=(Kind(_peak_mib, lambda peak: six_digits(peak * MIB)), "peakMemoryBytes"),
+    peak_memory_mib=(
+        Kind(lambda raw, field: needed(raw, field) / MIB, lambda peak: six_digits(peak * MIB)),
+        "peakMemoryBytes",
+    ),
 )
 
 
@@ -90,16 +91,20 @@ def _quantiles(raw: JsonObject) -> tuple[tuple[float, float], ...]:
 
 
 def _quantiles_to_wire(latency: Iterable[tuple[float, float]]) -> dict[str, object]:
-    known = dict(latency)
-    return {name: six_digits(known[one]) for name, one in QUANTILES.items() if one in known}
+    seconds = dict(latency)
+    return {
+        name: six_digits(seconds[quantile])
+        for name, quantile in QUANTILES.items()
+        if quantile in seconds
+    }
 
 
 def _measured(raw: JsonObject, field: str) -> tuple[tuple[float, float], ...]:
     with within(field):
         return tuple(
             sorted(
-                (quantile_of(text(one, "percentile")), needed(one, "seconds"))
-                for one in objects(raw, field)
+                (quantile_of(text(row, "percentile")), needed(row, "seconds"))
+                for row in objects(raw, field)
             )
         )
 
@@ -145,10 +150,6 @@ def newest_first(row: StepRow) -> tuple[float, str]:
     return -row.at_s, row.id
 
 
-def _by_type(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
-    return tuple(sorted(conditions, key=lambda condition: condition.type))
-
-
 PROFILE_STATUS: Final = derived(
     ProfileStatus,
     solo=rows(
@@ -171,7 +172,9 @@ PROFILE_STATUS: Final = derived(
             }
         ),
     ),
-    conditions=replace(CONDITIONS, read=lambda raw, _: _by_type(own_conditions(raw))),
+    conditions=replace(
+        CONDITIONS, read=lambda raw, _: tuple(sorted(own_conditions(raw), key=attrgetter("type")))
+    ),
 )
 
 
@@ -198,7 +201,7 @@ def profile_as_stored(status: ProfileStatus) -> ProfileStatus:
 def _parameters(raw: JsonObject, field: str) -> tuple[tuple[str, float], ...]:
     listed = objects(raw, field)
     with within(field):
-        return tuple(sorted((text(one, "name"), _signed(one, "value")) for one in listed))
+        return tuple(sorted((text(row, "name"), _signed(row, "value")) for row in listed))
 
 
 def _signed(raw: JsonObject, field: str) -> float:
@@ -215,7 +218,7 @@ DEVICE_MODEL: Final = derived(
     hyperparameters=(
         Kind(
             _parameters,
-            lambda held: [{"name": name, "value": six_digits(value)} for name, value in held],
+            lambda pairs: [{"name": name, "value": six_digits(value)} for name, value in pairs],
             schema=Schema(
                 type="array",
                 items=Schema(
@@ -255,3 +258,19 @@ def device_model_of(status: JsonObject) -> DeviceModel | None:
         return None
     with within("model"):
         return device_model_from_wire(section(status, "model"))
+
+
+_OP_TABLE: Final = derived(OpTable)
+op_table_to_wire = _OP_TABLE.write
+
+
+def op_table_of(spec: JsonObject) -> OpTable | None:
+    """``spec.opTable`` of a WorkloadProfile, rows by index; ``None`` without one.
+
+    Raises:
+        WireError: a column is missing or of the wrong type.
+    """
+    if not spec.get("opTable"):
+        return None
+    with within("opTable"):
+        return _OP_TABLE.read(section(spec, "opTable"))

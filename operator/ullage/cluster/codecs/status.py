@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The status of a workload as JSON, both ways.
+"""Statuses of workloads, searches and pools as JSON, both ways.
 
 Reading what was written gives an equal record, else "nothing changed" could not be decided by
 equality and the operator would write for ever. What the API cannot hold (fractions of a second,
-fields of the other kind, over-long texts) is removed by ``as_stored`` before comparing. Lists get
-one order when they are read: server-side apply merges them by key and keeps no order of ours.
+fields of the other kind, over-long texts) is removed by ``as_stored`` before comparing, and rounded
+in pools. Lists get one order when they are read: server-side apply merges them by key and keeps no
+order of ours.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ullage.api.reasons import ConditionType, reason_of
 from ullage.api.wire_fields import KEPT, Embedded, Listed, Schema, Shape, one_of
 from ullage.cluster.codecs.objects import ranked, within
 from ullage.cluster.codecs.pod_status import kept_in_pods
+from ullage.cluster.records.pool import LaunchRecord, PoolStatus
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.status import (
     Account,
@@ -32,6 +34,7 @@ from ullage.cluster.records.status import (
     SpendRecord,
     WorkloadStatus,
 )
+from ullage.cluster.records.tuning import TuningStatus
 
 _LOST: Final[Mapping[str, str]] = {
     "steps": "lost_steps",
@@ -74,11 +77,11 @@ def _account_from_wire(raw: JsonObject) -> Account | None:
     """
     if raw.get("asOf") is None:
         return None
-    account, stated = _OF_JOB.read(raw), section(raw, "lostWork")
-    if not stated:
+    account, losses = _OF_JOB.read(raw), section(raw, "lostWork")
+    if not losses:
         return account
     with within("lostWork"):
-        lost = {attribute: count_of(stated, name) for name, attribute in _LOST.items()}
+        lost = {attribute: count_of(losses, name) for name, attribute in _LOST.items()}
         return replace(account, **lost)  # type: ignore[arg-type]  # all of them are counts
 
 
@@ -90,8 +93,8 @@ def _decision(raw: JsonObject) -> SpendDecision | None:
 
     A commitment is never forgotten with it: its own word stays readable.
     """
-    known = reason_of(text(raw, "reason")) is not None
-    return _DECISION.read(raw) if known or flag(raw, "committed") else None
+    readable = reason_of(text(raw, "reason")) is not None
+    return _DECISION.read(raw) if readable or flag(raw, "committed") else None
 
 
 def _account(*properties: Shape | Mapping[str, Schema]) -> Embedded:
@@ -123,11 +126,6 @@ def _by_rank(placement: Placement) -> tuple[int, object, object]:
     rank = placement.pod.rpartition("-")[2]
     digits = _RANK_DIGITS.fullmatch(rank)
     return int(rank) if digits else -1, placement.pod, placement.key
-
-
-def _by_name(placement: Placement) -> tuple[object, object]:
-    """Replicas by name; then devices."""
-    return placement.pod, placement.key
 
 
 def _says(description: str) -> Schema:
@@ -166,7 +164,10 @@ SERVICE_STATUS: Final = derived(
     ),
     replicas=(KEPT, _says("Existing replicas; autoscalers read it.")),
     ready_replicas=KEPT,
-    placement=(Listed(order=_by_name), _says("Placement of each replica.")),
+    placement=(
+        Listed(order=lambda item: (item.pod, item.key)),
+        _says("Placement of each replica."),
+    ),
     sharing=Schema(description="Share and slowdown of the slowest replica.", before="decision"),
     decision=_says("Why the service runs on its devices, or why it waits."),
     scheduling=_says("Scheduling history that later decisions use."),
@@ -212,3 +213,43 @@ solve_from_wire, solve_to_wire = SOLVE.read, SOLVE.write
 
 QUOTA: Final = derived(QuotaStatus)
 quota_from_wire, quota_to_wire = QUOTA.read, QUOTA.write
+
+
+_LAUNCHES: Final = derived(LaunchRecord)
+
+
+POOL_STATUS: Final = derived(
+    PoolStatus,
+    launches=nested(
+        _LAUNCHES._replace(
+            write=lambda launches: {} if launches == LaunchRecord() else _LAUNCHES.write(launches)
+        )
+    ),
+    conditions=ranked((ConditionType.PRICE_FRESH, ConditionType.HAZARD_KNOWN)),
+)
+pool_status_from_wire, pool_status_to_wire = POOL_STATUS.read, POOL_STATUS.write
+
+
+def pool_as_stored(status: PoolStatus) -> PoolStatus:
+    """The status as it will read back once written."""
+    return pool_status_from_wire(pool_status_to_wire(status))
+
+
+TUNING_CONDITIONS: Final = (
+    ConditionType.COMPLETE,
+    ConditionType.FAILED,
+    ConditionType.PLANNED,
+    ConditionType.STALLED,
+    ConditionType.POOL_TOO_SMALL,
+)
+TUNING_STATUS: Final = derived(
+    TuningStatus,
+    groups=Listed(order=lambda group: (group.epoch, group.name)),
+    conditions=ranked(TUNING_CONDITIONS),
+)
+tuning_status_from_wire, tuning_status_to_wire = TUNING_STATUS.read, TUNING_STATUS.write
+
+
+def tuning_as_stored(status: TuningStatus) -> TuningStatus:
+    """The status as it will read back once written."""
+    return tuning_status_from_wire(tuning_status_to_wire(status))

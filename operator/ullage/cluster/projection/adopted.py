@@ -3,7 +3,7 @@
 """Pods of other controllers as workloads: what their labels and annotations ask for.
 
 Every value goes through the reader of the field of our kinds that means the same. A pod that asks
-for something no one can read waits and says so; it keeps its gate, and nothing else is stopped.
+for something unreadable waits and says so; it keeps its gate, and nothing else is stopped.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ullage.cluster.records.snapshot import (
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.values.readable import complaint, complete
 
-Said = Mapping[AdoptionKey, str]
+KeyValues = Mapping[AdoptionKey, str]
 """Values of the keys that a pod bears."""
 _SHARE: Final = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?")
 _METRIC: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,199}")
@@ -64,13 +64,13 @@ class AdoptedPod:
     terms: WorkloadRecord
     """The workload as this pod alone describes it."""
     status: WorkloadStatus
-    """What it was told last."""
+    """The status that it holds."""
     gated: bool
     finished: bool
     leaving: bool
     """It is being deleted, or has ended."""
     controller: str
-    """uid of what creates another one in its place; empty where nothing does."""
+    """uid of the controller that creates another one in its place; empty where none does."""
     succeeded: bool = False
     """It ended well by itself."""
     group: str = ""
@@ -86,7 +86,7 @@ def unit_of(meta: Meta) -> ObjectRef:
     """The workload that an adopted pod belongs to: itself, or the gang in its own namespace.
 
     A gang has no object, and a uid that no object can have. A ReplicaSet is one revision of its
-    Deployment: its pods are a gang of their own. Whose pods else are one, ``AdoptedPods`` knows.
+    Deployment: its pods are a gang of their own. ``AdoptedPods`` knows the others that are one.
     """
     gang = meta.labels.get(AdoptionKey.GANG.key, "")
     name, uid = (gang, f"gang/{meta.namespace}/{gang}") if gang else (meta.name, meta.uid)
@@ -138,13 +138,13 @@ def read_pod_group(raw: JsonObject) -> int:
 
 def device_container(meta: Meta, spec: JsonObject) -> int:
     """Index of the container that gets the device; the first where the pod names none that is."""
-    named = meta.annotations.get(AdoptionKey.CONTAINER.key)
-    names = [one.get("name") for one in objects(spec, "containers")]
-    return names.index(named) if named in names else 0
+    container_name = meta.annotations.get(AdoptionKey.CONTAINER.key)
+    names = [container.get("name") for container in objects(spec, "containers")]
+    return names.index(container_name) if container_name in names else 0
 
 
 def project_adopted(raw: JsonObject, record: PodRecord, share: Sharer) -> AdoptedPod:
-    """Read what an adopted pod asks for, and what it was told.
+    """Read what an adopted pod asks for, and its status.
 
     Args:
         raw: the pod.
@@ -154,7 +154,7 @@ def project_adopted(raw: JsonObject, record: PodRecord, share: Sharer) -> Adopte
     meta = identity(raw)
     try:
         terms = _terms(meta, raw, record)
-    except Exception as error:  # the seam of one object: whatever it is, it is about this one
+    except Exception as error:  # whatever it is, it is about this object alone
         terms = replace(
             _plain(meta, record), shape=PodShape(device_container=""), invalid=complaint(error)
         )
@@ -197,26 +197,26 @@ def _plain(meta: Meta, record: PodRecord) -> WorkloadRecord:
 
 
 def _terms(meta: Meta, raw: JsonObject, record: PodRecord) -> WorkloadRecord:
-    said = _said(meta)
+    values = _key_values(meta)
     spec = section(raw, "spec")
-    gpu = _gpu(said)
+    gpu = _gpu(values)
     _check_prepared(meta, spec, record, gpu)
-    slowdown, latency = _objectives(said)
-    accelerators = said.get(AdoptionKey.ACCELERATORS)
-    template = _as_template(meta, spec, said)
-    domain = said.get(AdoptionKey.TRUST_DOMAIN, "")
+    slowdown, latency = _objectives(values)
+    accelerators = values.get(AdoptionKey.ACCELERATORS)
+    template = _as_template(meta, spec, values)
+    domain = values.get(AdoptionKey.TRUST_DOMAIN, "")
     if domain and not is_domain(domain):
         why = "it is no name of a trust domain, which holds no slash"
         raise _wrong(AdoptionKey.TRUST_DOMAIN, domain, why)
-    with _about(AdoptionKey.PROFILE, said):
-        profile = word({"profile": said.get(AdoptionKey.PROFILE)}, "profile")
-    with _about(AdoptionKey.TENANT, said):
-        tenant = word({"tenant": said.get(AdoptionKey.TENANT)}, "tenant")
-    with _about(AdoptionKey.ACCELERATORS, said):
+    with _about(AdoptionKey.PROFILE, values):
+        profile = word({"profile": values.get(AdoptionKey.PROFILE)}, "profile")
+    with _about(AdoptionKey.TENANT, values):
+        tenant = word({"tenant": values.get(AdoptionKey.TENANT)}, "tenant")
+    with _about(AdoptionKey.ACCELERATORS, values):
         types = read_accelerators({"accelerators": accelerators.split(",") if accelerators else []})
     return replace(
         _plain(meta, record),
-        replicas=_members(said),
+        replicas=_members(values),
         gpu=gpu,
         accelerators=types,
         trust_domain=domain or default_trust_domain(meta.namespace),
@@ -224,26 +224,26 @@ def _terms(meta: Meta, raw: JsonObject, record: PodRecord) -> WorkloadRecord:
         tenant=tenant,
         max_slowdown=slowdown,
         slo=latency,
-        checkpoint=_flag(said),
+        checkpoint=_flag(values),
         workload_class=class_key(template, {}),
         family=family_key(template, {}),
     )
 
 
-def _said(meta: Meta) -> Said:
+def _key_values(meta: Meta) -> KeyValues:
     """Values by key; the class may stand in a label or an annotation."""
-    found: dict[AdoptionKey, str] = {}
+    values: dict[AdoptionKey, str] = {}
     for key, meaning in KEYS.items():
         place = meta.labels if meaning.is_label else meta.annotations
         if key.key in place:
-            found[key] = place[key.key]
+            values[key] = place[key.key]
     if AdoptionKey.CLASS.key in meta.labels:
-        found[AdoptionKey.CLASS] = meta.labels[AdoptionKey.CLASS.key]
-    return found
+        values[AdoptionKey.CLASS] = meta.labels[AdoptionKey.CLASS.key]
+    return values
 
 
 @contextmanager
-def _about(key: AdoptionKey, said: Said) -> Iterator[None]:
+def _about(key: AdoptionKey, values: KeyValues) -> Iterator[None]:
     """Put a key in front of a reader's complaint, and the remedy behind it.
 
     Raises:
@@ -252,7 +252,7 @@ def _about(key: AdoptionKey, said: Said) -> Iterator[None]:
     try:
         yield
     except WireError as error:
-        raise _wrong(key, said.get(key, ""), str(error)) from error
+        raise _wrong(key, values.get(key, ""), str(error)) from error
 
 
 def _wrong(key: AdoptionKey, value: str, why: str) -> WireError:
@@ -260,121 +260,121 @@ def _wrong(key: AdoptionKey, value: str, why: str) -> WireError:
     return WireError(f"{place} {key.key}={quoted(value)}: {why}; {KEYS[key].remedy}")
 
 
-def _gpu(said: Said) -> GPURequest:
+def _gpu(values: KeyValues) -> GPURequest:
     """The devices that a pod asks for."""
-    share, devices = said.get(AdoptionKey.SHARE), said.get(AdoptionKey.DEVICES)
+    share, devices = values.get(AdoptionKey.SHARE), values.get(AdoptionKey.DEVICES)
     if share is not None and devices is not None:
         raise WireError(
             f"labels {AdoptionKey.SHARE.key} and {AdoptionKey.DEVICES.key} stand beside one"
             " another: write one of them"
         )
     if share is not None:
-        with _about(AdoptionKey.SHARE, said):
+        with _about(AdoptionKey.SHARE, values):
             gpu = read_gpu({"gpu": _fraction(share)})
     else:
-        with _about(AdoptionKey.DEVICES, said):
+        with _about(AdoptionKey.DEVICES, values):
             gpu = read_gpu({"gpu": {"count": _number(devices or "")}})
-    if AdoptionKey.LANE in said:
-        return _in_lane(share, said)
-    if AdoptionKey.LANE_SWITCHING in said:
-        stated = said[AdoptionKey.LANE_SWITCHING]
-        raise _wrong(AdoptionKey.LANE_SWITCHING, stated, "no lane is stated")
-    memory = said.get(AdoptionKey.MEMORY)
+    if AdoptionKey.LANE in values:
+        return _in_lane(share, values)
+    if AdoptionKey.LANE_SWITCHING in values:
+        switching = values[AdoptionKey.LANE_SWITCHING]
+        raise _wrong(AdoptionKey.LANE_SWITCHING, switching, "no lane is stated")
+    memory = values.get(AdoptionKey.MEMORY)
     if memory is None:
         return gpu
-    with _about(AdoptionKey.MEMORY, said):
+    with _about(AdoptionKey.MEMORY, values):
         limited = read_gpu({"gpu": {"memory": {"limit": memory}}})
         return replace(gpu, memory_mib=limited.memory_mib)
 
 
-def _in_lane(share: str | None, said: Said) -> GPURequest:
+def _in_lane(share: str | None, values: KeyValues) -> GPURequest:
     """The share of a container that takes turns, with both parts of its memory."""
-    stated = said[AdoptionKey.LANE]
+    memory = values[AdoptionKey.LANE]
     if share is None:
-        raise _wrong(AdoptionKey.LANE, stated, "no share is stated")
-    if AdoptionKey.MEMORY in said:
-        raise _wrong(AdoptionKey.LANE, stated, "a memory is stated, too")
-    persistent, _, ephemeral = stated.partition("+")
+        raise _wrong(AdoptionKey.LANE, memory, "no share is stated")
+    if AdoptionKey.MEMORY in values:
+        raise _wrong(AdoptionKey.LANE, memory, "a memory is stated, too")
+    persistent, _, ephemeral = memory.partition("+")
     lane = {"persistent": persistent, "ephemeral": ephemeral}
-    with _about(AdoptionKey.LANE, said):
+    with _about(AdoptionKey.LANE, values):
         gpu = read_gpu({"gpu": {**_fraction(share), "lane": lane}})
-    if AdoptionKey.LANE_SWITCHING not in said:
+    if AdoptionKey.LANE_SWITCHING not in values:
         return gpu
-    lane["switching"] = said[AdoptionKey.LANE_SWITCHING]
-    with _about(AdoptionKey.LANE_SWITCHING, said):
+    lane["switching"] = values[AdoptionKey.LANE_SWITCHING]
+    with _about(AdoptionKey.LANE_SWITCHING, values):
         return read_gpu({"gpu": {**_fraction(share), "lane": lane}})
 
 
 def _fraction(share: str) -> JsonObject:
-    found = _SHARE.fullmatch(share)
-    least, most = (found[1], found[2] or found[1]) if found else ("", "")
+    match = _SHARE.fullmatch(share)
+    least, most = (match[1], match[2] or match[1]) if match else ("", "")
     bounds = {"minPercent": _number(least), "maxPercent": _number(most)}
     return {"mode": GPUMode.FRACTIONAL.value, "share": bounds}
 
 
-def _number(stated: str) -> int:
-    return int(stated) if _NUMBER.fullmatch(stated) else _TOO_FAR
+def _number(digits: str) -> int:
+    return int(digits) if _NUMBER.fullmatch(digits) else _TOO_FAR
 
 
-def _members(said: Said) -> int:
+def _members(values: KeyValues) -> int:
     """Pods of the gang; 1 = the pod stands alone."""
-    size = said.get(AdoptionKey.GANG_SIZE)
-    if AdoptionKey.GANG not in said:
+    size = values.get(AdoptionKey.GANG_SIZE)
+    if AdoptionKey.GANG not in values:
         if size is not None:
             raise _wrong(AdoptionKey.GANG_SIZE, size, "no gang is named")
         return 1
     if size is None:
-        raise _wrong(AdoptionKey.GANG, said[AdoptionKey.GANG], "its size is missing")
-    found = _number(size)
-    if not 1 <= found <= MOST_PODS:
+        raise _wrong(AdoptionKey.GANG, values[AdoptionKey.GANG], "its size is missing")
+    count = _number(size)
+    if not 1 <= count <= MOST_PODS:
         raise _wrong(AdoptionKey.GANG_SIZE, size, f"it is no number from 1 to {MOST_PODS}")
-    return found
+    return count
 
 
-def _objectives(said: Said) -> tuple[float | None, LatencyObjective | None]:
+def _objectives(values: KeyValues) -> tuple[float | None, LatencyObjective | None]:
     """Most slowdown, or a latency; one of them or neither."""
-    slowdown, latency = said.get(AdoptionKey.MAX_SLOWDOWN), said.get(AdoptionKey.LATENCY_MS)
+    slowdown, latency = values.get(AdoptionKey.MAX_SLOWDOWN), values.get(AdoptionKey.LATENCY_MS)
     if latency is None:
         for key in (AdoptionKey.PERCENTILE, AdoptionKey.METRIC):
-            if key in said:
-                raise _wrong(key, said[key], "no latency is stated")
+            if key in values:
+                raise _wrong(key, values[key], "no latency is stated")
     elif slowdown is not None:
         raise _wrong(AdoptionKey.MAX_SLOWDOWN, slowdown, "a latency is stated, too")
     if slowdown is not None:
-        with _about(AdoptionKey.MAX_SLOWDOWN, said):
+        with _about(AdoptionKey.MAX_SLOWDOWN, values):
             return read_training_slo({"maxSlowdown": slowdown}).max_slowdown, None
     if latency is None:
         return None, None
-    stated: dict[str, object] = {"latencyMs": _number(latency)}
-    metric = said.get(AdoptionKey.METRIC)
+    slo: dict[str, object] = {"latencyMs": _number(latency)}
+    metric = values.get(AdoptionKey.METRIC)
     if metric is not None:
         if not _METRIC.fullmatch(metric):
             raise _wrong(AdoptionKey.METRIC, metric, "it is no name of a metric")
-        stated["metric"] = metric
-    if AdoptionKey.PERCENTILE not in said:
-        with _about(AdoptionKey.LATENCY_MS, said):
-            return None, read_latency_slo(stated).objective()
-    with _about(AdoptionKey.PERCENTILE, said):
+        slo["metric"] = metric
+    if AdoptionKey.PERCENTILE not in values:
+        with _about(AdoptionKey.LATENCY_MS, values):
+            return None, read_latency_slo(slo).objective()
+    with _about(AdoptionKey.PERCENTILE, values):
         return None, read_latency_slo(
-            stated | {"percentile": said[AdoptionKey.PERCENTILE]}
+            slo | {"percentile": values[AdoptionKey.PERCENTILE]}
         ).objective()
 
 
-def _flag(said: Said) -> bool:
-    stated = said.get(AdoptionKey.CHECKPOINT, "false")
-    if stated not in ("true", "false"):
-        raise _wrong(AdoptionKey.CHECKPOINT, stated, "it is neither true nor false")
-    return stated == "true"
+def _flag(values: KeyValues) -> bool:
+    checkpoint = values.get(AdoptionKey.CHECKPOINT, "false")
+    if checkpoint not in ("true", "false"):
+        raise _wrong(AdoptionKey.CHECKPOINT, checkpoint, "it is neither true nor false")
+    return checkpoint == "true"
 
 
-def _as_template(meta: Meta, spec: JsonObject, said: Said) -> JsonObject:
-    """The pod as a template with its device container first, as classes are told apart by it."""
-    stated = said.get(AdoptionKey.CLASS, "")
-    if stated and not is_domain(stated):
-        raise _wrong(AdoptionKey.CLASS, stated, "it is no name of a class")
+def _as_template(meta: Meta, spec: JsonObject, values: KeyValues) -> JsonObject:
+    """The pod as a template with its device container first, from which its class follows."""
+    class_name = values.get(AdoptionKey.CLASS, "")
+    if class_name and not is_domain(class_name):
+        raise _wrong(AdoptionKey.CLASS, class_name, "it is no name of a class")
     labels = dict(meta.labels)
-    if stated:
-        labels[AdoptionKey.CLASS.key] = stated
+    if class_name:
+        labels[AdoptionKey.CLASS.key] = class_name
     container = objects(spec, "containers")[device_container(meta, spec)]
     return {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
 
@@ -387,7 +387,7 @@ def _check_prepared(meta: Meta, spec: JsonObject, record: PodRecord, gpu: GPUReq
     """
     named = meta.annotations.get(AdoptionKey.CONTAINER.key)
     containers = objects(spec, "containers")
-    if named is not None and named not in [one.get("name") for one in containers]:
+    if named is not None and named not in [container.get("name") for container in containers]:
         raise _wrong(AdoptionKey.CONTAINER, named, "there is no container of that name")
     chosen = device_container(meta, spec)
     for index, container in enumerate(containers):

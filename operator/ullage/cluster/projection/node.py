@@ -35,12 +35,6 @@ from ullage.cluster.records.pod_shape import Taint
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord
 
 
-def _taint(raw: JsonObject) -> Taint:
-    return Taint(
-        key=text(raw, "key"), value=optional_text(raw, "value"), effect=text(raw, "effect")
-    )
-
-
 def project_node(raw: JsonObject) -> NodeRecord:
     """Read a Kubernetes node.
 
@@ -50,7 +44,10 @@ def project_node(raw: JsonObject) -> NodeRecord:
     meta = read_meta(raw)
     spec, status = section(raw, "spec"), section(raw, "status")
     amounts = read_amounts(status, "allocatable")
-    taints = tuple(_taint(taint) for taint in objects(spec, "taints"))
+    taints = tuple(
+        Taint(key=text(raw, "key"), value=optional_text(raw, "value"), effect=text(raw, "effect"))
+        for raw in objects(spec, "taints")
+    )
     return NodeRecord(
         name=meta.name,
         uid=meta.uid,
@@ -62,11 +59,7 @@ def project_node(raw: JsonObject) -> NodeRecord:
         managed=meta.labels.get(LABEL_NODE) == "true",
         created=meta.created,
         ready_since=next(
-            (
-                read_condition.since
-                for read_condition in read_conditions(status)
-                if read_condition.type == "Ready"
-            ),
+            (condition.since for condition in read_conditions(status) if condition.type == "Ready"),
             0.0,
         ),
         deleting=meta.deleting,
@@ -82,7 +75,7 @@ def by_key(slices: Iterable[DesiredSlice]) -> tuple[DesiredSlice, ...]:
 def slices_since(
     desired: tuple[DesiredSlice, ...], first_wanted: Mapping[DesiredSlice, float], now: float
 ) -> dict[SliceKey, float]:
-    """When each slice was first wanted as it is; one that changed in any field is wanted again."""
+    """Time since which each slice is wanted as it is; a change of any field begins it again."""
     return {item.key: first_wanted.get(item, now) for item in desired}
 
 
@@ -96,9 +89,9 @@ def first_wanted(record: GPUNodeRecord) -> dict[DesiredSlice, float]:
 
 
 def _observations(status: JsonObject) -> tuple[tuple[Observation, ...], int]:
-    """What was learned, as told, and how many entries are garbage: these hold up nothing else."""
+    """Observations, and the number of unreadable entries: these block nothing else."""
     entries = objects(status, "observations")
-    found: dict[str, Observation] = {}
+    observations: dict[str, Observation] = {}
     unreadable = 0
     for entry in entries:
         try:
@@ -106,31 +99,25 @@ def _observations(status: JsonObject) -> tuple[tuple[Observation, ...], int]:
         except WireError:
             unreadable += 1
         else:
-            found[observation.id] = observation
-    return tuple(found.values()), unreadable
+            observations[observation.id] = observation
+    return tuple(observations.values()), unreadable
 
 
 def _faults(status: JsonObject) -> tuple[DeviceFault, ...]:
-    """Faults of devices, the newest; an entry that is garbage is left out and holds up nothing."""
-    found: dict[str, DeviceFault] = {}
+    """Newest faults of devices; an unreadable entry is left out and blocks nothing else."""
+    faults: dict[str, DeviceFault] = {}
     for entry in objects(status, "faults")[-MAX_FAULTS:]:
         with contextlib.suppress(WireError):
             fault = DeviceFault.from_wire(entry)
-            found[fault.id] = fault
-    return tuple(found.values())
-
-
-def _acknowledged(spec: JsonObject) -> str:
-    """Id of the last observation that was read; one that no observation can have counts as none."""
-    stated = optional_text(spec, "observationsRead")
-    return stated if len(stated) <= MAX_ID else ""
+            faults[fault.id] = fault
+    return tuple(faults.values())
 
 
 def _lane_policy(spec: JsonObject) -> IterationPolicy:
-    """What the node was told; a value that this version does not know is written again."""
-    said = optional_text(spec, "lanePolicy")
-    known = {word.value: word for word in IterationPolicy}
-    return known.get(said, IterationPolicy.FAIR)
+    """The policy that the node has; a value that this version does not know is written again."""
+    word = optional_text(spec, "lanePolicy")
+    policies = {word.value: word for word in IterationPolicy}
+    return policies.get(word, IterationPolicy.FAIR)
 
 
 def _interruption(status: JsonObject) -> Interruption | None:
@@ -155,7 +142,9 @@ def project_gpu_node(
         desired = by_key(DesiredSlice.from_wire(item) for item in objects(spec, "slices"))
         epoch = bounded(spec, "epoch", 0, MAX_EPOCH, 0)
         retire = flag(spec, "retire")
-        read = _acknowledged(spec)
+        read = optional_text(spec, "observationsRead")
+        if len(read) > MAX_ID:
+            read = ""  # no observation can have it
     with within("status"):
         learned, unreadable = _observations(status)
         return GPUNodeRecord(

@@ -17,7 +17,7 @@ from ullage.cluster.records.pod_shape import Taint
 TAINT_KEY: Final = "ullage.dev/interruption"
 """Our own taint, which says that a notice to terminate is in force."""
 DRAIN_KEY: Final = "ullage.dev/drain"
-"""A taint of people: work is to leave the node as before a termination that no one timed."""
+"""A taint of people: work is to leave the node as before a termination without a time."""
 NOTICE_TAINTS: Final[Mapping[str, InterruptionKind]] = {
     # Karpenter: voluntary disruption and interruptions alike; see PLANNED_TAINTS
     "karpenter.sh/disrupted": InterruptionKind.TERMINATE,
@@ -34,7 +34,7 @@ NOTICE_TAINTS: Final[Mapping[str, InterruptionKind]] = {
     # kubectl ullage drain
     DRAIN_KEY: InterruptionKind.TERMINATE,
 }
-"""What each taint says, by its key. None of them tells when the node goes."""
+"""Notice of each taint, by its key. None of them has a time."""
 PLANNED_TAINTS: Final = frozenset({"karpenter.sh/disrupted", "karpenter.sh/disruption"})
 """Taints that stand before it is certain that the node goes: Karpenter sets its own, makes the
 replacement, and takes the taint back if none comes; only then it deletes the node. The second key
@@ -61,7 +61,7 @@ def notice_of_taints(taints: Iterable[Taint], *, deleting: bool = False) -> Inte
         deleting: The Node object is being deleted: what was planned is done.
     """
     interruption: Interruption | None = None
-    for taint in sorted(taints, key=lambda one: one.key in CHOSEN_TAINTS):
+    for taint in sorted(taints, key=lambda taint: taint.key in CHOSEN_TAINTS):
         kind = NOTICE_TAINTS.get(taint.key)
         if kind is None:
             continue

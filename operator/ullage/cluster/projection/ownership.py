@@ -3,8 +3,8 @@
 """The owner that a pod claims, and what in the pod contradicts the claim.
 
 Labels, ownerReferences and names come from anyone who may create pods in a namespace, so a claim
-holds inside its own namespace only, and only for a pod as the operator would have made it. Whether
-the workload of the claimed uid really is the one that the pod names, ``ClusterState`` knows.
+holds inside its own namespace only, and only for a pod as the operator would have made it.
+``ClusterState`` checks that the workload of the claimed uid is the one that the pod names.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Claim:
             Adopted pods belong to themselves, or to their gang.
         replica: It belongs to an InferenceDeployment, by way of a ReplicaSet.
         group: PodGroup of Kubernetes that an adopted pod names beside that.
-        against: Why the operator cannot have caused this pod; empty where the pod is consistent.
+        against: Reason why the operator cannot have caused this pod; empty = it is consistent.
     """
 
     owner: ObjectRef
@@ -46,7 +46,7 @@ class Claim:
 
 
 def read_claim(meta: Meta, spec: JsonObject) -> Claim:
-    """Read whose pod it is from labels, controller and name.
+    """Read the claimed owner from labels, controller and name.
 
     Raises:
         WireError: the scheduling group is malformed.
@@ -70,7 +70,7 @@ def read_claim(meta: Meta, spec: JsonObject) -> Claim:
 
 
 def _against_child(meta: Meta, job: str) -> str:
-    """Why this is no pod that was made for the job."""
+    """Reason why the pod was not made for the job; empty = it may have been."""
     holder = meta.controller
     if holder is None:
         return "no controller owns it"
@@ -89,7 +89,7 @@ def _against_child(meta: Meta, job: str) -> str:
 
 
 def _against_replica(meta: Meta, service: str) -> str:
-    """Why this is no replica of the service.
+    """Reason why the pod is no replica of the service; empty = it may be one.
 
     Labels alone prove nothing: the controller must be a ReplicaSet of the Deployment that bears
     the service's name. The pod's own name proves nothing: a ReplicaSet adopts pods by label.

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods: ours in full, other people's as what they take from a node.
 
-Reads the API's pod and nothing else; whose a pod really is, ``ClusterState`` settles, because only
-it knows the uids.
+Reads the API's pod and nothing else; ``ClusterState`` checks the claimed owner, because only it
+knows the uids.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ullage.api.labels import (
     LABEL_LEAD,
     LABEL_ORDER,
     LABEL_RANK,
+    LABEL_ROUTER,
     SLOT_RESOURCE,
 )
 from ullage.api.readers import JsonObject, WireError, objects, section, text, whole
@@ -40,6 +41,7 @@ from ullage.cluster.projection.pod_shape import pod_requests, pod_shape, resourc
 from ullage.cluster.records.metrics import EpochValue, read_report
 from ullage.cluster.records.pod_rules import PodTraits
 from ullage.cluster.records.pod_shape import Resources
+from ullage.cluster.records.router import RouterPod
 from ullage.cluster.records.snapshot import (
     ForeignPod,
     ObjectRef,
@@ -48,19 +50,22 @@ from ullage.cluster.records.snapshot import (
     WorkloadKind,
     end_text,
 )
+from ullage.cluster.times import CLOCKS_APART_S
 from ullage.cluster.values.names import number_of
 from ullage.cluster.values.readable import complete
 
 _RACE_REASONS: Final = frozenset({"UnexpectedAdmissionError", "NodeAffinity"})
 _RACE_PREFIX: Final = "OutOf"
 _GATED_REASON: Final = "SchedulingGated"
-CLOCKS_APART_S: Final = 10.0
-"""How far the clocks of nodes and API server may differ (not measured). A pod that ended less than
-this before it was asked to end counts as stopped: running it again loses less than not doing so."""
+ROUTER_CONTAINER: Final = "router"
+_ROUTER_STARTING: Final = ("", "ContainerCreating", "PodInitializing")
+_CRASHED: Final = "CrashLoopBackOff"
+MOST_FAULT: Final = 300
+"""Characters of a router's fault."""
 MOST_WORD: Final = 64
 """Characters of kubelet's word for an end."""
 _STARTING: Final = "PodInitializing"
-"""What a container waits for while init containers run: the reason stands at those."""
+"""Reason of a container while init containers run, which have reasons of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +77,7 @@ class ForeignUse:
     slot_holder: str = ""
     """Namespace and name of the pod, where it asks for device slots."""
     traits: PodTraits | None = None
-    """What rules of others look at; ``None`` = it cannot be read."""
-
-
-def _gates(spec: JsonObject) -> tuple[str, ...]:
-    return tuple(text(gate, "name") for gate in objects(spec, "schedulingGates"))
+    """Traits that rules of others look at; ``None`` = they cannot be read."""
 
 
 def _stage(phase: str, gates: tuple[str, ...], node: str) -> PodStage:
@@ -93,7 +94,7 @@ def _stage(phase: str, gates: tuple[str, ...], node: str) -> PodStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _End:
-    """How a container ended."""
+    """End of a container."""
 
     code: int | None = None
     reason: str = ""
@@ -105,21 +106,21 @@ class _End:
 def _end(status: JsonObject, device: str) -> _End:
     """The end of the device container; where it has none or 0, of the first that failed.
 
-    Where no container tells one, kubelet's word for the end of the pod.
+    Where no container has one, kubelet's word for the end of the pod.
     """
-    own: JsonObject = {}
+    device_end: JsonObject = {}
     failed: JsonObject = {}
     restarts, before = 0, ""
     for field in ("initContainerStatuses", "containerStatuses"):
         for container in objects(status, field):
             ended = section(section(container, "state"), "terminated")
             if field == "containerStatuses" and container.get("name") == device:
-                own = ended
+                device_end = ended
                 before = _before(container)
                 restarts = max(0, optional_whole(container, "restartCount"))
             if ended and whole(ended, "exitCode") and not failed:
                 failed = ended
-    chosen = failed if failed and not own.get("exitCode") else own
+    chosen = failed if failed and not device_end.get("exitCode") else device_end
     if not chosen:
         line = last_line(optional_text(status, "message"))
         reason = short(optional_text(status, "reason"), MOST_WORD)
@@ -135,7 +136,7 @@ def _end(status: JsonObject, device: str) -> _End:
 
 
 def _before(container: JsonObject) -> str:
-    """How a container ended before it was started again; empty where it was not."""
+    """End of a container before it was started again; empty where it was not."""
     ended = section(section(container, "lastState"), "terminated")
     if not ended:
         return ""
@@ -144,7 +145,7 @@ def _before(container: JsonObject) -> str:
 
 
 def _report(status: JsonObject, device: str) -> tuple[EpochValue, ...]:
-    """What the program of a trial left as its termination message."""
+    """Values in the termination message of a trial's program."""
     for container in objects(status, "containerStatuses"):
         if container.get("name") == device:
             ended = section(section(container, "state"), "terminated")
@@ -153,19 +154,19 @@ def _report(status: JsonObject, device: str) -> tuple[EpochValue, ...]:
 
 
 def _waiting(status: JsonObject, device: str) -> tuple[str, str]:
-    """Why the device container waits, or the init container that it waits for."""
-    found = ("", "")
+    """Reason and message of the device container that waits, or of its init container."""
+    waiting = ("", "")
     for container in objects(status, "containerStatuses"):
         if container.get("name") == device:
             state = section(section(container, "state"), "waiting")
-            found = (optional_text(state, "reason"), optional_text(state, "message"))
-    if found[0] in ("", _STARTING):
+            waiting = (optional_text(state, "reason"), optional_text(state, "message"))
+    if waiting[0] in ("", _STARTING):
         for container in objects(status, "initContainerStatuses"):
             state = section(section(container, "state"), "waiting")
             reason = optional_text(state, "reason")
             if reason and reason != _STARTING:
                 return reason, short(optional_text(state, "message"))
-    return found[0], short(found[1])
+    return waiting[0], short(waiting[1])
 
 
 def _scheduling_message(status: JsonObject) -> str:
@@ -178,7 +179,7 @@ def _scheduling_message(status: JsonObject) -> str:
 
 
 def _ready_since(status: JsonObject) -> float:
-    """When the pod last became ready or not; a time that cannot be read costs nothing else."""
+    """Time of the last change of readiness; one that cannot be read costs nothing else."""
     for condition in objects(status, "conditions"):
         if condition.get("type") == "Ready":
             with suppress(WireError):
@@ -187,7 +188,7 @@ def _ready_since(status: JsonObject) -> float:
 
 
 def _ended_at(status: JsonObject) -> float:
-    """When the last container ended; 0 where none has, or no one can read when."""
+    """Time of the last container's end; 0 where none has ended, or it cannot be read."""
     ends = [
         _moment(section(section(container, "state"), "terminated"), "finishedAt")
         for container in objects(status, "containerStatuses")
@@ -196,9 +197,9 @@ def _ended_at(status: JsonObject) -> float:
 
 
 def _stop_asked(metadata: JsonObject, status: JsonObject) -> float | None:
-    """When deletion or disruption began; ``None`` = never, 0 = at a time that cannot be read.
+    """Time when deletion or disruption began; ``None`` = never, 0 = it cannot be read.
 
-    The time in the object is when the grace of the deletion is over.
+    The time in the object is the end of the deletion's grace period.
     """
     moments: list[float] = []
     if metadata.get("deletionTimestamp"):
@@ -221,7 +222,7 @@ def _moment(raw: JsonObject, field: str) -> float:
 
 
 def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, Claim]:
-    """Read a pod with our label, and whose it claims to be.
+    """Read a pod with our label, and the owner that it claims.
 
     Raises:
         WireError: a field that is needed is missing or malformed.
@@ -231,7 +232,7 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
     claim = read_claim(meta, spec)
     is_adopted = claim.owner.kind == WorkloadKind.POD
     shape = share(pod_shape(spec, device=device_container(meta, spec) if is_adopted else 0))
-    gates = _gates(spec)
+    gates = tuple(text(gate, "name") for gate in objects(spec, "schedulingGates"))
     node = optional_text(spec, "nodeName")
     failed_why = optional_text(status, "reason")
     stage = _stage(optional_text(status, "phase"), gates, node)
@@ -317,16 +318,60 @@ def project_foreign(raw: JsonObject, share: Sharer) -> tuple[str, ForeignUse | N
 
 
 def project_unprepared(raw: JsonObject) -> ForeignPod | None:
-    """A pod whose labels ask for a device though admission did not prepare it; ``None`` = none is.
+    """A pod whose labels ask for a device though admission did not prepare it, else ``None``.
 
     Raises:
         WireError: its metadata are malformed.
     """
     labels = section(section(raw, "metadata"), "labels")
-    asked = next((one.key for one in LABELS if one.key in labels), "")
+    asked = next((label.key for label in LABELS if label.key in labels), "")
     if not asked:
         return None
     meta = identity(raw)
     ref = ObjectRef(kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
     why = f"its label {asked} asks for a device, and no admission policy of Ullage prepared it"
     return ForeignPod(namespace=meta.namespace, name=meta.name, claims=ref, why=why)
+
+
+def project_router_pod(raw: JsonObject) -> RouterPod | None:
+    """Read a router; ``None`` where a pod does not say that it is one.
+
+    Raises:
+        WireError: its metadata or status are malformed.
+    """
+    service = section(section(raw, "metadata"), "labels").get(LABEL_ROUTER)
+    if not isinstance(service, str) or not service:
+        return None
+    meta, status = identity(raw), section(raw, "status")
+    return RouterPod(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        service=service,
+        address=optional_text(status, "podIP"),
+        leaving=bool(optional_text(section(raw, "metadata"), "deletionTimestamp")),
+        fault=_router_fault(status),
+    )
+
+
+def _router_fault(status: JsonObject) -> str:
+    """Reason why a router does not run: its own last words or kubelet's; empty = it runs."""
+    for container in objects(status, "containerStatuses"):
+        if container.get("name") != ROUTER_CONTAINER or container.get("ready") is True:
+            continue
+        state = section(container, "state")
+        waiting = section(state, "waiting")
+        ended = section(state, "terminated") or section(
+            section(container, "lastState"), "terminated"
+        )
+        reason = optional_text(waiting, "reason")
+        if reason not in (*_ROUTER_STARTING, _CRASHED):
+            return _fault_line(reason, optional_text(waiting, "message"))
+        if optional_whole(ended, "exitCode"):
+            last_words = optional_text(ended, "message").strip().rpartition("\n")[2]
+            return _fault_line(f"exit {optional_whole(ended, 'exitCode')}", last_words)
+    return ""
+
+
+def _fault_line(reason: str, message: str) -> str:
+    words = " ".join(f"{reason}: {message}".split())
+    return short(words.rstrip(": "), MOST_FAULT)

@@ -84,7 +84,7 @@ def pod_rules(
                 anti_affinity=_terms(spec, "podAntiAffinity", namespace, labels),
                 ports=_ports(spec),
                 claims=_claims(spec, name),
-                ephemeral=tuple(sorted({name for name, own in _claim_names(spec, name) if own})),
+                ephemeral=tuple(sorted({claim for claim, own in _claim_names(spec, name) if own})),
             )
         except _TooMuch as error:
             rules = PodRules(unjudged=f"spec.{error}")
@@ -92,7 +92,7 @@ def pod_rules(
 
 
 def foreign_traits(raw: JsonObject, share: Sharer) -> PodTraits:
-    """What rules of others look at of someone else's pod.
+    """Traits of someone else's pod that rules of others look at.
 
     Where it has more anti-affinity, ports or claims than are read of one pod, it has none: no
     tenant may keep others away by the size of an object.
@@ -102,19 +102,19 @@ def foreign_traits(raw: JsonObject, share: Sharer) -> PodTraits:
     """
     metadata, spec = section(raw, "metadata"), section(raw, "spec")
     namespace, labels = optional_text(metadata, "namespace"), string_map(metadata, "labels")
-    found = PodTraits(
+    traits = PodTraits(
         namespace=namespace,
         labels=labels_of(labels, share),
         leaving=metadata.get("deletionTimestamp") is not None,
     )
     with suppress(_TooMuch):
-        found = replace(
-            found,
+        traits = replace(
+            traits,
             anti_affinity=_terms(spec, "podAntiAffinity", namespace, labels),
             ports=_ports(spec),
             claims=_claims(spec, optional_text(metadata, "name")),
         )
-    return share(found)
+    return share(traits)
 
 
 def label_selector(raw: JsonObject, field: str) -> LabelSelector | None:
@@ -127,22 +127,22 @@ def label_selector(raw: JsonObject, field: str) -> LabelSelector | None:
         return None
     selector = section(raw, field)
     with within(field):
-        found = [
+        requirements = [
             Requirement(key=key, operator="In", values=(value,))
             for key, value in sorted(string_map(selector, "matchLabels").items())
         ]
         for expression in objects(selector, "matchExpressions"):
             values = strings(expression, "values")
             _bounded(values, "matchExpressions.values", MOST_NAMES)
-            found.append(
+            requirements.append(
                 Requirement(
                     key=text(expression, "key"),
                     operator=text(expression, "operator"),
                     values=values,
                 )
             )
-    _bounded(found, f"{field}: requirements", MOST_REQUIREMENTS)
-    return LabelSelector(requirements=tuple(found))
+    _bounded(requirements, f"{field}: requirements", MOST_REQUIREMENTS)
+    return LabelSelector(requirements=tuple(requirements))
 
 
 def _bounded(entries: Sized, what: str, most: int) -> None:
@@ -151,7 +151,7 @@ def _bounded(entries: Sized, what: str, most: int) -> None:
 
 
 def _few(values: Iterable[Value], what: str) -> set[Value]:
-    """The distinct ones of these; no more are made than there may be."""
+    """The distinct values; iteration ends at the first one too many."""
     distinct: set[Value] = set()
     for value in values:
         distinct.add(value)
@@ -192,7 +192,7 @@ def _with_keys(
             if key in labels
         )
     # the API server writes those of affinity into the selector as well
-    added = tuple(one for one in more if one not in selector.requirements)
+    added = tuple(requirement for requirement in more if requirement not in selector.requirements)
     return LabelSelector(requirements=selector.requirements + added) if added else selector
 
 
@@ -248,7 +248,11 @@ def _ports(spec: JsonObject) -> tuple[HostPort, ...]:
     on_host = spec.get("hostNetwork") is True
     containers = [
         *objects(spec, "containers"),
-        *(one for one in objects(spec, "initContainers") if one.get("restartPolicy") == "Always"),
+        *(
+            container
+            for container in objects(spec, "initContainers")
+            if container.get("restartPolicy") == "Always"
+        ),
     ]
     taken = (
         HostPort(
@@ -271,7 +275,7 @@ def _claims(spec: JsonObject, name: str) -> tuple[str, ...]:
 
 
 def _claim_names(spec: JsonObject, name: str) -> Iterator[tuple[str, bool]]:
-    """Each claim's name, and whether it is made for this pod alone."""
+    """Each claim's name, with True for one that is made for this pod alone."""
     for volume in objects(spec, "volumes"):
         if volume.get("persistentVolumeClaim") is not None:
             yield text(section(volume, "persistentVolumeClaim"), "claimName"), False

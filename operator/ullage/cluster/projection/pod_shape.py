@@ -48,11 +48,11 @@ def read_amounts(raw: JsonObject, field: str) -> Amounts:
     Raises:
         WireError: an amount is no quantity.
     """
-    stated = section(raw, field)
-    if len(stated) > MOST_RESOURCES:
-        chosen = (*_KEPT, *islice(stated, MOST_RESOURCES))
-        stated = {name: stated[name] for name in chosen if name in stated}
-    return {name: counted(name, value, f"{field}[{name}]") for name, value in stated.items()}
+    amounts = section(raw, field)
+    if len(amounts) > MOST_RESOURCES:
+        chosen = (*_KEPT, *islice(amounts, MOST_RESOURCES))
+        amounts = {name: amounts[name] for name in chosen if name in amounts}
+    return {name: counted(name, value, f"{field}[{name}]") for name, value in amounts.items()}
 
 
 def resources_of(amounts: Mapping[str, int], pods: int = 0) -> Resources:
@@ -134,32 +134,24 @@ def pod_requests(spec: JsonObject) -> Amounts:
     if whole_pod:
         with within("resources"):
             limits = read_amounts(whole_pod, "limits")
-            stated = read_amounts(whole_pod, "requests")
-        for name in limits.keys() | stated.keys():
+            requests = read_amounts(whole_pod, "requests")
+        for name in limits.keys() | requests.keys():
             if name not in _POD_LEVEL and not name.startswith("hugepages-"):
                 continue
-            if name in stated:
-                total[name] = stated[name]
+            if name in requests:
+                total[name] = requests[name]
             else:
                 total.setdefault(name, limits[name])
     _add(total, read_amounts(spec, "overhead"))
     return total
 
 
-def _requirement(raw: JsonObject) -> Requirement:
-    return Requirement(
-        key=text(raw, "key"), operator=text(raw, "operator"), values=strings(raw, "values")
-    )
-
-
 def _requirements(raw: JsonObject, field: str) -> tuple[Requirement, ...]:
-    return tuple(_requirement(item) for item in objects(raw, field)[:MOST_NODE_TERMS])
-
-
-def _term(raw: JsonObject) -> SelectorTerm:
-    return SelectorTerm(
-        expressions=_requirements(raw, "matchExpressions"),
-        fields=_requirements(raw, "matchFields"),
+    return tuple(
+        Requirement(
+            key=text(item, "key"), operator=text(item, "operator"), values=strings(item, "values")
+        )
+        for item in objects(raw, field)[:MOST_NODE_TERMS]
     )
 
 
@@ -169,11 +161,17 @@ def selector_terms(selector: JsonObject) -> tuple[SelectorTerm, ...]:
     Raises:
         WireError: it is malformed.
     """
-    return tuple(_term(term) for term in objects(selector, "nodeSelectorTerms")[:MOST_NODE_TERMS])
+    return tuple(
+        SelectorTerm(
+            expressions=_requirements(term, "matchExpressions"),
+            fields=_requirements(term, "matchFields"),
+        )
+        for term in objects(selector, "nodeSelectorTerms")[:MOST_NODE_TERMS]
+    )
 
 
 def node_affinity(spec: JsonObject) -> NodeAffinity:
-    """The node part of a pod's affinity, and which of its parents exist.
+    """The node part of a pod's affinity, and those of its parents that exist.
 
     Raises:
         WireError: the affinity is malformed.
@@ -216,7 +214,7 @@ def _cpu_limit(container: JsonObject) -> int:
 
 
 def _container_name(container: JsonObject) -> str:
-    """The name, which stands in a slice beside those of others: one too long would stop all."""
+    """Name of a container; one that the API refuses would stop all slices of a node."""
     name = text(container, "name")
     if len(name) > _NAME_MAX:
         raise WireError(f"containers[0].name: {len(name)} characters, at most {_NAME_MAX}")

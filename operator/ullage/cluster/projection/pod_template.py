@@ -22,7 +22,7 @@ class Blueprint:
     template_json: str
     """The raw template as canonical JSON."""
     read: object = field(default=None, compare=False, repr=False)
-    """What was read from the template: known as long as a blueprint holds it."""
+    """The parsed template: kept as long as a blueprint refers to it."""
     generation: int = field(default=0, compare=False)
     """Of the workload, when this was read."""
     template_hash: str

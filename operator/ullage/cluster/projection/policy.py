@@ -20,18 +20,6 @@ from ullage.cluster.records.snapshot import PolicyRecord
 from ullage.cluster.records.status import QuotaStatus, SolveRecord
 
 
-def _last_solve(raw: JsonObject) -> SolveRecord | None:
-    with within("status.lastSolve"):
-        status = section(raw, "status")
-        return solve_from_wire(section(status, "lastSolve")) if status.get("lastSolve") else None
-
-
-def _quota_status(raw: JsonObject) -> QuotaStatus | None:
-    with within("status.quota"):
-        status = section(raw, "status")
-        return quota_from_wire(section(status, "quota")) if status.get("quota") else None
-
-
 def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
     """Read name and content of a SchedulingPolicy.
 
@@ -40,9 +28,17 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
     """
     meta = read_meta(raw)
     default = PolicyRecord()
-    told = own_conditions if meta.name == default.name else read_conditions
-    last_solve, quota_status = _last_solve(raw), _quota_status(raw)
-    conditions = told(section(raw, "status"))
+    last_solve: SolveRecord | None = None
+    quota_status: QuotaStatus | None = None
+    with within("status.lastSolve"):
+        status = section(raw, "status")
+        if status.get("lastSolve"):
+            last_solve = solve_from_wire(section(status, "lastSolve"))
+    with within("status.quota"):
+        if status.get("quota"):
+            quota_status = quota_from_wire(section(status, "quota"))
+    read = own_conditions if meta.name == default.name else read_conditions
+    conditions = read(status)
     spec = read_policy_spec(section(raw, "spec"))
     terms = replace(
         spec.spot,

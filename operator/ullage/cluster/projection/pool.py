@@ -12,7 +12,7 @@ from ullage.cluster.codecs.objects import (
     read_meta,
     within,
 )
-from ullage.cluster.codecs.pool import pool_status_from_wire
+from ullage.cluster.codecs.status import pool_status_from_wire
 from ullage.cluster.records.pool import (
     PoolRecord,
     PriceSpec,
@@ -63,9 +63,9 @@ def project_pool(raw: JsonObject) -> PoolRecord:
 
 
 def _source(raw: JsonObject) -> PriceSpec:
-    """The type, and the one object of that name; whether there is such a source, prices say."""
+    """The type and the one object of that name; ``prices`` knows the types that exist."""
     word = text(raw, "type")
-    stated = [field for field, value in raw.items() if field != "type" and value is not None]
-    if [field.lower() for field in stated] != [word.lower()]:
+    names = [field for field, value in raw.items() if field != "type" and value is not None]
+    if [field.lower() for field in names] != [word.lower()]:
         raise WireError(f"type: {quoted(word)} needs the object of that name, and no other")
-    return PriceSpec(type=word, options=section(raw, stated[0]))
+    return PriceSpec(type=word, options=section(raw, names[0]))

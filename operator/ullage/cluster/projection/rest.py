@@ -24,11 +24,11 @@ from ullage.cluster.codecs.objects import (
 from ullage.cluster.codecs.profile import (
     device_model_of,
     newest_first,
+    op_table_of,
     profile_status_from_wire,
     solo_from_wire,
     step_from_wire,
 )
-from ullage.cluster.codecs.speed import op_table_of
 from ullage.cluster.records.snapshot import (
     DeploymentRecord,
     DeviceProfileRecord,
@@ -108,11 +108,11 @@ def project_service(raw: JsonObject) -> ServiceRecord:
 
 
 def _across(spec: JsonObject) -> float | None:
-    """Speed of a gang on several nodes; a gang that makes no steps there is no speed."""
-    said = number(spec, "acrossNodes", 1.0)
-    if said is not None and said < _LEAST_ACROSS:
-        raise WireError(f"acrossNodes: {said:g} must be a number from {_LEAST_ACROSS:g} to 1")
-    return said
+    """Speed of a gang on several nodes; one that is almost 0 is refused."""
+    speed = number(spec, "acrossNodes", 1.0)
+    if speed is not None and speed < _LEAST_ACROSS:
+        raise WireError(f"acrossNodes: {speed:g} must be a number from {_LEAST_ACROSS:g} to 1")
+    return speed
 
 
 def project_profile(raw: JsonObject) -> ProfileRecord:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a workload's spec comes to beyond its declaration: members, replicas, lanes.
+"""Parts of a workload's spec that its declaration does not read: members, replicas, lanes.
 
 The declarations in ``ullage.api`` read the spec with the bounds and the rules of the CRD, for the
 API server may have an older one; what is refused becomes condition ``Invalid``.
@@ -52,8 +52,8 @@ _GPU: Final = SpecReader(GPURequest, "gpu")
 def read_gpu(spec: JsonObject) -> GPURequest:
     """``spec.gpu``."""
     with within("gpu"):
-        stated = section(spec, "gpu")
-    return with_lane(_GPU(stated), "gpu")
+        request = section(spec, "gpu")
+    return with_lane(_GPU(request), "gpu")
 
 
 def with_lane(request: GPURequest, path: str) -> GPURequest:
@@ -114,7 +114,8 @@ def elasticity_of(spec: TrainingJobSpec) -> Elasticity | None:
 
 
 def _names_rendezvous(template: JsonObject) -> bool:
-    """Whether the device container says itself where members meet."""
+    """True when the device container names the place where members meet."""
     containers = objects(section(template, "spec"), "containers")
-    stated = [one.get("name") for one in objects(containers[0], "env")] if containers else []
-    return any(one in RENDEZVOUS for one in stated)
+    variables = objects(containers[0], "env") if containers else []
+    names = [variable.get("name") for variable in variables]
+    return any(name in RENDEZVOUS for name in names)

@@ -104,15 +104,15 @@ def _inside(raw: object, field: str) -> object:
 
 
 def _entries(raw: object, field: str) -> Sequence[object]:
-    stated = _inside(raw, field)
-    return stated if isinstance(stated, list) else ()
+    entries = _inside(raw, field)
+    return entries if isinstance(entries, list) else ()
 
 
 def _shorter(raw: object, lengths: Mapping[str, int]) -> None:
     for field, most in lengths.items():
-        stated = _inside(raw, field)
-        if isinstance(stated, (list, dict)) and len(stated) > most:
-            raise WireError(f"{field}: {len(stated)} entries, at most {most}")
+        entries = _inside(raw, field)
+        if isinstance(entries, (list, dict)) and len(entries) > most:
+            raise WireError(f"{field}: {len(entries)} entries, at most {most}")
 
 
 def check_depth(template: JsonObject, field: str) -> None:

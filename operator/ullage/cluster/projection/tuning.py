@@ -1,12 +1,14 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""TuningJobs as the API shows them."""
+"""TuningJobs as the API shows them, with the trials that a client outside asks for."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
+from itertools import pairwise
 from typing import Final, TypeVar
 
 from ullage.api.devices import GPUMode
@@ -14,10 +16,9 @@ from ullage.api.readers import JsonObject, WireError, bounded, flag, objects, qu
 from ullage.api.tuningjob import read_trial_template
 from ullage.api.words import Goal, ParameterType, TuningAlgorithm
 from ullage.cluster.codecs.objects import read_meta, strings, within
-from ullage.cluster.codecs.tuning import tuning_status_from_wire
+from ullage.cluster.codecs.status import tuning_status_from_wire
 from ullage.cluster.projection.pod_template import canonical_json
 from ullage.cluster.projection.spec import read_gpu, with_lane
-from ullage.cluster.projection.suggestions import read_suggestions
 from ullage.cluster.projection.template import (
     check_depth,
     check_lengths,
@@ -27,20 +28,26 @@ from ullage.cluster.projection.template import (
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
 from ullage.cluster.records.tuning import TRIAL_POOL, TrialPool, TuningRecord
 from ullage.cluster.values.lives import ORPHAN, finalizers_of
-from ullage.engines.tuning.algorithms import SearchTerms, trials_of
+from ullage.engines.tuning.algorithms import SearchTerms, StatedTrial, trials_of
 from ullage.engines.tuning.search_space import (
     MOST_OPTIONS,
     ChoiceParameter,
     FloatRange,
     IntRange,
     Parameter,
+    Point,
     SearchSpace,
     SearchSpaceError,
+    Value,
+    value_of,
 )
 
 KIND: Final = "TuningJob"
 MOST_TRIALS: Final = 1_000
 MOST_EPOCHS: Final = 999_999
+MOST_SUGGESTIONS: Final = 1_000
+MOST_REPORTED_EPOCHS: Final = 16
+"""Epochs at which one trial reports."""
 MOST_PARAMETERS: Final = 32
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,36}[a-z0-9])?")
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
@@ -126,11 +133,11 @@ def _terms(spec: JsonObject) -> SearchTerms:
 
 
 def _one_of(words: type[Word], raw: JsonObject, field: str) -> Word:
-    said = text(raw, field)
+    word = text(raw, field)
     try:
-        return words(said)
+        return words(word)
     except ValueError:
-        raise WireError(f"{field}: {quoted(said)} is none of {', '.join(words)}") from None
+        raise WireError(f"{field}: {quoted(word)} is none of {', '.join(words)}") from None
 
 
 def _metric(spec: JsonObject) -> str:
@@ -142,20 +149,20 @@ def _metric(spec: JsonObject) -> str:
 
 
 def _space(spec: JsonObject) -> SearchSpace:
-    stated = objects(spec, "searchSpace")
-    if len(stated) > MOST_PARAMETERS:
-        raise WireError(f"searchSpace: {len(stated)} parameters, at most {MOST_PARAMETERS}")
-    found: dict[str, Parameter] = {}
+    entries = objects(spec, "searchSpace")
+    if len(entries) > MOST_PARAMETERS:
+        raise WireError(f"searchSpace: {len(entries)} parameters, at most {MOST_PARAMETERS}")
+    parameters: dict[str, Parameter] = {}
     with within("searchSpace"):
-        for raw in stated:
+        for raw in entries:
             name = text(raw, "name")
             if not _PARAMETER.fullmatch(name):
                 raise WireError(f"name: {quoted(name)} is no name of a parameter")
-            if name in found:
+            if name in parameters:
                 raise WireError(f"name: {quoted(name)} is there twice")
-            found[name] = _parameter(name, raw)
+            parameters[name] = _parameter(name, raw)
     try:
-        return SearchSpace(parameters=found)
+        return SearchSpace(parameters=parameters)
     except SearchSpaceError as error:
         raise WireError(f"searchSpace: {error}") from error
 
@@ -175,7 +182,7 @@ def _values(raw: JsonObject) -> tuple[str, ...]:
     values = strings(raw, "values")
     if any(raw.get(field) is not None for field in ("min", "max", "step")):
         raise WireError("type: Categorical has values, and neither min, max nor step")
-    if len(values) > 100 or not all(0 < len(one) <= _LONGEST_VALUE for one in values):
+    if len(values) > 100 or not all(0 < len(value) <= _LONGEST_VALUE for value in values):
         raise WireError(f"values: at most 100 texts of 1 to {_LONGEST_VALUE} characters")
     return values
 
@@ -203,7 +210,7 @@ def _stepped(low: Decimal, high: Decimal, step: Decimal, *, whole: bool) -> Choi
         raise WireError(f"step: makes more than {MOST_OPTIONS} values")
     count = int((high - low) / step) + 1
     values = [low + at * step for at in range(count)]
-    options = tuple(int(one) if whole else float(one) for one in values)
+    options = tuple(int(value) if whole else float(value) for value in values)
     return ChoiceParameter(options=tuple(dict.fromkeys(options)))
 
 
@@ -215,14 +222,14 @@ def _number(raw: JsonObject, field: str, *, whole: bool) -> Decimal:
         raise WireError(f"{field}: expected a whole number, or a number in quotes")
     if isinstance(value, int) and value.bit_length() > 60:
         raise WireError(f"{field}: has more than 15 digits")
-    said = str(value)
-    if not (_WHOLE if whole else _NUMBER).fullmatch(said):
+    digits = str(value)
+    if not (_WHOLE if whole else _NUMBER).fullmatch(digits):
         kind = "whole number of at most 15 digits" if whole else "number such as 1e-4"
-        raise WireError(f"{field}: {quoted(said)} is no {kind}")
+        raise WireError(f"{field}: {quoted(digits)} is no {kind}")
     try:
-        return Decimal(said)
+        return Decimal(digits)
     except InvalidOperation as error:
-        raise WireError(f"{field}: {quoted(said)} is no number") from error
+        raise WireError(f"{field}: {quoted(digits)} is no number") from error
 
 
 def _pool(spec: JsonObject) -> TrialPool | None:
@@ -242,16 +249,91 @@ def _pool(spec: JsonObject) -> TrialPool | None:
 
 def _trial_template(spec: JsonObject) -> str:
     with within("trialTemplate"):
-        stated = section(spec, "trialTemplate")
-        template = section(stated, "template")
+        trial_spec = section(spec, "trialTemplate")
+        template = section(trial_spec, "template")
         check_lengths(template, "template")
-        check_depth(stated, "template")
-        made = canonical_json(stated)
+        check_depth(trial_spec, "template")
+        made = canonical_json(trial_spec)
         check_size(made, "trialTemplate")
         if not template:
             raise WireError("template: missing; give the template of the pod")
         with within("template"):
             check_template(WorkloadKind.TRAINING_JOB, template)
-    trial = read_trial_template(stated)
+    trial = read_trial_template(trial_spec)
     with_lane(trial.gpu, "trialTemplate.gpu")
     return made
+
+
+def read_suggestions(
+    spec: JsonObject, space: SearchSpace, trials: int, max_epochs: int
+) -> tuple[StatedTrial, ...]:
+    """The suggested trials, by number; what is wrong with one is said of it alone.
+
+    Args:
+        spec: Of the TuningJob.
+        space: That parameters are taken from.
+        trials: Most trials that there may be.
+        max_epochs: The last epoch of a trial.
+
+    Raises:
+        WireError: the list is malformed, too long, or a number is there twice.
+    """
+    with within("suggestions"):
+        entries = objects(spec, "suggestions")
+        if len(entries) > trials:
+            raise WireError(f"{len(entries)} trials, at most {trials} (spec.trials)")
+        by_number: dict[int, StatedTrial] = {}
+        for raw in entries:
+            trial = bounded(raw, "trial", 0, MOST_SUGGESTIONS - 1)
+            if trial in by_number:
+                raise WireError(f"trial: {trial} is there twice")
+            with within(str(trial)):
+                by_number[trial] = _trial(trial, raw, space, max_epochs)
+    return tuple(by_number[trial] for trial in sorted(by_number))
+
+
+def _trial(trial: int, raw: JsonObject, space: SearchSpace, max_epochs: int) -> StatedTrial:
+    epochs = _epochs(raw, max_epochs)
+    parameters = section(raw, "parameters")
+    refused = _refusal(epochs, parameters, space, max_epochs)
+    if refused:
+        return StatedTrial(trial=trial, point={}, epochs=(max_epochs,), refused=refused)
+    return StatedTrial(trial=trial, point=_point(parameters, space), epochs=epochs)
+
+
+def _epochs(raw: JsonObject, max_epochs: int) -> tuple[int, ...]:
+    epochs = raw.get("epochs")
+    if epochs is None:
+        return (max_epochs,)
+    if not isinstance(epochs, list) or not 0 < len(epochs) <= MOST_REPORTED_EPOCHS:
+        raise WireError(f"epochs: 1 to {MOST_REPORTED_EPOCHS} numbers")
+    return tuple(bounded({"epochs": epoch}, "epochs", 1, 999_999) for epoch in epochs)
+
+
+def _refusal(
+    epochs: tuple[int, ...], parameters: JsonObject, space: SearchSpace, max_epochs: int
+) -> str:
+    """Reason why the trial cannot run; "" = it can."""
+    if any(a >= b for a, b in pairwise(epochs)):
+        return "its epochs do not rise"
+    if epochs[-1] > max_epochs:
+        return f"epoch {epochs[-1]} is beyond algorithm.maxEpochs, {max_epochs}"
+    unknown = sorted(parameters.keys() - space.parameters.keys())
+    missing = sorted(space.parameters.keys() - parameters.keys())
+    if unknown or missing:
+        named = quoted((unknown or missing)[0])
+        return f"it {'has' if unknown else 'lacks'} a parameter {named}"
+    for name, parameter in space.parameters.items():
+        value = parameters[name]
+        if not isinstance(value, str) or value_of(parameter, value) is None:
+            return f"{name}: {quoted(str(value))} is not in the search space"
+    return ""
+
+
+def _point(parameters: Mapping[str, object], space: SearchSpace) -> Point:
+    point: dict[str, Value] = {}
+    for name, parameter in space.parameters.items():
+        value = value_of(parameter, str(parameters[name]))
+        if value is not None:
+            point[name] = value
+    return point

@@ -79,7 +79,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageClass:
-    """Of a StorageClass what decides where a claim may be bound."""
+    """The fields of a StorageClass that decide where a claim may be bound."""
 
     name: str
     waits: bool
@@ -165,8 +165,8 @@ def project_storage_class(raw: JsonObject) -> StorageClass:
         provisions=optional_text(raw, "provisioner") not in ("", _NO_PROVISIONER),
         topologies=tuple(
             tuple(
-                (text(one, "key"), strings(one, "values"))
-                for one in objects(term, "matchLabelExpressions")
+                (text(expression, "key"), strings(expression, "values"))
+                for expression in objects(term, "matchLabelExpressions")
             )
             for term in objects(raw, "allowedTopologies")
         ),
@@ -184,9 +184,9 @@ def project_namespace(raw: JsonObject, share: Sharer) -> tuple[str, Labels]:
 
 
 def _zones(labels: Mapping[str, str]) -> Topology:
-    """What the labels of a volume say about its nodes; one may name several, as ``a__b``."""
+    """Labels that a volume demands of its nodes; one may have several values, as ``a__b``."""
     named = {
-        key: sorted({one.strip() for one in labels[key].split("__")})
+        key: sorted({zone.strip() for zone in labels[key].split("__")})
         for key in ZONE_LABELS
         if key in labels
     }

@@ -3,7 +3,8 @@
 """TrainingJobs and InferenceDeployments.
 
 Schema, defaults and rules were applied by the API server; what still cannot be read never stops
-the stream: the last good record stays and says what is wrong with the newest version.
+the stream: the last good record stays and says what is wrong with the newest version. A TrainingJob
+runs a trial if the operator's labels match its name, because names of trials are fixed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from ullage.api.inferencedeployment import read_service_spec
-from ullage.api.labels import LABEL_CLASS, LABEL_FAMILY
+from ullage.api.labels import (
+    ANNOTATION_TRIAL_EPOCH,
+    ANNOTATION_TRIAL_PARAMETERS,
+    LABEL_CLASS,
+    LABEL_FAMILY,
+    LABEL_TRIAL,
+)
 from ullage.api.readers import WireError, objects, section
 from ullage.api.slices import default_trust_domain
 from ullage.api.trainingjob import read_training_spec
@@ -36,11 +43,11 @@ from ullage.cluster.projection.template import (
     check_size,
     check_template,
 )
-from ullage.cluster.projection.trial import read_trial
 from ullage.cluster.projection.workload_class import class_key, family_key
 from ullage.cluster.records.pod_shape import PodShape
-from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import ObjectRef, TrialOf, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.values.names import number_of, trial_run_name
 from ullage.cluster.values.readable import complaint, complete
 from ullage.ports import JsonObject
 
@@ -84,13 +91,13 @@ def _read_template(
     check_depth(template, "template")
     template_json = canonical_json(template)
     key = (kind, hashlib.sha256(template_json.encode()).digest(), slots, labels)
-    found = _TEMPLATES.get(key)
-    if found is None:
+    parsed = _TEMPLATES.get(key)
+    if parsed is None:
         check_size(template_json, "template")
         with within("template"):
             check_template(kind, template)
-            found = _TEMPLATES[key] = _parsed(template_json, slots, labels)
-    return found
+            parsed = _TEMPLATES[key] = _parsed(template_json, slots, labels)
+    return parsed
 
 
 def _parsed(template_json: str, slots: int, labels: frozenset[tuple[str, str]]) -> _Template:
@@ -298,7 +305,7 @@ def project_workload(
     meta = identity(raw)
     try:
         status = read_status(kind, raw)
-    except Exception as error:  # the seam of one object: whatever it is, it is about this one
+    except Exception as error:  # whatever it is, it is about this object alone
         return unreadable(kind, meta, error, before), None
     try:
         complete(raw)
@@ -307,5 +314,54 @@ def project_workload(
         if kind is WorkloadKind.TRAINING_JOB:
             return _job(meta, spec, status, share, known)
         return _service(meta, spec, status, share, known)
-    except Exception as error:  # the seam of one object, as above
+    except Exception as error:  # as above
         return replace(unreadable(kind, meta, error, before), status=status), None
+
+
+TUNING_KIND: Final = "TuningJob"
+MOST_TRIAL_PARAMETERS: Final = 32
+LONGEST_VALUE: Final = 36
+"""Characters of a parameter's value."""
+_LONGEST_PARAMETERS: Final = 8_192
+
+
+def read_trial(meta: Meta) -> TrialOf | None:
+    """The trial; ``None`` = the TrainingJob runs none.
+
+    Args:
+        meta: Of a TrainingJob.
+    """
+    tuning = meta.controller
+    if tuning is None or not tuning.ours or tuning.kind != TUNING_KIND:
+        return None
+    trial = number_of(meta.labels.get(LABEL_TRIAL, ""))
+    until_epoch = number_of(meta.annotations.get(ANNOTATION_TRIAL_EPOCH, ""))
+    if trial < 0 or until_epoch < 1:
+        return None
+    if meta.name != trial_run_name(tuning.name, trial, until_epoch):
+        return None
+    return TrialOf(
+        tuning_uid=tuning.uid,
+        trial=trial,
+        until_epoch=until_epoch,
+        parameters=_trial_parameters(meta.annotations.get(ANNOTATION_TRIAL_PARAMETERS, "")),
+    )
+
+
+def _trial_parameters(stated: str) -> tuple[tuple[str, str], ...]:
+    """Parameters as the operator wrote them; none where they cannot be read any more."""
+    if not stated or len(stated) > _LONGEST_PARAMETERS:
+        return ()
+    try:
+        parameters = json.loads(stated)
+    except (ValueError, RecursionError):
+        return ()
+    if not isinstance(parameters, dict) or len(parameters) > MOST_TRIAL_PARAMETERS:
+        return ()
+    if not all(_is_plain(name) and _is_plain(value) for name, value in parameters.items()):
+        return ()
+    return tuple(sorted(parameters.items()))
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_VALUE and value.isprintable()

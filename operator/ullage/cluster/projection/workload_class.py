@@ -28,9 +28,9 @@ def class_key(template: JsonObject, owner_labels: Mapping[str, str]) -> str:
     Raises:
         WireError: labels, image, command or arguments are malformed.
     """
-    said = _label(template, owner_labels, LABEL_CLASS)
-    if said:
-        return said
+    labelled = _label(template, owner_labels, LABEL_CLASS)
+    if labelled:
+        return labelled
     container = _device_container(template)
     parts = [
         optional_text(container, "image"),
@@ -49,8 +49,8 @@ def family_key(template: JsonObject, owner_labels: Mapping[str, str]) -> str:
     Raises:
         WireError: labels or image are malformed.
     """
-    said = _label(template, owner_labels, LABEL_FAMILY)
-    family = said or repository(optional_text(_device_container(template), "image"))
+    labelled = _label(template, owner_labels, LABEL_FAMILY)
+    family = labelled or repository(optional_text(_device_container(template), "image"))
     return family if len(family) <= MAX_NAME_CHARACTERS else _hash(family)
 
 

@@ -20,11 +20,11 @@ _EPOCH: Final = re.compile("[0-9]{1,6}")
 _METRIC: Final = re.compile(r"-?[0-9]{1,17}(\.[0-9]{1,22})?(e[-+]?[0-9]{1,3})?")
 
 
-def read_metric(said: str) -> float | None:
+def read_metric(literal: str) -> float | None:
     """A finite number as Python writes it; ``None`` = it is none."""
-    if not _METRIC.fullmatch(said):
+    if not _METRIC.fullmatch(literal):
         return None
-    value = float(said)
+    value = float(literal)
     return value if math.isfinite(value) else None
 
 
@@ -65,9 +65,9 @@ def read_report(message: str) -> tuple[EpochValue, ...]:
     header, _, rest = message[:MOST_REPORT_BYTES].partition("\n")
     if header.strip() != TRIAL_REPORT_HEADER:
         return ()
-    found: dict[int, EpochValue] = {}
+    values: dict[int, EpochValue] = {}
     for line in rest.splitlines():
         epoch, _, value = line.strip().partition(" ")
         if _EPOCH.fullmatch(epoch) and int(epoch) >= 1 and value:
-            found[int(epoch)] = EpochValue(epoch=int(epoch), value=read_metric(value.strip()))
-    return tuple(found[epoch] for epoch in sorted(found)[-MOST_EPOCH_VALUES:])
+            values[int(epoch)] = EpochValue(epoch=int(epoch), value=read_metric(value.strip()))
+    return tuple(values[epoch] for epoch in sorted(values)[-MOST_EPOCH_VALUES:])

@@ -23,7 +23,7 @@ class LabelSelector:
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels fulfil it."""
+        """True when labels fulfil it."""
         return all(requirement.holds(labels) for requirement in self.requirements)
 
 
@@ -65,7 +65,7 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRules:
-    """What a pod demands beside its shape; a pod that demands nothing has none."""
+    """Demands of a pod beside its shape; a pod without any has no rules."""
 
     spread: tuple[SpreadRule, ...] = ()
     affinity: tuple[PodTerm, ...] = ()
@@ -76,7 +76,7 @@ class PodRules:
     ephemeral: tuple[str, ...] = ()
     """Those of them that are made for this pod alone."""
     unjudged: str = ""
-    """Why they are not judged: they are more than is read of one pod."""
+    """Reason why they are not judged: they are more than is read of one pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +112,10 @@ class FreeVolume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRecord:
-    """A PersistentVolumeClaim that a pod of ours uses: which nodes may it run on?"""
+    """A PersistentVolumeClaim that a pod of ours uses, and the nodes that it allows."""
 
     problem: str = ""
-    """Why it can be used on no node, in words."""
+    """Reason why it can be used on no node, in words."""
     once: bool = False
     """One pod of the cluster at a time."""
     one_node: bool = False
@@ -137,4 +137,4 @@ class ClaimRecord:
     provisioned: bool = False
     """A volume can be made for it."""
     topologies: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...] = ()
-    """Where it can be made: one of these, of each all labels; empty = everywhere."""
+    """Places where it can be made: one of these, of each all labels; empty = everywhere."""

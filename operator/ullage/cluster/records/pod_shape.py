@@ -64,7 +64,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether it holds of these labels; an unknown operator never does."""
+        """True when it holds for these labels; an unknown operator never does."""
         value = labels.get(self.key)
         match self.operator:
             case "In":

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of classes of work and of types of devices: profiles as records.
+"""Profiles of classes of work and of types of devices, as records.
 
 ``None`` means not measured, never zero. Fractions are of the device's peak; times are seconds.
 """
@@ -83,8 +83,8 @@ class SoloEntry:
 
 
 def _quantile(raw: JsonObject, field: str) -> float | None:
-    stated = text(raw, field)
-    return quantile_of(stated) if stated else None
+    percentile = text(raw, field)
+    return quantile_of(percentile) if percentile else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class StepRow:
 
 
 class Method(StrEnum):
-    """How a speed on an accelerator came to be known."""
+    """Source of a speed on an accelerator."""
 
     WINDOWS = "Windows"
     """Windows alone there, exponentially smoothed."""
@@ -162,10 +162,10 @@ FORMATS: Final = ("FP64", "FP32", "TF32", "FP16", "BF16", "FP8", "INT8")
 
 
 def _format(raw: JsonObject, field: str) -> str:
-    stated = text(raw, field)
-    if stated and stated not in FORMATS:
-        raise WireError(f"{field}: {stated!r} is none of {', '.join(FORMATS)}")
-    return stated
+    number_format = text(raw, field)
+    if number_format and number_format not in FORMATS:
+        raise WireError(f"{field}: {number_format!r} is none of {', '.join(FORMATS)}")
+    return number_format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +186,7 @@ class OpRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpTable:
-    """What one step of one member runs; ``accelerator`` is empty where nothing was timed."""
+    """Operations of one step of one member; ``accelerator`` is empty where nothing was timed."""
 
     ops: Annotated[tuple[OpRow, ...], Listed(rank="index"), KEPT]
     accelerator: Text = ""
@@ -269,7 +269,7 @@ class ProfileStatus:
     """Faults up to this time are counted, whether they are listed or not."""
     recent_faults: Annotated[
         tuple[ChargedFault, ...],
-        Listed(newest=MAX_CHARGED, order=lambda one: (one.at_s, one.id)),
+        Listed(newest=MAX_CHARGED, order=lambda charge: (charge.at_s, charge.id)),
         keyed("id", most=MAX_CHARGED),
     ] = ()
     """The newest of them; each is counted once."""
@@ -326,8 +326,8 @@ class ProfileRecord:
     @property
     def rows(self) -> tuple[StepRow, ...]:
         """Imported and measured windows, newest first; of the same one the measured."""
-        known = {row.id: row for row in (*self.step_time, *self.status.step_time)}
-        return tuple(sorted(known.values(), key=lambda row: (-row.at_s, row.id)))
+        by_id = {row.id: row for row in (*self.step_time, *self.status.step_time)}
+        return tuple(sorted(by_id.values(), key=lambda row: (-row.at_s, row.id)))
 
 
 REFUSE: Final = "Refuse"
@@ -335,23 +335,19 @@ MOST_PARAMETER: Final = 1e9
 
 
 def _threshold(raw: JsonObject) -> float | None:
-    said = text(raw, "lambda")
+    literal = text(raw, "lambda")
     try:
-        value = None if said == REFUSE else float(said)
+        value = None if literal == REFUSE else float(literal)
     except ValueError as error:
-        raise WireError(f"lambda: {quoted(said)} is neither a number nor {REFUSE}") from error
+        raise WireError(f"lambda: {quoted(literal)} is neither a number nor {REFUSE}") from error
     if value is not None and not abs(value) <= MOST_PARAMETER:
-        raise WireError(f"lambda: {quoted(said)} is no threshold")
+        raise WireError(f"lambda: {quoted(literal)} is no threshold")
     return value
-
-
-def _threshold_to_wire(threshold: float | None) -> dict[str, object]:
-    return {"lambda": REFUSE if threshold is None else f"{threshold:.4f}"}
 
 
 _LAMBDA: Final = Embedded(
     _threshold,
-    _threshold_to_wire,
+    lambda threshold: {"lambda": REFUSE if threshold is None else f"{threshold:.4f}"},
     Schema(
         properties={
             "lambda": Schema(
@@ -397,7 +393,7 @@ class DeviceModel:
     """Fitted parameters of the model."""
     thresholds: Annotated[
         tuple[ModelThreshold, ...],
-        Listed(order=lambda one: (one.group, one.band)),
+        Listed(order=lambda threshold: (threshold.group, threshold.band)),
         KEPT,
         keyed("group", "band", most=64),
     ] = ()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The pods that route requests of a service, and what they tell of its load."""
+"""The pods that route requests of a service, and the load that they report."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from typing import Annotated, Final, TypeAlias
 from ullage.api.codec import derived
 from ullage.api.readers import JsonObject
 from ullage.api.wire_fields import NEEDED, Counted, between
+from ullage.cluster.times import ROUTER_TIME_MOST_S
 
-LONGEST_S: Final = 10 * 365 * 86_400
-"""A longer time is none."""
-_Seconds: TypeAlias = Annotated[int, between(0, LONGEST_S), NEEDED]
+_Seconds: TypeAlias = Annotated[int, between(0, ROUTER_TIME_MOST_S), NEEDED]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterPod:
     """A pod that says it routes requests of a service; it may be anyone's of the namespace.
 
-    ``fault`` says why its container does not run; empty where it does, or starts.
+    ``fault`` is the reason why its container does not run; empty where it does, or starts.
     """
 
     uid: str
@@ -34,7 +33,7 @@ class RouterPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterReport:
-    """What one router tells."""
+    """Load that one router reports."""
 
     arrived: Annotated[Counted, NEEDED]
     """Requests since it began."""
@@ -50,12 +49,12 @@ class RouterReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterLoad:
-    """What all routers of a service tell.
+    """Load of a service by all of its routers.
 
     Attributes:
         heard: Routers that answered lately.
-        heard_at: When the one of them that was heard the longest ago did, seconds since the epoch.
-        requests_per_s: That arrive.
+        heard_at: Time of the oldest of these answers, seconds since the epoch.
+        requests_per_s: Requests that arrive.
         waiting: Requests that wait for a replica.
         idle_s: Since a request arrived or was under way, or since a router began, as of
             ``heard_at``.
@@ -80,7 +79,7 @@ _REPORT: Final = derived(RouterReport)
 
 
 def router_report(raw: JsonObject) -> RouterReport:
-    """What a router answered.
+    """The report in a router's answer.
 
     Raises:
         WireError: it is no answer of a router.

@@ -55,7 +55,7 @@ class ObjectRef:
 
 
 class PodStage(StrEnum):
-    """How far a pod of ours has come; gated by us, by others, or both."""
+    """Stage of a pod of ours; ``GATED`` by us, by others, or both."""
 
     GATED = "Gated"
     UNSCHEDULED = "Unscheduled"
@@ -69,7 +69,7 @@ class PodStage(StrEnum):
 
     @property
     def finished(self) -> bool:
-        """Whether no process of the pod will run again."""
+        """True when no process of the pod will run again."""
         return self in (PodStage.SUCCEEDED, PodStage.STOPPED, PodStage.FAILED)
 
 
@@ -79,9 +79,9 @@ _PLAIN_ENDS: Final = ("", "Error", "Completed")
 
 def end_text(code: int | None, reason: str, line: str) -> str:
     """The end of a container in words: exit code, kubelet's word for it, the last line."""
-    said = "no exit code" if code is None else f"exit code {code}"
+    status = "no exit code" if code is None else f"exit code {code}"
     word = f" ({reason})" if reason not in _PLAIN_ENDS else ""
-    return f"{said}{word}" + (f": {line}" if line else "")
+    return f"{status}{word}" + (f": {line}" if line else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class PodRecord:
     node: str = ""
     ready: bool = False
     ready_since: float = 0.0
-    """When ``ready`` last changed, seconds since the epoch; 0 = no one said."""
+    """Time of the last change of ``ready``, seconds since the epoch; 0 = unknown."""
     deleting: bool = False
     priority: int = 0
     disrupted: bool = False
@@ -119,9 +119,9 @@ class PodRecord:
     last_line: str = ""
     """The last line that a failed container left, in its termination message or log."""
     last_end: str = ""
-    """How the device container ended before kubelet started it again, in words."""
+    """End of the device container before kubelet started it again, in words."""
     container_restarts: int = 0
-    """How often kubelet started the device container again in this pod."""
+    """Restarts of the device container in this pod."""
     waiting_reason: str = ""
     waiting_message: str = ""
     scheduling_message: str = ""
@@ -131,7 +131,7 @@ class PodRecord:
     lead: bool = False
     """It leads a job in tiers; such a pod is no member of its owner."""
     address: str = ""
-    """Where it answers, of a coordinator."""
+    """Address of a coordinator."""
     grace_s: int = 30
     """Seconds between SIGTERM and SIGKILL."""
     world_size: int = 0
@@ -141,19 +141,19 @@ class PodRecord:
     controller: str = ""
     """uid of that controller."""
     report: tuple[EpochValue, ...] = ()
-    """What the program reported by epoch, of a trial's pod that has ended."""
+    """Report of the program by epoch, of a trial's pod that has ended."""
     labels: Labels = ()
     rules: PodRules | None = None
-    """What it demands of other pods, ports and volumes; ``None`` = nothing."""
+    """Demands on other pods, ports and volumes; ``None`` = none."""
     ended_at: float = 0.0
-    """When the last container of a pod that has ended did so, by its node's clock; 0 = not said."""
+    """End of the last container of a pod that has ended, by its node's clock; 0 = unknown."""
     stop_asked: float = 0.0
-    """When its deletion or disruption began, by the API's clock, of a pod that has ended; 0 =
+    """Start of its deletion or disruption, by the API's clock, of a pod that has ended; 0 =
     never, or at a time that cannot be read."""
 
     @property
     def traits(self) -> PodTraits:
-        """What rules of other pods look at."""
+        """The part of the pod that rules of other pods look at."""
         rules = self.rules or _NO_RULES
         return PodTraits(
             namespace=self.namespace,
@@ -167,7 +167,7 @@ class PodRecord:
 
     @property
     def stopped(self) -> bool:
-        """Whether it ended because others ended it, whatever its exit code."""
+        """True when others ended it, whatever its exit code."""
         return self.stage is PodStage.STOPPED or (self.stage is PodStage.FAILED and self.disrupted)
 
     @property
@@ -184,7 +184,7 @@ class ForeignPod:
         namespace: Its own.
         name: Its own.
         claims: The workload that it names, in its own namespace.
-        why: What contradicts the claim.
+        why: Contradiction to the claim.
     """
 
     namespace: str
@@ -208,7 +208,7 @@ class NodeRecord:
     """Label ``ullage.dev/node=true``."""
     created: float = 0.0
     ready_since: float = 0.0
-    """When ``ready`` last changed, seconds since the epoch; 0 = no one said."""
+    """Time of the last change of ``ready``, seconds since the epoch; 0 = unknown."""
     deleting: bool = False
     interruption: Interruption | None = None
     """The notice that its taints give."""
@@ -226,7 +226,7 @@ class GPUNodeRecord:
     devices: tuple[ObservedDevice, ...] = ()
     observed: tuple[ObservedSlice, ...] = ()
     heartbeat: float = 0.0
-    """When its agent was last heard: by our clock once we saw it speak, by its own before; 0 =
+    """Last heartbeat of its agent: by our clock once we saw one come, by its own before; 0 =
     never."""
     conditions: tuple[Condition, ...] = ()
     slots: int = 0
@@ -235,7 +235,7 @@ class GPUNodeRecord:
     observations_read: str = ""
     """Id of the newest observation that was acknowledged to the node."""
     lane_policy: IterationPolicy = IterationPolicy.FAIR
-    """Whose step is next in its lanes, as it was told."""
+    """Policy for the next step in its lanes, as its spec has it."""
     unreadable_observations: int = 0
     """Observations that could not be read; they cost nothing else of the record."""
     faults: tuple[DeviceFault, ...] = ()
@@ -243,7 +243,7 @@ class GPUNodeRecord:
     interruption: Interruption | None = None
     """The provider's notice, as the agent reports it."""
     desired_since: Mapping[SliceKey, float] = field(default_factory=dict)
-    """When this process first saw (or assumed) each desired slice."""
+    """Time at which this process first saw (or assumed) each desired slice."""
 
 
 class WorkloadKind(StrEnum):
@@ -346,7 +346,7 @@ class WorkloadRecord:
     has_port: bool = True
     """The device container names a port (needed by an InferenceDeployment)."""
     invalid: str = ""
-    """Why the object's newest generation could not be read; the rest is the last good record."""
+    """Error of the object's newest generation; the rest is the last good record."""
     aside: bool = False
     """It is set aside: nothing is decided about it, and what it holds stays."""
     status: WorkloadStatus = field(default_factory=WorkloadStatus)
@@ -357,17 +357,17 @@ class WorkloadRecord:
 
     @property
     def is_gang(self) -> bool:
-        """Whether its members get their devices together or not at all."""
+        """True when its members get their devices together or not at all."""
         return self.kind is not WorkloadKind.INFERENCE_DEPLOYMENT
 
     @property
     def may_sleep(self) -> bool:
-        """Whether the operator may leave the service without a replica."""
+        """True when the operator may leave the service without a replica."""
         return self.scaling is not None and not self.scaling.min_replicas
 
     @property
     def in_place(self) -> bool:
-        """Whether members come and go while the others run on."""
+        """True when members come and go while the others run on."""
         return self.elasticity is not None and self.elasticity.in_place
 
 
@@ -414,7 +414,7 @@ class PolicyRecord:
     """A word of ``POLICIES``."""
     max_percent_sum: int = 100
     lane_policy: IterationPolicy = IterationPolicy.FAIR
-    """Whose step is next in a lane."""
+    """Policy for the next step in a lane."""
     round_seconds: int = 360
     gang_skip_limit: int = 1
     min_service_percent: int = 10
@@ -428,11 +428,11 @@ class PolicyRecord:
     trust_domains: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Namespaces that may share devices across their borders, by name of the trust domain."""
     knowledge: Knowledge = field(default_factory=Knowledge)
-    """Which namespaces learn from which."""
+    """Namespaces that learn from one another."""
     last_solve: SolveRecord | None = None
-    """The division in force, as the status tells it."""
+    """The division in force, from the status."""
     quota_status: QuotaStatus | None = None
-    """What tenants hold of their quota, as the status tells it."""
+    """Use of quota by tenants, from the status."""
     conditions: tuple[Condition, ...] = ()
 
     def __post_init__(self) -> None:
@@ -440,7 +440,7 @@ class PolicyRecord:
             raise ValueError(f"objective {self.objective!r} is none of {', '.join(POLICIES)}")
 
     def rules(self) -> PolicyRecord:
-        """What it asks for, without what its status tells: that changes all the time."""
+        """The policy without its status, which changes all the time."""
         return replace(self, last_solve=None, quota_status=None, conditions=())
 
 
@@ -460,7 +460,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedWrite:
-    """Why the API does not take an object: a reason of ours, and the API's own words."""
+    """Refusal of an object by the API: a reason of ours, and the API's own words."""
 
     reason: Reason
     message: str
@@ -500,9 +500,9 @@ class Snapshot:
     leads: Mapping[str, CoordinatorReport] = field(default_factory=dict)
     """Reports of coordinators, by uid of the job."""
     routers: Mapping[str, RouterLoad] = field(default_factory=dict)
-    """What routers tell of services that may have no replica, by uid of the service."""
+    """Loads by routers of services that may have no replica, by uid of the service."""
     router_faults: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """Why a router does not run, by namespace and name of its service."""
+    """Reason why a router does not run, by namespace and name of its service."""
     models: Mapping[str, LearnedModel] = field(default_factory=dict)
     """Learned model of each accelerator; one that is missing has no history."""
     policy: PolicyRecord = field(default_factory=PolicyRecord)
@@ -514,6 +514,6 @@ class Snapshot:
     refused_writes: Mapping[tuple[str, str, str], RefusedWrite] = field(default_factory=dict)
     """Writes that the API refused and that wait for another try, by (kind, namespace, name)."""
     node_refusals: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
-    """When this process saw a node refuse a slice: (uid of the pod, device) -> the times."""
+    """Times at which this process saw a node refuse a slice, by uid of the pod and device."""
     refused_starts: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
     """The same by namespace and name of the pod, whichever pod bore it."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What follows from a workload's spec: the bounds of its members and of its replicas."""
+"""Bounds of a workload's members and replicas, from its spec."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class Offer:
     """Pools with the members in each, and what that costs."""
 
     pools: Annotated[
-        tuple[PoolShare, ...], Listed(order=lambda one: one.pool), keyed("pool", most=64)
+        tuple[PoolShare, ...], Listed(order=lambda share: share.pool), keyed("pool", most=64)
     ] = ()
     """Members by pool; none = the job waits."""
     cost_per_work: Decimal = ""
@@ -214,7 +214,7 @@ class Exclusion:
 
     @property
     def is_of_node(self) -> bool:
-        """Whether all devices of the node are left out."""
+        """True when all devices of the node are left out."""
         return not self.until or self.reason is Reason.STUCK_UNSCHEDULED
 
 
@@ -573,7 +573,7 @@ class AllocationRecord:
     MinCostSLO. Absent = it is kept, or there is none."""
     pairs: Annotated[
         tuple[PairRecord, ...],
-        Listed(order=lambda one: one.cell),
+        Listed(order=lambda row: row.cell),
         keyed("partnerUID", "accelerator", most=MOST_PAIRS),
     ] = ()
     """Time promised beside other jobs, with sharing.allowPacking."""
@@ -848,7 +848,7 @@ class WorkloadStatus:
     """How far the training is."""
     metrics: Annotated[
         tuple[EpochValue, ...],
-        Listed(order=lambda one: one.epoch),
+        Listed(order=lambda value: value.epoch),
         keyed("epoch", most=MOST_EPOCH_VALUES),
     ] = ()
     """Values by epoch that the program of a succeeded trial (TuningJob) reported."""
@@ -878,7 +878,7 @@ class WorkloadStatus:
 
     def condition(self, type_: str) -> Condition | None:
         """The condition of this type, if it is set."""
-        for one in self.conditions:
-            if one.type == type_:
-                return one
+        for condition in self.conditions:
+            if condition.type == type_:
+                return condition
         return None

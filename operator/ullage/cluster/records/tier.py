@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a job in tiers stands: as its coordinator tells, and as the job's status keeps it."""
+"""State of a job in tiers: as its coordinator reports it, and as the job's status keeps it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Stage: TypeAlias = Annotated[int, between(STAGES[0], STAGES[-1]), NEEDED]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorReport:
-    """What a coordinator tells; ``committed`` is ``None`` while its copy holds no step whole."""
+    """Report of a coordinator; ``committed`` is ``None`` while its copy holds no step whole."""
 
     stage: _Stage
     epoch: _Figure = 0
@@ -61,7 +61,7 @@ _REPORT: Final = derived(CoordinatorReport)
 
 
 def report_from_wire(raw: JsonObject) -> CoordinatorReport | None:
-    """What a coordinator answered; ``None`` before its first maps.
+    """The report in a coordinator's answer; ``None`` before its first maps.
 
     Raises:
         WireError: it is no answer of a coordinator.

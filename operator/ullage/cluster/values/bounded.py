@@ -62,13 +62,13 @@ class Memo(Generic[Key, Value]):
 
     def get(self, key: Key) -> Value | None:
         """The value, if it is still known."""
-        found = self._young.get(key)
-        if found is None:
-            found = self._old.pop(key, None)
-            if found is None:
+        entry = self._young.get(key)
+        if entry is None:
+            entry = self._old.pop(key, None)
+            if entry is None:
                 return None
-            self._add(key, *found)
-        return found[0]
+            self._add(key, *entry)
+        return entry[0]
 
     def put(self, key: Key, value: Value) -> None:
         """Remember a value; one that is too large for a generation is not kept at all."""
@@ -79,7 +79,7 @@ class Memo(Generic[Key, Value]):
             self._add(key, value, weight)
 
     def forget(self, key: Key) -> None:
-        """Remember nothing of a key."""
+        """Forget a key."""
         gone = self._young.pop(key, None)
         self._bytes -= gone[1] if gone is not None else 0
         self._old.pop(key, None)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What holds an object of a user back until its end is in order, and whose objects may be held."""
+"""The finalizer that holds an object until its end is in order, and the kinds that may have it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FINALIZER: Final = "ullage.dev/life"
 ORPHAN: Final = "orphan"
 """Finalizer of a deletion whose author keeps what the object has made."""
 MOST: Final = 1_000
-"""Objects of a kind that have lives; the others are placed as ever and end in any order."""
+"""Objects of a kind that have lives; the others end in any order."""
 MOST_OF_NAMESPACE: Final = 200
 KINDS_HELD: Final[Mapping[Kind, float]] = {
     INFERENCE_DEPLOYMENT: 120.0,
@@ -37,14 +37,14 @@ for the operator, the hook of an uninstall and the doctor follow these kinds."""
 
 def finalizers_of(item: JsonObject) -> list[object]:
     """The finalizers of an object, in their order."""
-    stated = section(item, "metadata").get("finalizers")
-    return list(stated) if isinstance(stated, list) else []
+    finalizers = section(item, "metadata").get("finalizers")
+    return list(finalizers) if isinstance(finalizers, list) else []
 
 
 def deleted_at(metadata: JsonObject) -> float:
-    """When an object was deleted, seconds since the epoch; infinity = it gives no sensible time.
+    """Time of an object's deletion, seconds since the epoch; infinity = it gives no sensible time.
 
-    Who waits from then on, and at most from now on, waits neither for ever nor too short.
+    A wait that begins then, or now if that is earlier, is neither endless nor too short.
     """
     try:
         created = seconds(metadata.get("creationTimestamp"), "creationTimestamp")

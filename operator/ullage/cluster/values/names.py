@@ -3,7 +3,7 @@
 """Names of what the operator creates: one for each job and part, fixed for ever; labels of nodes.
 
 A fixed name makes creating twice creating once, and is a record of what was created: a pod of any
-other name is none of the operator's, whatever it says of itself.
+other name is none of the operator's, whatever its labels say.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def order_name(job: str, number: int) -> str:
 
 
 def is_order_name(job: str, name: str) -> bool:
-    """Whether a placeholder pod of the job can have this name."""
+    """True when a placeholder pod of the job can have this name."""
     prefix = f"{job}-order-"
     return name.startswith(prefix) and number_of(name.removeprefix(prefix)) >= 0
 

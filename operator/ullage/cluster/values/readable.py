@@ -25,21 +25,21 @@ TOO_DEEP: Final = f"nested more than {MOST_LEVELS} levels deep"
 
 
 def outsized(value: object) -> str:
-    """Why a value is not walked: it is nested too deep or has too many parts; empty = it may be."""
+    """Reason why a value is not walked: too deep, or too many parts; empty = it may be walked."""
     level = [value] if isinstance(value, (dict, list)) else []
-    left = MOST_PARTS
+    room = MOST_PARTS
     for _ in range(MOST_LEVELS):
-        held = (part.values() if isinstance(part, dict) else part for part in level)
+        contents = (part.values() if isinstance(part, dict) else part for part in level)
         inside = (
             inner
-            for values in held
+            for values in contents
             if not {dict, list}.isdisjoint(map(type, values))
             for inner in values
             if isinstance(inner, (dict, list))
         )
-        level = list(islice(inside, left + 1))
-        left -= len(level)
-        if left < 0:
+        level = list(islice(inside, room + 1))
+        room -= len(level)
+        if room < 0:
             return TOO_MANY
         if not level:
             return ""
@@ -59,15 +59,15 @@ def complete(raw: JsonObject) -> None:
 
 def complaint(error: Exception) -> str:
     """Text of an error about an object, for any kind of error; at most a line."""
-    said = str(error) if isinstance(error, WireError) else f"{type(error).__name__}: {error}"
-    return said if len(said) <= _LINE else said[: _LINE - 1] + "…"
+    line = str(error) if isinstance(error, WireError) else f"{type(error).__name__}: {error}"
+    return line if len(line) <= _LINE else line[: _LINE - 1] + "…"
 
 
 def called(raw: JsonObject) -> str:
     """Namespace and name of an object, as far as it has them."""
     metadata = raw.get("metadata") if isinstance(raw, dict) else None
-    stated = metadata if isinstance(metadata, dict) else {}
-    words = [str(stated.get(field) or "")[:_PATH] for field in ("namespace", "name")]
+    named = metadata if isinstance(metadata, dict) else {}
+    words = [str(named.get(field) or "")[:_PATH] for field in ("namespace", "name")]
     return "/".join(word for word in words if word)
 
 

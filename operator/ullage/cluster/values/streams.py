@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which objects the operator keeps a snapshot of, one stream each, and who receives them."""
+"""Streams of the objects that the operator keeps a snapshot of, and their receiver."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ class Sink(Protocol):
     """Receives what a stream sees; each call says whether anything that matters changed."""
 
     def replace(self, stream: Stream, items: Sequence[JsonObject], now: float) -> bool:
-        """A full list: adds, changes and removals follow from it."""
+        """Take in a full list: adds, changes and removals follow from it."""
         ...
 
     def upsert(self, stream: Stream, item: JsonObject, now: float) -> bool:
-        """One object was added or changed."""
+        """Take in an object that was added or changed."""
         ...
 
     def remove(self, stream: Stream, item: JsonObject, now: float) -> bool:
-        """One object was deleted."""
+        """Take in that an object was deleted."""
         ...

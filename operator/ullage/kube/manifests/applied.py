@@ -15,10 +15,14 @@ from ullage.api.labels import API_VERSION
 from ullage.api.lanes import IterationPolicy
 from ullage.cluster.codecs.objects import condition_to_wire
 from ullage.cluster.codecs.pod_status import pod_conditions, scheduling_annotation
-from ullage.cluster.codecs.pool import pool_status_to_wire
 from ullage.cluster.codecs.profile import device_model_to_wire, profile_status_to_wire
-from ullage.cluster.codecs.status import quota_to_wire, solve_to_wire, status_to_wire
-from ullage.cluster.codecs.tuning import tuning_status_to_wire
+from ullage.cluster.codecs.status import (
+    pool_status_to_wire,
+    quota_to_wire,
+    solve_to_wire,
+    status_to_wire,
+    tuning_status_to_wire,
+)
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
 from ullage.ports import JsonObject
 from ullage.scheduling.model.plan import (

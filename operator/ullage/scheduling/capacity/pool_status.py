@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason
-from ullage.cluster.codecs.pool import pool_as_stored
+from ullage.cluster.codecs.status import pool_as_stored
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.scheduling.capacity.hazard import Learning

@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Takes every node out of service before an uninstall, and back in after an install.
+"""Work around an uninstall: nodes go out of service before it, finalizers after it.
 
-Only this tells an uninstall from a restart: a retired agent removes what it put on its node,
-a restarting one must leave it. Running containers are never touched.
+Only ``spec.retire`` marks an uninstall, not a restart: a retired agent removes what it put on its
+node, a restarting one must leave it. Running containers are never touched. After an install nodes
+serve again. Without an operator no object with its finalizer would end.
 """
 
 from __future__ import annotations
@@ -17,17 +18,29 @@ import structlog
 from ullage.api.labels import GATE
 from ullage.api.readers import flag, objects, section, text
 from ullage.api.reasons import ConditionType
+from ullage.app.times import FINALIZER_LOOK_S, RETIRE_LOOK_S
+from ullage.cluster.values.lives import FINALIZER, KINDS_HELD, finalizers_of
 from ullage.cluster.values.streams import PODS
-from ullage.ports import GPU_NODE, ClusterPort, JsonObject, NotFound, Selector
+from ullage.ports import (
+    GPU_NODE,
+    ClusterPort,
+    Invalid,
+    JsonObject,
+    Kind,
+    NotFound,
+    Selector,
+)
 
 log = structlog.get_logger("ullage.retire")
 
 NAMED: Final = 20
 """Pods that the log names; the rest is a number."""
+LOOKS: Final = 3
+"""Looks in a row that find no finalizer: an operator that is about to end may add one more."""
 
 
 async def set_retired(cluster: ClusterPort, *, retired: bool) -> list[str]:
-    """Write ``spec.retire`` on every GPUNode that says otherwise; returns their names."""
+    """Write ``spec.retire`` on every GPUNode with another value; returns their names."""
     changed = []
     async for page in cluster.list_paged(GPU_NODE, Selector()):
         for node in page.items:
@@ -48,7 +61,9 @@ async def wait_retired(cluster: ClusterPort, *, timeout_s: float) -> list[str]:
     deadline = time.monotonic() + timeout_s
     serving = await _still_serving(cluster)
     while serving and time.monotonic() < deadline:
-        await asyncio.sleep(1.0)  # the API is asked again: an agent may answer at any time
+        await asyncio.sleep(
+            RETIRE_LOOK_S
+        )  # the API is asked again: an agent may answer at any time
         serving = await _still_serving(cluster)
     return serving
 
@@ -79,14 +94,14 @@ async def retire(cluster: ClusterPort, *, timeout_s: float) -> list[str]:
 
 async def gated_pods(cluster: ClusterPort) -> list[str]:
     """Pods that our gate still holds, by namespace and name."""
-    found = []
+    names = []
     async for page in cluster.list_paged(PODS.kind, PODS.selector):
         for pod in page.items:
             gates = objects(section(pod, "spec"), "schedulingGates")
             if any(gate.get("name") == GATE for gate in gates):
                 metadata = section(pod, "metadata")
-                found.append(f"{text(metadata, 'namespace', '')}/{text(metadata, 'name')}")
-    return sorted(found)
+                names.append(f"{text(metadata, 'namespace', '')}/{text(metadata, 'name')}")
+    return sorted(names)
 
 
 async def _still_serving(cluster: ClusterPort) -> list[str]:
@@ -104,3 +119,42 @@ def _retired(node: JsonObject) -> bool:
         text(c, "type", "") == ConditionType.RETIRED and text(c, "status", "") == "True"
         for c in conditions
     )
+
+
+async def release(cluster: ClusterPort) -> list[str]:
+    """Take the finalizer away wherever it is; returns the names of the objects, sorted.
+
+    Runs until it has found none for a while; give it a time limit.
+
+    Raises:
+        ApiError: the API server refuses or does not answer.
+    """
+    released: set[str] = set()
+    clean = 0
+    while clean < LOOKS:
+        holding = [
+            (kind, item)
+            for kind in KINDS_HELD
+            async for page in cluster.list_paged(kind, Selector())
+            for item in page.items
+            if FINALIZER in finalizers_of(item)
+        ]
+        for kind, item in holding:
+            released |= await _let_go(cluster, kind, item)
+        clean = 0 if holding else clean + 1
+        if clean < LOOKS:
+            await asyncio.sleep(FINALIZER_LOOK_S)
+    return sorted(released)
+
+
+async def _let_go(cluster: ClusterPort, kind: Kind, item: JsonObject) -> set[str]:
+    metadata = section(item, "metadata")
+    name, namespace = text(metadata, "name"), text(metadata, "namespace", "")
+    index = finalizers_of(item).index(FINALIZER)
+    path = f"/metadata/finalizers/{index}"
+    patch = [{"op": "test", "path": path, "value": FINALIZER}, {"op": "remove", "path": path}]
+    try:
+        await cluster.json_patch(kind, name, patch, namespace=namespace)
+    except (NotFound, Invalid):
+        return set()  # gone, or changed meanwhile: the next look sees
+    return {f"{kind.plural} {namespace}/{name}"}
