@@ -37,7 +37,7 @@ from ullage.scheduling.placement.headroom import follows_load, lender
 from ullage.scheduling.placement.placement import Placer
 from ullage.scheduling.placement.predicted_figures import Predictions
 from ullage.scheduling.placement.preemption import priority_of, unsaved_s
-from ullage.scheduling.prediction.planned_load import planned_load
+from ullage.scheduling.prediction.latency import planned_load
 
 PEAK: Final = Reason.PEAK_AHEAD
 

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How often whole devices and shares of them are asked for: fragmentation is weighed by it.
+"""Counts of the usual requests, by which fragmentation is weighed.
 
-Kept from cycle to cycle: a workload is counted again when its record, the policy or what is known
-of its class is another one.
+Kept from cycle to cycle: a workload is counted again when its record, the policy or the knowledge
+about its class changes.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _OVER: Final = (Phase.SUCCEEDED, Phase.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What weighs the same."""
+    """Requests that are counted together."""
 
     domain: str
-    """Whose shares it joins; empty for a whole device, which joins none."""
+    """Trust domain; empty for a whole device, which joins no shares."""
     min_percent: int
     accelerators: tuple[str, ...]
     """Empty = any."""
@@ -42,7 +42,7 @@ class _Kind:
 
 @dataclass(slots=True)
 class UsualCache:
-    """What workloads asked for in the last cycle."""
+    """Requests of the workloads in the last cycle."""
 
     _policy: PolicyRecord | None = None
     _known: object = None
@@ -57,7 +57,7 @@ class UsualCache:
         """Take in a snapshot.
 
         Returns:
-            What asks for an accelerator, by its name.
+            The usual requests by name of the accelerator.
         """
         workloads, policy = view.snapshot.workloads, view.snapshot.policy.rules()
         if policy != self._policy or classes.rests_on is not self._known:
@@ -101,7 +101,7 @@ def _kind(view: View, classes: Classes, workload: WorkloadRecord) -> _Kind:
         accelerators=accelerators_asked(workload),
         barred=frozenset(
             at
-            for at, one in barred.items()
-            if not exclusive or one.reason is not Reason.NEED_PROFILE
+            for at, refusal in barred.items()
+            if not exclusive or refusal.reason is not Reason.NEED_PROFILE
         ),
     )
