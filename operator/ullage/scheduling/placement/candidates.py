@@ -35,7 +35,7 @@ from ullage.scheduling.feasibility.lanes import (
     joined_lane,
     joined_lanes,
     lane_number,
-    one_in_turns,
+    lane_tenant,
     parties,
     top_share,
 )
@@ -185,9 +185,9 @@ class CandidateIndex:
         if lane is None:
             return case.beside(parties(here))
         turns = [occupant.tenant for occupant in here if occupant.lane == lane.lane]
-        together = replace(one_in_turns([case.newcomer, *turns]), name=NEWCOMER)
+        together = replace(lane_tenant([case.newcomer, *turns]), name=NEWCOMER)
         return replace(case, newcomer=together, least=top, most=top).beside(
-            parties(here, but=lane.lane)
+            parties(here, without=lane.lane)
         )
 
     def empty_case(self, request: ResourceRequest, model: int, top: int) -> AdmissionQuery:

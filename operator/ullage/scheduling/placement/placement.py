@@ -21,7 +21,7 @@ from ullage.scheduling.feasibility.device_facts import figures
 from ullage.scheduling.feasibility.held_quota import HeldQuota
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
-from ullage.scheduling.feasibility.slices import priority_held, said_of
+from ullage.scheduling.feasibility.slices import priority_held, slice_facts
 from ullage.scheduling.model.device_choice import BEST
 from ullage.scheduling.model.view import Member
 from ullage.scheduling.placement.allowance import (
@@ -520,7 +520,7 @@ def slices_of(
         (
             inventory.nodes[placement.candidate.node].name,
             replace(
-                said_of(workload, request.known, inventory.model.item(site)),
+                slice_facts(workload, request.known, inventory.model.item(site)),
                 key=SliceKey(pod_uid=pod.uid, container=pod.shape.device_container, index=index),
                 pod_namespace=pod.namespace,
                 pod_name=pod.name,

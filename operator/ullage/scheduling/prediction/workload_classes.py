@@ -82,7 +82,7 @@ class Known:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Kept:
+class _ClassAnswers:
     """Answers kept over cycles while their inputs do not change; they change the cost only."""
 
     profiles: tuple[ProfileRecord, ...] = ()
@@ -120,7 +120,7 @@ class _Kept:
 class ClassCache:
     """Answers about classes, kept from cycle to cycle."""
 
-    kept: _Kept = field(default_factory=_Kept)
+    kept: _ClassAnswers = field(default_factory=_ClassAnswers)
 
 
 @dataclass(slots=True)
@@ -136,14 +136,14 @@ class Classes:
     cache: ClassCache = field(default_factory=ClassCache)
     isolated: Mapping[Class, Isolation] = field(default_factory=dict)
     """Classes whose programs faulted a device."""
-    _kept: _Kept = field(init=False)
+    _kept: _ClassAnswers = field(init=False)
 
     def __post_init__(self) -> None:
         profiles, models = tuple(self.snapshot.profiles.values()), tuple(self.inventory.models)
         knowledge = self.snapshot.policy.knowledge
         workloads = len(self.snapshot.workloads)
         if not self.cache.kept.rests_on(profiles, models, knowledge, self.isolated, workloads):
-            self.cache.kept = _Kept(
+            self.cache.kept = _ClassAnswers(
                 profiles=profiles, models=models, knowledge=knowledge, isolated=self.isolated
             )
         self._kept = self.cache.kept
