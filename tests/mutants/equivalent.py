@@ -71,7 +71,7 @@ EQUIVALENT: Final[Mapping[tuple[str, str, str], str]] = {
     ): "of two marks the second is the newest, and never enough before itself",
     (
         "operator/ullage/scheduling/prediction/risk.py",
-        "percent = verdict.tenants[-1].percent if verdict.tenants else 0",
+        "verdict.tenants[-1].percent if verdict.tenants else 0,",
         "verdict.tenants[-1].percent if verdict.tenants else 0"
         " -> (0 if verdict.tenants else verdict.tenants[-1].percent)",
     ): "beside others the text of a refusal says the share; only one for a job alone is read",
