@@ -53,7 +53,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "who was promised something keeps its devices",
-        f"{PLACEMENT}/headroom.py",
+        f"{PLACEMENT}/preemption.py",
         "and job.max_slowdown is None",
         "and True",
         HEADROOM,

@@ -29,11 +29,11 @@ def joined_lane(occupancy: Occupancy, request: ResourceRequest, site: int) -> As
     if request.lane is None or not lanes:
         return None
     inventory, occupants = occupancy.inventory, occupancy.occupants[site]
-    protected = {occupant.lane for occupant in occupants if has_to_be_kept(occupant.tenant)}
+    kept = {occupant.lane for occupant in occupants if has_to_be_kept(occupant.tenant)}
     open_to = [
         lane
         for lane in lanes
-        if request.min_percent <= lane.percent <= request.max_percent and lane.lane not in protected
+        if request.min_percent <= lane.percent <= request.max_percent and lane.lane not in kept
     ]
     contexts_mib = request.contexts * inventory.overhead_mib.item(site)
     need = LaneNeed(

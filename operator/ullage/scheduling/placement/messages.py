@@ -1,38 +1,103 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Refusal messages for users: what was requested, what prevents it, what helps.
+"""Refusals for users: every device counted under its first obstacle, and the texts.
 
-Every text says what was wanted, what stands in the way with numbers, and what would help. Nothing
-is decided here.
+The chain that places also counts, so the text names what decided. Every text says what was
+requested, what stands in the way with numbers, and what would help. Made only for classes that were
+refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 from ullage.api.devices import GPUMode
 from ullage.api.labels import SLOT_RESOURCE
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
-from ullage.engines.admission.limits import LIMIT_OF, MIXED, WHOLE_PERCENT, Shortfall, ceiling
+from ullage.engines.admission.limits import (
+    LIMIT_OF,
+    LIMITS,
+    MIXED,
+    WHOLE_PERCENT,
+    Shortfall,
+    ceiling,
+)
 from ullage.engines.admission.records import Refusal
-from ullage.scheduling.feasibility.device_facts import figures_for
-from ullage.scheduling.feasibility.lanes import joined_lane, top_share
+from ullage.scheduling.feasibility.device_facts import allowed_model, columns_for, figures_for
+from ullage.scheduling.feasibility.lanes import joined_lane, joined_lanes, top_share
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
-from ullage.scheduling.inventory.node_fit import shortages, why_not
+from ullage.scheduling.inventory.inventory import Flags, Ints
+from ullage.scheduling.inventory.node_fit import Fit, shortages, why_not
 from ullage.scheduling.inventory.trust_domains import why_apart
 from ullage.scheduling.placement.candidates import CandidateIndex
-from ullage.scheduling.placement.survey import Stage, Tally
+from ullage.scheduling.prediction.effort import SEARCH
 
 MOST_LINES: Final = 8
 _GIB: Final = 2**30
+Shortfalls = npt.NDArray[np.float64] | Ints | Flags
+"""The amount by which each device falls short, or only that it does."""
+
+
+class Stage(StrEnum):
+    """The test that stopped a device, finer than the reason; in the order of judging."""
+
+    FIT = "fit"
+    POOL = "pool"
+    CORDON = "cordon"
+    PIN = "pin"
+    RULE = "rule"
+    MODEL = "model"
+    OBJECTIVE = "objective"
+    BLOCKED = "blocked"
+    ROOM = "room"
+    CHECK = "check"
+    PASSED_OVER = "passed over"
+    COUNT = "count"
+    PREDICTION = "prediction"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Devices that one reason stops: how many, and the one that misses by least."""
+
+    reason: Reason
+    stage: Stage
+    devices: int
+    nearest: int
+    """Index of the device."""
+
+
+@dataclass(slots=True)
+class _Count:
+    """Counts devices, each under the first reason that stops it."""
+
+    alive: Flags
+    tallies: dict[Reason, Tally] = field(default_factory=dict)
+
+    def stop(self, reason: Reason, stage: Stage, short: Shortfalls) -> None:
+        """Count and remove the devices that fall short."""
+        at = (self.alive & (short > 0)).nonzero()[0]
+        if not len(at):
+            return
+        nearest: int = at.item(short[at].argmin())
+        before = self.tallies.pop(reason, None)
+        # the later stage came closer to fitting, so its device is the one to show
+        total = len(at) + (before.devices if before else 0)
+        self.tallies[reason] = Tally(reason, stage, total, nearest)
+        self.alive[at] = False
 
 
 def wanted(workload: WorkloadRecord) -> str:
-    """What a workload asks for: ``4 x 30-60 % of one emulated``."""
+    """The request of a workload in words: ``4 x 30-60 % of one emulated``."""
     gpu = workload.gpu
     kinds = " or ".join(workload.accelerators) or "GPU"
     if gpu.mode is GPUMode.EXCLUSIVE:
@@ -55,9 +120,10 @@ def wanted(workload: WorkloadRecord) -> str:
 
 
 def refusal_lines(
-    candidate_index: CandidateIndex, request: ResourceRequest, tallies: Sequence[Tally]
+    candidate_index: CandidateIndex, request: ResourceRequest
 ) -> tuple[RefusalLine, ...]:
-    """One line per reason, the closest miss first."""
+    """One line per reason that stops devices, the closest miss first."""
+    tallies = _survey(candidate_index, request)
     return tuple(
         RefusalLine(
             reason=tally.reason,
@@ -70,7 +136,7 @@ def refusal_lines(
 
 
 def headline(workload: WorkloadRecord, placed: int, lines: Sequence[RefusalLine]) -> str:
-    """The one sentence for a workload that waits."""
+    """The sentence for a workload that waits."""
     members = f" (room for {placed} of {workload.replicas} members)" if placed else ""
     if not lines:
         return (
@@ -111,9 +177,9 @@ def _why(candidate_index: CandidateIndex, request: ResourceRequest, tally: Tally
         case Stage.ROOM:
             lacks = shortages(request.shape.requests, occupancy.free[node])
             text = "the node lacks " + ", ".join(_amount(*lack) for lack in lacks)
-            held = occupancy.slot_holders.get(node, "")
-            if held and any(name == SLOT_RESOURCE for name, _, _ in lacks):
-                text += f", {held}, which Ullage did not place"
+            holders = occupancy.slot_holders.get(node, "")
+            if holders and any(name == SLOT_RESOURCE for name, _, _ in lacks):
+                text += f", {holders}, which Ullage did not place"
             return text
         case Stage.COUNT:
             return f"fewer than {request.count} devices of the node are free at once"
@@ -132,7 +198,7 @@ def _why(candidate_index: CandidateIndex, request: ResourceRequest, tally: Tally
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """Words of the limits for a device, beside its figures."""
+    """The words that texts of limits need for a device, beside its figures."""
 
     occupancy: Occupancy
     request: ResourceRequest
@@ -157,16 +223,16 @@ class _Words:
         there = {occupant.domain for occupant in self.occupancy.occupants[self.site]}
         if MIXED in there:
             return "the slice of a pod that is just gone is still on it, for a moment"
-        own, domains = self.request.domain, self.occupancy.domains
-        return why_apart(domains.name(own), domains.name(min(there - {own})))
+        domain, domains = self.request.domain, self.occupancy.domains
+        return why_apart(domains.name(domain), domains.name(min(there - {domain})))
 
     @property
     def unmeasured(self) -> str:
         for occupant in self.occupancy.occupants[self.site]:
             if occupant.unmeasured:
                 return f"{occupant.tenant.name} is being measured alone: {occupant.unmeasured}"
-        what = self.request.unmeasured[self.occupancy.inventory.model.item(self.site)]
-        return f"taken by {self.tenants}, and it starts alone: {what}"
+        missing = self.request.unmeasured[self.occupancy.inventory.model.item(self.site)]
+        return f"taken by {self.tenants}, and it starts alone: {missing}"
 
     @property
     def mps(self) -> str:
@@ -184,9 +250,9 @@ def _breach(candidate_index: CandidateIndex, request: ResourceRequest, site: int
     lane = joined_lane(occupancy, request, site)
     facts = figures_for(occupancy, request, site, lane)
     top = WHOLE_PERCENT if request.exclusive else top_share(lane, ceiling(facts, request))
-    # what is remembered of like situations may name other tenants
-    found = candidate_index.rule.explain(candidate_index.case(request, site, top, lane))
-    text = found.text if isinstance(found, Refusal) else "an objective would break"
+    # a kept answer may name the tenants of another device
+    answer = candidate_index.rule.explain(candidate_index.case(request, site, top, lane))
+    text = answer.text if isinstance(answer, Refusal) else "an objective would break"
     return f"{text}{_beside(occupancy, site)}"
 
 
@@ -195,9 +261,9 @@ def _beside(occupancy: Occupancy, site: int) -> str:
 
 
 def _tenants(occupancy: Occupancy, site: int) -> str:
-    here = occupancy.occupants[site]
-    names = [f"{occupant.tenant.name} ({occupant.tenant.percent} %)" for occupant in here[:3]]
-    more = f" and {len(here) - 3} more" if len(here) > 3 else ""
+    occupants = occupancy.occupants[site]
+    names = [f"{occupant.tenant.name} ({occupant.tenant.percent} %)" for occupant in occupants[:3]]
+    more = f" and {len(occupants) - 3} more" if len(occupants) > 3 else ""
     return ", ".join(names) + more if names else "no one"
 
 
@@ -208,3 +274,85 @@ def _amount(name: str, need: int, free: int) -> str:
         return f"memory ({need / _GIB:.1f} GiB asked, {max(0, free) / _GIB:.1f} free)"
     label = "device slots" if name == SLOT_RESOURCE else name
     return f"{label} ({need} asked, {max(0, free)} free)"
+
+
+def _survey(candidate_index: CandidateIndex, request: ResourceRequest) -> tuple[Tally, ...]:
+    """Count every device under the reason that stops it; the closest miss comes last."""
+    occupancy = candidate_index.occupancy
+    occupancy.effort.spent += SEARCH
+    inventory = occupancy.inventory
+    count = _Count(np.ones(len(inventory.sites), dtype=np.bool_))
+    fit = candidate_index.fit(request.shape)[inventory.node_of]
+    count.stop(Reason.NO_NODE_MATCHES, Stage.FIT, fit == int(Fit.NO_MATCH))
+    count.stop(Reason.NODE_AFFINITY_CONFLICT, Stage.PIN, fit == int(Fit.PIN_CONFLICT))
+    if request.ruled is not None and occupancy.rules is not None:
+        for reason, nodes in occupancy.rules.barred(request.ruled, request.shape):
+            count.stop(reason, Stage.RULE, nodes[inventory.node_of])
+    joins = joined_lanes(occupancy, request)
+    facts = columns_for(occupancy, request, joins)
+    if request.place is not None:
+        outside = ~request.place.nodes[inventory.node_of]
+        count.stop(Reason.NO_NODE_MATCHES, Stage.POOL, outside)
+    for model, why in request.barred.items():
+        count.stop(why.reason, Stage.OBJECTIVE, facts.model == model)
+    count.stop(Reason.NO_NODE_MATCHES, Stage.MODEL, ~allowed_model(facts, request))
+    count.stop(Reason.NO_NODE_MATCHES, Stage.CORDON, fit == int(Fit.CORDONED))
+    # Blocked devices are counted before their tenants are judged: else every device that becomes
+    # free for a moment would change the texts of all waiting workloads.
+    count.stop(Reason.HELD_FOR_ANOTHER, Stage.BLOCKED, occupancy.held)
+    count.stop(Reason.NO_CAPACITY, Stage.BLOCKED, occupancy.blocked)
+    count.stop(Reason.NO_CAPACITY, Stage.ROOM, _short_of_room(candidate_index, request))
+    for limit in LIMITS:
+        count.stop(limit.reason, Stage.CHECK, limit.short(facts, request))
+    if request.avoid:
+        avoided = np.zeros(len(inventory.sites), dtype=np.int64)
+        avoided[sorted(request.avoid)] = 1
+        count.stop(Reason.RESERVATION_REFUSED, Stage.PASSED_OVER, avoided)
+    for reason, excess in _excesses(candidate_index, request, count.alive).items():
+        count.stop(reason, Stage.PREDICTION, excess)
+    if request.count > 1:
+        count.stop(
+            Reason.NO_CAPACITY, Stage.COUNT, _short_of_count(candidate_index, request, count.alive)
+        )
+    return tuple(count.tallies.values())
+
+
+def _short_of_room(candidate_index: CandidateIndex, request: ResourceRequest) -> Shortfalls:
+    """By device: the largest shortfall of its node, as a fraction of the requested amount."""
+    occupancy = candidate_index.occupancy
+    worst = np.zeros(len(occupancy.free), dtype=np.float64)
+    for name, amount in request.needs:
+        worst = np.maximum(worst, (amount - occupancy.free_column(name)) / amount)
+    return worst[occupancy.inventory.node_of]
+
+
+def _short_of_count(
+    candidate_index: CandidateIndex, request: ResourceRequest, alive: Flags
+) -> Ints:
+    """By device: the number of free devices that its node lacks."""
+    node_of = candidate_index.occupancy.inventory.node_of
+    free = np.bincount(node_of[alive], minlength=len(candidate_index.occupancy.free))
+    short: Ints = request.count - free[node_of]
+    return short
+
+
+def _excesses(
+    candidate_index: CandidateIndex, request: ResourceRequest, alive: Flags
+) -> dict[Reason, Shortfalls]:
+    """By reason and device: the factor by which the prediction exceeds an objective."""
+    excesses: dict[Reason, npt.NDArray[np.float64]] = {}
+    if request.exclusive:
+        return {}  # whole devices that pass the limits are empty
+    sites = np.flatnonzero(alive)
+    if not len(sites):
+        return {}
+    occupancy = candidate_index.occupancy
+    joins = joined_lanes(occupancy, request)
+    tops = ceiling(columns_for(occupancy, request, joins), request)
+    asked = [top_share(joins.get(site), tops.item(site)) for site in sites.tolist()]
+    numbers, answers = candidate_index.asked(request, sites, asked)
+    for number, answer in enumerate(answers):
+        if isinstance(answer, Refusal):
+            excess = excesses.setdefault(answer.reason, np.zeros(len(alive), dtype=np.float64))
+            excess[sites[numbers == number]] = answer.excess
+    return {reason: excesses[reason] for reason in sorted(excesses)}

@@ -16,17 +16,18 @@ from itertools import count
 from typing import Final
 
 from ullage.api.reasons import Reason
-from ullage.api.schedulingpolicy import RiskSettings as RiskTerms
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.values.bounded import MIB, Memo
 from ullage.engines.admission.decision import predict
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.margin import margin
 from ullage.engines.admission.model import LearnedModel
+from ullage.engines.admission.predictors import PREDICTORS
 from ullage.engines.admission.probation import may_probe, needs_trial
 from ullage.engines.admission.query import AdmissionQuery
 from ullage.engines.admission.records import TOLERANCE, ClassProfile, Forecast, Refusal, Tenant
 from ullage.engines.admission.verdict import Basis, RiskSettings, Verdict
-from ullage.scheduling.prediction.verdicts import MICROS, Admission
+from ullage.scheduling.prediction.verdicts import MICROS, Admission, AdmissionRule, SumRule
 
 _FORECASTS_BYTES: Final = 64 * MIB
 """For the forecasts of one model: about 100,000."""
@@ -101,16 +102,6 @@ class Recall:
             forecast = self.model.forecast(tenants)
             self.known.put(key, forecast)
         return forecast
-
-
-def settings_of(terms: RiskTerms) -> RiskSettings:
-    """The policy's risk budget as the engine takes it."""
-    return RiskSettings(
-        eps_percent=terms.eps_percent,
-        confidence_percent=terms.confidence_percent,
-        min_combined_percent=terms.min_combined_percent,
-        probation_seconds_per_class=terms.probation_seconds_per_class,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,3 +358,24 @@ def _breach(verdict: Verdict, reason: Reason | None = None, text: str = "") -> R
         binding.predicted if binding is not None else 0.0,
         (binding.allowed if binding is not None else None) or 0.0,
     )
+
+
+def rule_of(snapshot: Snapshot, usual: Mapping[str, Usual], cache: JudgementCache) -> AdmissionRule:
+    """The rule that the policy chooses by its predictor.
+
+    Args:
+        snapshot: Holds the policy and the models of accelerators.
+        usual: The usual requests by name of the accelerator.
+        cache: Judgements of earlier cycles.
+    """
+    risk = snapshot.policy.risk
+    predictor = PREDICTORS[risk.predictor]
+    if not issubclass(predictor, LearnedModel):
+        return SumRule(predictor())
+    settings = RiskSettings(
+        eps_percent=risk.eps_percent,
+        confidence_percent=risk.confidence_percent,
+        min_combined_percent=risk.min_combined_percent,
+        probation_seconds_per_class=risk.probation_seconds_per_class,
+    )
+    return RiskRule(models=snapshot.models, settings=settings, usual=usual, cache=cache)
