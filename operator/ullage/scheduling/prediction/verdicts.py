@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ullage.api.reasons import Reason
-from ullage.engines.admission.prediction import Predictor
 from ullage.engines.admission.query import AdmissionQuery
 from ullage.engines.admission.records import TOLERANCE, Refusal, Tenant
+from ullage.engines.admission.utilisation import Predictor
 from ullage.engines.admission.verdict import Verdict
 
 MICROS: Final = 1_000_000
