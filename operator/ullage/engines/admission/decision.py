@@ -74,7 +74,7 @@ def admit(device: Device, newcomer: Newcomer, basis: Basis) -> Verdict:
     draft, query = _limited(device, newcomer, basis)
     if not draft.admitted:
         return draft
-    return _predicted(draft, query, basis, _Room(device, newcomer, basis))
+    return _predicted(draft, query, basis, _LostRoom(device, newcomer, basis))
 
 
 def predict(query: AdmissionQuery, basis: Basis) -> Verdict:
@@ -156,7 +156,9 @@ def _ruled_out(draft: Verdict, refusal: Refusal) -> Verdict:
     return replace(draft, reason=refusal.reason, text=refusal.text, binding=refusal.binding)
 
 
-def _predicted(draft: Verdict, query: AdmissionQuery, basis: Basis, room: _Room | None) -> Verdict:
+def _predicted(
+    draft: Verdict, query: AdmissionQuery, basis: Basis, room: _LostRoom | None
+) -> Verdict:
     options = [_option(query, percent, basis) for percent in query.shares]
     safe = [option for option in options if option.margin.passes]
     if not safe:
@@ -181,7 +183,7 @@ def _worthwhile(
     draft: Verdict,
     query: AdmissionQuery,
     basis: Basis,
-    room: _Room | None,
+    room: _LostRoom | None,
     safe: Sequence[_Option],
 ) -> Verdict:
     """Refuse shares that are not worth it, then weigh the others, the most promising first."""
@@ -214,7 +216,7 @@ def _worthwhile(
 
 
 def _weigh(
-    worth: Sequence[_Option], room: _Room | None, newcomer: Tenant, basis: Basis, present: float
+    worth: Sequence[_Option], room: _LostRoom | None, newcomer: Tenant, basis: Basis, present: float
 ) -> list[tuple[Weighed, _Option]]:
     """The best options, best first; room is priced only where it can change the first two."""
     ceilings = {option.percent: _ceiling(option, newcomer, basis, present) for option in worth}
@@ -256,7 +258,7 @@ def _granted(draft: Verdict, option: _Option, weighed: tuple[Weighed, ...]) -> V
     )
 
 
-class _Room:
+class _LostRoom:
     """The room that usual classes lose when a newcomer takes its share of a device."""
 
     def __init__(self, device: Device, newcomer: Newcomer, basis: Basis) -> None:

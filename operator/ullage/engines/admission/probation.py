@@ -39,7 +39,7 @@ class Trial:
     seconds: float
 
 
-class Outcome(StrEnum):
+class TrialOutcome(StrEnum):
     """State of a trial."""
 
     GOES_ON = "GoesOn"
@@ -105,7 +105,7 @@ def may_probe(
     return Trial(percent=percent, seconds=min(left_s, MOST_SECONDS))
 
 
-def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Trial) -> Outcome:
+def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Trial) -> TrialOutcome:
     """State of a trial after these windows.
 
     It is rolled back at once after two violations in three counted windows, and at its end without
@@ -120,11 +120,11 @@ def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Tri
     counted = [window for window in windows if window is not None]
     for last in range(VIOLATIONS, len(counted) + 1):
         if sum(counted[max(0, last - OF_WINDOWS) : last]) >= VIOLATIONS:
-            return Outcome.ROLL_BACK
+            return TrialOutcome.ROLL_BACK
     calm = len(counted) >= LEAST_WINDOWS and not any(counted[-OF_WINDOWS:])
     if elapsed_s >= LEAST_SECONDS and calm:
-        return Outcome.COMMIT
-    return Outcome.ROLL_BACK if elapsed_s >= trial.seconds else Outcome.GOES_ON
+        return TrialOutcome.COMMIT
+    return TrialOutcome.ROLL_BACK if elapsed_s >= trial.seconds else TrialOutcome.GOES_ON
 
 
 def _is_tight(tenant: Tenant) -> bool:

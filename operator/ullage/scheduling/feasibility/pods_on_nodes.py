@@ -43,7 +43,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class _Count:
+class _PodCount:
     """Number of pods that a rule matches, by node."""
 
     spaces: frozenset[str] | None
@@ -72,7 +72,7 @@ class PodsOnNodes:
         self._of_space: dict[str, dict[str, tuple[int, PodTraits]]] = {}
         self._others: dict[str, list[tuple[int, PodTraits, int]]] = {}
         self._bearers: dict[PodTerm, dict[int, int]] = {}
-        self._counts: dict[object, _Count] = {}
+        self._counts: dict[object, _PodCount] = {}
         self._domains: dict[str, Ints] = {}
         self._judged: dict[object, tuple[object, Ints]] = {}
         self._chosen: dict[LabelSelector, frozenset[str]] = {}
@@ -94,7 +94,7 @@ class PodsOnNodes:
         new._of_space = {space: dict(pods) for space, pods in self._of_space.items()}
         new._bearers = {term: dict(nodes) for term, nodes in self._bearers.items()}
         new._counts = {
-            key: _Count(counted.spaces, counted.look, counted.pods.copy())
+            key: _PodCount(counted.spaces, counted.look, counted.pods.copy())
             for key, counted in self._counts.items()
         }
         return new
@@ -165,7 +165,7 @@ class PodsOnNodes:
                 if wanted:
                     pods[at] += count
             self.effort.spent += 1 + len(verdicts) // _LOOKED_AT + seen // _PASSED
-            counted = self._counts[key] = _Count(names, look, pods)
+            counted = self._counts[key] = _PodCount(names, look, pods)
         return counted.pods
 
     def domains(self, key: str) -> Ints:

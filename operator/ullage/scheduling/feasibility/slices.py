@@ -24,9 +24,9 @@ LONGEST_MICROS: Final = 86_400_000_000
 _NOWHERE = SliceKey(pod_uid="", container="")
 
 
-def slice_facts(workload: WorkloadRecord, known: Known, model: int) -> DesiredSlice:
+def slice_facts(workload: WorkloadRecord, facts: Known, model: int) -> DesiredSlice:
     """A slice without place and size, with the class and the objective of its workload."""
-    allowed = known.tenants[model].max_slowdown if model not in known.barred else None
+    allowed = facts.tenants[model].max_slowdown if model not in facts.barred else None
     allowed = workload.max_slowdown if allowed is None else allowed
     lane, turns = workload.gpu.lane, takes_turns(workload)
     return DesiredSlice(
@@ -42,7 +42,7 @@ def slice_facts(workload: WorkloadRecord, known: Known, model: int) -> DesiredSl
         family=workload.family,
         trust_domain=workload.trust_domain,
         max_slowdown_percent=slowdown_percent(allowed),
-        solo_step_micros=min(known.solo_micros[model], LONGEST_MICROS),
+        solo_step_micros=min(facts.solo_micros[model], LONGEST_MICROS),
         slo=workload.slo,
         alert_only=has_objective(workload) and not workload.sharing.freeze_neighbours,
         reports_load=workload.scaling is not None,

@@ -35,15 +35,6 @@ from ullage.scheduling.placement.candidates import CandidateIndex
 _MOST_NAMED: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Room:
-    """Members that an empty cluster takes, or the obstacle of every device."""
-
-    members: int
-    reason: Reason | None = None
-    message: str = ""
-
-
 def _least(workload: WorkloadRecord) -> int:
     """Members that a workload needs to run."""
     if workload.elasticity is not None:
@@ -57,7 +48,8 @@ class Feasibility:
 
     candidate_index: CandidateIndex
     snapshot: Snapshot
-    _rooms: dict[int, _Room] = field(default_factory=dict)
+    _rooms: dict[int, int | Refusal] = field(default_factory=dict)
+    """By class: members that an empty cluster takes, or the obstacle of every device."""
     _amounts: dict[str, Ints] = field(default_factory=dict)
     _empty: Facts[Ints] | None = None
     """Figures of the empty devices; the same for every class of a cycle."""
@@ -87,15 +79,15 @@ class Feasibility:
         room = self._rooms.get(request.number)
         if room is None:
             room = self._rooms[request.number] = self._room(request)
-        if room.reason is not None:
-            return Refusal(room.reason, room.message)
+        if isinstance(room, Refusal):
+            return room
         needed = members or _least(workload)
-        if room.members >= needed:
+        if room >= needed:
             return None
         of_one_type = " on one accelerator type (spec.mixedAccelerators is false)"
         return Refusal(
             Reason.GANG_TOO_LARGE,
-            f"even empty, the cluster has room for {room.members} of {needed} members"
+            f"even empty, the cluster has room for {room} of {needed} members"
             + of_one_type * request.uniform,
         )
 
@@ -146,34 +138,33 @@ class Feasibility:
             f" {', '.join(sorted(accelerators))}",
         )
 
-    def _room(self, request: ResourceRequest) -> _Room:
+    def _room(self, request: ResourceRequest) -> int | Refusal:
         inventory = self.candidate_index.occupancy.inventory
         if not inventory.nodes:
-            return _Room(0, Reason.NO_NODE_MATCHES, "no node is labelled ullage.dev/node=true")
+            return Refusal(Reason.NO_NODE_MATCHES, "no node is labelled ullage.dev/node=true")
         if not inventory.sites:
-            return _Room(0, Reason.NODE_UNHEALTHY, "no node has reported a device yet")
+            return Refusal(Reason.NODE_UNHEALTHY, "no node has reported a device yet")
         fits = self.candidate_index.fit(request.shape, in_principle=True)
         pods = np.where(fits == int(Fit.OK), self._pods_on_empty_nodes(request), 0)
         if not pods.any():
-            return _Room(0, *self._no_node(request, fits.tolist()))
+            return self._no_node(request, fits.tolist())
         if self._empty is None:
             self._empty = emptied(columns(self.candidate_index.occupancy))
         facts = self._empty
         alive = (pods > 0)[inventory.node_of] & allowed_model(facts, request)
         if not alive.any():
-            return _Room(
-                0, Reason.NO_NODE_MATCHES, "no node that fits has one of the accelerators asked for"
+            return Refusal(
+                Reason.NO_NODE_MATCHES, "no node that fits has one of the accelerators asked for"
             )
         for limit in LIMITS:
             passing = alive & (limit.short(facts, request) <= 0)
             if not passing.any():
                 most_mib = int(inventory.memory_mib[alive].max())
-                return _Room(0, limit.reason, limit.never(request, most_mib))
+                return Refusal(limit.reason, limit.never(request, most_mib))
             alive = passing
         least = self._least_shares(request, facts, alive)
         if isinstance(least, Refusal):
-            return _Room(
-                0,
+            return Refusal(
                 Reason.PREDICTED_SLO_BREACH,
                 f"even alone on a device, at {least.percent} % it would run"
                 f" {least.predicted:.2f} times slower than on a whole one (predicted), its"
@@ -182,11 +173,10 @@ class Feasibility:
         alive = alive & (least > 0)
         models = np.unique(facts.model[alive]).tolist() if request.uniform else []
         of_model = [alive & (facts.model == model) for model in models]
-        counts = [
+        return max(
             self._count(request, facts, np.where(devices, least, 0), pods)
             for devices in (of_model or [alive])
-        ]
-        return _Room(max(counts))
+        )
 
     def _pods_on_empty_nodes(self, request: ResourceRequest) -> Ints:
         """By node: pods of the shape that it takes when empty; device slots are not counted."""
@@ -205,12 +195,12 @@ class Feasibility:
             raise ValueError("a pod counts as one pod at least")
         return room
 
-    def _no_node(self, request: ResourceRequest, fits: Sequence[int]) -> tuple[Reason, str]:
+    def _no_node(self, request: ResourceRequest, fits: Sequence[int]) -> Refusal:
         """The obstacle of every node, shown for the one that comes closest."""
         nodes = self.candidate_index.occupancy.inventory.nodes
         if Fit.OK in fits:
             node = nodes[fits.index(Fit.OK)]
-            return (
+            return Refusal(
                 Reason.NO_NODE_MATCHES,
                 f"the pod requests more cpu, memory or other resources than any node has, such as"
                 f" {node.name}",
@@ -218,7 +208,7 @@ class Feasibility:
         conflict = Fit.PIN_CONFLICT in fits
         node = nodes[fits.index(Fit.PIN_CONFLICT if conflict else Fit.NO_MATCH)]
         reason = Reason.NODE_AFFINITY_CONFLICT if conflict else Reason.NO_NODE_MATCHES
-        return reason, f"no node fits; {node.name}: {why_not(request.shape, node)}"
+        return Refusal(reason, f"no node fits; {node.name}: {why_not(request.shape, node)}")
 
     def _least_shares(
         self, request: ResourceRequest, facts: Facts[Ints], alive: Flags

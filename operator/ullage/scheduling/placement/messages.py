@@ -77,7 +77,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class _Count:
+class _Tallies:
     """Counts devices, each under the first reason that stops it."""
 
     alive: Flags
@@ -281,7 +281,7 @@ def _survey(candidate_index: CandidateIndex, request: ResourceRequest) -> tuple[
     occupancy = candidate_index.occupancy
     occupancy.effort.spent += SEARCH
     inventory = occupancy.inventory
-    count = _Count(np.ones(len(inventory.sites), dtype=np.bool_))
+    count = _Tallies(np.ones(len(inventory.sites), dtype=np.bool_))
     fit = candidate_index.fit(request.shape)[inventory.node_of]
     count.stop(Reason.NO_NODE_MATCHES, Stage.FIT, fit == int(Fit.NO_MATCH))
     count.stop(Reason.NODE_AFFINITY_CONFLICT, Stage.PIN, fit == int(Fit.PIN_CONFLICT))

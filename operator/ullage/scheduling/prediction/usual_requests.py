@@ -28,7 +28,7 @@ _OVER: Final = (Phase.SUCCEEDED, Phase.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _RequestKind:
     """Requests that are counted together."""
 
     domain: str
@@ -47,9 +47,9 @@ class UsualCache:
     _policy: PolicyRecord | None = None
     _known: object = None
     _workloads: Mapping[str, WorkloadRecord] = field(default_factory=dict)
-    _kinds: dict[str, _Kind] = field(default_factory=dict)
+    _kinds: dict[str, _RequestKind] = field(default_factory=dict)
     """By uid of the workload."""
-    _counts: Counter[_Kind] = field(default_factory=Counter)
+    _counts: Counter[_RequestKind] = field(default_factory=Counter)
     _timed: set[str] = field(default_factory=set)
     """Workloads whose share is bounded for a while."""
 
@@ -91,11 +91,11 @@ class UsualCache:
         return Usual(tuple(sorted(weights.items())))
 
 
-def _kind(view: View, classes: Classes, workload: WorkloadRecord) -> _Kind:
+def _kind(view: View, classes: Classes, workload: WorkloadRecord) -> _RequestKind:
     share = share_asked(workload, view.now, view.snapshot.workloads)
     exclusive = workload.gpu.mode is GPUMode.EXCLUSIVE
     barred = classes.of(workload).barred
-    return _Kind(
+    return _RequestKind(
         domain=(effective_domain(view, workload) if share is not None and not exclusive else ""),
         min_percent=share.min_percent if share is not None else WHOLE_PERCENT,
         accelerators=accelerators_asked(workload),

@@ -55,7 +55,10 @@ class _Asks(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """A class of work as admission sees it; tuples go by model index of the inventory."""
+    """Facts about a class of work; tuples go by model index of the inventory.
+
+    Its representation is part of the digest of decisions: a renamed field changes all digests.
+    """
 
     tenants: tuple[Tenant, ...]
     """Name and percent are placeholders."""
@@ -89,7 +92,7 @@ class _ClassAnswers:
     models: tuple[str, ...] = ()
     knowledge: Knowledge = field(default_factory=Knowledge)
     isolated: Mapping[Class, Isolation] = field(default_factory=dict)
-    known: dict[tuple[object, ...], Known] = field(default_factory=dict)
+    by_key: dict[tuple[object, ...], Known] = field(default_factory=dict)
     workloads: dict[str, tuple[WorkloadRecord, tuple[int, float, _Asks], Known]] = field(
         default_factory=dict
     )
@@ -109,7 +112,7 @@ class _ClassAnswers:
     ) -> bool:
         """True when the answers follow from these inputs, and most of the workloads still exist."""
         return (
-            max(len(self.workloads), len(self.known)) < 2 * workloads + SPARE
+            max(len(self.workloads), len(self.by_key)) < 2 * workloads + SPARE
             and (self.models, self.knowledge, self.isolated) == (models, knowledge, isolated)
             and len(self.profiles) == len(profiles)
             and all(map(is_, self.profiles, profiles))
@@ -207,9 +210,9 @@ class Classes:
             (asks, _most(workload)) if workload.slo is not None and load_varies else None,
             spent_s,
         )
-        answer = kept.known.get(key)
+        answer = kept.by_key.get(key)
         if answer is None:
-            answer = kept.known[key] = self._make(workload, replicas, asks)
+            answer = kept.by_key[key] = self._make(workload, replicas, asks)
         kept.workloads[uid] = (workload, question, answer)
         return answer
 
