@@ -8,7 +8,6 @@ rung; it must never solve, fit, wait, or import fitting code.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -52,22 +51,6 @@ class Cells:
     mean: Table = field(default_factory=lambda: np.zeros((0, STEPS, 0, STEPS), np.float32))
     sd: Table = field(default_factory=lambda: np.zeros((0, STEPS, 0, STEPS), np.float32))
 
-    def look_up(
-        self, victim: tuple[str, int], aggressor: tuple[str, int]
-    ) -> tuple[float, float] | None:
-        """Residual of one side beside another.
-
-        Args:
-            victim: Class and share (percent) of the side that slows down.
-            aggressor: Class and share (percent) of the side beside it.
-
-        Returns:
-            Mean and sd of the log residual; ``None`` where there is no cell yet.
-        """
-        means, sds = self.among([victim, aggressor])
-        mean, sd = float(means[0, 1]), float(sds[0, 1])
-        return None if math.isnan(mean) else (mean, sd)
-
     def only(self, classes: Collection[str]) -> Cells:
         """The cells among some of the classes."""
         names = [name for name in self.index if name in classes]
@@ -80,8 +63,13 @@ class Cells:
         )
 
     def among(self, sides: Sequence[tuple[str, int]]) -> tuple[Floats, Floats]:
-        """Mean and sd of the residual of every side (row) beside every other (column).
+        """Mean and sd of the log residual of every side (row) beside every other (column).
 
+        Args:
+            sides: Class and share (percent) of each, n of them.
+
+        Returns:
+            Two arrays of shape (n, n).
         NaN where there is no cell yet; zero on the diagonal.
         """
         classes = np.array([self.index.get(workload_class, -1) for workload_class, _ in sides])

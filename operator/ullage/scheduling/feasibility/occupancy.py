@@ -73,7 +73,7 @@ class Occupant:
     memory_mib: int
     domain: int
     whole: bool
-    """No one joins it."""
+    """No other tenant may join it."""
     leaving: bool = False
     loose: bool = False
     """It runs without verified limits."""

@@ -311,9 +311,8 @@ def _survey(candidate_index: CandidateIndex, request: ResourceRequest) -> tuple[
     for reason, excess in _excesses(candidate_index, request, count.alive).items():
         count.stop(reason, Stage.PREDICTION, excess)
     if request.count > 1:
-        count.stop(
-            Reason.NO_CAPACITY, Stage.COUNT, _short_of_count(candidate_index, request, count.alive)
-        )
+        free = np.bincount(inventory.node_of[count.alive], minlength=len(inventory.nodes))
+        count.stop(Reason.NO_CAPACITY, Stage.COUNT, request.count - free[inventory.node_of])
     return tuple(count.tallies.values())
 
 
@@ -324,16 +323,6 @@ def _short_of_room(candidate_index: CandidateIndex, request: ResourceRequest) ->
     for name, amount in request.needs:
         worst = np.maximum(worst, (amount - occupancy.free_column(name)) / amount)
     return worst[occupancy.inventory.node_of]
-
-
-def _short_of_count(
-    candidate_index: CandidateIndex, request: ResourceRequest, alive: Flags
-) -> Ints:
-    """By device: the number of free devices that its node lacks."""
-    node_of = candidate_index.occupancy.inventory.node_of
-    free = np.bincount(node_of[alive], minlength=len(candidate_index.occupancy.free))
-    short: Ints = request.count - free[node_of]
-    return short
 
 
 def _excesses(

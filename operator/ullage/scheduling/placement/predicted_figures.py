@@ -90,10 +90,6 @@ class Predictions:
             by_pod.setdefault(occupant.pod_uid, value * waiting_factor(occupants, occupant))
         return by_pod
 
-    def admission(self, pod_uid: str) -> Verdict | None:
-        """The verdict on a pod that is placed now."""
-        return self.admissions.get(pod_uid)
-
     def _slowdowns(self, model: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
         # equal profiles are one object (Classes), alive as long as their tenants
         key = (
@@ -124,7 +120,7 @@ def sharing(
     latency_ms = _kept_latency(before, workload, micros)
     attainment = _kept_attainment(before, windows, broken)
     share = (slowest.percent, slowest.memory_mib)
-    verdict = predictions.admission(member)
+    verdict = predictions.admissions.get(member)
     if before is not None and verdict is None:
         # most records need no change, and comparing costs less than a copy
         figures = (before.percent, before.memory_mib), before.predicted, before.observed

@@ -156,11 +156,6 @@ class Classes:
         """An object that stays the same as long as the inputs of all answers do."""
         return self._kept
 
-    @property
-    def remembered(self) -> int:
-        """Number of workloads with a kept answer, including those that are gone."""
-        return len(self._kept.workloads)
-
     def of(self, workload: WorkloadRecord) -> Known:
         """Facts about the class of a workload to be placed; equal workloads get the same object.
 
@@ -317,7 +312,7 @@ class Classes:
 
 
 def _wanted(workload: WorkloadRecord) -> int:
-    """Replicas that carry a service's load once all that are asked for serve."""
+    """Replicas that carry a service's load once all wanted ones serve."""
     planned = planned_load(workload)
     return planned.replicas if planned is not None else workload.replicas
 
