@@ -5,8 +5,8 @@
 :data:`LIMITS` lists them. The operator's search applies it to columns, the decision about one
 device and the final check of the node agent to whole numbers, by the same lines. A limit gives the
 amount by which a device falls short: a positive amount is a refusal, the smallest one is the
-closest miss, and the order decides which reason is reported. The text for people stands beside it.
-Memory and contexts are physics and trust domains are promises, so no forecast may override them.
+closest miss, and the order decides which reason is reported. Memory and contexts are physics and
+trust domains are promises, so no forecast may override them.
 
 It must never round in favour of a newcomer. The node agent judges single devices and has no numpy:
 it is loaded with the first column.
@@ -14,7 +14,7 @@ it is loaded with the first column.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
@@ -234,134 +234,31 @@ class Short(Protocol):
         ...
 
 
-class DeviceWords(Protocol):
-    """Words for the texts about a device beside its figures: its node and its tenants."""
-
-    @property
-    def trouble(self) -> str:
-        """The trouble of its node."""
-        ...
-
-    @property
-    def tenants(self) -> str:
-        """Its tenants, with their shares."""
-        ...
-
-    @property
-    def beside(self) -> str:
-        """Its tenants, to follow an amount; empty for an empty device."""
-        ...
-
-    @property
-    def apart(self) -> str:
-        """The reason why trust domains keep the newcomer from the tenants."""
-        ...
-
-    @property
-    def unmeasured(self) -> str:
-        """The tenant that is being measured alone, or the figures that the newcomer lacks."""
-        ...
-
-    @property
-    def mps(self) -> str:
-        """The state of its MPS server."""
-        ...
-
-    @property
-    def loose(self) -> str:
-        """Tenants without verified limits."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Shortfall:
-    """A device that breaks a limit, as input for the limit's text."""
-
-    facts: Facts[int]
-    request: Request
-    words: DeviceWords
-
-
-def _memory_text(at: Shortfall) -> str:
-    asked = memory_needed(at.facts, at.request, at.request.min_percent)
-    free = at.facts.memory - at.facts.memory_used
-    return (
-        f"needs {larger(asked, at.facts.overhead + 1)} MiB with its context, {free} of "
-        f"{at.facts.memory} MiB are free{at.words.beside}"
-    )
-
-
-def _memory_never(request: Request, most_mib: int) -> str:
-    if request.memory_mib:
-        return f"even the largest suitable device has {most_mib} MiB in all"
-    return f"{request.min_percent} % of {most_mib} MiB does not hold a context"
-
-
 @dataclass(frozen=True, slots=True)
 class HardLimit:
-    """A limit with its texts for people."""
+    """A limit, and the reason of its refusals."""
 
     reason: Reason
     short: Short
-    text: Callable[[Shortfall], str]
-    """The obstacle on one device."""
-    never: Callable[[Request, int], str] = lambda request, most_mib: (
-        "no suitable device could take it even when empty"
-    )
-    """The obstacle even on empty devices, given the memory of the largest, MiB."""
 
 
 LIMITS: Final = (
-    HardLimit(Reason.NODE_LEAVES, node_stays, lambda at: at.words.trouble),
-    HardLimit(Reason.NODE_UNHEALTHY, node_answers, lambda at: at.words.trouble),
-    HardLimit(Reason.DEVICE_UNHEALTHY, device_is_healthy, lambda at: "the device is unhealthy"),
-    HardLimit(
-        Reason.MODE_UNSUPPORTED,
-        mode_is_offered,
-        lambda at: f"it does not offer {at.request.mode}",
-        lambda request, most_mib: f"no suitable device offers {request.mode}",
-    ),
-    HardLimit(
-        Reason.CHECKPOINT_UNAVAILABLE,
-        programs_can_leave,
-        lambda at: "its node cannot suspend programs on it",
-        lambda request, most_mib: "no node of a suitable device can suspend programs",
-    ),
-    HardLimit(Reason.NO_CAPACITY, device_is_free, lambda at: f"taken by {at.words.tenants}"),
-    HardLimit(Reason.TRUST_DOMAIN, trusts_the_others, lambda at: at.words.apart),
-    HardLimit(Reason.NEED_PROFILE, everyone_is_measured, lambda at: at.words.unmeasured),
-    HardLimit(
-        Reason.MPS_NOT_READY, shares_are_served, lambda at: f"its MPS server is {at.words.mps}"
-    ),
-    HardLimit(
-        Reason.ENFORCEMENT_MISSING,
-        everyone_is_held,
-        lambda at: (
-            f"{at.words.loose} runs there without verified limits and may take the whole device"
-        ),
-    ),
-    HardLimit(
-        Reason.CONTEXT_LIMIT,
-        contexts_are_left,
-        lambda at: f"{at.facts.sharers} of {at.facts.contexts} places on it are taken",
-    ),
+    HardLimit(Reason.NODE_LEAVES, node_stays),
+    HardLimit(Reason.NODE_UNHEALTHY, node_answers),
+    HardLimit(Reason.DEVICE_UNHEALTHY, device_is_healthy),
+    HardLimit(Reason.MODE_UNSUPPORTED, mode_is_offered),
+    HardLimit(Reason.CHECKPOINT_UNAVAILABLE, programs_can_leave),
+    HardLimit(Reason.NO_CAPACITY, device_is_free),
+    HardLimit(Reason.TRUST_DOMAIN, trusts_the_others),
+    HardLimit(Reason.NEED_PROFILE, everyone_is_measured),
+    HardLimit(Reason.MPS_NOT_READY, shares_are_served),
+    HardLimit(Reason.ENFORCEMENT_MISSING, everyone_is_held),
+    HardLimit(Reason.CONTEXT_LIMIT, contexts_are_left),
     # before memory: without a limit of its own, memory follows the share and says less
-    HardLimit(
-        Reason.PERCENT_LIMIT,
-        percent_fits,
-        lambda at: (
-            f"needs {at.request.min_percent} %, "
-            f"{at.request.percent_limit - at.facts.percent_used} % are free{at.words.beside}"
-        ),
-        lambda request, most_mib: (
-            f"the policy lets the shares on a device sum to {request.percent_limit} %"
-        ),
-    ),
-    HardLimit(Reason.MEMORY_WOULD_OVERFLOW, memory_fits, _memory_text, _memory_never),
+    HardLimit(Reason.PERCENT_LIMIT, percent_fits),
+    HardLimit(Reason.MEMORY_WOULD_OVERFLOW, memory_fits),
 )
 """All limits in the order of judging."""
-
-LIMIT_OF: Final[Mapping[Reason, HardLimit]] = {limit.reason: limit for limit in LIMITS}
 
 
 def first_broken(facts: Facts[int], request: Request) -> tuple[Reason, int] | None:

@@ -31,6 +31,7 @@ from ullage.scheduling.inventory.node_fit import Fit, allocatable, counted, why_
 from ullage.scheduling.inventory.tenant_bindings import not_bound
 from ullage.scheduling.inventory.trust_domains import not_granted
 from ullage.scheduling.placement.candidates import CandidateIndex
+from ullage.scheduling.placement.messages import never_fits
 
 _MOST_NAMED: Final = 4
 
@@ -160,7 +161,7 @@ class Feasibility:
             passing = alive & (limit.short(facts, request) <= 0)
             if not passing.any():
                 most_mib = int(inventory.memory_mib[alive].max())
-                return Refusal(limit.reason, limit.never(request, most_mib))
+                return Refusal(limit.reason, never_fits(request, limit.reason, most_mib))
             alive = passing
         least = self._least_shares(request, facts, alive)
         if isinstance(least, Refusal):

@@ -23,12 +23,11 @@ from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
 from ullage.engines.admission.limits import (
-    LIMIT_OF,
     LIMITS,
     MIXED,
     WHOLE_PERCENT,
-    Shortfall,
     ceiling,
+    memory_needed,
 )
 from ullage.engines.admission.records import Refusal
 from ullage.scheduling.feasibility.device_facts import allowed_model, columns_for, figures_for
@@ -191,58 +190,71 @@ def _why(candidate_index: CandidateIndex, request: ResourceRequest, tally: Tally
         case Stage.PREDICTION:
             return _breach(candidate_index, request, site)
         case Stage.CHECK:
-            facts = figures_for(occupancy, request, site, joined_lane(occupancy, request, site))
-            words = _Words(occupancy, request, site)
-            return LIMIT_OF[tally.reason].text(Shortfall(facts, request, words))
+            return _broken_limit(occupancy, request, site, tally.reason)
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """The words that texts of limits need for a device, beside its figures."""
+def _broken_limit(occupancy: Occupancy, request: ResourceRequest, site: int, reason: Reason) -> str:
+    """The text of a hard limit that a device breaks."""
+    inventory, occupants = occupancy.inventory, occupancy.occupants[site]
+    facts = figures_for(occupancy, request, site, joined_lane(occupancy, request, site))
+    match reason:
+        case Reason.DEVICE_UNHEALTHY:
+            return "the device is unhealthy"
+        case Reason.MODE_UNSUPPORTED:
+            return f"it does not offer {request.mode}"
+        case Reason.CHECKPOINT_UNAVAILABLE:
+            return "its node cannot suspend programs on it"
+        case Reason.NO_CAPACITY:
+            return f"taken by {_tenants(occupancy, site)}"
+        case Reason.TRUST_DOMAIN:
+            present = {occupant.domain for occupant in occupants}
+            if MIXED in present:
+                return "the slice of a pod that is just gone is still on it, for a moment"
+            domain, name = request.domain, occupancy.domains.name
+            return why_apart(name(domain), name(min(present - {domain})))
+        case Reason.NEED_PROFILE:
+            for occupant in occupants:
+                if occupant.unmeasured:
+                    return f"{occupant.tenant.name} is being measured alone: {occupant.unmeasured}"
+            missing = request.unmeasured[inventory.model.item(site)]
+            return f"taken by {_tenants(occupancy, site)}, and it starts alone: {missing}"
+        case Reason.MPS_NOT_READY:
+            mps = inventory.sites[site].device.mps
+            return f"its MPS server is {mps.state if mps is not None else 'away'}"
+        case Reason.ENFORCEMENT_MISSING:
+            loose = ", ".join(occupant.tenant.name for occupant in occupants if occupant.loose)
+            return f"{loose} runs there without verified limits and may take the whole device"
+        case Reason.CONTEXT_LIMIT:
+            return f"{facts.sharers} of {facts.contexts} places on it are taken"
+        case Reason.PERCENT_LIMIT:
+            free = request.percent_limit - facts.percent_used
+            text = f"needs {request.min_percent} %, {free} % are free"
+            return f"{text}{_beside(occupancy, site)}"
+        case Reason.MEMORY_WOULD_OVERFLOW:
+            asked = max(memory_needed(facts, request, request.min_percent), facts.overhead + 1)
+            free = facts.memory - facts.memory_used
+            text = f"needs {asked} MiB with its context, {free} of {facts.memory} MiB are free"
+            return f"{text}{_beside(occupancy, site)}"
+        case _:
+            trouble = inventory.node_troubles[inventory.sites[site].node]
+            return trouble.text if trouble is not None else "its node is not heard"
 
-    occupancy: Occupancy
-    request: ResourceRequest
-    site: int
 
-    @property
-    def trouble(self) -> str:
-        inventory = self.occupancy.inventory
-        trouble = inventory.node_troubles[inventory.sites[self.site].node]
-        return trouble.text if trouble is not None else "its node is not heard"
-
-    @property
-    def tenants(self) -> str:
-        return _tenants(self.occupancy, self.site)
-
-    @property
-    def beside(self) -> str:
-        return _beside(self.occupancy, self.site)
-
-    @property
-    def apart(self) -> str:
-        there = {occupant.domain for occupant in self.occupancy.occupants[self.site]}
-        if MIXED in there:
-            return "the slice of a pod that is just gone is still on it, for a moment"
-        domain, domains = self.request.domain, self.occupancy.domains
-        return why_apart(domains.name(domain), domains.name(min(there - {domain})))
-
-    @property
-    def unmeasured(self) -> str:
-        for occupant in self.occupancy.occupants[self.site]:
-            if occupant.unmeasured:
-                return f"{occupant.tenant.name} is being measured alone: {occupant.unmeasured}"
-        missing = self.request.unmeasured[self.occupancy.inventory.model.item(self.site)]
-        return f"taken by {self.tenants}, and it starts alone: {missing}"
-
-    @property
-    def mps(self) -> str:
-        mps = self.occupancy.inventory.sites[self.site].device.mps
-        return mps.state if mps is not None else "away"
-
-    @property
-    def loose(self) -> str:
-        occupants = self.occupancy.occupants[self.site]
-        return ", ".join(occupant.tenant.name for occupant in occupants if occupant.loose)
+def never_fits(request: ResourceRequest, reason: Reason, most_mib: int) -> str:
+    """The text of a hard limit that even empty devices break; the largest has ``most_mib``."""
+    match reason:
+        case Reason.MODE_UNSUPPORTED:
+            return f"no suitable device offers {request.mode}"
+        case Reason.CHECKPOINT_UNAVAILABLE:
+            return "no node of a suitable device can suspend programs"
+        case Reason.PERCENT_LIMIT:
+            return f"the policy lets the shares on a device sum to {request.percent_limit} %"
+        case Reason.MEMORY_WOULD_OVERFLOW if request.memory_mib:
+            return f"even the largest suitable device has {most_mib} MiB in all"
+        case Reason.MEMORY_WOULD_OVERFLOW:
+            return f"{request.min_percent} % of {most_mib} MiB does not hold a context"
+        case _:
+            return "no suitable device could take it even when empty"
 
 
 def _breach(candidate_index: CandidateIndex, request: ResourceRequest, site: int) -> str:
