@@ -236,4 +236,4 @@ def _by_namespace(terms: Iterable[PodTerm]) -> Mapping[str, tuple[PodTerm, ...]]
             of_name = by_namespace.setdefault(name, {})
             if len(of_name) < MOST_REPELLING:
                 of_name[term] = None
-    return {name: tuple(known) for name, known in by_namespace.items()}
+    return {name: tuple(of_name) for name, of_name in by_namespace.items()}

@@ -123,14 +123,9 @@ def sharing(
     verdict = predictions.admissions.get(member)
     if before is not None and verdict is None:
         # most records need no change, and comparing costs less than a copy
-        figures = (before.percent, before.memory_mib), before.predicted, before.observed
-        if (*figures, before.latency_ms, before.attainment) == (
-            share,
-            foreseen,
-            observed,
-            latency_ms,
-            attainment,
-        ):
+        written = before.percent, before.memory_mib, before.predicted, before.observed
+        figures = *written, before.latency_ms, before.attainment
+        if figures == (*share, foreseen, observed, latency_ms, attainment):
             return before
     # the admission's prediction is valid as long as its share is
     base = before if before is not None and (before.percent, before.memory_mib) == share else None
