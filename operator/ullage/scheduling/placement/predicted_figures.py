@@ -295,7 +295,10 @@ def _progress(view: View, workload: WorkloadRecord, now: GangProgress) -> Progre
         total=total,
         percent=min(100, 100 * now.steps // total) if total else 0,
         expected_percent=_expected_percent(workload, view.now),
-        steps_per_second=_three_digits(rate) if rate else "",
+        # three significant digits without an exponent: the API takes plain decimals
+        steps_per_second=(
+            format(Decimal(f"{rate:.3g}").quantize(_SIX_PLACES).normalize(), "f") if rate else ""
+        ),
         # no time later than LATEST can be written
         eta=whole_second(due) if due <= LATEST else 0.0,
     )
@@ -307,11 +310,6 @@ def _expected_percent(workload: WorkloadRecord, now: float) -> int:
     if not due_s:
         return 0
     return max(0, min(100, int(100 * (now - workload.created) / due_s)))
-
-
-def _three_digits(value: float) -> str:
-    """Three significant digits without an exponent: the API takes plain decimals."""
-    return format(Decimal(f"{value:.3g}").quantize(_SIX_PLACES).normalize(), "f")
 
 
 def _worth_writing(view: View, before: Progress, after: Progress, seen: ObservedSlice) -> bool:

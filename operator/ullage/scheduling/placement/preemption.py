@@ -25,7 +25,6 @@ import numpy as np
 from ullage.api.reasons import Reason, Standing
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
-from ullage.cluster.records.status import WorkloadStatus
 from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.inventory.resource_usage import charged
@@ -214,17 +213,13 @@ def pods_of(victims: Sequence[Victim], uid: str) -> frozenset[str]:
 
 def wave_is_leaving(view: View) -> bool:
     """True while pods of an earlier preemption exist; the next wave waits for them."""
-    return any(
-        _gave_way(job.status) and any(member.live for member in view.members_of(job))
-        for _, job in view.index.those(view.index.restarting)
-    )
-
-
-def _gave_way(status: WorkloadStatus) -> bool:
-    if status.size is not None and status.size.reason is Reason.SHRUNK:
-        return True
-    decision = status.decision
-    return decision is not None and Standing.PREEMPTION in decision.reason.standing
+    for _, job in view.index.those(view.index.restarting):
+        size, decision = job.status.size, job.status.decision
+        shrunk = size is not None and size.reason is Reason.SHRUNK
+        preempted = decision is not None and Standing.PREEMPTION in decision.reason.standing
+        if (shrunk or preempted) and any(member.live for member in view.members_of(job)):
+            return True
+    return False
 
 
 def in_words(victims: Sequence[Victim]) -> str:

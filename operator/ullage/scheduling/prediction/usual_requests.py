@@ -64,7 +64,12 @@ class UsualCache:
             self._policy, self._known = policy, classes.rests_on
             self._workloads, self._kinds, self._counts = {}, {}, Counter()
         for uid in {*view.changes.workloads_since(self._workloads, workloads), *self._timed}:
-            self._forget(uid)
+            self._timed.discard(uid)
+            old = self._kinds.pop(uid, None)
+            if old is not None:
+                self._counts[old] -= 1
+                if not self._counts[old]:
+                    del self._counts[old]
             workload = workloads.get(uid)
             if workload is not None and workload.status.phase not in _OVER:
                 kind = self._kinds[uid] = _kind(view, classes, workload)
@@ -73,14 +78,6 @@ class UsualCache:
                     self._timed.add(uid)
         self._workloads = workloads
         return {name: self._of(name, at) for name, at in classes.inventory.models.items()}
-
-    def _forget(self, uid: str) -> None:
-        self._timed.discard(uid)
-        kind = self._kinds.pop(uid, None)
-        if kind is not None:
-            self._counts[kind] -= 1
-            if not self._counts[kind]:
-                del self._counts[kind]
 
     def _of(self, name: str, model: int) -> Usual:
         asked: Counter[tuple[str, int]] = Counter()
