@@ -16,7 +16,6 @@ from typing import Final
 
 from ullage.api.reasons import Reason
 from ullage.engines.admission.filters import (
-    WHOLE_PERCENT,
     Device,
     Newcomer,
     Resident,
@@ -28,6 +27,7 @@ from ullage.engines.admission.filters import (
     own_memory_mib,
     query_for,
 )
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.margin import Margin, margin, nearest
 from ullage.engines.admission.query import AdmissionQuery
 from ullage.engines.admission.records import Refusal, Tenant

@@ -18,6 +18,7 @@ from ullage.api.devices import GPUMode, MpsState
 from ullage.api.reasons import Reason
 from ullage.engines.admission import limits
 from ullage.engines.admission.limits import (
+    WHOLE_PERCENT,
     Facts,
     Request,
     memory_of_share_mib,
@@ -26,7 +27,6 @@ from ullage.engines.admission.limits import (
 from ullage.engines.admission.query import AdmissionQuery
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Refusal, Tenant
 
-WHOLE_PERCENT: Final = limits.WHOLE_PERCENT
 CONTEXT_OVERHEAD_MIB: Final = 512
 """Memory of one context unless a DeviceProfile states it (a default; 300-600 are reported)."""
 CONTEXT_RESERVE: Final = 4

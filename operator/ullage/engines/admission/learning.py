@@ -39,6 +39,7 @@ from ullage.engines.admission.judging import (
     left_out_by_group,
     named,
 )
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.model import STEPS, WIDE_SD, Cells, LearnedModel
 from ullage.engines.admission.novelty import History
 from ullage.engines.admission.pair_gp import Hyper, Posterior
@@ -61,7 +62,6 @@ LEAST_GP_ROWS = 10
 """Directional rows below which no process is fitted."""
 MAX_CLASSES = 48
 """Classes in the table of cells: 48 x 10 shares on both sides are 230,000 cells."""
-WHOLE = 100
 _PAIRS = 10
 """Pairs of classes predicted at once: 1,000 cells."""
 DEFAULT_RISK = Risk()
@@ -316,7 +316,8 @@ def _block(
     logs: list[float] = []
     for pair in zip(victims.tolist(), aggressors.tolist(), strict=True):
         at_steps = [
-            [sides.at(names[number], step * WHOLE // STEPS) for step in steps] for number in pair
+            [sides.at(names[number], step * WHOLE_PERCENT // STEPS) for step in steps]
+            for number in pair
         ]
         logs += [base(mixed)[0][0] for mixed in product(*at_steps)]
     victim_shares, aggressor_shares = np.tile(np.array(shares, float) / STEPS, (len(victims), 1)).T

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.engines.admission.calibration import EDGES, Band, Threshold, band_of
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Forecast, Group, Tenant
 
-WHOLE_PERCENT: Final = 100
 SLACK_TOLERANCE: Final = 1e-6
 """Log slowdowns closer than this to an objective meet it."""
 ALONE_Z: Final = 1.645

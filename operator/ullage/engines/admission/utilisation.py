@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Tenant
-
-WHOLE_PERCENT = 100
 
 
 class Predictor(Protocol):

@@ -357,12 +357,13 @@ def put_back(occupancy: Occupancy, victim: Victim) -> None:
         occupancy.charge(node, requests)
 
 
-def is_best_effort(job: WorkloadRecord) -> bool:
-    """True for training without objective or deadline that saves its work.
+def lender(job: WorkloadRecord) -> str:
+    """The namespace whose services take devices back from a job at equal priority; empty = none.
 
-    Pods of other controllers are excluded, because those may not start them again.
+    They do from best-effort training: without objective or deadline, and it saves its work. Pods of
+    other controllers are excluded, because those may not start them again.
     """
-    return (
+    best_effort = (
         job.kind is WorkloadKind.TRAINING_JOB
         and job.checkpoint
         and not job.adopted
@@ -370,11 +371,7 @@ def is_best_effort(job: WorkloadRecord) -> bool:
         and job.min_throughput is None
         and (job.cost is None or (job.cost.deadline_s is None and job.cost.max_time_s is None))
     )
-
-
-def lender(job: WorkloadRecord) -> str:
-    """The namespace whose services take devices back from a job at equal priority; empty = none."""
-    return job.ref.namespace if is_best_effort(job) else ""
+    return job.ref.namespace if best_effort else ""
 
 
 def follows_load(workload: WorkloadRecord) -> bool:

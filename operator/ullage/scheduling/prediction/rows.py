@@ -15,6 +15,7 @@ from typing import Final
 from ullage.api.schedulingpolicy import Knowledge
 from ullage.cluster.records.profile import ProfileRecord, SoloEntry, StepRow
 from ullage.cluster.records.snapshot import Snapshot
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Row, ShareCurve
 from ullage.scheduling.prediction.knowledge import (
     class_of,
@@ -24,7 +25,6 @@ from ullage.scheduling.prediction.knowledge import (
     partner_of,
 )
 
-WHOLE = 100
 NOTHING_SHARED: Final = Knowledge()
 
 
@@ -140,7 +140,7 @@ def share_curve(rows: Sequence[SoloEntry]) -> ShareCurve | None:
 
     With a single share a = 0: wholly compute-bound, the conservative reading. Source: derived.
     """
-    points = [(WHOLE / row.share, row.step_s) for row in rows if row.step_s > 0]
+    points = [(WHOLE_PERCENT / row.share, row.step_s) for row in rows if row.step_s > 0]
     if not points:
         return None
     if len(points) == 1:
