@@ -20,9 +20,16 @@ from ullage.engines.admission import calibration, pair_gp
 from ullage.engines.admission.bias import fit_bias
 from ullage.engines.admission.calibration import Scored
 from ullage.engines.admission.colocations import Pairs, Sides
-from ullage.engines.admission.judging import Risk, as_new_as, folds_of, leave_out, score, weigh
+from ullage.engines.admission.judging import (
+    Risk,
+    as_new_as,
+    blocks_by,
+    folds_of,
+    leave_out,
+    score,
+    weigh,
+)
 from ullage.engines.admission.ladder import NOMINAL_Z, Trim
-from ullage.engines.admission.learning import blocks_by
 from ullage.engines.admission.records import ClassProfile, Group, Rung
 
 Floats = NDArray[np.float64]

@@ -25,13 +25,13 @@ from ullage.engines.admission.colocations import Pairs, Sides, pairs, with_rows
 from ullage.engines.admission.judging import (
     LeftOut,
     Risk,
+    blocks_by,
     folds_of,
     leave_out,
     score,
     weigh,
 )
 from ullage.engines.admission.ladder import NOMINAL_Z, Trim
-from ullage.engines.admission.learning import blocks_by
 from ullage.engines.admission.pair_gp import Hyper
 from ullage.engines.admission.records import Group, Rung
 

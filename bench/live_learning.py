@@ -23,7 +23,8 @@ from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.calibration import GRID, Scored, band_of, fixed_sequence, thresholds
 from ullage.engines.admission.colocations import Pairs, Sides, meetings, pairs, with_rows
 from ullage.engines.admission.judging import LeftOut, Risk, judge, left_out_by_group
-from ullage.engines.admission.learning import WHOLE, known_hyper, plain_rung
+from ullage.engines.admission.learning import known_hyper, plain_rung
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.margin import margin
 from ullage.engines.admission.model import STEPS, Cells, LearnedModel
 from ullage.engines.admission.pair_gp import condition
@@ -228,7 +229,7 @@ class Rows:
         victims, aggressors = (one.ravel() for one in np.indices((count, count)))
         names = [profile.workload_class for profile in sides.profiles]
         logs = [
-            sides.log_base(names[one], WHOLE, names[other], WHOLE)
+            sides.log_base(names[one], WHOLE_PERCENT, names[other], WHOLE_PERCENT)
             for one, other in zip(victims.tolist(), aggressors.tolist(), strict=True)
         ]
         ones = np.ones(count * count)

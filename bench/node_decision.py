@@ -29,7 +29,6 @@ from ullage.engines.admission.filters import Device, Newcomer, Resident
 from ullage.engines.admission.learning import learn
 from ullage.engines.admission.model import LearnedModel, Models
 from ullage.engines.admission.pair_gp import MAX_ROWS
-from ullage.engines.admission.prediction import Forecaster
 from ullage.engines.admission.records import (
     ClassProfile,
     Fingerprint,
@@ -39,7 +38,7 @@ from ullage.engines.admission.records import (
     ShareCurve,
     Tenant,
 )
-from ullage.engines.admission.verdict import Arrival, Basis, RiskSettings
+from ullage.engines.admission.verdict import Arrival, Basis, Forecaster, RiskSettings
 
 LIMIT_MS: Final = 10.0
 AGENT_LIMIT_PERCENT: Final = 1.0

@@ -25,7 +25,7 @@ MUTANTS: Final = (
     Mutant(
         "a tenant's bandwidth falls as it slows down",
         f"{ENGINE}/prior.py",
-        "memory += min(KNEE, print_.dram) * _slower(side) / KNEE",
+        "memory += min(KNEE, print_.dram) * pace / KNEE",
         "memory += min(KNEE, print_.dram) / KNEE",
         ADMISSION,
     ),
@@ -123,7 +123,7 @@ MUTANTS: Final = (
     Mutant(
         "a pair is scored by what other pairs chose",
         f"{ENGINE}/judging.py",
-        "weigh(data, out.where(part != one), group",
+        "weigh(data, out.where(part != number), group",
         "weigh(data, out.where(part >= 0), group",
         ("tests/unit/engines/admission/test_what_certifies_chose_nothing.py",),
     ),
@@ -180,14 +180,14 @@ MUTANTS: Final = (
     Mutant(
         "weights count in the worth of a device",
         f"{ENGINE}/decision.py",
-        "value = math.fsum(one.weight * speed for",
+        "value = math.fsum(tenant.weight * speed for",
         "value = math.fsum(speed for",
         DECIDES,
     ),
     Mutant(
         "weights count in the worth before a newcomer",
         f"{ENGINE}/decision.py",
-        "one.weight * math.exp(-max(mean, 0.0))",
+        "tenant.weight * math.exp(-max(mean, 0.0))",
         "math.exp(-max(mean, 0.0))",
         DECIDES,
     ),
@@ -215,8 +215,8 @@ MUTANTS: Final = (
     Mutant(
         "classes that still fit lose nothing",
         f"{ENGINE}/decision.py",
-        "if self._fits(after, one.newcomer, first=share) is None",
-        "if self._fits(after, one.newcomer, first=share) != 0",
+        "if self._fits(after, arrival.newcomer, first=share) is None",
+        "if self._fits(after, arrival.newcomer, first=share) != 0",
         DECIDES,
     ),
     Mutant(

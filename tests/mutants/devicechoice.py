@@ -76,8 +76,8 @@ MUTANTS: Final = (
     Mutant(
         "an empty cluster is counted one type at a time for a gang of one type",
         "operator/ullage/scheduling/placement/feasible.py",
-        "return _Room(max(counts))",
-        "return _Room(sum(counts))",
+        "return max(",
+        "return sum(",
         GANG,
     ),
     Mutant(

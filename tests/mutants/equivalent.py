@@ -20,7 +20,7 @@ EQUIVALENT: Final[Mapping[tuple[str, str, str], str]] = {
     ): "a row has a cell of each type",
     (
         "operator/ullage/engines/admission/learning.py",
-        "repr((replace(one, rows=0), ids[one.workload_class])).encode() + features.tobytes()",
+        "inputs = repr((replace(profile, rows=0), ids[profile.workload_class])).encode()",
         "0 -> (1)",
     ): "a digest leaves the count of rows out; any constant does",
     (
@@ -51,7 +51,7 @@ EQUIVALENT: Final[Mapping[tuple[str, str, str], str]] = {
     ): "an option and what it weighs have the same percent",
     (
         "operator/ullage/engines/admission/margin.py",
-        "for one, mean, sd in zip(tenants, forecast.mean, forecast.sd, strict=True):",
+        "for tenant, mean, sd in zip(tenants, forecast.mean, forecast.sd, strict=True):",
         "True -> (False)",
     ): "a forecast has a number of each tenant",
     (
@@ -71,7 +71,7 @@ EQUIVALENT: Final[Mapping[tuple[str, str, str], str]] = {
     ): "of two marks the second is the newest, and never enough before itself",
     (
         "operator/ullage/scheduling/prediction/risk.py",
-        "percent = verdict.tenants[-1].percent if verdict.tenants else 0",
+        "verdict.tenants[-1].percent if verdict.tenants else 0,",
         "verdict.tenants[-1].percent if verdict.tenants else 0"
         " -> (0 if verdict.tenants else verdict.tenants[-1].percent)",
     ): "beside others the text of a refusal says the share; only one for a job alone is read",

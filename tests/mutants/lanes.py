@@ -79,8 +79,8 @@ MUTANTS: Final = (
     Mutant(
         "who joins a lane takes its share",
         "operator/ullage/scheduling/feasibility/lanes.py",
-        "if request.min_percent <= one.percent <= request.max_percent and one.lane not in held",
-        "if one.lane not in held",
+        "if request.min_percent <= lane.percent <= request.max_percent and lane.lane not in kept",
+        "if lane.lane not in kept",
         PLACED,
     ),
     Mutant(

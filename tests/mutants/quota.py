@@ -63,7 +63,7 @@ MUTANTS: Final = (
     Mutant(
         "a range of shares does not borrow to get more",
         f"{PLACEMENT}/allowance.py",
-        "inside = min(own, room) if own >= each * members else room",
+        "inside = min(nominal, room) if nominal >= each * members else room",
         "inside = room",
         KEPT,
     ),
@@ -76,15 +76,15 @@ MUTANTS: Final = (
     ),
     Mutant(
         "no more is taken back than was borrowed",
-        f"{PLACEMENT}/reclaim.py",
-        "usage.add(number, held.kinds[site], -occupant.tenant.percent)",
+        f"{PLACEMENT}/victim_selection.py",
+        "usage.add(number, quota.kinds[site], -occupant.tenant.percent)",
         "pass",
         KEPT,
     ),
     Mutant(
         "where the youngest borrower is in the wrong place another one leaves",
         f"{PLACEMENT}/victim_selection.py",
-        "for first in useful[:_MOST_WAYS] if found else ():",
+        "for first in useful[:_MOST_WAYS] if leaving else ():",
         "for first in ():",
         KEPT,
     ),

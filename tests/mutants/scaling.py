@@ -40,7 +40,7 @@ MUTANTS: Final = (
     Mutant(
         "a load that is too much bars no replica",
         f"{PREDICTION}/latency.py",
-        "if found.reason is not Reason.LOAD_INFEASIBLE:",
+        "if limit.reason is not Reason.LOAD_INFEASIBLE:",
         "if True:",
         HEADROOM,
     ),
@@ -53,7 +53,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "who was promised something keeps its devices",
-        f"{PLACEMENT}/headroom.py",
+        f"{PLACEMENT}/preemption.py",
         "and job.max_slowdown is None",
         "and True",
         HEADROOM,

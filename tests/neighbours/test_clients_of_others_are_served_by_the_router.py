@@ -171,7 +171,9 @@ async def test_requests_are_held_while_a_model_of_kserve_is_not_ready(
     with kserve(version, file) as backend:
         async with routed(backend, up=0, hold_s=120.0) as router, unready(router):
             asking = [asyncio.create_task(ask(router))]
-            await until(lambda: bool(router.dispatcher.pool.replicas[0].unready_models), within_s=60.0)
+            await until(
+                lambda: bool(router.dispatcher.pool.replicas[0].unready_models), within_s=60.0
+            )
             asking += [asyncio.create_task(ask(router, deadline_ms=500)) for _ in range(4)]
             await until(lambda: len(router.dispatcher.queue) == 5)
             assert await router.metric("ullage_requests_held_total") == 5
@@ -190,7 +192,9 @@ async def test_a_good_replica_beside_kserve_runs_all_and_each_once(
             triton_server(model_ready=False) as good,
             routed(backend, ReplicaAddress(url=good.url), up=1, hold_s=120.0) as router,
         ):
-            await until(lambda: all(one.up for one in router.dispatcher.pool.replicas), within_s=120.0)
+            await until(
+                lambda: all(one.up for one in router.dispatcher.pool.replicas), within_s=120.0
+            )
             good.model_ready = True
             assert await asyncio.gather(*(ask(router) for _ in range(120))) == [200] * 120
             assert sum(good.sizes) == 120

@@ -73,10 +73,15 @@ async def test_few_classes_come_at_once_and_the_others_when_nothing_is_urgent() 
 def test_new_cells_replace_old_ones_and_the_rest_stays() -> None:
     found = merged(cells(1.0, "a", "b"), cells(2.0, "b", "c"), ["a"])
     assert sorted(found.index) == ["a", "b", "c"]
-    assert found.look_up(("b", 50), ("c", 50)) == (2.0, 2.0)
-    assert found.look_up(("a", 50), ("b", 50)) == (1.0, 1.0)
-    assert found.look_up(("b", 50), ("b", 50)) == (2.0, 2.0)
-    assert found.look_up(("a", 50), ("c", 50)) is None
+    for victim, aggressor, figure in (
+        ("b", "c", 2.0),
+        ("a", "b", 1.0),
+        ("b", "b", 2.0),
+        ("a", "c", math.nan),
+    ):
+        mean, sd = found.among([(victim, 50), (aggressor, 50)])
+        assert mean[0, 1] == pytest.approx(figure, nan_ok=True)
+        assert math.isnan(figure) or sd[0, 1] == figure
 
 
 def test_no_more_classes_than_the_table_holds_and_those_who_wait_stay() -> None:

@@ -61,9 +61,9 @@ def test_its_cells_of_whole_devices_are_the_learners(
     assert essence(ours) == essence(theirs)
     cells = Rows.of(ours, profiles).whole_cells()
     for left, right in itertools.permutations(theirs.cells.index, 2):
-        expected = theirs.cells.look_up((left, 100), (right, 100))
-        assert expected is not None
-        assert cells.look_up((left, 100), (right, 100)) == pytest.approx(expected, rel=1e-5)
+        whole = [(left, 100), (right, 100)]
+        for figures, expected in zip(cells.among(whole), theirs.cells.among(whole), strict=True):
+            assert figures[0, 1] == pytest.approx(expected[0, 1], rel=1e-5)
 
 
 def test_another_budget_is_judged_as_the_learner_does(

@@ -24,4 +24,4 @@ def test_what_is_kept_over_cycles_follows_the_workloads_that_exist() -> None:
         classes = Classes(snapshot, take_inventory(view), cache=cache)
         for one in snapshot.workloads.values():
             classes.of(one)
-        assert classes.remembered <= 3 * len(jobs) + SPARE
+        assert len(cache.kept.workloads) <= 3 * len(jobs) + SPARE

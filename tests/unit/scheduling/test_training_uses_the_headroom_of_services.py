@@ -43,7 +43,7 @@ from ullage.cluster.records.status import (
     ScalingRecord,
 )
 from ullage.scheduling.model.plan import EvictPod
-from ullage.scheduling.prediction.planned_load import STEP, PlannedLoad, planned_load
+from ullage.scheduling.prediction.latency import STEP, PlannedLoad, planned_load
 
 ROW = SoloEntry(device="emulated", share=100, steps_per_second=100.0, latency=((0.99, 0.012),))
 PROFILE = a_profile("p", ROW)

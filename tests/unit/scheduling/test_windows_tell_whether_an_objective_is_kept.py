@@ -21,9 +21,6 @@ JOB = a_job().fractional(50, 50)
 
 
 class _no_one(predicted_figures.Predictions):
-    def admission(self, pod_uid: str) -> None:
-        return None
-
     def of(self, node: str, gpu: str, pod_uid: str) -> float:
         return 1.5
 
@@ -41,6 +38,7 @@ def serving(before: Sharing | None = None) -> WorkloadRecord:
 
 def shown(before: Sharing | None, *parts: Part) -> Sharing:
     predictions = object.__new__(_no_one)
+    predictions.admissions = {}
     found = predicted_figures.sharing(serving(before), parts, predictions)
     assert found is not None
     return found

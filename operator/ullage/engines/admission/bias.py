@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Two numbers a class: how much it suffers, and how much it inflicts.
+"""The bias model: a sensitivity and an aggressiveness for each class.
 
-The plainest model that learns; it stays ahead of richer ones for families never seen.
+The plainest model that learns; it beats richer ones for families that were never seen.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def fit_bias(victim: Ints, aggressor: Ints, target: Floats, classes: int) -> Bia
         victim: Class number of each row's victim, below ``classes``, shape (n,).
         aggressor: Class number of each row's aggressor, shape (n,).
         target: Log residual of each row, shape (n,).
-        classes: How many classes there are.
+        classes: Number of classes.
 
     Raises:
         ValueError: there is no row, or a target is not a finite number.

@@ -3,8 +3,8 @@
 """Calibrates the safety margin below which nothing is admitted, from past co-locations.
 
 A predictor's own spread is over-confident for work it has not seen, so the margin is calibrated on
-what happened: for each novelty group and each band of objectives, the smallest margin at which the
-violations *among the admitted* stay within the risk budget, by a test that holds for few rows.
+observations: for each novelty group and band of objectives, the smallest margin at which the
+violations *among the admitted* stay within the risk budget, by a test that is valid for few rows.
 Pure arithmetic; it must never look at a label to choose where a test begins.
 """
 
@@ -22,15 +22,15 @@ from typing import Final
 from ullage.engines.admission.records import Group
 
 GRID: Final = tuple(round(4.0 - 0.1 * step, 1) for step in range(41))
-"""Margins tried, strict to loose, fixed before any row is seen. Below 0 the mean itself breaks an
-objective, so nothing looser is ever tried."""
+"""Margins to try, strict to loose, fixed before any row is seen. Below 0 the mean itself breaks an
+objective, so no looser margin is tried."""
 
 LOOSER_CONFIDENCE: Final = 0.95
-"""Least confidence of every test after the first: a run of tests ends where luck does, and each
-looser margin admits pairs that break objectives more often than those before (not measured)."""
+"""Minimum confidence of every test after the first: a run of tests ends by chance, and each looser
+margin admits pairs that break objectives more often (not measured)."""
 LEAST_TRIALS: Final = 45
-"""See :func:`trials_needed`. With 29, what 10 % needs, one device type of 48 observed pairs broke
-17 % of what it admitted."""
+"""See :func:`trials_needed`. With 29, as 10 % would need, a device type with 48 observed pairs
+broke 17 % of the objectives it admitted."""
 _ROUNDING: Final = 1e-9
 
 
@@ -48,11 +48,11 @@ class Band(StrEnum):
 
 
 EDGES: Final = ((1.3, Band.TIGHT), (1.6, Band.CLOSE), (2.5, Band.MEDIUM))
-"""Upper edges, slowdowns; what is above the last is wide."""
+"""Upper edges, slowdowns; anything above the last is wide."""
 
 
 def band_of(tightest: float) -> Band:
-    """The band of the tightest allowed slowdown on a device (``inf`` where no one has one).
+    """The band of the tightest allowed slowdown on a device (``inf`` = no tenant has an objective).
 
     Raises:
         ValueError: it is not a positive number.
@@ -75,20 +75,22 @@ class Scored:
     group: Group
     band: Band
     pair: tuple[str, ...] = ()
-    """Classes that met, sorted."""
+    """Classes of the tenants, sorted."""
     trial: tuple[str, ...] = ()
-    """Names what was left out; all scores of one trial count as one (``()`` = of its own)."""
+    """Names the rows that were left out; scores of a trial count as one (``()`` = its own)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
     """The smallest margin that is admitted; ``inf`` = nothing is.
 
-    ``rows`` is how many distinct pairs of classes stand behind it, ``admitted`` how many of them it
-    admits (rounded down) and ``violations`` how many of those broke an objective (rounded up).
-    ``needed`` is the least number of admitted pairs that can certify the budget, 0 where pairs are
-    not what is missing. ``pooled`` names the harder groups whose pairs were lent because the
-    group's own are too few.
+    Attributes:
+        value: The margin, in standard deviations.
+        rows: Distinct pairs of classes that it rests on.
+        admitted: Pairs among them that it admits, rounded down.
+        violations: Admitted pairs that broke an objective, rounded up.
+        needed: Admitted pairs that can certify the budget at least; 0 = pairs are not missing.
+        pooled: Harder groups whose pairs were added because the group's own are too few.
     """
 
     value: float
@@ -100,11 +102,11 @@ class Threshold:
 
     @property
     def refuses(self) -> bool:
-        """Whether nothing passes it."""
+        """True when no mixture passes."""
         return math.isinf(self.value)
 
     def said(self) -> str:
-        """In a few words, for people."""
+        """A short text for people."""
         if not self.refuses:
             return f"{self.value:.2f}"
         return f"none yet: rows {self.rows} of {self.needed}" if self.needed else "none is safe"
@@ -148,7 +150,7 @@ def binomial_tail(successes: int, trials: int, probability: float) -> float:
 
 @lru_cache(maxsize=1024)
 def rows_needed(violations: int, eps: float, confidence: float) -> int:
-    """Fewest admitted rows that certify ``eps`` with this number of violations among them.
+    """Minimum of admitted rows that certify ``eps`` with this number of violations among them.
 
     At 5 % and 80 %: 32 with none, 59 with one, 85 with two. Source: the exact binomial test.
 
@@ -168,11 +170,10 @@ def rows_needed(violations: int, eps: float, confidence: float) -> int:
 
 
 def trials_needed(eps: float, confidence: float) -> int:
-    """Fewest admitted trials for which there is a certificate at all.
+    """Minimum of admitted trials for a certificate.
 
-    Enough for one violation, and never fewer than ``LEAST_TRIALS``: a certificate that few trials
-    give is given by luck where the risk is too high, and then every admission under it is one too
-    many (derived).
+    Enough for one violation, and never fewer than ``LEAST_TRIALS``: with few trials a certificate
+    can be luck although the risk is too high, and every admission under it is wrong then (derived).
 
     Args:
         eps: Allowed share of violations among the admitted, 0..1.
@@ -186,8 +187,8 @@ def thresholds(
 ) -> Mapping[tuple[Group, Band], Threshold]:
     """The threshold of every group and band; a pair without rows refuses.
 
-    A group with too few rows of its own is lent those of the next harder groups of one or two
-    tenants: what is certified where less is known holds where more is (derived).
+    A group with too few rows of its own also uses those of the next harder groups of two tenants: a
+    margin that is certified for less known work holds for better known work (derived).
 
     Args:
         scored: Past co-locations; rows without a finite margin do not count.
@@ -198,39 +199,40 @@ def thresholds(
         ValueError: the risk or the confidence is not between 0 and 1.
     """
     _check_risk(eps, confidence)
-    found: dict[tuple[Group, Band], list[Scored]] = {key: [] for key in product(Group, Band)}
-    for one in scored:
-        if math.isfinite(one.z):
-            found[one.group, one.band].append(one)
-    return {key: _lent(key, found, eps=eps, confidence=confidence) for key in found}
+    by_key: dict[tuple[Group, Band], list[Scored]] = {key: [] for key in product(Group, Band)}
+    for score in scored:
+        if math.isfinite(score.z):
+            by_key[score.group, score.band].append(score)
+    return {key: _pooled(key, by_key, eps=eps, confidence=confidence) for key in by_key}
 
 
-def _lent(
+def _pooled(
     key: tuple[Group, Band],
-    found: Mapping[tuple[Group, Band], Sequence[Scored]],
+    by_key: Mapping[tuple[Group, Band], Sequence[Scored]],
     *,
     eps: float,
     confidence: float,
 ) -> Threshold:
     group, band = key
-    rows = list(found[key])
-    own = result = fixed_sequence(rows, eps=eps, confidence=confidence)
+    rows = list(by_key[key])
+    threshold = result = fixed_sequence(rows, eps=eps, confidence=confidence)
     harder = HARDER[HARDER.index(group) + 1 :] if group in HARDER else ()
     for count, other in enumerate(harder, start=1):
         if not result.needed:
             break
-        held = {scored.pair for scored in rows if scored.pair}
-        rows += [scored for scored in found[other, band] if scored.pair not in held]
+        pairs = {scored.pair for scored in rows if scored.pair}
+        rows += [scored for scored in by_key[other, band] if scored.pair not in pairs]
         result = fixed_sequence(rows, eps=eps, confidence=confidence)
         result = replace(result, pooled=harder[:count])
-    return own if result.refuses else result
+    return threshold if result.refuses else result
 
 
 def fixed_sequence(rows: Sequence[Scored], *, eps: float, confidence: float) -> Threshold:
     """The loosest margin that an unbroken run of exact tests certifies.
 
-    The first test is at the first margin of the grid that admits enough trials, chosen from the
-    margins alone; each next one is looser and must be surer, and the first that fails ends the run.
+    The first test is at the first margin of the grid that admits enough trials, chosen by the
+    margins alone. Each further test is looser and needs more confidence; the first failure ends
+    the run.
 
     Args:
         rows: Past co-locations of one group and band, each with a finite margin.
@@ -259,31 +261,30 @@ def fixed_sequence(rows: Sequence[Scored], *, eps: float, confidence: float) -> 
         if binomial_tail(violations, count, eps) > 1 - asked:
             break
         passed = Threshold(value=value, rows=distinct(rows), admitted=count, violations=violations)
-    return passed or _nothing(rows, start if in_grid < start else 0)
+    if passed is not None:
+        return passed
+    needed = start if in_grid < start else 0
+    return Threshold(value=math.inf, rows=distinct(rows), admitted=0, violations=0, needed=needed)
 
 
 def weights(rows: Sequence[Scored]) -> list[float]:
-    """The part of a trial that each score is.
+    """The weight of each score: its part of a trial.
 
-    A pair is scored in every fold that leaves it out, and at several shares: what is said of it
-    again and again is no further evidence. Pairs of the same two families, left out together, err
-    together (derived).
+    A pair is scored in every fold that leaves it out, and at several shares, which is no further
+    evidence. Errors of pairs of the same two families, left out together, are not independent
+    (derived).
     """
     counts = Counter(row.trial for row in rows)
     return [1.0 / counts[row.trial] if row.trial else 1.0 for row in rows]
 
 
 def distinct(rows: Sequence[Scored]) -> int:
-    """How many trials the scores are."""
+    """Number of trials of the scores."""
     return _count(weights(rows))
 
 
 def _count(parts: Iterable[float]) -> int:
     return math.floor(math.fsum(parts) + _ROUNDING)
-
-
-def _nothing(rows: Sequence[Scored], needed: int) -> Threshold:
-    return Threshold(value=math.inf, rows=distinct(rows), admitted=0, violations=0, needed=needed)
 
 
 def _check_risk(eps: float, confidence: float) -> None:

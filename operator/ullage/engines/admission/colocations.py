@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of observation in the shape that learning takes: checked, bounded, in one fixed order.
+"""Observed rows as input for learning: checked, bounded, in a fixed order.
 
-It refuses what is no number, with the row's name; it never repairs a row.
+A row with an impossible number is refused by its name; rows are never repaired.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 WINDOW_S = 30.0
-"""Rows of one mixture closer than this in time are one co-location."""
+"""Rows of a mixture within this time are one co-location."""
 MEETING_GAP_S = 900.0
-"""Windows of one mixture further apart than this belong to two meetings (not measured)."""
+"""Windows of a mixture that are further apart belong to two meetings (not measured)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +46,14 @@ class Sides:
     def of(cls, profiles: Sequence[ClassProfile]) -> Sides:
         """Classes sorted by key."""
         ordered = tuple(sorted(profiles, key=lambda profile: profile.workload_class))
-        index = {one.workload_class: number for number, one in enumerate(ordered)}
+        index = {profile.workload_class: number for number, profile in enumerate(ordered)}
         return cls(profiles=ordered, index=index, features=class_features(ordered))
 
     def log_base(self, workload_class: str, percent: int, other: str, other_percent: int) -> float:
         """Base log slowdown of a class beside another.
 
         Args:
-            workload_class: Class whose slowdown is asked for.
+            workload_class: Class that is slowed.
             percent: Its share, 1..100.
             other: Class beside it.
             other_percent: Share of the other, 1..100.
@@ -69,7 +69,7 @@ class Sides:
         return base(sides)[0][0]
 
     def at(self, workload_class: str, percent: int) -> Side:
-        """A class at a share, as the prior sees it; made once.
+        """A class at a share as input of the prior; made once.
 
         Args:
             workload_class: One of the profiles.
@@ -109,7 +109,7 @@ class Sides:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """Directional rows of two tenants: kernel inputs, log residuals, and what they came from.
+    """Directional rows of two tenants: kernel inputs, log slowdowns, and the observations.
 
     ``colocation`` numbers the co-location of each row.
     """
@@ -148,8 +148,8 @@ def check_row(row: Row) -> None:
 def bounded(rows: Sequence[Row], *, limit: int = MAX_ROWS) -> tuple[Row, ...]:
     """At most ``limit`` rows: the newest of every class pair and share step before older ones.
 
-    Every origin of classes gives its rows in turn, and beside others half of them at most: no
-    namespace outweighs all others together.
+    The origins of classes take turns, and each gives at most half of the rows if there are several,
+    so that no namespace outweighs all others together.
 
     Args:
         rows: Observations with at least one partner each; the first partner names the pair.
@@ -171,7 +171,7 @@ def bounded(rows: Sequence[Row], *, limit: int = MAX_ROWS) -> tuple[Row, ...]:
         )
         rank = places[key] = places.get(key, -1) + 1
         ranked.append((rank, -row.at_s, row.id, row))
-    ordered = [one for *_, one in sorted(ranked, key=lambda item: item[:3])]
+    ordered = [row for *_, row in sorted(ranked, key=lambda item: item[:3])]
     kept = in_turn(ordered, lambda row: origin_of(row.workload_class), limit, most=limit // 2)
     return tuple(sorted(kept, key=lambda row: (row.at_s, row.id)))
 
@@ -183,41 +183,38 @@ def in_turn(
     *,
     most: int | None = None,
 ) -> list[Item]:
-    """At most ``limit`` of the items, one of every origin in turn; the first come first.
+    """At most ``limit`` of the items, one of every origin in turn, in their order.
 
-    So no origin displaces another's first ``limit / origins`` items.
+    No origin displaces another's first ``limit / origins`` items.
 
     Args:
-        ordered: Items, the ones to prefer first.
+        ordered: Items, the preferred first.
         origin: Names the origin of an item.
         limit: Most items to keep.
         most: Most items of one origin where there are several; ``None`` = ``limit``.
     """
     counts: dict[Hashable, int] = {}
     turns: list[tuple[int, int, Item]] = []
-    for place, one in enumerate(ordered):
-        turn = counts[origin(one)] = counts.get(origin(one), -1) + 1
-        turns.append((turn, place, one))
+    for place, item in enumerate(ordered):
+        turn = counts[origin(item)] = counts.get(origin(item), -1) + 1
+        turns.append((turn, place, item))
     most = limit if most is None or len(counts) < 2 else most
     fair = sorted((turn for turn in turns if turn[0] < most), key=lambda turn: turn[:2])
-    return [one for *_, one in fair[:limit]]
+    return [item for *_, item in fair[:limit]]
 
 
 def mixture(row: Row) -> tuple[tuple[str, int], ...]:
-    """Classes and shares of everyone on the device, sorted."""
-    everyone = [
-        (row.workload_class, row.percent),
-        *((partner.workload_class, partner.percent) for partner in row.partners),
-    ]
-    return tuple(sorted(everyone))
+    """Classes and shares of all tenants of the device, sorted."""
+    partners = ((partner.workload_class, partner.percent) for partner in row.partners)
+    return tuple(sorted([(row.workload_class, row.percent), *partners]))
 
 
 def meetings(rows: Sequence[Row]) -> tuple[Row, ...]:
     """One row for each tenant of every meeting: the median of its windows.
 
-    Windows of one meeting say the same thing again and again: twenty of them are one trial, not
-    twenty (derived). A meeting is one mixture without a pause longer than ``MEETING_GAP_S``; its
-    rows carry the time of its last window and the objective and identity of their newest.
+    Windows of one meeting repeat the same evidence: twenty of them are one trial (derived). A
+    meeting is one mixture without a pause longer than ``MEETING_GAP_S``. Its rows have the time of
+    its last window, and objective and id of the tenant's newest window.
 
     Args:
         rows: Windows; those of lone tenants are left out.
@@ -229,31 +226,31 @@ def meetings(rows: Sequence[Row]) -> tuple[Row, ...]:
     for row in rows:
         if row.partners:
             by_mixture.setdefault(mixture(row), []).append(row)
-    found = []
+    tenant_rows: list[Row] = []
     for windows in by_mixture.values():
         windows.sort(key=lambda row: (row.at_s, row.id))
         begun = 0
         for place, row in enumerate(windows, start=1):
             ends = place == len(windows)
             if ends or windows[place].at_s - row.at_s > MEETING_GAP_S:
-                found += _met(windows[begun:place])
+                tenant_rows += _medians(windows[begun:place])
                 begun = place
-    return tuple(sorted(found, key=lambda row: (row.at_s, row.id)))
+    return tuple(sorted(tenant_rows, key=lambda row: (row.at_s, row.id)))
 
 
-def _met(windows: Sequence[Row]) -> list[Row]:
+def _medians(windows: Sequence[Row]) -> list[Row]:
     """One row for each tenant of a meeting, from its windows, oldest first."""
     by_tenant: dict[tuple[str, int], list[Row]] = {}
     for row in windows:
         by_tenant.setdefault((row.workload_class, row.percent), []).append(row)
     return [
         replace(
-            own[-1],
-            slowdown=math.exp(median(math.log(row.slowdown) for row in own)),
-            step_s=median(row.step_s for row in own),
+            rows[-1],
+            slowdown=math.exp(median(math.log(row.slowdown) for row in rows)),
+            step_s=median(row.step_s for row in rows),
             at_s=windows[-1].at_s,
         )
-        for own in by_tenant.values()
+        for rows in by_tenant.values()
     ]
 
 
@@ -262,7 +259,7 @@ def colocations(rows: Sequence[Row]) -> list[list[int]]:
     by_mixture: dict[tuple[tuple[str, int], ...], list[int]] = {}
     for number, row in enumerate(rows):
         by_mixture.setdefault(mixture(row), []).append(number)
-    found = []
+    indices = []
     for _, numbers in sorted(by_mixture.items()):
         numbers.sort(key=lambda number: (rows[number].at_s, rows[number].id))
         size = len(rows[numbers[0]].partners) + 1
@@ -272,8 +269,8 @@ def colocations(rows: Sequence[Row]) -> list[list[int]]:
             if apart or len(groups[-1]) == size or rows[before].id == rows[after].id:
                 groups.append([])
             groups[-1].append(after)
-        found += groups
-    return found
+        indices += groups
+    return indices
 
 
 def pairs(rows: Sequence[Row], sides: Sides) -> Pairs:
@@ -292,7 +289,7 @@ def pairs(rows: Sequence[Row], sides: Sides) -> Pairs:
     kept = bounded([row for row in rows if len(row.partners) == 1])
     victim = np.array([sides.index[row.workload_class] for row in kept], np.int64)
     aggressor = np.array([sides.index[row.partners[0].workload_class] for row in kept], np.int64)
-    own = np.array([row.percent / 100 for row in kept])
+    shares = np.array([row.percent / 100 for row in kept])
     other = np.array([row.partners[0].percent / 100 for row in kept])
     logs = np.array(
         [
@@ -310,7 +307,7 @@ def pairs(rows: Sequence[Row], sides: Sides) -> Pairs:
         numbers[group] = place
     return Pairs(
         kept=kept,
-        rows=sides.rows(victim, aggressor, (own, other), logs),
+        rows=sides.rows(victim, aggressor, (shares, other), logs),
         log_base=logs,
         observed=np.log(np.array([row.slowdown for row in kept], float)),
         colocation=numbers,
@@ -333,9 +330,9 @@ def with_rows(
         counts[row.workload_class] = counts.get(row.workload_class, 0) + 1
         for partner in row.partners:
             families.setdefault(partner.workload_class, "")
-    known = dict(profiles)
-    for workload_class, family in families.items():
-        known.setdefault(workload_class, ClassProfile(workload_class=workload_class, family=family))
+    classes = dict(profiles)
+    for name, family in families.items():
+        classes.setdefault(name, ClassProfile(workload_class=name, family=family))
     return tuple(
-        replace(profile, rows=counts.get(profile.workload_class, 0)) for profile in known.values()
+        replace(profile, rows=counts.get(profile.workload_class, 0)) for profile in classes.values()
     )

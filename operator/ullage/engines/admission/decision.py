@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The decision: may a newcomer join a device, at which share, and what does that cost others?
+"""The decision whether a newcomer may join a device, at which share, and at which cost for others.
 
-Hard limits first (:func:`admit`), then the risk of breaking anyone's objective, then worth
-(:func:`predict`, where the limits are judged already). Pure and deterministic: same inputs, same
+Hard limits first (:func:`admit`), then the risk of breaking an objective, then worth
+(:func:`predict`, for limits that were judged already). Pure and deterministic: same inputs, same
 bytes. It must never fit, wait or look at the clock.
 """
 
@@ -16,7 +16,6 @@ from typing import Final
 
 from ullage.api.reasons import Reason
 from ullage.engines.admission.filters import (
-    WHOLE_PERCENT,
     Device,
     Newcomer,
     Resident,
@@ -28,24 +27,32 @@ from ullage.engines.admission.filters import (
     own_memory_mib,
     query_for,
 )
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.margin import Margin, margin, nearest
 from ullage.engines.admission.query import AdmissionQuery
 from ullage.engines.admission.records import Refusal, Tenant
-from ullage.engines.admission.sayings import admitted_text, outlooks, refused
-from ullage.engines.admission.verdict import Arrival, Basis, Verdict, Weighed
+from ullage.engines.admission.verdict import (
+    Arrival,
+    Basis,
+    Verdict,
+    Weighed,
+    admitted_text,
+    outlooks,
+    refused,
+)
 
 TOLERANCE: Final = 1e-9
-"""Worths closer than this are equal; the smaller share wins then."""
+"""Values closer than this are equal; then the smaller share wins."""
 MOST_ARRIVALS: Final = 4
-"""Classes asked about when room is priced: the most frequent; the rest counts as unharmed."""
+"""Classes for which lost room is priced: the most frequent; the others count as unharmed."""
 LOOK_UPS: Final = 1600
-"""Pairs of tenants looked up to price room: a decision has ten milliseconds. On a crowded device
-that is enough for the two most promising shares, with few tenants for all."""
+"""Pairs of tenants looked up to price room, as a decision has ten milliseconds: on a crowded device
+enough for the two most promising shares, with few tenants for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """A share with its forecast; worth is added where the margin suffices."""
+    """A share with its forecast."""
 
     percent: int
     margin: Margin
@@ -57,8 +64,8 @@ def admit(device: Device, newcomer: Newcomer, basis: Basis) -> Verdict:
     """Decide whether a newcomer may join a device, and at which share.
 
     Args:
-        device: Facts of the device and everyone on it.
-        newcomer: Who wants to join, between which shares.
+        device: Facts of the device and all tenants on it.
+        newcomer: The newcomer and its range of shares.
         basis: Forecaster, thresholds, settings and the classes that usually arrive.
 
     Raises:
@@ -67,14 +74,14 @@ def admit(device: Device, newcomer: Newcomer, basis: Basis) -> Verdict:
     draft, query = _limited(device, newcomer, basis)
     if not draft.admitted:
         return draft
-    return _predicted(draft, query, basis, _Room(device, newcomer, basis))
+    return _predicted(draft, query, basis, _LostRoom(device, newcomer, basis))
 
 
 def predict(query: AdmissionQuery, basis: Basis) -> Verdict:
     """Decide by prediction alone, where the hard limits have left these shares.
 
     Args:
-        query: Who would join whom, and at which shares.
+        query: The newcomer, the residents and the shares.
         basis: As for :func:`admit`, without arrivals: only the hard limits tell where they fit.
 
     Raises:
@@ -95,13 +102,13 @@ def predict(query: AdmissionQuery, basis: Basis) -> Verdict:
 
 
 def confirm(device: Device, newcomer: Newcomer, percent: int, basis: Basis) -> Verdict:
-    """The last word on a share already granted: hard limits and risk, nothing of worth.
+    """Confirm a share that is granted already: hard limits and risk, without worth.
 
-    It may only refuse; an admitted verdict carries the very share that was asked about.
+    It may only refuse; an admitted verdict has exactly this share.
 
     Args:
-        device: Facts of the device and everyone who really is on it.
-        newcomer: Whose share it is.
+        device: Facts of the device and all tenants that really are on it.
+        newcomer: The tenant of the share.
         percent: The share.
         basis: As for :func:`admit`.
 
@@ -109,8 +116,7 @@ def confirm(device: Device, newcomer: Newcomer, percent: int, basis: Basis) -> V
         ValueError: a figure of the inputs or of the forecast is impossible; the text names it.
     """
     exact = replace(newcomer, min_percent=percent, max_percent=percent)
-    here = replace(device, steps=())
-    draft, query = _limited(here, exact, basis)
+    draft, query = _limited(replace(device, steps=()), exact, basis)
     if not draft.admitted:
         return draft
     option = _option(query, percent, basis)
@@ -123,7 +129,7 @@ def confirm(device: Device, newcomer: Newcomer, percent: int, basis: Basis) -> V
 
 
 def _limited(device: Device, newcomer: Newcomer, basis: Basis) -> tuple[Verdict, AdmissionQuery]:
-    """What the limits say before any forecast, and what they leave to predict."""
+    """The verdict of the hard limits, and the query that they leave to predict."""
     check_device(device)
     check_newcomer(newcomer, device)
     draft = Verdict(
@@ -150,7 +156,9 @@ def _ruled_out(draft: Verdict, refusal: Refusal) -> Verdict:
     return replace(draft, reason=refusal.reason, text=refusal.text, binding=refusal.binding)
 
 
-def _predicted(draft: Verdict, query: AdmissionQuery, basis: Basis, room: _Room | None) -> Verdict:
+def _predicted(
+    draft: Verdict, query: AdmissionQuery, basis: Basis, room: _LostRoom | None
+) -> Verdict:
     options = [_option(query, percent, basis) for percent in query.shares]
     safe = [option for option in options if option.margin.passes]
     if not safe:
@@ -160,10 +168,10 @@ def _predicted(draft: Verdict, query: AdmissionQuery, basis: Basis, room: _Room 
 
 def _option(query: AdmissionQuery, percent: int, basis: Basis) -> _Option:
     tenants = query.mixture(percent)
-    found = _margin(query.accelerator, tenants, basis)
-    speeds = [math.exp(-max(mean, 0.0)) for mean in found.forecast.mean]
-    value = math.fsum(one.weight * speed for one, speed in zip(tenants, speeds, strict=True))
-    return _Option(percent, found, value, math.fsum(speeds))
+    outcome = _margin(query.accelerator, tenants, basis)
+    speeds = [math.exp(-max(mean, 0.0)) for mean in outcome.forecast.mean]
+    value = math.fsum(tenant.weight * speed for tenant, speed in zip(tenants, speeds, strict=True))
+    return _Option(percent, outcome, value, math.fsum(speeds))
 
 
 def _margin(accelerator: str, tenants: Sequence[Tenant], basis: Basis) -> Margin:
@@ -171,27 +179,22 @@ def _margin(accelerator: str, tenants: Sequence[Tenant], basis: Basis) -> Margin
     return margin(tenants, forecast, basis.thresholds)
 
 
-def _present_value(query: AdmissionQuery, basis: Basis) -> float:
-    residents = query.residents
-    if not residents:
-        return 0.0
-    forecast = basis.forecaster.forecast(query.accelerator, residents)
-    return math.fsum(
-        one.weight * math.exp(-max(mean, 0.0))
-        for one, mean in zip(residents, forecast.mean, strict=True)
-    )
-
-
 def _worthwhile(
     draft: Verdict,
     query: AdmissionQuery,
     basis: Basis,
-    room: _Room | None,
+    room: _LostRoom | None,
     safe: Sequence[_Option],
 ) -> Verdict:
-    """Drop what is not worth it, then weigh the rest, the most promising first."""
-    present = _present_value(query, basis)
+    """Refuse shares that are not worth it, then weigh the others, the most promising first."""
+    present = 0.0
     floor = basis.settings.min_combined_percent / 100 if query.residents else 0.0
+    if query.residents:
+        forecast = basis.forecaster.forecast(query.accelerator, query.residents)
+        present = math.fsum(
+            tenant.weight * math.exp(-max(mean, 0.0))
+            for tenant, mean in zip(query.residents, forecast.mean, strict=True)
+        )
     worth = [
         option
         for option in safe
@@ -206,32 +209,33 @@ def _worthwhile(
             else f"at {best.percent} % the tenants together would reach {best.value:.2f}, not "
             f"more than {present:.2f} without {query.newcomer.name}"
         )
-        return replace(_described(draft, best), reason=Reason.NOT_WORTH_SHARING, text=text)
+        described = outlooks(draft, best.margin)
+        return replace(described, reason=Reason.NOT_WORTH_SHARING, text=text)
     weighed = _weigh(worth, room, query.newcomer, basis, present)
-    return _granted(draft, weighed[0][1], tuple(one for one, _ in weighed))
+    return _granted(draft, weighed[0][1], tuple(option for option, _ in weighed))
 
 
 def _weigh(
-    worth: Sequence[_Option], room: _Room | None, newcomer: Tenant, basis: Basis, present: float
+    worth: Sequence[_Option], room: _LostRoom | None, newcomer: Tenant, basis: Basis, present: float
 ) -> list[tuple[Weighed, _Option]]:
-    """The best options, best first; room is priced only where that can change the first two."""
+    """The best options, best first; room is priced only where it can change the first two."""
     ceilings = {option.percent: _ceiling(option, newcomer, basis, present) for option in worth}
     weighed: list[tuple[Weighed, _Option]] = []
     promising = sorted(worth, key=lambda option: (-ceilings[option.percent], option.percent))
     for option in promising[: room.affordable if room is not None else None]:
         ceiling = ceilings[option.percent]
         if len(weighed) > 1 and ceiling < weighed[1][0].net - TOLERANCE:
-            break  # room has no negative price: what follows cannot be better
+            break  # the price of room is never negative: no later option is better
         gain = option.value - present
         lost = room.lost(option.percent) if room is not None else 0.0
-        found = Weighed(
+        candidate = Weighed(
             percent=option.percent,
             value=option.value,
             gain=gain,
             fragmentation=basis.settings.fragmentation_weight * lost,
             eviction_risk=gain - ceiling,
         )
-        weighed.append((found, option))
+        weighed.append((candidate, option))
         weighed.sort(key=lambda pair: (-round(pair[0].net / TOLERANCE), pair[0].percent))
     return weighed
 
@@ -244,7 +248,7 @@ def _ceiling(option: _Option, newcomer: Tenant, basis: Basis, present: float) ->
 
 
 def _granted(draft: Verdict, option: _Option, weighed: tuple[Weighed, ...]) -> Verdict:
-    described = _described(draft, option)
+    described = outlooks(draft, option.margin)
     return replace(
         described,
         percent=option.percent,
@@ -254,12 +258,8 @@ def _granted(draft: Verdict, option: _Option, weighed: tuple[Weighed, ...]) -> V
     )
 
 
-def _described(draft: Verdict, option: _Option) -> Verdict:
-    return outlooks(draft, option.margin)
-
-
-class _Room:
-    """What the usual classes lose when a newcomer takes its share of a device."""
+class _LostRoom:
+    """The room that usual classes lose when a newcomer takes its share of a device."""
 
     def __init__(self, device: Device, newcomer: Newcomer, basis: Basis) -> None:
         self._device = device
@@ -283,11 +283,17 @@ class _Room:
             return 0.0
         if self._before is None:
             self._before = list(self._fitting())
-        after = self._after(percent)
+        taken = Resident(
+            tenant=self._newcomer.tenant.at(percent),
+            memory_mib=own_memory_mib(self._newcomer),
+            contexts=self._newcomer.contexts,
+            trust_domain=self._newcomer.trust_domain,
+        )
+        after = replace(self._device, residents=(*self._device.residents, taken))
         return math.fsum(
-            one.weight
-            for one, share in self._before
-            if self._fits(after, one.newcomer, first=share) is None
+            arrival.weight
+            for arrival, share in self._before
+            if self._fits(after, arrival.newcomer, first=share) is None
         ) / self._total  # fmt: skip
 
     def _fitting(self) -> Iterator[tuple[Arrival, int]]:
@@ -300,17 +306,8 @@ class _Room:
             if share is not None:
                 yield arrival, share
 
-    def _after(self, percent: int) -> Device:
-        taken = Resident(
-            tenant=self._newcomer.tenant.at(percent),
-            memory_mib=own_memory_mib(self._newcomer),
-            contexts=self._newcomer.contexts,
-            trust_domain=self._newcomer.trust_domain,
-        )
-        return replace(self._device, residents=(*self._device.residents, taken))
-
     def _fits(self, device: Device, newcomer: Newcomer, *, first: int) -> int | None:
-        """A share at which a class passes rules and risk: of the least and the most."""
+        """The share, smallest or largest, at which a class passes limits and risk."""
         if first_refusal(newcomer, device) is not None:
             return None
         query = query_for(newcomer, device)

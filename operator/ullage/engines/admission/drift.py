@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Detects that a class changed its behaviour: sums of residuals that do not average out.
+"""Detects that a class changed its behaviour, by sums of residuals that do not average out.
 
-An image under the same name may change what it does; its old rows then mislead. Pure; it must
-never take one odd row for a change.
+An image of the same name may behave differently; its old rows then mislead. Pure; a single odd row
+must never count as a change.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 ALARM: Final = 5.0
-"""Sum of standardised residuals beyond which a class counts as novel again; a start value."""
+"""Sum of standardised residuals above which a class counts as novel again; a start value."""
 SLACK: Final = 0.5
-"""Part of every residual that is forgiven: half of the shift that is to be found, in sd."""
+"""Part of every residual that is ignored: half of the shift to detect, in sd."""
 CLIP: Final = 3.0
-"""A residual beyond this counts as this much: one row never raises the alarm alone."""
+"""Bound of a residual, so that no single row raises the alarm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Drift:
     rows: int = 0
 
     def drifted(self, *, alarm: float = ALARM) -> bool:
-        """Whether the class is to be taken for a novel one."""
+        """True when the class counts as novel again."""
         return max(self.slower, self.faster) > alarm
 
 

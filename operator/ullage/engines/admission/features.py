@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Measurements of a class alone, as standardised numbers that a kernel can compare.
+"""Measurements of classes alone, as standardised numbers that a kernel can compare.
 
-Only what was measured for at least half of the classes takes part; a gap is filled with the mean,
-which says nothing either way.
+Only figures that were measured for at least half of the classes take part; gaps are filled with the
+mean, which is neutral.
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ def class_features(profiles: Sequence[ClassProfile]) -> Floats:
     Raises:
         ValueError: a measured value is negative or not finite.
     """
-    profiles = [_that_counts(profile) for profile in profiles]
+    # declarations of a class with rows would teach about other classes, so they do not count
+    profiles = [
+        replace(profile, fingerprint=Fingerprint(), curve=None)
+        if profile.declared and profile.rows
+        else profile
+        for profile in profiles
+    ]
     measured = [not profile.declared for profile in profiles]
     times = [_log(profile.curve.seconds(1.0)) if profile.curve else None for profile in profiles]
     batches = [_log(profile.batch) if profile.batch else None for profile in profiles]
@@ -50,13 +56,6 @@ def class_features(profiles: Sequence[ClassProfile]) -> Floats:
     return np.stack(kept, axis=1) if kept else np.zeros((len(profiles), 0))
 
 
-def _that_counts(profile: ClassProfile) -> ClassProfile:
-    """The profile, without what was declared of a class whose rows teach about others."""
-    if not (profile.declared and profile.rows):
-        return profile
-    return replace(profile, fingerprint=Fingerprint(), curve=None)
-
-
 def _log(value: float) -> float:
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"a time or a batch must be a positive number, not {value:g}")
@@ -66,14 +65,14 @@ def _log(value: float) -> float:
 def _column(values: Sequence[float | None], measured: Sequence[bool]) -> Floats | None:
     """Standardised; ``None`` where it is mostly unmeasured or the same for all.
 
-    What was declared is placed on the scale of what was measured and never moves it; where nothing
-    was measured at all, declarations are all there is.
+    Declared values use the scale of the measured ones and never change it; without any measured
+    value, the declared ones set the scale.
     """
     if not any(measured):
         measured = [True] * len(values)
-    told = [value for value, counts in zip(values, measured, strict=True) if counts]
-    known = np.array([value for value in told if value is not None], float)
-    if 2 * len(known) < len(told) or not len(known) or float(np.ptp(known)) == 0.0:
+    counted = [value for value, counts in zip(values, measured, strict=True) if counts]
+    present = np.array([value for value in counted if value is not None], float)
+    if 2 * len(present) < len(counted) or not len(present) or float(np.ptp(present)) == 0.0:
         return None
-    mean, spread = float(known.mean()), float(known.std())
+    mean, spread = float(present.mean()), float(present.std())
     return np.array([0.0 if value is None else (value - mean) / spread for value in values])

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One device and a newcomer to it: what the hard limits say, in words with their numbers.
+"""The hard limits for a newcomer to one device, with refusals in words and numbers.
 
-The limits themselves are in :mod:`limits`; here stand the records of one device, their figures and
-the refusals. Pure.
+The limits themselves are in :mod:`limits`; this module has the records of one device, their figures
+and the refusals. Pure.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ullage.api.devices import GPUMode, MpsState
 from ullage.api.reasons import Reason
 from ullage.engines.admission import limits
 from ullage.engines.admission.limits import (
+    WHOLE_PERCENT,
     Facts,
     Request,
     memory_of_share_mib,
@@ -26,27 +27,26 @@ from ullage.engines.admission.limits import (
 from ullage.engines.admission.query import AdmissionQuery
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Refusal, Tenant
 
-WHOLE_PERCENT: Final = limits.WHOLE_PERCENT
 CONTEXT_OVERHEAD_MIB: Final = 512
-"""Memory of one context until a DeviceProfile says it (a default; 300-600 are told)."""
+"""Memory of one context unless a DeviceProfile states it (a default; 300-600 are reported)."""
 CONTEXT_RESERVE: Final = 4
-"""Contexts of an MPS server that are kept back."""
+"""Contexts of an MPS server that are held in reserve."""
 PEAK_MARGIN: Final = 1.05
-"""Memory counted for a tenant without a limit, in units of its profile's peak."""
+"""Memory counted for a tenant without a limit, as a multiple of its profile's peak."""
 
 _NAMES: Final = (*(field.name for field in fields(Fingerprint)), "batch", "fixed_s", "scaled_s")
-"""Figures of a profile in the order of checking."""
+"""Figures of a profile in the order in which they are checked."""
 _FIGURES: Final[Callable[[Fingerprint], tuple[float | None, ...]]] = attrgetter(
-    *(one.name for one in fields(Fingerprint))
+    *(field.name for field in fields(Fingerprint))
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resident:
-    """A tenant that is on a device already, or surely will be.
+    """A tenant that is, or surely will be, on a device.
 
     ``memory_mib`` ``None`` = in proportion to its share, contexts included; otherwise without
-    them. ``enforced``: whether its limits were verified.
+    them. ``enforced`` = its limits were verified.
     """
 
     tenant: Tenant
@@ -54,16 +54,16 @@ class Resident:
     contexts: int = 1
     trust_domain: str = ""
     enforced: bool = True
-    known: str = ""
-    """Accelerator its profile was measured on, "" = not said."""
+    measured_on: str = ""
+    """Accelerator of its profile, "" = not stated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newcomer:
-    """Who wants to join, and between which shares; the tenant's own percent does not count.
+    """A tenant that wants to join and its range of shares; its own percent does not count.
 
-    ``memory_mib`` 0 = no limit of its own: 1.05 times the peak of its profile, or else in
-    proportion to the share.
+    ``memory_mib`` 0 = no limit of its own: 1.05 times the peak of its profile, or in proportion to
+    the share without a peak.
     """
 
     tenant: Tenant
@@ -73,17 +73,19 @@ class Newcomer:
     contexts: int = 1
     trust_domain: str = ""
     devices: int = 1
-    known: str = ""
-    """Accelerator its profile was measured on, "" = not said."""
+    measured_on: str = ""
+    """Accelerator of its profile, "" = not stated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """Facts of one device and who is on it.
+    """Facts of one device and its residents.
 
-    ``contexts`` is how many contexts may be open at once (`usable_contexts` of the server's own
-    limit), ``mps`` ``None`` where something else enforces shares, ``steps`` the shares that the
-    hardware tells apart ("" = every percent), ``percent_limit`` the most that shares may sum to.
+    Attributes:
+        contexts: Contexts that may be open at once (`usable_contexts` of the server's own limit).
+        mps: ``None`` where shares are enforced in another way.
+        steps: Shares that the hardware supports, percent; empty = every percent.
+        percent_limit: Largest sum of shares.
     """
 
     uuid: str
@@ -98,12 +100,12 @@ class Device:
 
 
 def usable_contexts(server_limit: int) -> int:
-    """Contexts that tenants may open where the MPS server takes so many."""
+    """Contexts that tenants may open, by the limit of the MPS server."""
     return max(0, server_limit - CONTEXT_RESERVE)
 
 
 def own_memory_mib(newcomer: Newcomer) -> int | None:
-    """Memory without contexts that does not depend on the share; ``None`` where it does."""
+    """Memory without contexts, if it does not depend on the share; else ``None``."""
     if newcomer.memory_mib:
         return newcomer.memory_mib
     profile = newcomer.tenant.profile
@@ -113,7 +115,7 @@ def own_memory_mib(newcomer: Newcomer) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """A newcomer's request in the words of the limits."""
+    """A newcomer's request as the limits take it."""
 
     min_percent: int
     max_percent: int
@@ -129,12 +131,7 @@ class _Request:
 
 
 def request_for(newcomer: Newcomer, device: Device) -> Request:
-    """What a newcomer asks of a device.
-
-    Args:
-        newcomer: Who asks.
-        device: The device; its limit on the sum of shares counts.
-    """
+    """The request of a newcomer to a device, whose limit on the sum of shares counts."""
     return _Request(
         min_percent=newcomer.min_percent,
         max_percent=newcomer.max_percent,
@@ -145,12 +142,7 @@ def request_for(newcomer: Newcomer, device: Device) -> Request:
 
 
 def figures_of(device: Device, newcomer: Newcomer) -> Facts[int]:
-    """The figures of a device; the newcomer's trust domain is number 0.
-
-    Args:
-        device: The device with those who are there.
-        newcomer: Who asks.
-    """
+    """The figures of a device with its residents; the newcomer's trust domain is number 0."""
     domain, percent, contexts, memory, loose = 0, 0, 0, 0, 0
     for resident in device.residents:
         percent += resident.tenant.percent
@@ -181,25 +173,12 @@ def figures_of(device: Device, newcomer: Newcomer) -> Facts[int]:
 
 
 def share_ceiling(newcomer: Newcomer, device: Device) -> int:
-    """Largest share that limits, memory and the request leave; may be below the least.
-
-    Args:
-        newcomer: Who asks.
-        device: The device with those who are there.
-
-    Returns:
-        Percent of the device.
-    """
+    """Largest share that limits, memory and the request allow, percent; may be below the least."""
     return limits.ceiling(figures_of(device, newcomer), request_for(newcomer, device))
 
 
 def query_for(newcomer: Newcomer, device: Device) -> AdmissionQuery:
-    """What a prediction is asked about a device, with the shares that the limits leave.
-
-    Args:
-        newcomer: Who asks.
-        device: The device with those who are there.
-    """
+    """The query for a prediction about a device, with the shares that the limits allow."""
     return AdmissionQuery(
         place=device.uuid,
         accelerator=device.accelerator,
@@ -214,16 +193,11 @@ def query_for(newcomer: Newcomer, device: Device) -> AdmissionQuery:
 
 
 def first_refusal(newcomer: Newcomer, device: Device) -> Refusal | None:
-    """The first limit that a newcomer breaks on a device, at the least share it would take.
-
-    Args:
-        newcomer: Who asks.
-        device: The device with those who are there.
-
-    Returns:
-        ``None`` where it breaks none.
-    """
-    refusal = _shares_one(newcomer) or impossible_objective(newcomer.tenant)
+    """The first limit that a newcomer breaks at its minimum share; ``None`` = none."""
+    if newcomer.devices != 1:
+        text = f"a share of {newcomer.devices} devices; only 1 is shared"
+        return Refusal(reason=Reason.MULTI_GPU, text=text)
+    refusal = impossible_objective(newcomer.tenant)
     if refusal is not None:
         return refusal
     facts, request = figures_of(device, newcomer), request_for(newcomer, device)
@@ -235,16 +209,8 @@ def first_refusal(newcomer: Newcomer, device: Device) -> Refusal | None:
     return Refusal(reason=reason, text=text, binding=binding)
 
 
-def _shares_one(newcomer: Newcomer) -> Refusal | None:
-    if newcomer.devices == 1:
-        return None
-    return Refusal(
-        reason=Reason.MULTI_GPU, text=f"a share of {newcomer.devices} devices; only 1 is shared"
-    )
-
-
 def impossible_objective(tenant: Tenant) -> Refusal | None:
-    """An objective that no one keeps, not even alone on a whole device."""
+    """The refusal of an objective that cannot be kept even alone on a whole device."""
     allowed = tenant.max_slowdown
     if allowed is None or allowed >= 1:
         return None
@@ -263,7 +229,7 @@ def _words(
     facts: Facts[int],
     request: Request,
 ) -> tuple[str, str]:
-    """What stands in the way, with its number, and the tenant that it fails for."""
+    """The text of a broken limit with its number, and the tenant that breaks it."""
     match reason:
         case Reason.TRUST_DOMAIN:
             domain = newcomer.trust_domain
@@ -307,7 +273,7 @@ def _memory_words(
 
 
 def check_device(device: Device) -> None:
-    """Refuse facts that no device can have.
+    """Refuse impossible facts of a device.
 
     Raises:
         ValueError: naming the figure.
@@ -317,7 +283,7 @@ def check_device(device: Device) -> None:
     _whole(device.context_overhead_mib, f"context overhead of {device.uuid}", 0)
     _whole(device.percent_limit, f"percent limit of {device.uuid}", 1)
     for resident in device.residents:
-        _check_known(resident.tenant, resident.known, device)
+        _check_accelerator(resident.tenant, resident.measured_on, device)
         _check_tenant(resident.tenant)
         _share(resident.tenant.percent, resident.tenant.name)
         _whole(resident.contexts, f"contexts of {resident.tenant.name}", 0)
@@ -326,16 +292,12 @@ def check_device(device: Device) -> None:
 
 
 def check_newcomer(newcomer: Newcomer, device: Device) -> None:
-    """Refuse a request that no one can mean.
-
-    Args:
-        newcomer: Who asks.
-        device: The device that it is judged on.
+    """Refuse an impossible request.
 
     Raises:
         ValueError: naming the figure.
     """
-    _check_known(newcomer.tenant, newcomer.known, device)
+    _check_accelerator(newcomer.tenant, newcomer.measured_on, device)
     _check_tenant(newcomer.tenant)
     _share(newcomer.min_percent, newcomer.tenant.name)
     _share(newcomer.max_percent, newcomer.tenant.name)
@@ -350,7 +312,7 @@ def check_newcomer(newcomer: Newcomer, device: Device) -> None:
 
 
 def check_query(query: AdmissionQuery) -> None:
-    """Refuse tenants and shares that no prediction can be about.
+    """Refuse tenants and shares that cannot be predicted.
 
     Raises:
         ValueError: naming the figure.
@@ -366,19 +328,19 @@ def check_query(query: AdmissionQuery) -> None:
         _share(percent, query.newcomer.name)
 
 
-def _check_known(tenant: Tenant, known: str, device: Device) -> None:
-    if known and known != device.accelerator:
+def _check_accelerator(tenant: Tenant, measured_on: str, device: Device) -> None:
+    if measured_on and measured_on != device.accelerator:
         raise ValueError(
-            f"{tenant.name}: its profile was measured on {known}, this device is "
+            f"{tenant.name}: its profile was measured on {measured_on}, this device is "
             f"{device.accelerator}; coefficients never carry over between kinds of device"
         )
 
 
 def _check_tenant(tenant: Tenant) -> None:
     name = tenant.name
-    for what, value in (("utilisation", tenant.utilisation), ("weight", tenant.weight)):
+    for figure, value in (("utilisation", tenant.utilisation), ("weight", tenant.weight)):
         if not 0 <= value < math.inf:
-            raise ValueError(f"{name}: {what} must be a number of at least 0, not {value:g}")
+            raise ValueError(f"{name}: {figure} must be a number of at least 0, not {value:g}")
     slo = tenant.max_slowdown
     if slo is not None and not 0 < slo < math.inf:
         raise ValueError(f"{name}: max_slowdown must be a positive number, not {slo:g}")
@@ -408,6 +370,6 @@ def _share(percent: int, name: str) -> None:
         raise ValueError(f"{name}: share {percent} % is outside 1..{WHOLE_PERCENT}")
 
 
-def _whole(value: int, what: str, least: int) -> None:
+def _whole(value: int, figure: str, least: int) -> None:
     if value < least:
-        raise ValueError(f"{what} must be at least {least}, not {value}")
+        raise ValueError(f"{figure} must be at least {least}, not {value}")

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses the rung of each novelty group, its spread, and the scores that set its threshold.
 
-All from rows predicted while they were left out: a pair, a class or a whole family at a time, as
-new as the group says. It must never look at a prediction that had seen its own row.
+All from predictions of left-out rows: a pair, a class or a whole family at a time, as new as the
+group says. It must never look at a prediction that had seen its own row.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Risk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """Result of judging left-out rows."""
+    """Rungs, trims and scores by left-out rows."""
 
     rungs: Mapping[Group, Rung] = field(default_factory=dict)
     trims: Mapping[tuple[Group, Rung], Trim] = field(default_factory=dict)
@@ -56,9 +56,9 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Rows predicted while they were left out: residual means and spreads by rung.
+    """Predictions of left-out rows: residual means and spreads by rung.
 
-    ``fold`` numbers what was left out together; a row may occur in several folds.
+    ``fold`` numbers the rows that were left out together; a row may occur in several folds.
     """
 
     index: Ints
@@ -71,8 +71,8 @@ class LeftOut:
         return LeftOut(
             index=self.index[mask],
             fold=self.fold[mask],
-            mean={rung: one[mask] for rung, one in self.mean.items()},
-            sd={rung: one[mask] for rung, one in self.sd.items()},
+            mean={rung: values[mask] for rung, values in self.mean.items()},
+            sd={rung: values[mask] for rung, values in self.sd.items()},
         )
 
 
@@ -85,7 +85,7 @@ def leave_out(
         rows: Directional rows.
         target: Log residual of each, shape (n,).
         folds: Row indices left out together, each fold of shape (rows of the fold,).
-        hyper: Of the process; ``None`` = there is none.
+        hyper: Hyper-parameters of the process; ``None`` = there is none.
         plain: The rung of the base forecast.
     """
     numbers: list[Ints] = [np.zeros(0, np.int64)]
@@ -104,7 +104,7 @@ def leave_out(
         rest, seen = rows.take(kept), target[kept]
         spread = max(_LEAST_SD, float(np.sqrt(np.mean(seen**2))))
         bias = fit_bias(rest.victim, rest.aggressor, seen, classes)
-        said = {
+        predicted = {
             plain: (np.zeros(len(out)), np.full(len(out), spread)),
             Rung.BIAS: (
                 bias.predict(rows.victim[out], rows.aggressor[out]),
@@ -112,15 +112,15 @@ def leave_out(
             ),
         }
         if hyper is not None:
-            said[Rung.GP] = pair_gp.condition(rest, seen, hyper).predict(rows.take(out))
-        for rung, (mean, sd) in said.items():
+            predicted[Rung.GP] = pair_gp.condition(rest, seen, hyper).predict(rows.take(out))
+        for rung, (mean, sd) in predicted.items():
             means[rung].append(mean)
             sds[rung].append(sd)
     return LeftOut(
         index=np.concatenate(numbers),
         fold=np.concatenate(places),
-        mean={one: np.concatenate(parts) for one, parts in means.items()},
-        sd={one: np.concatenate(parts) for one, parts in sds.items()},
+        mean={rung: np.concatenate(parts) for rung, parts in means.items()},
+        sd={rung: np.concatenate(parts) for rung, parts in sds.items()},
     )
 
 
@@ -140,29 +140,29 @@ def folds_of(data: Pairs, sides: Sides) -> dict[Group, list[Ints]]:
     pair = np.minimum(victim, aggressor) * len(family) + np.maximum(victim, aggressor)
     repeated = [
         out
-        for one in np.unique(pair)
-        if len(numbers := np.unique(data.colocation[pair == one])) > 1
+        for key in np.unique(pair)
+        if len(numbers := np.unique(data.colocation[pair == key])) > 1
         for out in (np.flatnonzero(data.colocation == number) for number in numbers)
     ]
     present = np.unique(np.concatenate([victim, aggressor]))
     number = np.unique(family, return_inverse=True)[1]
     low = np.minimum(number[victim], number[aggressor])
     strangers = low * len(family) + np.maximum(number[victim], number[aggressor])
-    siblings = [one for one in present if (family[present] == family[one]).sum() > 1]
+    siblings = [index for index in present if (family[present] == family[index]).sum() > 1]
     return {
         Group.SEEN_PAIR: _deal(repeated, FOLDS),
-        Group.KNOWN: _deal([np.flatnonzero(pair == one) for one in np.unique(pair)], FOLDS),
-        Group.NEW_CONFIG: [  # a class that met few, and two families that never met
+        Group.KNOWN: _deal(blocks_by(pair), FOLDS),
+        Group.NEW_CONFIG: [  # a class that met few others, and two families that never met
             *_deal(
-                [np.flatnonzero((victim == one) | (aggressor == one)) for one in siblings],
+                [np.flatnonzero((victim == index) | (aggressor == index)) for index in siblings],
                 MOST_FOLDS,
             ),
-            *_deal([np.flatnonzero(strangers == one) for one in np.unique(strangers)], FOLDS),
+            *_deal(blocks_by(strangers), FOLDS),
         ],
         Group.NEW_FAMILY: _deal(
             [
-                np.flatnonzero((family[victim] == one) | (family[aggressor] == one))
-                for one in np.unique(family[present])
+                np.flatnonzero((family[victim] == name) | (family[aggressor] == name))
+                for name in np.unique(family[present])
             ],
             MOST_FOLDS,
         ),
@@ -170,19 +170,19 @@ def folds_of(data: Pairs, sides: Sides) -> dict[Group, list[Ints]]:
 
 
 def as_new_as(group: Group, data: Pairs, sides: Sides, out: LeftOut) -> NDArray[np.bool_]:
-    """Which left-out rows were as new as the group says, by the rows that were not left out.
+    """Left-out rows that were as new as the group says, by the rows of the same fold that stayed.
 
-    A fold that leaves one pair out leaves a class without any row where it met no other: a
-    prediction for it is one for a new class.
+    A fold that leaves a pair out may leave a class without any row: its prediction is one for a new
+    class.
 
     Args:
-        group: The group that the folds imitate.
+        group: The group of the folds.
         data: Directional rows.
         sides: Their classes.
         out: Their left-out predictions.
 
     Returns:
-        For each left-out prediction, whether it counts; shape (n,).
+        Mask of the predictions that count, shape (n,).
     """
     pairs = [named(row, sides) for row in data.kept]
     counts = np.zeros(len(out.index), bool)
@@ -197,18 +197,23 @@ def as_new_as(group: Group, data: Pairs, sides: Sides, out: LeftOut) -> NDArray[
 
 def named(row: Row, sides: Sides) -> tuple[Named, Named]:
     """The two classes of a row of two tenants, with their families."""
-    own, other = (
+    victim, aggressor = (
         sides.profiles[sides.index[name]]
         for name in (row.workload_class, row.partners[0].workload_class)
     )
-    return (own.workload_class, own.family), (other.workload_class, other.family)
+    return (victim.workload_class, victim.family), (aggressor.workload_class, aggressor.family)
 
 
 def trial_of(classes: tuple[Named, Named], group: Group) -> tuple[str, str]:
-    """Names what is left out where a row of this group is: two classes, or two whole families."""
+    """The two classes, or two whole families, that are left out with a row of this group."""
     if group in (Group.SEEN_PAIR, Group.KNOWN):
         return pair_of(*(name for name, _ in classes))
     return families_of(*classes)
+
+
+def blocks_by(numbers: Ints) -> list[Ints]:
+    """Indices of the rows that have the same number, by rising number."""
+    return [np.flatnonzero(numbers == number) for number in np.unique(numbers)]
 
 
 def _deal(blocks: Sequence[Ints], folds: int) -> list[Ints]:
@@ -219,24 +224,24 @@ def _deal(blocks: Sequence[Ints], folds: int) -> list[Ints]:
 def left_out_by_group(
     data: Pairs, sides: Sides, hyper: Hyper | None, *, plain: Rung
 ) -> dict[Group, LeftOut]:
-    """Every group's left-out predictions, of rows that were as new as it says.
+    """By group: left-out predictions of rows that were as new as it says.
 
     Args:
         data: Directional rows.
         sides: Their classes.
-        hyper: Of the process; ``None`` = there is none.
+        hyper: Hyper-parameters of the process; ``None`` = there is none.
         plain: The rung of the base forecast.
 
     Returns:
-        For each group of two tenants that these rows can imitate; no prediction is empty.
+        Predictions of each group of two tenants for which the rows suffice; none is empty.
     """
-    found: dict[Group, LeftOut] = {}
+    by_group: dict[Group, LeftOut] = {}
     for group, folds in folds_of(data, sides).items():
         if folds:
             out = leave_out(data.rows, data.target, folds, hyper=hyper, plain=plain)
             out = out.where(as_new_as(group, data, sides, out))
-            found |= {group: out} if len(out.index) else {}
-    return found
+            by_group |= {group: out} if len(out.index) else {}
+    return by_group
 
 
 def judge(
@@ -255,16 +260,16 @@ def judge(
     trims: dict[tuple[Group, Rung], Trim] = {}
     scored: list[Scored] = []
     for group, out in left_out.items():
-        rungs[group], own = weigh(data, out, group, plain=plain, risk=risk)
-        trims |= {(group, rung): trim for rung, trim in own.items()}
+        rungs[group], by_rung = weigh(data, out, group, plain=plain, risk=risk)
+        trims |= {(group, rung): trim for rung, trim in by_rung.items()}
         scored += score_apart(data, sides, out, group, plain=plain, risk=risk)
     if Group.KNOWN in rungs:
         rungs.setdefault(Group.SEEN_PAIR, rungs[Group.KNOWN])
         rungs[Group.MANY] = rungs[Group.KNOWN]
         for rung in (Rung.BIAS, Rung.GP):
-            known = trims.get((Group.KNOWN, rung), Trim())
-            trims.setdefault((Group.SEEN_PAIR, rung), known)
-            trims[Group.MANY, rung] = known
+            trim = trims.get((Group.KNOWN, rung), Trim())
+            trims.setdefault((Group.SEEN_PAIR, rung), trim)
+            trims[Group.MANY, rung] = trim
     return Judged(rungs=rungs, trims=trims, scored=tuple(scored))
 
 
@@ -273,9 +278,9 @@ def score_apart(
 ) -> list[Scored]:
     """Scores of left-out rows, by a rung and a trim that were chosen on other trials.
 
-    Chosen on the rows that they are scored on, they would fit their accidents, and the threshold
-    with them. Trials are dealt into ``PARTS``, and each part is scored as the others say. Source:
-    cross-fitting (Chernozhukov et al. 2018).
+    Chosen on the same rows they would be over-fitted, and the threshold with them. Trials are dealt
+    into ``PARTS``, and each part is scored by the choice on the others. Source: cross-fitting
+    (Chernozhukov et al. 2018).
 
     Args:
         data: Directional rows.
@@ -288,11 +293,11 @@ def score_apart(
     trials = [trial_of(named(data.kept[number], sides), group) for number in out.index]
     order = {trial: place for place, trial in enumerate(sorted(set(trials)))}
     part = np.array([order[trial] for trial in trials]) % PARTS
-    found: list[Scored] = []
-    for one in np.unique(part):
-        rung, trims = weigh(data, out.where(part != one), group, plain=plain, risk=risk)
-        found += score(data, sides, out.where(part == one), rung, trims[rung], group)
-    return found
+    scores: list[Scored] = []
+    for number in np.unique(part):
+        rung, trims = weigh(data, out.where(part != number), group, plain=plain, risk=risk)
+        scores += score(data, sides, out.where(part == number), rung, trims[rung], group)
+    return scores
 
 
 def weigh(
@@ -310,7 +315,7 @@ def weigh(
     observed, target = data.observed[out.index], data.target[out.index]
     asked = [data.kept[number].max_slowdown for number in out.index]
     middle = math.exp(float(np.median(observed))) if len(observed) else 1.0
-    objective = np.log(np.array([middle if one is None else one for one in asked], float))
+    objective = np.log(np.array([middle if slo is None else slo for slo in asked], float))
     centre = float(data.target[np.unique(out.index)].mean()) if len(observed) else 0.0
     trims: dict[Rung, Trim] = {}
     outcomes: dict[Rung, Outcomes] = {}
@@ -341,26 +346,27 @@ def score(
         trim: Its trim.
         group: How new the left-out rows were.
     """
-    found: dict[tuple[int, int], list[int]] = {}
+    by_colocation: dict[tuple[int, int], list[int]] = {}
     for place, (number, fold) in enumerate(zip(out.index, out.fold, strict=True)):
         if data.kept[number].max_slowdown is not None:
-            found.setdefault((int(fold), int(data.colocation[number])), []).append(place)
+            by_colocation.setdefault((int(fold), int(data.colocation[number])), []).append(place)
     mean = np.maximum(data.log_base[out.index] + trim.mean(out.mean[rung]), 0.0)
     sd = trim.spread * out.sd[rung]
     scores = []
-    for _, places in sorted(found.items()):
+    for _, places in sorted(by_colocation.items()):
         rows = [data.kept[out.index[place]] for place in places]
         classes = named(rows[0], sides)
         logs = [math.log(row.max_slowdown or 1.0) for row in rows]
         seen = data.observed[out.index[places]]
         z = (np.array(logs) - mean[places]) / sd[places]
-        one = Scored(
-            z=float(z.min()),
-            violated=bool((seen > np.array(logs)).any()),
-            group=group,
-            band=band_of(min(math.exp(value) for value in logs)),
-            pair=pair_of(*(name for name, _ in classes)),
-            trial=trial_of(classes, group),
+        scores.append(
+            Scored(
+                z=float(z.min()),
+                violated=bool((seen > np.array(logs)).any()),
+                group=group,
+                band=band_of(min(math.exp(value) for value in logs)),
+                pair=pair_of(*(name for name, _ in classes)),
+                trial=trial_of(classes, group),
+            )
         )
-        scores.append(one)
     return scores

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the model that answers: the plainest, until a richer one has proven better.
+"""Chooses the rung of the model ladder: the plainest, until a richer one has proven better.
 
-Judged on rows that each model predicted before it saw them, group by group.
+Judged group by group on rows that each model predicted before it saw them.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ LEAST_ROWS: Final = 30
 """Rows before a richer model may take over."""
 NOMINAL: Final = 0.9
 NOMINAL_Z: Final = 1.2816
-"""Normal 90 % quantile: the bound that a trim makes true."""
+"""Normal 90 % quantile: the bound that a trim calibrates."""
 RECALL_SLACK: Final = 0.1
-"""Recall that a richer model may lose to chance among known classes and still take over: at few
-percent of violations recall hangs on a handful of rows (our default)."""
+"""Recall that a richer model may lose among known classes and still take over: at a few percent of
+violations recall depends on a handful of rows (our default)."""
 _SPREADS: Final = (0.5, 5.0)
 _FEW: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trim:
-    """Correction of a model from left-out rows: how far to trust its lean, and its spread.
+    """Correction of a model from left-out rows.
 
     mean = centre + slope * (mean - centre); sd = spread * sd.
     """
@@ -63,8 +63,8 @@ class Trim:
 def fit_trim(mean: Floats, sd: Floats, observed: Floats, centre: float) -> Trim:
     """Slope by least squares within 0..1, spread so that the 90 % bound covers 90 % of new rows.
 
-    With fewer than ten rows nothing is trimmed; with few it is wider than what it covered of them,
-    as a row that is not among them needs. Derived.
+    With fewer than ten rows nothing is trimmed. With few rows the spread is wider than the plain
+    quantile, as a new row needs (derived).
 
     Args:
         mean: Left-out means of the log residual, shape (n,).
@@ -83,14 +83,14 @@ def fit_trim(mean: Floats, sd: Floats, observed: Floats, centre: float) -> Trim:
 
 
 def finite_quantile(values: Floats, coverage: float) -> float:
-    """The value below which one more of the kind lies with at least this probability.
+    """The value below which a new value lies with at least this probability.
 
-    Of n values the ceil((n + 1) coverage)-th smallest, the largest where n is too small for that.
-    Source: the finite-sample quantile of split conformal prediction (Vovk et al.); the plain
-    quantile of ten values covers only about 84 % of the eleventh where 90 % are asked.
+    Of n values the ceil((n + 1) coverage)-th smallest, or the largest where n is too small. Source:
+    the finite-sample quantile of split conformal prediction (Vovk et al.); the plain 90 % quantile
+    of ten values covers only about 84 % of new ones.
 
     Args:
-        values: At least one, any unit, shape (n,).
+        values: At least one value, any unit, shape (n,).
         coverage: Probability, 0..1.
 
     Returns:
@@ -113,17 +113,17 @@ class Outcomes:
     def crps(self) -> float:
         """Mean continuous ranked probability score of the normal forecasts (lower is better).
 
-        Proper, in log slowdown. It grows with a miss and not with its square: noise here has heavy
-        tails, and under a log density one odd row outweighs hundreds of close forecasts.
-        Source: Gneiting and Raftery, closed form for a normal law.
+        Proper, in log slowdown. It grows linearly with a miss: the noise has heavy tails, and with
+        a log density one odd row would outweigh hundreds of close forecasts. Source: Gneiting and
+        Raftery, closed form for a normal law.
         """
         z = (self.observed - self.mean) / self.sd
-        inside = np.array([math.erf(one / math.sqrt(2)) for one in z])
+        inside = np.array([math.erf(value / math.sqrt(2)) for value in z])
         density = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
         return float(np.mean(self.sd * (z * inside + 2 * density - 1 / math.sqrt(math.pi))))
 
     def recall(self, eps: float) -> float:
-        """Part of the rows that keep their objective which pass at ``eps`` violations."""
+        """Part of the rows within their objective that pass at a share ``eps`` of violations."""
         z = (self.objective - self.mean) / self.sd
         broken = (self.observed > self.objective)[np.argsort(-z, kind="stable")]
         if broken.all():
@@ -139,10 +139,10 @@ def choose(seen: Mapping[Rung, Outcomes], *, eps: float, start: Rung, slack: flo
     Better = lower CRPS, and no less recall at equal violations, on at least 30 rows.
 
     Args:
-        seen: Outcomes by rung, on the same rows; rungs without outcomes are passed over.
+        seen: Outcomes by rung, on the same rows; rungs without outcomes are skipped.
         eps: Share of violations at which recall is compared, 0..1.
         start: The plainest rung.
-        slack: Part of recall, 0..1, that a richer rung may lose; 0 for work never seen.
+        slack: Part of recall, 0..1, that a richer rung may lose; 0 for new work.
     """
     order = list(Rung)
     best = start

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How safely a mixture keeps everyone's objective, and whether that is safe enough.
+"""The safety margin of a mixture of tenants, and its calibrated threshold.
 
 One number per mixture: the smallest distance of any objective from its forecast, in units of the
-forecast's own spread, beside the threshold calibrated for such mixtures. Pure arithmetic.
+forecast's spread, compared with the threshold calibrated for such mixtures. Pure arithmetic.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.engines.admission.calibration import EDGES, Band, Threshold, band_of
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Forecast, Group, Tenant
 
-WHOLE_PERCENT: Final = 100
 SLACK_TOLERANCE: Final = 1e-6
 """Log slowdowns closer than this to an objective meet it."""
 ALONE_Z: Final = 1.645
-"""Margin of a tenant that is alone: the normal 95 % quantile, since no co-location row can
-calibrate what its own share costs it (derived)."""
+"""Margin of a tenant alone: the normal 95 % quantile, since no co-location row can calibrate the
+cost of its own share (derived)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Margin:
-    """A mixture, its forecast, and its safety beside what is asked.
+    """A mixture, its forecast, its margin and the required one.
 
-    ``z`` is ``inf`` where no one has an objective; ``binding`` is then -1, else the index of the
-    tenant with the least margin. ``threshold`` is ``None`` where none applies.
+    ``z`` is ``inf`` where no tenant has an objective; ``binding`` is then -1, else the index of the
+    tenant with the smallest margin. ``threshold`` is ``None`` where none applies.
     """
 
     tenants: tuple[Tenant, ...]
@@ -43,14 +43,14 @@ class Margin:
 
     @property
     def passes(self) -> bool:
-        """Whether the mixture is as safe as is asked."""
+        """True when the mixture has the required margin."""
         return self.z >= self.required
 
     @property
     def missing(self) -> float:
-        """Log slowdown by which the binding tenant is short of its margin; 0 where it passes.
+        """Log slowdown by which the binding tenant misses its margin; 0 where it passes.
 
-        Without any certified margin, what the forecast itself lacks.
+        Without a certified margin, the excess of the forecast itself.
         """
         if self.passes or self.binding < 0:
             return 0.0
@@ -58,12 +58,12 @@ class Margin:
         return max(0.0, self.reach(asked) - math.log(self.allowed))
 
     def reach(self, z: float) -> float:
-        """Log slowdown of the binding tenant, a number of spreads above its mean."""
+        """Log slowdown of the binding tenant, ``z`` spreads above its mean."""
         return self.forecast.mean[self.binding] + z * self.forecast.sd[self.binding]
 
     @property
     def allowed(self) -> float:
-        """Objective of the binding tenant; ``inf`` where no one has one."""
+        """Objective of the binding tenant; ``inf`` where no tenant has one."""
         slo = self.tenants[self.binding].max_slowdown if self.binding >= 0 else None
         return math.inf if slo is None else slo
 
@@ -73,47 +73,47 @@ def margin(
     forecast: Forecast,
     thresholds: Mapping[tuple[Group, Band], Threshold],
 ) -> Margin:
-    """Set a forecast beside everyone's objective and the threshold of its group and band.
+    """Compare a forecast with all objectives and the threshold of its group and band.
 
-    What passes as if no one's objective were looser than a tighter band's edge passes as it is,
-    since a tenant that keeps the tighter objective keeps the looser one: a tighter objective never
-    opens a door, and few rows are enough where rows of a tighter band exist (derived).
+    A mixture that passes with all objectives capped at the edge of a tighter band passes as it is,
+    since a tenant that keeps the tighter objective keeps the looser one. So a tighter objective
+    never admits more, and rows of a tighter band count where the own band has few (derived).
 
     Args:
         tenants: The mixture.
-        forecast: Mean and sd of log slowdown, one of each for every tenant in order.
-        thresholds: Least margin by group and band, in units of sd.
+        forecast: Mean and sd of log slowdown, for every tenant in order.
+        thresholds: Smallest margin by group and band, in units of sd.
 
     Raises:
-        ValueError: the forecast is not one finite mean and spread for each tenant.
+        ValueError: the forecast is not a finite mean and spread for each tenant.
     """
     means, spreads = forecast.mean, forecast.sd
     if not len(tenants) == len(means) == len(spreads):
         raise ValueError(f"a forecast of {len(means)} tenants for {len(tenants)}")
-    for one, mean, sd in zip(tenants, means, spreads, strict=True):
+    for tenant, mean, sd in zip(tenants, means, spreads, strict=True):
         if not (-math.inf < mean < math.inf and 0 <= sd < math.inf):
-            raise ValueError(f"forecast of {one.name} is no number: mean {mean:g}, sd {sd:g}")
+            raise ValueError(f"forecast of {tenant.name} is no number: mean {mean:g}, sd {sd:g}")
     tightest = min(
         [tenant.max_slowdown for tenant in tenants if tenant.max_slowdown is not None],
         default=math.inf,
     )
     if math.isinf(tightest):
         return _margin(tenants, forecast, math.inf, required=-math.inf)
-    own = band_of(tightest)
+    band = band_of(tightest)
     if len(tenants) == 1:
-        # alone on the whole device a slowdown is 1 by its definition: nothing to be sure of
+        # alone on the whole device the slowdown is 1, by definition
         required = ALONE_Z if tenants[0].percent < WHOLE_PERCENT else -math.inf
-        return _margin(tenants, forecast, math.inf, required=required, band=own)
-    found = _calibrated(tenants, forecast, math.inf, own, thresholds)
-    if found.passes:
-        return found
-    for edge, band in reversed(EDGES):
-        if edge < tightest and ((forecast.group, band) in thresholds or min(spreads) == 0):
-            # without a threshold nothing passes but what is certain
-            stricter = _calibrated(tenants, forecast, edge, band, thresholds)
+        return _margin(tenants, forecast, math.inf, required=required, band=band)
+    outcome = _calibrated(tenants, forecast, math.inf, band, thresholds)
+    if outcome.passes:
+        return outcome
+    for edge, tighter in reversed(EDGES):
+        if edge < tightest and ((forecast.group, tighter) in thresholds or min(spreads) == 0):
+            # without a threshold only a certain forecast passes
+            stricter = _calibrated(tenants, forecast, edge, tighter, thresholds)
             if stricter.passes:
                 return stricter
-    return found
+    return outcome
 
 
 def _calibrated(
@@ -139,10 +139,12 @@ def _margin(
 ) -> Margin:
     margins: list[float] = []
     binding = -1
-    for one, mean, sd in zip(tenants, forecast.mean, forecast.sd, strict=True):
-        slo, distance = one.max_slowdown, math.inf
+    for tenant, mean, sd in zip(tenants, forecast.mean, forecast.sd, strict=True):
+        slo, distance = tenant.max_slowdown, math.inf
         if slo is not None:
-            distance = _distance(math.log(min(slo, cap)) - mean, sd)
+            slack = math.log(min(slo, cap)) - mean
+            certain = math.inf if slack >= -SLACK_TOLERANCE else -math.inf
+            distance = slack / sd if sd else certain
             if binding < 0 or distance < margins[binding]:
                 binding = len(margins)
         margins.append(distance)
@@ -158,12 +160,6 @@ def _margin(
     )
 
 
-def _distance(slack: float, sd: float) -> float:
-    if sd == 0:
-        return math.inf if slack >= -SLACK_TOLERANCE else -math.inf
-    return slack / sd
-
-
-def nearest(found: Sequence[tuple[int, Margin]]) -> tuple[int, Margin]:
-    """Of several shares that fail, the one that misses by least; ties: larger margin, less."""
-    return min(found, key=lambda pair: (pair[1].missing, -pair[1].z, pair[0]))
+def nearest(failed: Sequence[tuple[int, Margin]]) -> tuple[int, Margin]:
+    """The share (percent) with the closest miss; of equal ones the larger margin, then the less."""
+    return min(failed, key=lambda pair: (pair[1].missing, -pair[1].z, pair[0]))

@@ -1,14 +1,13 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The learned model as a decision sees it: tables only.
+"""The learned model that decisions use: tables only.
 
-Built elsewhere, in the background. A look-up that finds nothing answers one rung lower and says
-so; it must never solve, fit, wait, or import what fits.
+Built elsewhere, in the background. A look-up without a cell answers one rung lower, and reports the
+rung; it must never solve, fit, wait, or import fitting code.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -30,14 +29,14 @@ Table = NDArray[np.float32]
 STEPS: Final = 10
 """Share steps of a table: 10, 20, ... 100 percent."""
 WIDE_SD: Final = 0.5
-"""Spread of a log slowdown that rests on no observation (our default: a factor of 1.6)."""
+"""Spread of a log slowdown without any observation (our default: a factor of 1.6)."""
 ALONE_SD: Final = 0.03
-"""Spread of the own share curve of a lone tenant (our default)."""
+"""Spread of the share curve of a lone tenant (our default)."""
 _RANK: Final = {rung: place for place, rung in enumerate(Rung)}
 
 
 def step_of(percent: int) -> int:
-    """The table's step for a share: the nearest, the larger of two."""
+    """The table's step for a share: the nearest, the larger of two equally near ones."""
     return min(STEPS, max(1, (percent + 5) // 10)) - 1
 
 
@@ -52,25 +51,9 @@ class Cells:
     mean: Table = field(default_factory=lambda: np.zeros((0, STEPS, 0, STEPS), np.float32))
     sd: Table = field(default_factory=lambda: np.zeros((0, STEPS, 0, STEPS), np.float32))
 
-    def look_up(
-        self, victim: tuple[str, int], aggressor: tuple[str, int]
-    ) -> tuple[float, float] | None:
-        """Residual of one side beside another.
-
-        Args:
-            victim: Class and share (percent) of the side that slows down.
-            aggressor: Class and share (percent) of the side beside it.
-
-        Returns:
-            Mean and sd of the log residual; ``None`` where there is no cell yet.
-        """
-        means, sds = self.among([victim, aggressor])
-        mean, sd = float(means[0, 1]), float(sds[0, 1])
-        return None if math.isnan(mean) else (mean, sd)
-
     def only(self, classes: Collection[str]) -> Cells:
-        """The cells between some of the classes."""
-        names = [one for one in self.index if one in classes]
+        """The cells among some of the classes."""
+        names = [name for name in self.index if name in classes]
         at = [self.index[name] for name in names]
         place = np.ix_(at, range(STEPS), at, range(STEPS))
         return Cells(
@@ -80,9 +63,14 @@ class Cells:
         )
 
     def among(self, sides: Sequence[tuple[str, int]]) -> tuple[Floats, Floats]:
-        """Mean and sd of the residual of every side (row) beside every other (column).
+        """Mean and sd of the log residual of every side (row) beside every other (column).
 
-        NaN where there is no cell yet; zero on the diagonal, since no one is beside itself.
+        Args:
+            sides: Class and share (percent) of each, n of them.
+
+        Returns:
+            Two arrays of shape (n, n).
+        NaN where there is no cell yet; zero on the diagonal.
         """
         classes = np.array([self.index.get(workload_class, -1) for workload_class, _ in sides])
         steps = np.array([_STEP_OF[percent] for _, percent in sides])
@@ -103,9 +91,13 @@ class Cells:
 class LearnedModel:
     """Learned model of one type of accelerator; immutable and picklable.
 
-    ``hyper`` = log hyper-parameters of the Gaussian process (empty = none), ``tail`` its noise,
-    ``shape`` how likeness falls with distance in it.
-    ``base_sd`` is the spread of the plain rungs; ``rows`` counts directional rows.
+    Attributes:
+        hyper: Log hyper-parameters of the Gaussian process; empty = none.
+        tail: Its noise, see :class:`Fit`.
+        shape: Shape of its kernel.
+        rows: Number of directional rows.
+        base_sd: Spread of the plain rungs.
+        marks: By class: digest of its inputs.
     """
 
     accelerator: str
@@ -125,20 +117,20 @@ class LearnedModel:
     thresholds: Mapping[tuple[Group, Band], Threshold] = field(default_factory=dict)
     scored: tuple[Scored, ...] = ()
     marks: Mapping[str, str] = field(default_factory=dict)
-    """Digest of what each class was learned from."""
 
     def group_of(self, tenants: Sequence[Tenant]) -> Group:
-        """How new a mixture is to this model."""
+        """Novelty group of a mixture for this model."""
         return self.history.group_of([_identity(tenant) for tenant in tenants])
 
     def forecast(self, tenants: Sequence[Tenant]) -> Forecast:
         """Log slowdown of every tenant, by table look-ups.
 
-        Three or more: residuals of the pairs add up, and so do their spreads, since they share
-        what is learned of the victim.
+        For three or more tenants the residuals of pairs add up, and so do their spreads, since they
+        are correlated through the victim.
 
         Raises:
-            ValueError: there is no tenant, a share is not 1..100, or a profile is no number.
+            ValueError: there is no tenant, a share is not 1..100, or a profile has an impossible
+                number.
         """
         if not tenants:
             raise ValueError("a forecast needs at least one tenant")
@@ -158,48 +150,49 @@ class LearnedModel:
             mean=tuple(np.maximum(np.array(logs) + means, 0.0).tolist()),
             sd=tuple(sds.tolist()),
             group=group,
-            rung=min((plain if one is None else one for one in rungs), key=_RANK.__getitem__),
+            rung=min((plain if rung is None else rung for rung in rungs), key=_RANK.__getitem__),
             version=self.version,
         )
 
     def _side(self, tenant: Tenant) -> Side:
-        """A tenant as the prior sees it; what was learned of its class stands above its own."""
-        own = tenant.profile
-        learned = None if own is None else self.classes.get(own.workload_class)
+        """A tenant as input of the prior; a learned profile of its class precedes its own."""
+        profile = tenant.profile
+        learned = None if profile is None else self.classes.get(profile.workload_class)
         if learned is None:
-            return side_of(own, tenant.percent, tenant.utilisation)
+            return side_of(profile, tenant.percent, tenant.utilisation)
         return side_of(learned, tenant.percent, tenant.utilisation, checked=True)
 
     def _residuals(
         self, tenants: Sequence[Tenant], group: Group, wanted: Rung
     ) -> tuple[Floats, Floats, list[Rung | None]]:
-        """Sums over the others, each on the wanted rung or the first below it that has an answer.
+        """Residual sums over the others, on the wanted rung or the next lower one with an answer.
 
-        ``None`` = only the base forecast has one.
+        Returns:
+            Mean, sd and rung of each tenant; ``None`` = the base forecast alone.
         """
         count, others = len(tenants), len(tenants) - 1
         names = [_identity(tenant)[0] for tenant in tenants]
         means, sds = np.zeros(count), np.full(count, self.base_sd * others)
         rungs: list[Rung | None] = [None] * count
-        known = np.zeros(count, bool)
+        has_cells = np.zeros(count, bool)
         if wanted is Rung.GP:
-            pairs = [(name, one.percent) for name, one in zip(names, tenants, strict=True)]
-            found, spread = self.cells.among(pairs)
-            total = found.sum(axis=1)  # NaN where any other has no cell
-            known = ~np.isnan(total)
+            pairs = [(name, tenant.percent) for name, tenant in zip(names, tenants, strict=True)]
+            residuals, spread = self.cells.among(pairs)
+            total = residuals.sum(axis=1)  # NaN where any cell is missing
+            has_cells = ~np.isnan(total)
             trim = self.trims.get((group, Rung.GP), Trim())
-            means = np.where(known, trim.summed(total, others), means)
-            sds = np.where(known, trim.spread * spread.sum(axis=1), sds)
-            rungs = [Rung.GP if one else None for one in known.tolist()]
-        if wanted in (Rung.GP, Rung.BIAS) and self.bias is not None and not known.all():
+            means = np.where(has_cells, trim.summed(total, others), means)
+            sds = np.where(has_cells, trim.spread * spread.sum(axis=1), sds)
+            rungs = [Rung.GP if answered else None for answered in has_cells.tolist()]
+        if wanted in (Rung.GP, Rung.BIAS) and self.bias is not None and not has_cells.all():
             trim = self.trims.get((group, Rung.BIAS), Trim())
-            means = np.where(known, means, trim.summed(self._effects(self.bias, names), others))
-            sds = np.where(known, sds, trim.spread * self.bias.sd * others)
-            rungs = [Rung.BIAS if one is None else one for one in rungs]
+            means = np.where(has_cells, means, trim.summed(self._effects(self.bias, names), others))
+            sds = np.where(has_cells, sds, trim.spread * self.bias.sd * others)
+            rungs = [Rung.BIAS if rung is None else rung for rung in rungs]
         return means, sds, rungs
 
     def _effects(self, bias: BiasModel, names: Sequence[str]) -> Floats:
-        """Bias of every class beside all the others; a class without rows has none of its own."""
+        """Bias of every class beside all the others; a class without rows has no effects."""
         rows = [self.bias_index.get(name) for name in names]
         suffers = np.array([0.0 if row is None else bias.sensitivity[row] for row in rows])
         inflicts = np.array([0.0 if row is None else bias.aggressiveness[row] for row in rows])
@@ -208,7 +201,7 @@ class LearnedModel:
 
 
 def _identity(tenant: Tenant) -> tuple[str, str]:
-    """Class and family; a tenant without a profile is a class that no one knows."""
+    """Class and family; a tenant without a profile is an unknown class of its own."""
     if tenant.profile is None:
         return f"\x00{tenant.name}", ""
     return tenant.profile.workload_class, tenant.profile.family
@@ -216,12 +209,12 @@ def _identity(tenant: Tenant) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models:
-    """One model per type of accelerator; without one, the utilisation sum with a wide spread."""
+    """A model per type of accelerator; without one, the utilisation sum with a wide spread."""
 
     by_accelerator: Mapping[str, LearnedModel] = field(default_factory=dict)
 
     def of(self, accelerator: str) -> LearnedModel:
-        """The model of a type, or one that has learned nothing."""
+        """The model of a type, or an empty one."""
         learned_model = self.by_accelerator.get(accelerator)
         return learned_model if learned_model is not None else LearnedModel(accelerator=accelerator)
 

@@ -1,9 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Classifies how new a co-location is on this accelerator.
-
-A word for the mixture as a whole: its least known tenant decides.
-"""
+"""Classifies the novelty of a co-location on one accelerator; its least known tenant decides."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ from typing import Final, Self
 from ullage.engines.admission.records import Group
 
 KNOWN_PARTNERS: Final = 3
-"""Classes that a class must have met before it counts as known; how often it met them says nothing
-of the next one (derived)."""
+"""Different classes that a class must have met to count as known; repeated meetings with one say
+nothing about the next one (derived)."""
 
 Named = tuple[str, str]
 """A class and its family; the family may be empty."""
@@ -26,13 +23,13 @@ Names = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Who met whom on one accelerator.
+    """Co-locations of classes on one accelerator.
 
     Attributes:
-        partners: How many classes each class met.
-        families: Families of which some class met another.
+        partners: Number of other classes that each class met.
+        families: Families with a class that met another.
         pairs: Classes that met.
-        family_pairs: Families of which some classes met.
+        family_pairs: Families with classes that met.
     """
 
     partners: Mapping[str, int] = field(default_factory=dict)
@@ -42,14 +39,14 @@ class History:
 
     @classmethod
     def of(cls, met: Iterable[tuple[Named, Named]]) -> Self:
-        """The history in which these met, each pair once or several times."""
+        """The history of these meetings; pairs may repeat."""
         distinct = {tuple(sorted(pair)) for pair in met}
         sides = [{*pair} for pair in distinct]
         return cls(
             partners=Counter(name for pair in sides for name, _ in pair),
-            families=frozenset(family_of(*one) for pair in sides for one in pair),
-            pairs=frozenset(pair_of(one[0], other[0]) for one, other in distinct),
-            family_pairs=frozenset(families_of(one, other) for one, other in distinct),
+            families=frozenset(family_of(*named) for pair in sides for named in pair),
+            pairs=frozenset(pair_of(first[0], second[0]) for first, second in distinct),
+            family_pairs=frozenset(families_of(first, second) for first, second in distinct),
         )
 
     def group_of(self, classes: Sequence[Named]) -> Group:
@@ -64,8 +61,8 @@ class History:
             return Group.SEEN_PAIR
         met = [self.partners.get(name, 0) for name, _ in classes]
         if any(
-            not count and family_of(*one) not in self.families
-            for one, count in zip(classes, met, strict=True)
+            not count and family_of(*named) not in self.families
+            for named, count in zip(classes, met, strict=True)
         ):
             return Group.NEW_FAMILY
         if min(met, default=0) < KNOWN_PARTNERS:
@@ -74,9 +71,9 @@ class History:
         return Group.NEW_CONFIG if strangers else Group.KNOWN
 
 
-def pair_of(one: str, other: str) -> Names:
+def pair_of(first: str, second: str) -> Names:
     """Two names, sorted."""
-    return (one, other) if one <= other else (other, one)
+    return (first, second) if first <= second else (second, first)
 
 
 def family_of(workload_class: str, family: str) -> str:
@@ -84,6 +81,6 @@ def family_of(workload_class: str, family: str) -> str:
     return family or workload_class
 
 
-def families_of(one: Named, other: Named) -> Names:
+def families_of(first: Named, second: Named) -> Names:
     """The families of two classes, sorted."""
-    return pair_of(family_of(*one), family_of(*other))
+    return pair_of(family_of(*first), family_of(*second))

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A Gaussian process over (victim, aggressor) rows: what one class of work does to another.
+"""A Gaussian process over (victim, aggressor) rows: the slowdown of one class beside another.
 
-Seven kernel terms: how alike two victims and two aggressors are in their solo features, and
-whether they are the very same class (learned sensitivity and aggressiveness, and their products).
-Built and asked in the background only; a decision must never solve against its factor.
+Seven kernel terms: similarity of two victims and of two aggressors in their solo features, and
+identity of their classes (learned sensitivity and aggressiveness, and their products). Built and
+used in the background only; a decision must never solve against its factor.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _PULL: Final = 0.02
-"""Weak prior that draws the log hyper-parameters to their start (derived from the reference)."""
+"""Weak prior that pulls the log hyper-parameters to their start (derived from the reference)."""
 _REACH: Final = 7.0
-"""Furthest that a log hyper-parameter may go from its start; keeps exponentials finite."""
+"""Largest distance of a log hyper-parameter from its start; keeps exponentials finite."""
 _JITTER: Final = 1e-6
 _LEAST_WEIGHT: Final = 0.02
 _NO_FACTOR: Final = 1e10
@@ -44,15 +44,15 @@ _NEGLIGIBLE: Final = 1e-13
 """Part of the power of a block's strongest direction below which a direction is rounding."""
 MAX_ROWS: Final = 2_000
 FOLDS: Final = 5
-"""Inner folds in which the kind of noise and the shape of likeness are chosen."""
+"""Inner folds in which the kind of noise and the kernel shape are chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """How hyper-parameters are sought.
+    """Settings of the search for hyper-parameters.
 
-    ``tail`` is the degrees of freedom of the Student t noise, 0 = Gaussian noise. ``rounds`` is
-    how often the rows are weighed again under it. ``shape`` is how likeness falls with distance.
+    ``tail`` is the degrees of freedom of the Student t noise, 0 = Gaussian noise; ``rounds`` the
+    number of times the rows are weighed again under it; ``shape`` the shape of the kernel.
     """
 
     iterations: int = 40
@@ -64,10 +64,10 @@ class Fit:
 
 
 REFERENCE: Final = Fit(iterations=25, max_rows=300)
-"""One run of 25 iterations on at most 300 rows, Gaussian noise."""
+"""A run of 25 iterations on at most 300 rows, Gaussian noise."""
 ROBUST: Final = Fit(tail=2.0)
-"""Heavy-tailed noise: single measurements without repeats hold outliers that would otherwise
-pull every prediction around them."""
+"""Heavy-tailed noise: single measurements without repeats contain outliers, which would otherwise
+distort every prediction around them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +97,10 @@ def negative_log_likelihood(
 
     Args:
         theta: Log hyper-parameters in the order of ``THETA_START``, shape (10,).
-        distances: Of all rows to one another, n rows.
+        distances: Distances among all n rows.
         target: Log residual of each row, centred, shape (n,).
         weights: Divide the noise of each row, above 0, shape (n,).
-        shape: How likeness falls with distance.
+        shape: Shape of the kernel.
 
     Returns:
         The value in nats, and its gradient of shape (10,).
@@ -143,13 +143,13 @@ def negative_log_likelihood(
 
 
 def fit(rows: Rows, target: Floats, how: Fit = REFERENCE, plain: Hyper | None = None) -> Hyper:
-    """Seek hyper-parameters by maximum a posteriori.
+    """Fit hyper-parameters by maximum a posteriori.
 
     Args:
         rows: Directional rows.
-        target: Log residual of each row, shape (n,); its mean is taken off first.
+        target: Log residual of each row, shape (n,); its mean is subtracted first.
         how: Iterations, rows and tails.
-        plain: Found before in the same way with Gaussian noise, where heavy tails begin.
+        plain: A fit with the same settings and Gaussian noise, as the start for heavy tails.
 
     Raises:
         ValueError: there is no row, or a target is not a finite number.
@@ -172,7 +172,7 @@ def fit(rows: Rows, target: Floats, how: Fit = REFERENCE, plain: Hyper | None = 
         )
         centred = target - np.average(target, weights=weights)
         theta = seek(theta, centred, weights, how.iterations // 2)
-    return Hyper(theta=tuple(float(one) for one in theta), tail=how.tail, shape=how.shape)
+    return Hyper(theta=tuple(float(value) for value in theta), tail=how.tail, shape=how.shape)
 
 
 def _minimise(
@@ -186,7 +186,7 @@ def _minimise(
 ) -> Floats:
     from scipy.optimize import minimize
 
-    found = minimize(
+    solution = minimize(
         negative_log_likelihood,
         start,
         args=(distances, target, weights, shape),
@@ -195,12 +195,12 @@ def _minimise(
         bounds=[(value - _REACH, value + _REACH) for value in THETA_START],
         options={"maxiter": iterations},
     )
-    theta: Floats = found.x
+    theta: Floats = solution.x
     return theta
 
 
 def _factor(covariance: Floats) -> Floats:
-    """Cholesky factor of a symmetric matrix, in whose place it is worked out."""
+    """Cholesky factor of a symmetric matrix, computed in place."""
     from scipy.linalg import lapack
 
     factor, info = lapack.dpotrf(covariance.T, lower=1, overwrite_a=1)
@@ -217,21 +217,17 @@ def _solve(factor: Floats, right: Floats) -> Floats:
     return out
 
 
-def _inverse_diagonal(factor: Floats) -> Floats:
-    from scipy.linalg import lapack
-
-    lower = lapack.dtrtri(factor, lower=1)[0]  # zeros above the diagonal, as in the factor
-    out: Floats = np.einsum("ij,ij->j", lower, lower)
-    return out
-
-
 def _weigh(prior: Floats, target: Floats, log_noise: float, weights: Floats, tail: float) -> Floats:
     """Weights of a Student t likelihood from residuals of rows left out one at a time."""
+    from scipy.linalg import lapack
+
     noise = float(np.exp(log_noise))
     covariance = prior.copy()
     covariance[np.diag_indices(len(target))] += noise / weights + _JITTER
     factor = _factor(covariance)
-    spread = 1.0 / _inverse_diagonal(factor)
+    lower = lapack.dtrtri(factor, lower=1)[0]  # zeros above the diagonal, as in the factor
+    inverse_diagonal: Floats = np.einsum("ij,ij->j", lower, lower)
+    spread = 1.0 / inverse_diagonal
     mean = np.average(target, weights=weights)
     residual = _solve(factor, target - mean) * spread
     plain = np.maximum(spread - noise / weights, 0.0) + noise
@@ -256,14 +252,14 @@ class Posterior:
     def predict(self, rows: Rows) -> tuple[Floats, Floats]:
         """Mean and standard deviation of a new observation of each row."""
         cross = self._cross(rows)
-        known = (self._whitened(cross) ** 2).sum(axis=0)
-        return self.mean + cross @ self.solved, self._spread(known)
+        explained = (self._whitened(cross) ** 2).sum(axis=0)
+        return self.mean + cross @ self.solved, self._spread(explained)
 
     def predict_blocks(self, rows: Rows, size: int) -> tuple[Floats, Floats]:
-        """The same as ``predict``, for blocks of rows that differ little from one another.
+        """As :meth:`predict`, faster for blocks of similar rows.
 
-        What a block shares is solved for once: its cross-covariances are written in as few of
-        their principal directions as hold them, and only those meet the factor.
+        The cross-covariances of a block are expressed in as few of their principal directions as
+        represent them, and only those are solved for.
 
         Args:
             rows: n directional rows, block after block.
@@ -278,17 +274,17 @@ class Posterior:
         kept = powers > _NEGLIGIBLE * powers[:, -1:]
         turned = [turn[:, keep] for turn, keep in zip(turns, kept, strict=True)]
         directions = np.concatenate(
-            [turn.T @ one for turn, one in zip(turned, blocks, strict=True)]
+            [turn.T @ block for turn, block in zip(turned, blocks, strict=True)]
         )
         white = self._whitened(directions)
         ends = np.cumsum(kept.sum(axis=1))[:-1]
-        known = np.concatenate(
+        explained = np.concatenate(
             [
                 ((part @ turn.T) ** 2).sum(axis=0)
                 for turn, part in zip(turned, np.split(white, ends, axis=1), strict=True)
             ]
         )
-        return self.mean + cross @ self.solved, self._spread(known)
+        return self.mean + cross @ self.solved, self._spread(explained)
 
     def _cross(self, rows: Rows) -> Floats:
         return kernel(self.hyper.theta, rows, self.rows, self.hyper.shape)
@@ -299,23 +295,23 @@ class Posterior:
         out: Floats = solve_triangular(self.factor, cross.T, lower=True, check_finite=False)
         return out
 
-    def _spread(self, known: Floats) -> Floats:
+    def _spread(self, explained: Floats) -> Floats:
         amplitude = float(np.exp(np.asarray(self.hyper.theta[:TERMS])).sum())
-        out: Floats = np.sqrt(np.maximum(amplitude - known, 0.0) + self.hyper.noise)
+        out: Floats = np.sqrt(np.maximum(amplitude - explained, 0.0) + self.hyper.noise)
         return out
 
 
 def condition(
     rows: Rows, target: Floats, hyper: Hyper, weights: Floats | None = None, *, rounds: int = 2
 ) -> Posterior:
-    """Condition on rows with hyper-parameters that stay as they are.
+    """Condition on rows with fixed hyper-parameters.
 
     Args:
         rows: At most ``MAX_ROWS`` directional rows.
         target: Log residual of each row, shape (n,).
         hyper: From ``fit``.
         weights: Known weights of the rows, shape (n,); ``None`` = weigh them ``rounds`` times.
-        rounds: How often rows are weighed, where the noise is heavy-tailed.
+        rounds: Number of times to weigh rows under heavy-tailed noise.
 
     Raises:
         ValueError: there is no row, too many, or a target is not a finite number.
@@ -345,33 +341,32 @@ def condition(
 def learn(
     rows: Rows, target: Floats, blocks: Sequence[Ints], *, how: Sequence[Fit] = (Fit(), ROBUST)
 ) -> Posterior:
-    """Fit with every kind of noise and keep what predicts left-out blocks best.
+    """Fit with every kind of noise and keep the fit that predicts left-out blocks best.
 
-    Then the shape of likeness is chosen, where there are several kinds: by classes left out, since
-    a class that has rows of its own hardly needs its likes.
+    With several fits the shape of the kernel is chosen next, by left-out classes, since a class
+    with rows of its own depends little on similar classes.
 
     Args:
         rows: Directional rows.
         target: Log residual of each row, shape (n,).
-        blocks: Indices of rows that belong together (both directions of a co-location), each of
-            shape (rows of the block,).
+        blocks: Row indices of each co-location, each of shape (rows of the block,).
         how: The fits to choose from.
 
     Raises:
         ValueError: there is no row, or a target is not a finite number.
     """
     hypers: list[Hyper] = []
-    found: dict[Fit, Hyper] = {}
-    for one in how:
-        hypers.append(fit(rows, target, one, found.get(replace(one, tail=0.0))))
-        found[one] = hypers[-1]
+    by_fit: dict[Fit, Hyper] = {}
+    for option in how:
+        hypers.append(fit(rows, target, option, by_fit.get(replace(option, tail=0.0))))
+        by_fit[option] = hypers[-1]
     best = hypers[0]
     if len(hypers) > 1 and len(blocks) > 1:
-        best = min(hypers, key=lambda one: _error(rows, target, one, blocks))
+        best = min(hypers, key=lambda hyper: _error(rows, target, hyper, blocks))
         rough = replace(how[hypers.index(best)], shape=Shape.MATERN)
         folds = class_folds(rows, FOLDS)
         shapes = (best, fit(rows, target, rough))
-        best = min(shapes, key=lambda one: _error(rows, target, one, folds))
+        best = min(shapes, key=lambda hyper: _error(rows, target, hyper, folds))
     return condition(rows, target, best)
 
 
@@ -383,9 +378,9 @@ def _error(rows: Rows, target: Floats, hyper: Hyper, blocks: Sequence[Ints]) -> 
 def left_out(
     rows: Rows, target: Floats, hyper: Hyper, blocks: Sequence[Ints], *, folds: int = 0
 ) -> tuple[Ints, Floats, Floats]:
-    """Predict every block from the rows outside it; the hyper-parameters stay as they are.
+    """Predict every block from the rows outside it, with fixed hyper-parameters.
 
-    Outliers are weighed again without the block, so that nothing of it is seen.
+    Rows are weighed again without the block, so that the prediction does not depend on it.
 
     Args:
         rows: Directional rows.
@@ -393,7 +388,7 @@ def left_out(
         hyper: From ``fit``.
         blocks: Indices of rows that are left out together, each of shape (rows of the block,); a
             row may be in several.
-        folds: Blocks are dealt round robin into so many folds; 0 = each is a fold of its own.
+        folds: Number of folds that blocks are dealt into; 0 = each is a fold of its own.
 
     Returns:
         Index of each predicted row, mean and standard deviation of its log residual, each of

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How alike two (victim, aggressor) rows are: the kernel of the process, and what it is made of.
+"""The kernel of the process over (victim, aggressor) rows, and its parts.
 
-Arrays in, arrays out; it must never see what was observed of a row.
+Arrays in, arrays out; it must never see the observation of a row.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Ints = NDArray[np.int64]
 TERMS: Final = 7
 VICTIM_SCALE, AGGRESSOR_SCALE, NOISE = 7, 8, 9
 _STRIP: Final = 50
-"""Rows at a time: what lies between stays in the cache, four times as fast at 2,000 rows."""
+"""Rows at a time: intermediate results stay in the cache, four times as fast at 2,000 rows."""
 THETA_START: Final = np.log(np.array([0.05] * 5 + [0.02] * 2 + [1.0] * 2 + [0.01]))
 """Log amplitudes of the terms, log length scales of victim and aggressor, log noise variance."""
 
 
 class Shape(StrEnum):
-    """How likeness falls with the distance r of two classes, in length scales.
+    """The fall of similarity with the distance r of two classes, in length scales.
 
-    ``Gaussian`` exp(-r^2/2) takes it that effects change smoothly from class to class; ``Matern``,
-    (1 + sqrt(3) r) exp(-sqrt(3) r), lets them change sooner (Rasmussen and Williams, 4.2).
+    ``Gaussian``, exp(-r^2/2), assumes that effects change smoothly between classes; ``Matern``,
+    (1 + sqrt(3) r) exp(-sqrt(3) r), lets them change faster (Rasmussen and Williams, 4.2).
     """
 
     GAUSSIAN = "Gaussian"
@@ -55,7 +55,7 @@ class Rows:
             raise ValueError("a feature is not a finite number; leave what is not measured out")
 
     def __len__(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return len(self.victim)
 
     def take(self, index: Ints | NDArray[np.bool_]) -> Rows:
@@ -69,7 +69,7 @@ class Rows:
 
 
 def _likeness(squared: Floats, log_scale: float, shape: Shape) -> Floats:
-    """Likeness at squared distances."""
+    """Similarity, 0..1, at squared distances."""
     if shape is Shape.GAUSSIAN:
         smooth: Floats = np.exp(-0.5 * np.exp(-2.0 * log_scale) * squared)
         return smooth
@@ -81,7 +81,7 @@ def _likeness(squared: Floats, log_scale: float, shape: Shape) -> Floats:
 
 
 def _steepness(squared: Floats, log_scale: float, shape: Shape) -> Floats:
-    """By what part likeness grows with the log length scale (derived)."""
+    """D log similarity / d log length scale (derived)."""
     scaled: Floats = np.exp(-2.0 * log_scale) * squared
     return scaled if shape is Shape.GAUSSIAN else 3.0 * scaled / (1.0 + np.sqrt(3.0 * scaled))
 
@@ -133,14 +133,14 @@ class Distances:
         )
 
     def sides(self, theta: Floats, shape: Shape) -> tuple[Floats, Floats]:
-        """How alike the victims are, and the aggressors.
+        """Similarity of the victims, and of the aggressors.
 
         Args:
             theta: Log hyper-parameters in the order of ``THETA_START``, shape (10,).
-            shape: How likeness falls with distance.
+            shape: Shape of the kernel.
 
         Returns:
-            Likeness 0..1 of victims and of aggressors, each of shape (n, m).
+            Similarity 0..1 of victims and of aggressors, each of shape (n, m).
         """
         return (
             _likeness(self.victim, float(theta[VICTIM_SCALE]), shape),
@@ -148,14 +148,14 @@ class Distances:
         )
 
     def steepness(self, theta: Floats, shape: Shape) -> tuple[Floats, Floats]:
-        """By what part these grow with the log length scale of their side (derived).
+        """Derivatives of :meth:`sides` by the length scale of their side (derived).
 
         Args:
             theta: Log hyper-parameters in the order of ``THETA_START``, shape (10,).
-            shape: How likeness falls with distance.
+            shape: Shape of the kernel.
 
         Returns:
-            d log likeness / d log length scale of victims and of aggressors, each of shape (n, m).
+            d log similarity / d log length scale of victims and aggressors, each of shape (n, m).
         """
         return (
             _steepness(self.victim, float(theta[VICTIM_SCALE]), shape),
@@ -167,17 +167,17 @@ class Distances:
 
         Args:
             theta: Log hyper-parameters in the order of ``THETA_START``, shape (10,).
-            shape: How likeness falls with distance.
+            shape: Shape of the kernel.
 
         Returns:
             Covariance of log residuals, shape (n, m).
         """
         amplitude = np.exp(theta[:TERMS]).tolist()
         victim, aggressor = self.sides(theta, shape)
-        left = amplitude[0] * aggressor + amplitude[1] + amplitude[6] * self.same_aggressor
-        right = amplitude[2] + amplitude[5] * self.same_victim
-        own = amplitude[3] * self.same_victim + amplitude[4] * self.same_aggressor
-        total: Floats = victim * left + aggressor * right + own
+        of_victim = amplitude[0] * aggressor + amplitude[1] + amplitude[6] * self.same_aggressor
+        of_aggressor = amplitude[2] + amplitude[5] * self.same_victim
+        same = amplitude[3] * self.same_victim + amplitude[4] * self.same_aggressor
+        total: Floats = victim * of_victim + aggressor * of_aggressor + same
         return total
 
 
@@ -190,7 +190,7 @@ def kernel(
         theta: Log hyper-parameters in the order of ``THETA_START``, shape (10,).
         left: n rows.
         right: m rows.
-        shape: How likeness falls with distance.
+        shape: Shape of the kernel.
 
     Returns:
         Covariance of log residuals, shape (n, m).
@@ -204,11 +204,11 @@ def kernel(
 
 
 def class_folds(rows: Rows, count: int) -> list[Ints]:
-    """Rows in which one of some classes takes part, every class in one of ``count`` folds.
+    """Folds of classes: the rows in which any class of the fold takes part.
 
     Args:
         rows: Directional rows.
-        count: Most folds; fewer where there are fewer classes.
+        count: Number of folds; fewer where there are fewer classes.
 
     Returns:
         Row indices of each fold; a row may be in two.

@@ -10,8 +10,7 @@ from typing import Final
 
 from ullage.api.words import RiskPredictor
 from ullage.engines.admission.model import LearnedModel
-from ullage.engines.admission.prediction import Predictor
-from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.engines.admission.utilisation import Predictor, UtilisationSum
 
 DEFAULT: Final = RiskPredictor.LEARNED.value
 PREDICTORS: Final[Mapping[str, type[LearnedModel | Predictor]]] = MappingProxyType(
@@ -20,6 +19,6 @@ PREDICTORS: Final[Mapping[str, type[LearnedModel | Predictor]]] = MappingProxyTy
         RiskPredictor.UTILISATION_SUM: UtilisationSum,
     }
 )
-"""What predicts. A ``LearnedModel`` knows its own uncertainty: the risk of its predictions is
-judged, one model for each accelerator. Any other is made without arguments, and its predictions are
-taken at their word."""
+"""A ``LearnedModel`` predicts its own uncertainty, so the risk of its predictions is judged; there
+is one per accelerator. Others are made without arguments, and their predictions count as certain.
+"""

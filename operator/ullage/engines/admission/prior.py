@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predicts contention before any co-location was seen, from demands that exceed the device.
 
-Reads what was measured alone. Where a number is missing it answers with the utilisation sum and
-says so by the rung; it never fills a gap with a guess.
+Uses measurements of classes alone. Where a number is missing the answer is the utilisation sum, and
+the rung reports it; gaps are never filled with a guess.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Final
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Rung, ShareCurve
 
 KNEE: Final = 0.9
-"""Part of the peak bandwidth at which memory is full (open; a GPU has to tell)."""
+"""Part of the peak bandwidth at which memory is saturated (to be measured on a GPU)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One tenant as the prior sees it: its share (0..1], what it uses alone, what was measured."""
+    """One tenant as input of the prior: share (0..1], utilisation alone, measurements."""
 
     share: float
     utilisation: float = 1.0
@@ -41,13 +41,13 @@ def side_of(
     """A tenant of a class at a share; a measured duty cycle or SM demand is its utilisation.
 
     Args:
-        profile: What was measured of its class.
+        profile: Profile of its class.
         percent: Its share.
         utilisation: Used where none was measured.
-        checked: The fingerprint was looked over before, when it was learned.
+        checked: The fingerprint was checked before, when it was learned.
 
     Raises:
-        ValueError: the share is not within 1..100, or a demand is negative or no number.
+        ValueError: the share is not within 1..100, or a demand is negative or not finite.
     """
     if not 0 < percent <= 100:
         raise ValueError(f"a share must be 1..100 percent, not {percent}")
@@ -66,11 +66,11 @@ def side_of(
 
 
 def check_fingerprint(workload_class: str, fingerprint: Fingerprint) -> None:
-    """Refuse numbers that no counter can give.
+    """Refuse impossible measurements.
 
     Args:
         workload_class: Named in the message.
-        fingerprint: What was measured of the class alone.
+        fingerprint: Measurements of the class alone.
 
     Raises:
         ValueError: a measured value is negative or not finite; names the class and the field.
@@ -85,10 +85,10 @@ def check_fingerprint(workload_class: str, fingerprint: Fingerprint) -> None:
 
 
 def memory_bound(fingerprint: Fingerprint) -> float | None:
-    """Part of the kernel time that memory bounds, 0..1; ``None`` = unknown.
+    """Part of the kernel time that is bound by memory, 0..1; ``None`` = unknown.
 
-    From the response to the DRAM stressor where it was measured (stressor at the knee, derived),
-    else d / (d + k) with k the busiest compute pipe.
+    From the response to the DRAM stressor if measured (stressor at the knee, derived), else
+    d / (d + k) with k the busiest compute pipe.
     """
     dram = fingerprint.dram
     if dram is None:
@@ -114,7 +114,7 @@ def contention(sides: Sequence[Side], clock_ratio: float = 1.0) -> tuple[float, 
         clock_ratio: Joint clock over lone clock (f), 0 < f <= 1.
 
     Returns:
-        ``None`` where an SM demand, a DRAM demand or what bounds a tenant was not measured.
+        ``None`` where the SM demand, DRAM demand or memory-bound part of a tenant is unknown.
 
     Raises:
         ValueError: the clock ratio is out of range.
@@ -129,7 +129,10 @@ def contention(sides: Sequence[Side], clock_ratio: float = 1.0) -> tuple[float, 
         if print_ is None or print_.sm is None or print_.dram is None or bound is None:
             return None
         compute += min(side.share, print_.sm)
-        memory += min(KNEE, print_.dram) * _slower(side) / KNEE
+        # T(1)/T(p): slower alone needs less bandwidth; 1 where the curve is unknown
+        curve = side.curve
+        pace = curve.seconds(1.0) / curve.seconds(side.share) if curve is not None else 1.0
+        memory += min(KNEE, print_.dram) * pace / KNEE
         parts.append((min(1.0, print_.kernel_idle or 0.0), bound))
     if len(sides) == 1:
         return (1.0,)
@@ -140,26 +143,19 @@ def contention(sides: Sequence[Side], clock_ratio: float = 1.0) -> tuple[float, 
     )
 
 
-def _slower(side: Side) -> float:
-    """T(1)/T(p): slower alone asks for less bandwidth; 1 where the curve is unknown."""
-    return (
-        side.curve.seconds(1.0) / side.curve.seconds(side.share) if side.curve is not None else 1.0
-    )
-
-
-def own_share(one: Side) -> float:
-    """Slowdown that a tenant's own ceiling costs it: T(p)/T(1), else demand over share."""
-    if one.curve is not None:
-        return one.curve.seconds(one.share) / one.curve.seconds(1.0)
-    return max(1.0, one.utilisation / one.share)
+def own_share(side: Side) -> float:
+    """Slowdown of a tenant by its own share alone: T(p)/T(1), else demand over share."""
+    if side.curve is not None:
+        return side.curve.seconds(side.share) / side.curve.seconds(1.0)
+    return max(1.0, side.utilisation / side.share)
 
 
 def base(sides: Sequence[Side]) -> tuple[tuple[float, ...], Rung]:
-    """Log slowdown of every tenant against the whole device, and which rung says so."""
+    """Log slowdown of every tenant against the whole device, and the rung that answers."""
     factors = contention(sides)
     rung = Rung.PRIOR
     if factors is None:
         crowd = max(1.0, math.fsum(min(side.share, side.utilisation) for side in sides))
         factors, rung = (crowd,) * len(sides), Rung.UTILISATION_SUM
-    logs = (own_share(one) * factor for one, factor in zip(sides, factors, strict=True))
+    logs = (own_share(side) * factor for side, factor in zip(sides, factors, strict=True))
     return tuple(math.log(value) for value in logs), rung

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which classes get a trial, where, how long, and how the trial ends.
+"""Decides on trials: which classes get one, where, how long, and how it ends.
 
-Rows come only from co-locations, so without trials a class no one knows would stay unknown. A
-trial is small, short, guarded and paid from the class's own budget. Pure; it must never risk a
-latency objective, and never two strangers at once.
+Rows come only from co-locations, so without trials an unknown class would stay unknown. A trial is
+small, short, guarded and charged to the class's own budget. Pure; it must never risk a latency
+objective, and never put two trials on one device.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ullage.engines.admission.verdict import RiskSettings, Verdict
 LEAST_SECONDS: Final = 20.0
 MOST_SECONDS: Final = 60.0
 HEADROOM: Final = 1.10
-"""Least objective of a tenant beside whom a trial begins, in units of what its share alone costs:
-neighbours slow each step on top of that, by 4 to 9 % where it was measured (derived)."""
+"""Smallest objective of a tenant beside a trial, as a multiple of the slowdown by its share alone:
+neighbours slow each step further, by 4 to 9 % where it was measured (derived)."""
 LEAST_WINDOWS: Final = 4
-"""Windows with a finished step or request before a trial may end well."""
+"""Windows with a finished step or request that a trial needs to end well."""
 VIOLATIONS: Final = 2
 OF_WINDOWS: Final = 3
-"""A violation is two windows above an objective in three that counted, as for the guard."""
+"""A violation is two windows above an objective in three that count, as for the guard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +39,8 @@ class Trial:
     seconds: float
 
 
-class Outcome(StrEnum):
-    """Where a trial stands."""
+class TrialOutcome(StrEnum):
+    """State of a trial."""
 
     GOES_ON = "GoesOn"
     COMMIT = "Commit"
@@ -48,7 +48,7 @@ class Outcome(StrEnum):
 
 
 def needs_trial(verdict: Verdict, account: Account) -> bool:
-    """Whether nothing but a trial can bring a newcomer onto a device where others are."""
+    """True when a newcomer may join other tenants on trial only."""
     if verdict.admitted:
         return account.faults > 0
     return verdict.reason is Reason.NEED_PROFILE
@@ -57,18 +57,16 @@ def needs_trial(verdict: Verdict, account: Account) -> bool:
 def may_probe(
     verdict: Verdict, query: AdmissionQuery, account: Account, settings: RiskSettings
 ) -> Trial | Refusal:
-    """Whether a newcomer may be tried out on this device.
-
-    One that was refused for lack of rows; or one that was admitted, of a class that faulted.
+    """The trial of a newcomer that was refused for lack of rows, or whose class faulted.
 
     Args:
         verdict: The refusal, or the admission.
-        query: The newcomer on the device that it is about, with those who are there.
-        account: What the newcomer's class has cost so far.
+        query: The newcomer on the device of the verdict, with its residents.
+        account: Cost of the class's trials so far.
         settings: Hold the budget of a class, seconds.
 
     Returns:
-        A trial with its share (percent) and length (seconds), or why there is none.
+        A trial with its share (percent) and length (seconds), or a refusal.
 
     Raises:
         ValueError: the verdict is about another device or newcomer.
@@ -86,9 +84,9 @@ def may_probe(
             Reason.NEED_PROFILE,
             f"no one is tried out beside the latency objective of {beside.name}",
         )
-    # the share the verdict is about: there the forecast itself keeps every objective best
+    # at the share of the verdict the forecast keeps every objective best
     percent = verdict.tenants[-1].percent
-    tight = next((one for one in query.mixture(percent) if _too_narrow(one)), None)
+    tight = next((tenant for tenant in query.mixture(percent) if _is_tight(tenant)), None)
     if tight is not None:
         return Refusal(
             Reason.NEED_PROFILE,
@@ -97,40 +95,40 @@ def may_probe(
         )
     profile = query.newcomer.profile
     rows = profile.rows if profile is not None else 0
-    left = account.left_s(settings.probation_seconds_per_class, rows)
-    if left < LEAST_SECONDS:
+    left_s = account.left_s(settings.probation_seconds_per_class, rows)
+    if left_s < LEAST_SECONDS:
         return Refusal(
             Reason.NEED_PROFILE,
-            f"class {account.workload_class} has {left:.0f} s of trial left and one takes "
+            f"class {account.workload_class} has {left_s:.0f} s of trial left and one takes "
             f"{LEAST_SECONDS:.0f} s; it needs a whole device until new rows exist",
         )
-    return Trial(percent=percent, seconds=min(left, MOST_SECONDS))
+    return Trial(percent=percent, seconds=min(left_s, MOST_SECONDS))
 
 
-def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Trial) -> Outcome:
-    """Where a trial stands after these windows.
+def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Trial) -> TrialOutcome:
+    """State of a trial after these windows.
 
-    It ends badly at once after two violations in three counted windows, and at its end without
+    It is rolled back at once after two violations in three counted windows, and at its end without
     enough counted windows.
 
     Args:
         windows: Oldest first. ``True`` = a tenant of the device was above its objective, ``None``
-            = no tenant finished a step or a request, which counts neither way.
+            = no tenant finished a step or a request, which does not count.
         elapsed_s: Seconds since the trial began.
         trial: Its terms.
     """
     counted = [window for window in windows if window is not None]
     for last in range(VIOLATIONS, len(counted) + 1):
         if sum(counted[max(0, last - OF_WINDOWS) : last]) >= VIOLATIONS:
-            return Outcome.ROLL_BACK
+            return TrialOutcome.ROLL_BACK
     calm = len(counted) >= LEAST_WINDOWS and not any(counted[-OF_WINDOWS:])
     if elapsed_s >= LEAST_SECONDS and calm:
-        return Outcome.COMMIT
-    return Outcome.ROLL_BACK if elapsed_s >= trial.seconds else Outcome.GOES_ON
+        return TrialOutcome.COMMIT
+    return TrialOutcome.ROLL_BACK if elapsed_s >= trial.seconds else TrialOutcome.GOES_ON
 
 
-def _too_narrow(tenant: Tenant) -> bool:
-    """Whether a share that is smaller than the known demand uses up the objective by itself."""
+def _is_tight(tenant: Tenant) -> bool:
+    """True when a share below the measured demand uses up the objective without neighbours."""
     demand = tenant.profile.fingerprint.sm if tenant.profile is not None else None
     if demand is None or tenant.max_slowdown is None:
         return False

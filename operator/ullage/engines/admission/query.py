@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The one question of admission: who would join whom on a device, and between which shares.
+"""The query of admission: a newcomer, the residents of a device, and a range of shares.
 
-Memory, contexts and trust are no part of it: the hard limits are judged before. Values only.
+Memory, contexts and trust are not part of it: the hard limits are judged before. Values only.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ SHARE_STEP_PERCENT: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Cost of a class in trials so far, on one kind of accelerator.
+    """Cost of a class's trials so far, on one type of accelerator.
 
-    ``rows`` is how many rows it had after the trial that was booked last; ``faults`` how often its
-    programs faulted a device lately: as long as there are any, it joins others on trial only,
-    whatever its rows certify.
+    Attributes:
+        spent_s: Seconds of trial.
+        rows: Rows of the class after the last trial that was booked.
+        faults: Recent device faults by its programs. With any, it joins others on trial only,
+            whatever its rows certify.
     """
 
     workload_class: str
@@ -34,7 +36,7 @@ class Account:
         """Seconds of trial left to the class; a new row refills the budget.
 
         Args:
-            budget_s: What a class may cost in trials, seconds.
+            budget_s: Trial budget of a class, seconds.
             rows: Rows of the class now.
         """
         spent = 0.0 if rows > self.rows else self.spent_s
@@ -43,10 +45,10 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionQuery:
-    """All that a prediction is asked, and what it is worth to others depends on."""
+    """The inputs of a prediction, and of its price for others."""
 
     place: str = "the device"
-    """What the device is called."""
+    """Name of the device."""
     accelerator: str
     residents: tuple[Tenant, ...] = ()
     newcomer: Tenant
@@ -54,15 +56,15 @@ class AdmissionQuery:
     least: int
     most: int
     steps: tuple[int, ...] = ()
-    """Shares that the hardware tells apart; none = every percent."""
+    """Shares that the hardware supports; none = every percent."""
     percent_limit: int = WHOLE_PERCENT
     account: Account | None = None
-    """What trials of the newcomer's class have cost; ``None`` = it may not be tried out."""
+    """Cost of the trials of the newcomer's class; ``None`` = no trials."""
     domain: str = ""
 
     @property
     def shares(self) -> tuple[int, ...]:
-        """Shares to try, as the hardware rounds them: percent, rising; none where none is left."""
+        """Shares to try, as the hardware rounds them: percent, rising; may be empty."""
         wanted = shares_between(self.least, self.most)
         if not self.steps:
             return wanted
@@ -71,11 +73,11 @@ class AdmissionQuery:
         return tuple(sorted({*(p for p in snapped if p is not None), *inside[:1]}))
 
     def mixture(self, percent: int) -> tuple[Tenant, ...]:
-        """Everyone on the device once the newcomer has this share; it comes last."""
+        """All tenants of the device with the newcomer at this share; it comes last."""
         return (*self.residents, self.newcomer.at(percent))
 
     def beside(self, residents: tuple[Tenant, ...]) -> AdmissionQuery:
-        """The same question on a device with these tenants."""
+        """The query for a device with these residents."""
         return replace(self, residents=residents)
 
 

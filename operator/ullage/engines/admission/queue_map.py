@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Maps a latency objective to the largest slowdown that keeps it, at the offered load.
 
-A server that slows down by a tenth can double its queue, so a latency objective means nothing
-without the load. From here on admission works on slowdowns for training and serving alike. Pure
-arithmetic; it must never answer for a load that no one declared or measured.
+A server that slows down by a tenth can double its queue, so a latency objective has no meaning
+without the load. Admission then works on slowdowns for both training and serving. Pure arithmetic;
+it must never answer for a load that was neither declared nor measured.
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ def wait_s(service_s: float, load: Load, quantile: float, *, cv2: float = 1.0) -
 
 
 def without_wait(latency: float, mean_s: float, load: Load, quantile: float) -> float:
-    """Service time at the quantile behind a latency that was measured under a load.
+    """Service time at the quantile, from a latency that was measured under a load.
 
-    What is left when the wait is taken off, so that :func:`latency_s` gives at that load what was
-    measured; never below the mean. ``derived``.
+    The latency without the wait, so that :func:`latency_s` at that load gives the measurement;
+    never below the mean (derived).
 
     Args:
         latency: Measured latency at the quantile, seconds.
@@ -127,7 +127,7 @@ def without_wait(latency: float, mean_s: float, load: Load, quantile: float) -> 
 
 
 def largest_slowdown(service: Service, load: Load, objective: Objective) -> float | Refusal:
-    """The largest slowdown that keeps the objective at this load, or why there is none.
+    """The largest slowdown that keeps the objective at this load, or a refusal.
 
     Latency grows with the slowdown, so bisection of :func:`latency_s` finds it (derived).
 

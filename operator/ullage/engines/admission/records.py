@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The words of admission: what is known of a class of work, and what is predicted of a mixture.
+"""The records of admission: classes, tenants, observations, forecasts and refusals.
 
-Frozen values only; no formula stands here and nothing of Kubernetes. ``None`` always means "not
-measured", never zero.
+Frozen values only, without formulas and without Kubernetes. ``None`` always means "not measured",
+never zero.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TOLERANCE: Final = 1e-6
 
 
 class Rung(StrEnum):
-    """Which model answers, from the plainest to the richest (the model ladder)."""
+    """The model that answers, from the plainest to the richest (the model ladder)."""
 
     UTILISATION_SUM = "utilisation-sum"
     PRIOR = "prior"
@@ -28,18 +28,18 @@ class Rung(StrEnum):
 
 
 class Group(StrEnum):
-    """How new a co-location is; each group is calibrated on its own."""
+    """Novelty of a co-location; each group is calibrated on its own."""
 
     SEEN_PAIR = "G0"
-    """This very pair of classes was seen on this accelerator."""
+    """This pair of classes was seen on this accelerator."""
     KNOWN = "G1"
     """Every class has enough rows of its own."""
     NEW_CONFIG = "G2"
     """A class without rows, of a family that has some."""
     NEW_FAMILY = "G3"
-    """Nothing is known of the family."""
+    """A family without rows."""
     MANY = "G4"
-    """Three or more tenants: sums of pairs are a guess there."""
+    """Three or more tenants, where sums of pairs are a guess."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +87,8 @@ class ShareCurve:
 
 def origin_of(workload_class: str) -> str:
     """Owner of a class: the part of its key before the first slash, empty without one."""
-    origin, found, _ = workload_class.partition("/")
-    return origin if found else ""
+    origin, separator, _ = workload_class.partition("/")
+    return origin if separator else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +96,8 @@ class ClassProfile:
     """Measurements of one class of work on one accelerator.
 
     ``rows`` counts its co-location rows there, ``curve`` is ``None`` until a time was measured.
-    ``declared`` says that fingerprint or curve are what people stated: they speak for the class
-    itself and teach nothing about others.
+    ``declared`` = fingerprint or curve were declared by people: they are used for the class itself,
+    and never to learn about others.
     """
 
     workload_class: str
@@ -128,7 +128,7 @@ class Tenant:
     profile: ClassProfile | None = None
 
     def at(self, percent: int) -> Tenant:
-        """The same with another share."""
+        """The tenant with another share."""
         return Tenant(
             name=self.name,
             percent=percent,
@@ -143,21 +143,21 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Work does not get what it asks for: the reason, and the number that stands in the way."""
+    """The reason of a refusal, and the figures of the closest miss."""
 
     reason: Reason
     text: str = ""
     binding: str = ""
-    """Tenant that it fails for, "" = the device or who asks."""
+    """Tenant whose objective breaks, "" = the device's or the newcomer's own limit."""
     percent: int = 0
-    """Of the shares that were tried the one that misses by least; 0 = none was."""
+    """The share with the closest miss; 0 = none was tried."""
     predicted: float = 0.0
     """Slowdown of the binding tenant at that share."""
     allowed: float = 0.0
 
     @property
     def excess(self) -> float:
-        """How far beyond the objective, as a factor; what is only not certified is the nearest."""
+        """Predicted over allowed slowdown; smallest where a margin is only not certified."""
         return max(self.predicted / self.allowed, TOLERANCE) if self.allowed else TOLERANCE
 
 
@@ -165,8 +165,8 @@ class Refusal:
 class Forecast:
     """Predicted log slowdown of every tenant of a mixture, in the order asked.
 
-    ``mean`` and ``sd`` are of log(T with the others / T alone on the whole device); ``rung`` is
-    the model that answered, the lowest among the tenants when they differ.
+    ``mean`` and ``sd`` are of log(T with the others / T alone on the whole device); ``rung`` is the
+    model that answered, the lowest among the tenants if they differ.
     """
 
     mean: tuple[float, ...]

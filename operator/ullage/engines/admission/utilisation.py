@@ -1,26 +1,44 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The baseline predictor: demand that exceeds a share, and demands that exceed the device.
+"""The protocol of predictors, and the baseline: the sum of utilisations.
 
-It needs one number per workload, so it works before anything was measured; every better predictor
-has to beat it. Pure arithmetic; it must never look at who a tenant is.
+The baseline needs one number per workload, so it works before anything was measured; a better
+predictor has to beat it. Pure arithmetic; it must never look at the identity of a tenant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Tenant
 
-WHOLE_PERCENT = 100
+
+class Predictor(Protocol):
+    """Predicts slowdowns against running alone on the whole device."""
+
+    name: str
+
+    def predict(
+        self, tenants: Sequence[Tenant], newcomer: Tenant, percent: int
+    ) -> tuple[float, ...]:
+        """Slowdown of each tenant in order, and of the newcomer last; >= 1.
+
+        Args:
+            tenants: Residents, each at its own share.
+            newcomer: The tenant that joins.
+            percent: Its share, percent of the device.
+        """
+        ...
 
 
 class UtilisationSum:
     """Utilisation sum, with shares as ceilings.
 
-    ``s_i = max(1, u_i / p_i) * max(1, sum_j min(p_j, u_j))``: the first factor is what a
-    tenant loses to its own ceiling, the second what all lose when more is wanted than there is.
-    Source: the prior of the admission engine with neither memory-bound nor launch-bound part.
+    ``s_i = max(1, u_i / p_i) * max(1, sum_j min(p_j, u_j))``: the first factor is the slowdown by a
+    tenant's own ceiling, the second that of all tenants when demands exceed the device. Source: the
+    prior of the admission engine with neither memory-bound nor launch-bound part.
     """
 
     name = "utilisation-sum"
@@ -28,12 +46,7 @@ class UtilisationSum:
     def predict(
         self, tenants: Sequence[Tenant], newcomer: Tenant, percent: int
     ) -> tuple[float, ...]:
-        """Slowdown of each tenant in order, and of the newcomer last; >= 1. Formula of the class.
-
-        Args:
-            tenants: Residents, each at its own share.
-            newcomer: The tenant that joins.
-            percent: Its share, percent of the device.
+        """Slowdowns by the formula of the class, see :meth:`Predictor.predict`.
 
         Raises:
             ValueError: a share is not positive, or a utilisation is negative.

@@ -25,7 +25,7 @@ from ullage.scheduling.model.lifecycle_step import LifecycleStep, delete, evict
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member
 from ullage.scheduling.placement.attempt import Outcome
-from ullage.scheduling.placement.downsizing import remembered, starts_again
+from ullage.scheduling.placement.downsizing import made_room, restart_step
 from ullage.scheduling.placement.placement import Placement, slices_of
 from ullage.scheduling.placement.preemption import Victim, divided, pods_of, priority_of
 from ullage.scheduling.timeslicing.rounds import Rounds
@@ -115,9 +115,9 @@ def _enter(
         _make_leave(context, workload, outcome, sizing)
     if outcome.downsize is not None:
         made, occupancy = outcome.downsize, context.placer.occupancy
-        room = remembered(made, workload, context.view.now, occupancy)
+        room = made_room(made, workload, context.view.now, occupancy)
         result.entries.of(made.uid).made_room = room
-        context.lifecycles[made.uid] = starts_again(made, room)
+        context.lifecycles[made.uid] = restart_step(made, room)
 
 
 def _holds(members: Sequence[Member]) -> bool:

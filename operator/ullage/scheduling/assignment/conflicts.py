@@ -29,8 +29,8 @@ from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.downsizing import (
-    Asking,
     DownsizeCandidate,
+    DownsizeContext,
     residents,
     smaller,
 )
@@ -221,7 +221,7 @@ class _Judge:
         occupancy = self.placer.occupancy
         site = occupancy.inventory.site_index.get((device.node, device.gpu))
         kept = {party.workload.ref.uid for party in parties if not party.broken}
-        asking = Asking(placer=self.placer, requests=self.requests, unit=())
+        asking = DownsizeContext(placer=self.placer, requests=self.requests, unit=())
         for resident in self._residents:
             if resident.site != site or resident.uid not in kept:
                 continue

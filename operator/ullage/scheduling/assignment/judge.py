@@ -47,7 +47,7 @@ from ullage.scheduling.placement.feasible import Feasibility
 from ullage.scheduling.placement.kept_shares import keep_shares
 from ullage.scheduling.placement.placement import Placer
 from ullage.scheduling.placement.predicted_figures import Predictions
-from ullage.scheduling.placement.rules import rule_of
+from ullage.scheduling.prediction.risk import rule_of
 from ullage.scheduling.prediction.workload_classes import Classes
 
 

@@ -26,16 +26,16 @@ from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.placement.attempt import AttemptCache, Outcome, Refused, SchedulingAttempt
 from ullage.scheduling.placement.downsizing import DownsizeCandidate, residents
-from ullage.scheduling.placement.headroom import follows_load, lender
-from ullage.scheduling.placement.later_devices import LaterDevices
 from ullage.scheduling.placement.preemption import (
     Victim,
+    follows_load,
+    lender,
     possible_victims,
     priority_of,
     wave_is_leaving,
 )
 from ullage.scheduling.placement.queue import MOST_SEATED, SchedulingQueue
-from ullage.scheduling.placement.victim_selection import VictimSelection
+from ullage.scheduling.placement.victim_selection import LaterDevices, VictimSelection
 from ullage.scheduling.timeslicing.contenders import Tools, Typed
 from ullage.scheduling.timeslicing.division import Allocate
 from ullage.scheduling.timeslicing.division_cache import DivisionCache

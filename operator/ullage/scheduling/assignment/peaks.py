@@ -28,16 +28,15 @@ from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
 from ullage.scheduling.placement.clearing import makes_way
 from ullage.scheduling.placement.downsizing import (
-    Asking,
     DownsizeCandidate,
+    DownsizeContext,
     residents,
     smaller,
 )
-from ullage.scheduling.placement.headroom import follows_load, lender
 from ullage.scheduling.placement.placement import Placer
 from ullage.scheduling.placement.predicted_figures import Predictions
-from ullage.scheduling.placement.preemption import priority_of, unsaved_s
-from ullage.scheduling.prediction.planned_load import planned_load
+from ullage.scheduling.placement.preemption import follows_load, lender, priority_of, unsaved_s
+from ullage.scheduling.prediction.latency import planned_load
 
 PEAK: Final = Reason.PEAK_AHEAD
 
@@ -195,7 +194,7 @@ class _Peaks:
         """The largest smaller share that keeps the service's objective; 0 = there is none."""
         if not job.sharing.resizable:
             return 0
-        asking = Asking(placer=self.placer, requests=self.requests, unit=())
+        asking = DownsizeContext(placer=self.placer, requests=self.requests, unit=())
         for resident in self._residents:
             if resident.uid != job.ref.uid or resident.site != replica.site:
                 continue

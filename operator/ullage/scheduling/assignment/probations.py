@@ -24,8 +24,8 @@ from ullage.engines.admission.probation import (
     LEAST_WINDOWS,
     MOST_SECONDS,
     OF_WINDOWS,
-    Outcome,
     Trial,
+    TrialOutcome,
     end_of_trial,
 )
 from ullage.engines.admission.query import Account
@@ -80,9 +80,9 @@ def judge_probations(view: View) -> Probations:
                 moments += [since + LEAST_SECONDS, since + MOST_SECONDS]  # nothing ends it yet
                 continue
             outcome, text = _outcome(record, wanted, elapsed_s)
-            if outcome is Outcome.COMMIT:
+            if outcome is TrialOutcome.COMMIT:
                 committed.append((name, wanted))
-            elif outcome is Outcome.ROLL_BACK:
+            elif outcome is TrialOutcome.ROLL_BACK:
                 device = DeviceRef(name, wanted.gpu)
                 reason = Reason.PROBATION_ROLLED_BACK
                 eviction = PendingEviction(reason, f"{device}: {text}", device)
@@ -93,7 +93,9 @@ def judge_probations(view: View) -> Probations:
     return Probations(evictions, tuple(committed), tuple(sorted(violating)), wake_at)
 
 
-def _outcome(record: GPUNodeRecord, wanted: DesiredSlice, elapsed_s: float) -> tuple[Outcome, str]:
+def _outcome(
+    record: GPUNodeRecord, wanted: DesiredSlice, elapsed_s: float
+) -> tuple[TrialOutcome, str]:
     """The state of a trial, and the reason in words."""
     reports = {part.key: part for part in record.observed if part.gpu == wanted.gpu}
     bound = [part for part in record.desired if part.gpu == wanted.gpu and _binds(part, wanted)]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ullage.scheduling.capacity.capacity_choice import CapacityChoices
-from ullage.scheduling.feasibility.allowed_nodes import Place
+from ullage.scheduling.feasibility.resource_requests import Place
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.reliable_machines import stays
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of devices, as the hard limits of the admission engine ask for them."""
+"""The figures of devices that the hard limits of the admission engine test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLUMNS: Final = attrgetter(*(column.name for column in fields(Facts)))
 
 
 def columns(occupancy: Occupancy) -> Facts[Ints]:
-    """The figures of all devices; everyone on them has one context."""
+    """The figures of all devices; each occupant has one context."""
     inventory = occupancy.inventory
     return Facts(
         inventory.model,
@@ -46,12 +46,12 @@ def columns(occupancy: Occupancy) -> Facts[Ints]:
 def columns_for(
     occupancy: Occupancy, request: ResourceRequest, joins: Mapping[int, AssignedLane]
 ) -> Facts[Ints]:
-    """The figures of all devices as a request meets them.
+    """The figures of all devices for a request.
 
     Args:
-        occupancy: Who is where.
-        request: What is asked of each device.
-        joins: The lanes that it would share, by device.
+        occupancy: Occupants by device.
+        request: The request for each device.
+        joins: By device: the lane that the request would share.
     """
     facts = columns(occupancy)
     if request.lane is None or not joins:
@@ -65,7 +65,7 @@ def columns_for(
 def figures_for(
     occupancy: Occupancy, request: ResourceRequest, site: int, lane: AssignedLane | None
 ) -> Facts[int]:
-    """The figures of one device as a request meets it that would share this lane, if any."""
+    """The figures of one device for a request that would share this lane, if any."""
     facts = figures(occupancy, site)
     if request.lane is None or lane is None:
         return facts
@@ -73,12 +73,12 @@ def figures_for(
 
 
 def beside_lane(facts: Facts[N], ephemeral_mib: int, size_mib: N, percent: N) -> Facts[N]:
-    """A device without a lane that the newcomer shares: its step uses that memory and share.
+    """Take the lane that a newcomer shares off the figures: its step reuses that memory and share.
 
     Args:
         facts: Figures of one device, or columns of all.
-        ephemeral_mib: The newcomer's step.
-        size_mib: The lane that it would share, 0 = none.
+        ephemeral_mib: Memory of the newcomer's step.
+        size_mib: Size of the lane that it would share, 0 = none.
         percent: The share of the lane.
     """
     return replace(
@@ -94,12 +94,12 @@ def picked(facts: Facts[Ints], sites: Ints) -> Facts[Ints]:
 
 
 def figures(occupancy: Occupancy, site: int) -> Facts[int]:
-    """The figures of one device; each on it has one context."""
+    """The figures of one device; each occupant has one context."""
     return Facts(*[column.item(site) for column in _COLUMNS(columns(occupancy))])
 
 
 def emptied(facts: Facts[Ints]) -> Facts[Ints]:
-    """The same devices with no one on them, all healthy: what could ever be."""
+    """The figures of the same devices if all were healthy and empty."""
     nothing = np.zeros_like(facts.model)
     return replace(
         facts,
@@ -117,7 +117,7 @@ def emptied(facts: Facts[Ints]) -> Facts[Ints]:
 
 
 def allowed_model(facts: Facts[Ints], request: ResourceRequest) -> Flags:
-    """Devices of an accelerator that the request allows, and where its objective makes sense."""
+    """Devices of a model that the request allows and that does not bar its objective."""
     mask: Flags = np.ones(len(facts.model), dtype=np.bool_)
     if request.accelerators is not None:
         mask = np.isin(facts.model, sorted(request.accelerators))

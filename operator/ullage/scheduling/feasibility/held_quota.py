@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What tenants hold of their quota, kept in step with who is on which device."""
+"""Usage of tenants' quotas, updated with every change of an occupancy."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ullage.scheduling.inventory.tenant_quotas import TenantQuotas, quotas_of
 
 @dataclass(frozen=True, slots=True)
 class HeldQuota:
-    """The usage of one occupancy.
+    """The quota usage of one occupancy.
 
     Attributes:
-        tenants: Who counts against which quota.
+        tenants: Maps workloads to quotas.
         usage: Percent of devices held, by tenant and accelerator type.
         workloads: By uid; slices of others count against no quota.
         kinds: Accelerator type of each device, by its number.
@@ -40,14 +40,14 @@ class HeldQuota:
         self.usage.add(self.number_of(uid), self.kinds[site], percent)
 
     def copy(self) -> HeldQuota:
-        """The same, to be changed apart."""
+        """An independent copy."""
         return replace(self, usage=self.usage.copy())
 
 
 def held_quota(
     snapshot: Snapshot, inventory: Inventory, slices: Iterable[tuple[int, str, int]]
 ) -> HeldQuota | None:
-    """What is held at the start of a cycle; ``None`` where the policy has no quota.
+    """Usage at the start of a cycle; ``None`` where the policy has no quota.
 
     Args:
         snapshot: Holds the policy and the workloads.
@@ -59,7 +59,7 @@ def held_quota(
         return None
     names = inventory.model_names
     kinds = [names[model] for model in inventory.model.tolist()]
-    held = HeldQuota(tenants, QuotaUsage(tenants.quotas), snapshot.workloads, kinds)
+    quota = HeldQuota(tenants, QuotaUsage(tenants.quotas), snapshot.workloads, kinds)
     for site, uid, percent in slices:
-        held.count(site, uid, percent)
-    return held
+        quota.count(site, uid, percent)
+    return quota

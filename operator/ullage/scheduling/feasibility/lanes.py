@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which lane a newcomer would share on a device, and what a lane is to its neighbours.
+"""The lane that a newcomer would share on a device, and lanes as their neighbours see them.
 
 The residents of a lane never run at once, so to others they are one tenant with the lane's share.
 A newcomer takes the share of the lane that it joins; other shares do not change.
@@ -22,18 +22,18 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 def joined_lane(occupancy: Occupancy, request: ResourceRequest, site: int) -> AssignedLane | None:
     """The lane of a device that a request would share; ``None`` where it shares none.
 
-    Rules 1 to 3 of the lane engine, in their order: a lane of its own where memory and shares leave
-    room for one, else the smallest lane that is large enough, else one that may grow.
+    By rules 1 to 3 of the lane engine, in this order: a new lane where memory and shares leave room
+    for it, else the smallest lane that is large enough, else a lane that may grow.
     """
     lanes = occupancy.lanes.get(site, ())
     if request.lane is None or not lanes:
         return None
-    inventory, here = occupancy.inventory, occupancy.occupants[site]
-    held = {one.lane for one in here if has_to_be_kept(one.tenant)}
+    inventory, occupants = occupancy.inventory, occupancy.occupants[site]
+    kept = {occupant.lane for occupant in occupants if has_to_be_kept(occupant.tenant)}
     open_to = [
-        one
-        for one in lanes
-        if request.min_percent <= one.percent <= request.max_percent and one.lane not in held
+        lane
+        for lane in lanes
+        if request.min_percent <= lane.percent <= request.max_percent and lane.lane not in kept
     ]
     contexts_mib = request.contexts * inventory.overhead_mib.item(site)
     need = LaneNeed(
@@ -49,19 +49,19 @@ def joined_lane(occupancy: Occupancy, request: ResourceRequest, site: int) -> As
 def joined_lanes(
     occupancy: Occupancy, request: ResourceRequest, sites: Iterable[int] | None = None
 ) -> dict[int, AssignedLane]:
-    """The same for several devices, all where ``sites`` is ``None``; those without are left out."""
+    """The shared lane by device, all devices when ``sites`` is ``None``; others are left out."""
     if request.lane is None or not occupancy.lanes:
         return {}
-    found: dict[int, AssignedLane] = {}
+    joined: dict[int, AssignedLane] = {}
     for site in sorted(occupancy.lanes) if sites is None else sites:
         lane = joined_lane(occupancy, request, site)
         if lane is not None:
-            found[site] = lane
-    return found
+            joined[site] = lane
+    return joined
 
 
 def lane_number(occupancy: Occupancy, request: ResourceRequest, site: int) -> int:
-    """The lane that a request gets on a device: one that it shares, or a new one; 0 = none."""
+    """The number of the lane that a request shares or opens on a device; 0 = none."""
     if request.lane is None:
         return 0
     lane = joined_lane(occupancy, request, site)
@@ -69,65 +69,65 @@ def lane_number(occupancy: Occupancy, request: ResourceRequest, site: int) -> in
 
 
 def has_to_be_kept(tenant: Tenant) -> bool:
-    """Whether a tenant has an objective, so that its lane is not shared."""
+    """True when a tenant has an objective, so that its lane is not shared."""
     return tenant.max_slowdown is not None or tenant.latency
 
 
-def parties(here: Sequence[Occupant], but: int = 0) -> tuple[Tenant, ...]:
-    """Who may run at once on a device: each lane is one tenant, in the place of its first.
+def parties(occupants: Sequence[Occupant], without: int = 0) -> tuple[Tenant, ...]:
+    """Tenants that may run at once on a device: each lane is one, in the place of its first.
 
     Args:
-        here: All occupants of the device.
-        but: A lane that is left out; 0 = none.
+        occupants: All occupants of the device.
+        without: A lane that is left out; 0 = none.
     """
     lanes: defaultdict[int, list[Tenant]] = defaultdict(list)
-    for one in here:
-        if one.lane and one.lane != but:
-            lanes[one.lane].append(one.tenant)
-    found: list[Tenant] = []
-    for one in here:
-        if not one.lane:
-            found.append(one.tenant)
-        elif one.lane in lanes:
-            found.append(one_in_turns(lanes.pop(one.lane)))
-    return tuple(found)
+    for occupant in occupants:
+        if occupant.lane and occupant.lane != without:
+            lanes[occupant.lane].append(occupant.tenant)
+    tenants: list[Tenant] = []
+    for occupant in occupants:
+        if not occupant.lane:
+            tenants.append(occupant.tenant)
+        elif occupant.lane in lanes:
+            tenants.append(lane_tenant(lanes.pop(occupant.lane)))
+    return tuple(tenants)
 
 
-def one_in_turns(tenants: Sequence[Tenant]) -> Tenant:
-    """Tenants of a lane as one, of which at most one runs: at its worst in each respect.
+def lane_tenant(tenants: Sequence[Tenant]) -> Tenant:
+    """The tenants of a lane, which run one at a time, as one tenant: the worst in each respect.
 
-    Of different classes nothing is known of their company together, so what is measured of one of
-    them does not count.
+    Tenants of different classes have no profile together: measurements of one say nothing about
+    the others.
 
     Args:
-        tenants: At least one, all of the same share.
+        tenants: At least one, all with the same share.
     """
     first = tenants[0]
     if len(tenants) == 1:
         return first
-    alike = all(one.profile is first.profile for one in tenants)
-    allowed = [one.max_slowdown for one in tenants if one.max_slowdown is not None]
+    alike = all(tenant.profile is first.profile for tenant in tenants)
+    allowed = [tenant.max_slowdown for tenant in tenants if tenant.max_slowdown is not None]
     return Tenant(
         name=f"{first.name} and {len(tenants) - 1} more in turns",
-        percent=max(one.percent for one in tenants),
-        utilisation=max(one.utilisation for one in tenants),
+        percent=max(tenant.percent for tenant in tenants),
+        utilisation=max(tenant.utilisation for tenant in tenants),
         max_slowdown=min(allowed, default=None),
-        latency=any(one.latency for one in tenants),
-        probation=any(one.probation for one in tenants),
+        latency=any(tenant.latency for tenant in tenants),
+        probation=any(tenant.probation for tenant in tenants),
         profile=first.profile if alike else None,
     )
 
 
-def waiting_factor(here: Sequence[Occupant], occupant: Occupant) -> int:
-    """How many times longer a step takes at most because the lane is others' (derived).
+def waiting_factor(occupants: Sequence[Occupant], occupant: Occupant) -> int:
+    """The largest factor by which turns in its lane slow an occupant; 1 outside of lanes (derived).
 
-    Where all ask all the time and have an equal part each; 1 for a tenant of no lane.
+    It is reached when all residents of the lane always want to run and have equal parts.
     """
     if not occupant.lane:
         return 1
-    return sum(one.lane == occupant.lane for one in here)
+    return sum(resident.lane == occupant.lane for resident in occupants)
 
 
 def top_share(lane: AssignedLane | None, ceiling: int) -> int:
-    """The largest share that is asked about: that of the lane, where one is shared."""
+    """The largest share to judge: that of the lane, where one is shared."""
     return ceiling if lane is None else min(lane.percent, WHOLE_PERCENT)

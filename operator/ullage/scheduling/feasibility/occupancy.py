@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who is on which device while a plan is made.
+"""Occupants of devices while a plan is made.
 
 Mutable scratch of one cycle: placements are tried on it and taken back. It counts every slice that
-stands in a spec or in a status, because capacity is free only when it stands in neither.
+is in a spec or in a status, because capacity is free only when it is in neither.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ullage.scheduling.prediction.effort import Effort
 from ullage.scheduling.prediction.workload_classes import Classes, Known
 
 EMPTY: Final = 0
-"""Situation of a device that no one is on."""
+"""Situation of a device without occupants."""
 
 _COUNTED: Final = (
     "sharers",
@@ -56,16 +56,16 @@ _COUNTED: Final = (
     "going",
     "_kind",
 )
-"""Columns that follow from who is on a device."""
+"""Columns that follow from the occupants of a device."""
 MOST_DOMAINS: Final = 4096
-"""Trust domains with a number; beyond it those are forgotten that no one is in any more."""
+"""Numbered trust domains; above it, numbers are given anew to the domains in use."""
 _TURN_S: Final = 30.0
-"""How long the same places are looked at where not all can be, seconds."""
+"""Seconds for which the same places are looked at where not all can be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A slice on a device; ``leaving`` when it is on its way out and only has to end."""
+    """A slice on a device; ``leaving`` when it only has to end."""
 
     pod_uid: str
     owner_uid: str
@@ -73,12 +73,12 @@ class Occupant:
     memory_mib: int
     domain: int
     whole: bool
-    """No one joins it."""
+    """No other tenant may join it."""
     leaving: bool = False
     loose: bool = False
     """It runs without verified limits."""
     unmeasured: str = ""
-    """What of it is being measured alone, in words: no one joins it until that is known."""
+    """Figures that it is alone on the device to measure, in words; empty = none."""
     lane: int = 0
     """Lane in which it takes turns; 0 = in none."""
     ephemeral_mib: int = 0
@@ -86,7 +86,7 @@ class Occupant:
 
     @property
     def assignment(self) -> LaneAssignment:
-        """It as far as lanes and memory matter."""
+        """Its lane, memory and share."""
         return LaneAssignment(
             lane=self.lane,
             persistent_mib=self.memory_mib - self.ephemeral_mib,
@@ -96,47 +96,47 @@ class Occupant:
 
     @property
     def likeness(self) -> tuple[object, ...]:
-        """All of the tenant that matters to a judgement: everything but its name."""
-        one = self.tenant
+        """Everything of the tenant that matters to a judgement: all but its name."""
+        tenant = self.tenant
         return (
-            one.percent,
-            one.utilisation,
-            one.max_slowdown,
-            one.probation,
-            one.latency,
-            id(one.profile),  # profiles that are equal are one object (Classes)
+            tenant.percent,
+            tenant.utilisation,
+            tenant.max_slowdown,
+            tenant.probation,
+            tenant.latency,
+            id(tenant.profile),  # profiles that are equal are one object (Classes)
             *((self.lane,) if self.lane else ()),
         )
 
 
 _Seated = tuple[DesiredSlice | ObservedSlice, PodRecord, WorkloadRecord, Known, int, int, Occupant]
-"""What someone on a device follows from, with model and domain, and the record of it."""
+"""The inputs of an occupant, its model and domain, and the occupant."""
 
 
 @dataclass(slots=True)
 class NodeOccupants:
-    """Who is on the devices of one node, in order."""
+    """Occupants of the devices of one node, in order."""
 
-    here: list[tuple[int, Occupant]] = field(default_factory=list)
+    occupants: list[tuple[int, Occupant]] = field(default_factory=list)
     """(device, occupant)."""
     seated: dict[int, _Seated] = field(default_factory=dict)
-    """What occupants follow from, by identity of their slice."""
+    """Inputs of the occupants, by identity of their slice."""
     settled: bool = True
-    """Every slice is wanted, and its pod and workload are known and stay: a member holds it."""
+    """Every slice is in a spec, and its pod and workload exist and stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Last:
-    """What the last cycle found on a node."""
+    """The occupants of a node in the last cycle."""
 
     seated: Mapping[int, _Seated]
-    """What occupants follow from, by identity of their slice."""
+    """Inputs of the occupants, by identity of their slice."""
     rules_stand: bool
-    """Nothing changed since that may concern any workload."""
+    """Nothing changed since that may concern all workloads."""
 
 
 class Domains:
-    """Numbers for trust domains, handed out as they are met."""
+    """Numbers for trust domains, given at first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -150,45 +150,47 @@ class Domains:
 
     def name(self, number: int) -> str:
         """The domain of a number."""
-        return next((one for one, at in self._numbers.items() if at == number), "unknown")
+        return next(
+            (name for name, assigned in self._numbers.items() if assigned == number), "unknown"
+        )
 
 
 _Charge = tuple[str, Resources, bool]
-"""A node by name, what a pod requests of it, and whether the pod is on its way out."""
+"""Name of a node, the request of a pod there, and whether the pod is leaving."""
 
 
 @dataclass(slots=True)
 class Charges:
-    """What our own pods request of nodes: where they are bound, or where their slice pins them."""
+    """Requests of our own pods by node: where they are bound, or where their slice pins them."""
 
     used: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By name of the node, then of the amount."""
+    """By name of the node, then of the resource."""
     _members: Mapping[str, Sequence[Member]] = field(default_factory=dict)
     _charges: dict[str, list[_Charge]] = field(default_factory=dict)
     """By uid of the workload."""
     _leaving: set[str] = field(default_factory=set)
-    """Workloads with a pod on its way out."""
+    """Workloads with a pod that is leaving."""
     _free: dict[str, tuple[NodeRecord, dict[str, int]]] = field(default_factory=dict)
-    """By name of the node: what is free beside our pods, while neither it nor they change."""
+    """By name of the node: its free resources, while neither it nor our pods there change."""
 
     def free_on(self, nodes: Iterable[NodeRecord]) -> list[dict[str, int]]:
-        """What nodes have left beside our own pods, by name of the amount; the caller's own."""
+        """Free resources of nodes beside our own pods, by name of the resource; new objects."""
         last, self._free = self._free, {}
         for node in nodes:
-            known = last.get(node.name)
-            if known is None or known[0] is not node:
+            entry = last.get(node.name)
+            if entry is None or entry[0] is not node:
                 free = dict(amounts(node.allocatable))
                 free["pods"] = node.allocatable.pods
-                for what, amount in self.used.get(node.name, {}).items():
-                    free[what] = free.get(what, 0) - amount
-                known = node, free
-            self._free[node.name] = known
+                for name, amount in self.used.get(node.name, {}).items():
+                    free[name] = free.get(name, 0) - amount
+                entry = node, free
+            self._free[node.name] = entry
         return [free.copy() for _, free in self._free.values()]
 
     def update(
         self, members: Mapping[str, Sequence[Member]], renewed: Renewed[str] | None = None
     ) -> None:
-        """Take in the members of all workloads; those that stayed the same are not read again."""
+        """Take in the members of all workloads; unchanged ones are not read again."""
         for uid in (renewed or Renewed()).since(self._members, members):
             for node, wanted, _ in self._charges.pop(uid, ()):
                 self._count(node, wanted, -1)
@@ -207,7 +209,7 @@ class Charges:
         self._members = members
 
     def departing(self) -> Iterator[tuple[str, Resources]]:
-        """Where pods are charged that are on their way out, and with what."""
+        """Node and request of each pod that is leaving."""
         for uid in sorted(self._leaving):
             yield from ((node, wanted) for node, wanted, leaves in self._charges[uid] if leaves)
 
@@ -216,13 +218,13 @@ class Charges:
         used = self.used.setdefault(node, {})
         for name, amount in amounts(wanted):
             used[name] = used.get(name, 0) + times * amount
-        if not used["pods"]:  # every pod counts as at least one: nothing is charged here any more
+        if not used["pods"]:  # every pod requests at least one of these
             del self.used[node]
 
 
 @dataclass(slots=True)
 class OccupantCache:
-    """Occupants as the last cycle found them: they save the next one time."""
+    """Occupants of the last cycle, reused in the next where nothing changed."""
 
     snapshot: Snapshot | None = None
     """The snapshot of that cycle."""
@@ -237,7 +239,7 @@ class OccupantCache:
     ruled: RuledPods = field(default_factory=RuledPods)
 
     def stands(self, inventory: Inventory) -> bool:
-        """Whether devices, models and trust domains may keep their numbers."""
+        """True when devices, models and trust domains keep their numbers."""
         before = self.inventory
         return (
             before is not None
@@ -248,10 +250,10 @@ class OccupantCache:
 
 
 class Occupancy:
-    """Who holds what of the inventory; columns have one entry per device.
+    """Occupants of the inventory's devices; columns have one entry per device.
 
-    ``log`` names the devices that changed, in order, so that callers that keep something
-    derived from the occupancy can catch up.
+    ``log`` lists the devices that changed, in order, so that callers can update what they derive
+    from the occupancy.
     """
 
     def __init__(self, inventory: Inventory, domains: Domains) -> None:
@@ -268,30 +270,31 @@ class Occupancy:
         self.loose: Ints = np.zeros(count, dtype=np.int64)
         self.unmeasured: Ints = np.zeros(count, dtype=np.int64)
         self.going: Ints = np.zeros(count, dtype=np.int64)
-        """Slices on their way out."""
+        """Number of slices that are leaving."""
         self.lanes: dict[int, tuple[AssignedLane, ...]] = {}
         """By device, where it has any."""
         self.blocked: Flags = np.zeros(count, dtype=np.bool_)
         self.held: Flags = np.zeros(count, dtype=np.bool_)
-        """Of the blocked, those held for overdue work; the rest is taken soon anyway."""
+        """Blocked devices that are held for overdue work; the others are taken soon."""
         self.blocker: dict[int, str] = {}
-        """By device: for whom it is blocked."""
+        """By device: the name of the workload that it is blocked for."""
         self.free: list[dict[str, int]] = []
+        """By node: free amounts by name of the resource."""
         self.slot_holders: dict[int, str] = {}
-        """By node: which pods of others hold device slots there, and how many, in words."""
+        """By node: the pods of others that hold device slots there, and how many, in words."""
         self.rules: RuleBoard | None = None
         """Rules of pods about others; ``None`` = no pod has any."""
         self.quota: HeldQuota | None = None
-        """What tenants hold of their quota; ``None`` = no one has any."""
+        """Usage of tenants' quotas; ``None`` = there are none."""
         self.log: list[int] = []
         self.effort = Effort()
         self.turn = 0
-        """Which places are looked at first where not all can be; moves with time."""
+        """Rotates the places that are looked at where not all can be; grows with time."""
         self._kind: Ints = np.zeros(count, dtype=np.int64)
         """By device: the number of its situation; -1 = not numbered since it changed."""
         self._kinds: dict[tuple[object, ...], int] = {(): EMPTY}
         self._alike: list[tuple[Occupant, ...]] = []
-        """Someone of every situation: what its number was made from stays alive."""
+        """Occupants of every situation, kept alive because identities are part of its key."""
         self._columns: dict[str, Ints] = {}
         self._leaving: bool | None = None
         self._departing: list[tuple[int, Resources]] = []
@@ -308,9 +311,9 @@ class Occupancy:
 
     def lift(self, site: int, occupant: Occupant) -> None:
         """Take a slice off a device."""
-        here = list(self.occupants[site])
-        here.remove(occupant)
-        self.occupants[site] = tuple(here)
+        occupants = list(self.occupants[site])
+        occupants.remove(occupant)
+        self.occupants[site] = tuple(occupants)
         if self.rules is not None:
             self.rules.pods.lift(occupant.pod_uid)
         if self.quota is not None:
@@ -319,21 +322,21 @@ class Occupancy:
         self.log.append(site)
 
     def charge(self, node: int, wanted: Resources, times: int = 1) -> None:
-        """Count what a pod, or several alike, request against their node."""
+        """Take the requests of one or more equal pods off the node's free resources."""
         self._change(node, wanted, -times)
 
     def refund(self, node: int, wanted: Resources) -> None:
-        """Give back what a pod requested; every device of the node may now fit better."""
+        """Give back the requests of a pod; all devices of the node are logged as changed."""
         self._change(node, wanted, 1)
         self.log.extend(self.inventory.sites_on[node])
 
     def has_room(self, node: int, wanted: Sequence[tuple[str, int]]) -> bool:
-        """Whether the node still has these amounts."""
+        """True when the node still has these amounts."""
         free = self.free[node]
         return all(amount <= free.get(name, 0) for name, amount in wanted)
 
     def block(self, sites: Iterable[int], name: str, *, held: bool = False) -> None:
-        """Keep devices for someone: no one later in this cycle gets them."""
+        """Keep devices for a workload: no later one in this cycle gets them."""
         for site in sites:
             self.held[site] |= held
             if not self.blocked[site]:
@@ -342,13 +345,13 @@ class Occupancy:
                 self.log.append(site)
 
     def leaving(self) -> bool:
-        """Whether anything is on its way out; nothing starts leaving while a plan is made."""
+        """True when any slice or pod is leaving; none starts to while a plan is made."""
         if self._leaving is None:
             self._leaving = bool(self._departing) or bool(self.going.any())
         return self._leaving
 
     def later(self) -> Occupancy:
-        """The occupancy as it will be when everything that is leaving has left."""
+        """A copy of the occupancy without everything that is leaving."""
         occupancy = Occupancy(self.inventory, self.domains)
         for name in _COUNTED:
             setattr(occupancy, name, getattr(self, name).copy())
@@ -357,11 +360,11 @@ class Occupancy:
         quota = occupancy.quota = self.quota.copy() if self.quota is not None else None
         rules = occupancy.rules = self.rules.copy() if self.rules is not None else None
         for site in np.flatnonzero(self.going).tolist():
-            here = occupancy.occupants[site]
+            occupants = occupancy.occupants[site]
             occupancy.occupants[site] = tuple(
-                [occupant for occupant in here if not occupant.leaving]
+                [occupant for occupant in occupants if not occupant.leaving]
             )
-            for occupant in here:
+            for occupant in occupants:
                 if occupant.leaving and quota is not None:
                     quota.count(site, occupant.owner_uid, -occupant.tenant.percent)
                 if occupant.leaving and rules is not None:
@@ -370,7 +373,7 @@ class Occupancy:
         occupancy.blocked = self.blocked.copy()
         occupancy.held = self.held.copy()
         occupancy.blocker = dict(self.blocker)
-        occupancy.free = [dict(one) for one in self.free]
+        occupancy.free = [dict(free) for free in self.free]
         occupancy.slot_holders = self.slot_holders
         for node, wanted in self._departing:
             occupancy.refund(node, wanted)
@@ -379,34 +382,33 @@ class Occupancy:
         return occupancy
 
     def kind_of(self, site: int) -> int:
-        """A number for who is on a device: devices of equal numbers are judged alike."""
+        """The number of a device's situation: devices of equal numbers are judged once."""
         number = self._kind.item(site)
         if number < 0:
-            here = self.occupants[site]
-            likeness = tuple([occupant.likeness for occupant in here])
+            occupants = self.occupants[site]
+            likeness = tuple([occupant.likeness for occupant in occupants])
             number = self._kinds.get(likeness, number)
             if number < 0:
                 number = self._kinds[likeness] = len(self._kinds)
-                self._alike.append(here)
+                self._alike.append(occupants)
             self._kind[site] = number
         return number
 
     def kinds_of(self, sites: Ints) -> Ints:
-        """The same of several devices."""
+        """The situations of several devices."""
         for site in sites[self._kind[sites] < 0].tolist():
             self.kind_of(site)
         return self._kind[sites]
 
     def departing(self, node: int, wanted: Resources) -> None:
-        """Note that a pod which is charged will leave."""
+        """Note that a pod whose requests are counted is leaving."""
         self._departing.append((node, wanted))
 
     def free_column(self, name: str) -> Ints:
-        """What every node has left of an amount, by node."""
+        """Free amount of a resource, by node."""
         column = self._columns.get(name)
         if column is None:
-            left = [counted(free.get(name, 0)) for free in self.free]
-            column = np.array(left, dtype=np.int64)
+            column = np.array([counted(free.get(name, 0)) for free in self.free], dtype=np.int64)
             self._columns[name] = column
         return column
 
@@ -419,11 +421,11 @@ class Occupancy:
                 column[node] = counted(free[name])
 
     def _recount(self, site: int) -> None:
-        here = self.occupants[site]
+        occupants = self.occupants[site]
         overhead = self.inventory.sites[site].overhead_mib
         percent = memory = loose = whole = unmeasured = going = in_lanes = 0
         domain = NO_DOMAIN
-        for occupant in here:
+        for occupant in occupants:
             percent += occupant.tenant.percent
             memory += occupant.memory_mib
             loose += occupant.loose
@@ -432,25 +434,21 @@ class Occupancy:
             going += occupant.leaving
             in_lanes += occupant.lane
             domain = occupant.domain if domain in (NO_DOMAIN, occupant.domain) else MIXED
-        if in_lanes:
-            percent, memory = self._recount_lanes(site, here)
+        if in_lanes:  # a lane counts once for all that take turns in it
+            assignments = [occupant.assignment for occupant in occupants]
+            self.lanes[site] = assigned_lanes(assignments)
+            percent, memory = counted_percent(assignments), sum(counted_mib(assignments))
         else:
             self.lanes.pop(site, None)
-        self.sharers[site] = len(here)
+        self.sharers[site] = len(occupants)
         self.whole[site] = whole
         self.domain[site] = domain
         self.percent_used[site] = percent
-        self.memory_used_mib[site] = with_contexts_mib(memory, len(here), overhead)
+        self.memory_used_mib[site] = with_contexts_mib(memory, len(occupants), overhead)
         self.loose[site] = loose
-        self._kind[site] = -1 if here else EMPTY
+        self._kind[site] = -1 if occupants else EMPTY
         self.unmeasured[site] = unmeasured
         self.going[site] = going
-
-    def _recount_lanes(self, site: int, here: Sequence[Occupant]) -> tuple[int, int]:
-        """Percent and memory in use where a lane counts once for all who take turns in it."""
-        assignments = [occupant.assignment for occupant in here]
-        self.lanes[site] = assigned_lanes(assignments)
-        return counted_percent(assignments), sum(counted_mib(assignments))
 
 
 def occupancy_of(
@@ -461,15 +459,15 @@ def occupancy_of(
     cache: OccupantCache | None = None,
     disturbed: Collection[str] | None = None,
 ) -> Occupancy:
-    """Who is where in this snapshot.
+    """The occupancy of a snapshot.
 
     Args:
         view: The cycle's snapshot.
         inventory: Its nodes and devices.
         ledger: Slices that this cycle gives and takes.
-        classes: What is known of workload classes; read from the snapshot where it is ``None``.
+        classes: Facts about workload classes; read from the snapshot where it is ``None``.
         cache: Occupants of the last cycle.
-        disturbed: Nodes on which others may be than in the last cycle; ``None`` = all nodes.
+        disturbed: Nodes whose occupants may have changed since then; ``None`` = all nodes.
     """
     classes, cache = classes or Classes(view.snapshot, inventory), cache or OccupantCache()
     stands = disturbed is not None and cache.stands(inventory)
@@ -483,26 +481,24 @@ def occupancy_of(
         index = inventory.node_index.get(name)
         if index is not None:
             free = occupancy.free[index]
-            for what, amount in (*amounts(use)[:2], ("pods", use.pods), *use.extended):
-                free[what] = free.get(what, 0) - amount
+            for resource, amount in (*amounts(use)[:2], ("pods", use.pods), *use.extended):
+                free[resource] = free.get(resource, 0) - amount
             holders = view.snapshot.slot_holders.get(name)
             if holders:
                 slots = dict(use.extended).get(SLOT_RESOURCE, 0)
                 occupancy.slot_holders[index] = f"{slots} held by {', '.join(holders)}"
     _seat_slices(view, occupancy, ledger, classes, cache, disturbed if stands else None)
-    occupancy.quota = held_quota(view.snapshot, inventory, _held(occupancy))
+    slices = (
+        (site, occupant.owner_uid, occupant.tenant.percent)
+        for site, occupants in enumerate(occupancy.occupants)
+        for occupant in occupants
+    )
+    occupancy.quota = held_quota(view.snapshot, inventory, slices)
     _note_departing(view, occupancy, cache.charges)
     ruled = cache.ruled.update(view.snapshot.pods, view.changes)
     occupancy.rules = board_of(view, inventory, ruled, occupancy.effort)
     occupancy.log.clear()
     return occupancy
-
-
-def _held(occupancy: Occupancy) -> Iterator[tuple[int, str, int]]:
-    """Device, uid of the workload and percent of each slice."""
-    for site, here in enumerate(occupancy.occupants):
-        for occupant in here:
-            yield site, occupant.owner_uid, occupant.tenant.percent
 
 
 def _seat_slices(
@@ -535,10 +531,10 @@ def _seat_slices(
             rules_stand=disturbed is not None,
         )
         after[name] = occupants = _seated_on(view, occupancy, ledger, classes, name, last)
-        here: dict[int, list[Occupant]] = {site: [] for site in inventory.sites_on[index]}
-        for site, occupant in occupants.here:
-            here[site].append(occupant)
-        for site, together in here.items():
+        by_site: dict[int, list[Occupant]] = {site: [] for site in inventory.sites_on[index]}
+        for site, occupant in occupants.occupants:
+            by_site[site].append(occupant)
+        for site, together in by_site.items():
             now = tuple(together)
             if now != occupancy.occupants[site]:
                 occupancy.occupants[site] = now
@@ -556,8 +552,8 @@ def _seated_on(
     name: str,
     last: _Last,
 ) -> NodeOccupants:
-    """Who is on the devices of a node."""
-    found = NodeOccupants()
+    """Occupants of the devices of a node."""
+    seats = NodeOccupants()
     for wanted, seen in paired(view.snapshot.gpu_nodes[name]):
         slice_ = wanted or seen
         index = occupancy.inventory.site_index
@@ -572,14 +568,14 @@ def _seated_on(
             continue
         else:
             leaving = ledger.dropped(name, wanted.key)
-        occupant = _occupant(view, occupancy, site, slice_, classes, last, found)
+        occupant = _occupant(view, occupancy, site, slice_, classes, last, seats)
         if leaving and not occupant.leaving:
             occupant = replace(occupant, leaving=True)
         if seen is not None and seen.phase is SlicePhase.FAILED:
             occupant = replace(occupant, loose=True)
-        found.settled &= wanted is not None and not occupant.leaving
-        found.here.append((site, occupant))
-    return found
+        seats.settled &= wanted is not None and not occupant.leaving
+        seats.occupants.append((site, occupant))
+    return seats
 
 
 def _occupant(
@@ -591,7 +587,7 @@ def _occupant(
     last: _Last,
     after: NodeOccupants,
 ) -> Occupant:
-    """Who stands on a device by a slice; the record of the last cycle where nothing changed."""
+    """The occupant of a slice; that of the last cycle where nothing changed."""
     snapshot = view.snapshot
     pod = snapshot.pods.get(slice_.key.pod_uid)
     owner = snapshot.workloads.get(pod.owner.uid) if pod is not None else None
@@ -610,38 +606,38 @@ def _occupant(
         )
     before = last.seated.get(id(slice_))
     same = before is not None and before[0] is slice_ and before[1] is pod and before[2] is owner
-    # what is known of one whose load is not divided follows from its record and the rules
+    # unless its load is divided among replicas, an occupant follows from its record and the rules
     divided = owner.load is not None or owner.scaling is not None
     if same and before is not None and last.rules_stand and not divided:
         after.seated[id(slice_)] = before
         return before[6]
-    known, model = classes.seated(owner), occupancy.inventory.model.item(site)
+    facts, model = classes.seated(owner), occupancy.inventory.model.item(site)
     domain = occupancy.domains.number(effective_domain(view, owner))
-    if same and before is not None and before[3] is known and before[4:6] == (model, domain):
+    if same and before is not None and before[3] is facts and before[4:6] == (model, domain):
         after.seated[id(slice_)] = before
         return before[6]
     trial = isinstance(slice_, DesiredSlice) and slice_.probation
     whole = owner.gpu.mode is GPUMode.EXCLUSIVE or not owner.sharing.allow
-    found = Occupant(
+    occupant = Occupant(
         pod_uid=pod.uid,
         owner_uid=owner.ref.uid,
-        tenant=known.tenant(
+        tenant=facts.tenant(
             f"{owner.ref.namespace}/{owner.ref.name}", model, slice_.percent, probation=trial
         ),
         memory_mib=slice_.memory_mib,
         domain=domain,
         whole=whole,
-        unmeasured="" if whole else known.unmeasured.get(model, ""),
+        unmeasured="" if whole else facts.unmeasured.get(model, ""),
         leaving=pod.stage.finished or pod.deleting,
         lane=slice_.lane,
         ephemeral_mib=assignment_of(slice_).ephemeral_mib,
     )
-    after.seated[id(slice_)] = (slice_, pod, owner, known, model, domain, found)
-    return found
+    after.seated[id(slice_)] = (slice_, pod, owner, facts, model, domain, occupant)
+    return occupant
 
 
 def _note_departing(view: View, occupancy: Occupancy, charges: Charges) -> None:
-    """Pods that are on their way out will give back what they are charged; leads count as well."""
+    """Note the requests of leaving pods, and charge those of coordinators."""
     index = occupancy.inventory.node_index
     for node, wanted in charges.departing():
         if node in index:

@@ -3,13 +3,13 @@
 """Rules of pods about other pods, ports and volumes, judged before a pod is pinned to a node.
 
 A pin that kube-scheduler refuses is a dead reservation, so the rules are judged here first, in the
-order of its filters. Pods that this cycle places count, as do those that wait on their node for
-kube-scheduler. A cluster in which no pod has rules has no board, and pays nothing.
+order of its filters. Pods that this cycle places count, and those that wait for kube-scheduler on
+the node that they are pinned to. Without pods with rules there is no board, and no cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
@@ -17,18 +17,17 @@ from typing import Final
 import numpy as np
 
 from ullage.api.reasons import Reason
-from ullage.cluster.records.pod_rules import PodRules, PodTerm
+from ullage.cluster.records.pod_rules import HostPort, PodRules, PodTerm, PodTraits
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.snapshot import PodRecord, Snapshot
 from ullage.scheduling.feasibility.pods_on_nodes import Bar, Placed, PodsOnNodes, fits
-from ullage.scheduling.feasibility.rule_affinity import (
+from ullage.scheduling.feasibility.topology_rules import (
     affinity_bars,
     anti_affinity_bars,
     repelled_bars,
+    spread_bars,
 )
-from ullage.scheduling.feasibility.rule_ports import port_bars
-from ullage.scheduling.feasibility.rule_spread import spread_bars
-from ullage.scheduling.feasibility.rule_volumes import volume_bars
+from ullage.scheduling.feasibility.volume_rules import volume_bars
 from ullage.scheduling.inventory.inventory import Flags, Inventory
 from ullage.scheduling.inventory.resource_usage import where_charged
 from ullage.scheduling.model.changes import Changes, changed
@@ -36,22 +35,23 @@ from ullage.scheduling.model.view import View
 from ullage.scheduling.prediction.effort import Effort
 
 MOST_REPELLING: Final = 256
-"""Terms of anti-affinity that a pod is held against: of its namespace, and of all (our choice)."""
+"""Terms of anti-affinity that a pod is judged by: of its namespace, and of all (our choice)."""
 _NO_RULES: Final = PodRules()
+_ANY_IP: Final = "0.0.0.0"
 
 
 @dataclass(frozen=True, slots=True)
 class RuledPod:
-    """A pod as rules concern it, its own and those of others; equal ones are judged alike."""
+    """The rules that concern a pod, its own and those of other pods; equal ones are judged once."""
 
     namespace: str
     rules: PodRules
     spread_itself: tuple[bool, ...] = ()
     """By constraint: whether it counts the pod itself."""
     near_itself: bool = False
-    """It fulfils all of its own terms of affinity."""
+    """It matches all of its own terms of affinity."""
     repelled_by: tuple[PodTerm, ...] = ()
-    """Anti-affinity of other pods that it falls under."""
+    """Anti-affinity terms of other pods that match it."""
 
 
 class RuleBoard:
@@ -72,34 +72,38 @@ class RuleBoard:
         at = [self.pods.index.get(name, -1) for name in self._names]
         self._at = np.array(at, dtype=np.int64)
         self._ruled: dict[str, tuple[PodRecord, RuledPod | None]] = {}
-        self._terms = _by_namespace(
-            chain(self.pods.terms(), chain.from_iterable(map(_anti_affinity, ruled)))
+        ours = (
+            term
+            for pod in ruled
+            if pod.rules is not None and not pod.stage.finished
+            for term in pod.rules.anti_affinity
         )
+        self._terms = _by_namespace(chain(self.pods.terms(), ours))
 
     def copy(self) -> RuleBoard:
-        """The same rules and pods, to change apart from these."""
+        """An independent copy."""
         new = object.__new__(RuleBoard)
         new.__dict__.update(self.__dict__)
         new.pods = self.pods.copy()
         return new
 
     def put(self, uid: str, node: int) -> None:
-        """A pod of ours is to go to a node."""
+        """Place a pod of ours on a node."""
         self.pods.put(uid, self._names[node])
 
     def ruled(self, pod: PodRecord) -> RuledPod | None:
-        """The pod as rules concern it; ``None`` where none does."""
-        known = self._ruled.get(pod.uid)
-        if known is None or known[0] is not pod:
-            known = self._ruled[pod.uid] = pod, self._read(pod)
-        return known[1]
+        """The rules that concern a pod; ``None`` without any."""
+        entry = self._ruled.get(pod.uid)
+        if entry is None or entry[0] is not pod:
+            entry = self._ruled[pod.uid] = pod, self._read(pod)
+        return entry[1]
 
     def allowed(self, pod: RuledPod, shape: PodShape) -> Flags:
         """By node of the inventory: whether every rule lets the pod be pinned there."""
-        found = np.ones(len(self.pods.nodes) + 1, dtype=np.bool_)
+        allowed = np.ones(len(self.pods.nodes) + 1, dtype=np.bool_)
         for bar in self._bars(pod, shape):
-            found[:-1] &= ~bar.nodes
-        return found[self._at]
+            allowed[:-1] &= ~bar.nodes
+        return allowed[self._at]
 
     def barred(self, pod: RuledPod, shape: PodShape) -> Iterator[tuple[Reason, Flags]]:
         """Each rule's reason and the nodes of the inventory that it keeps the pod from."""
@@ -115,12 +119,12 @@ class RuleBoard:
         return ""
 
     def _bars(self, pod: RuledPod, shape: PodShape) -> Iterator[Bar]:
-        """What each rule bars, in the order of kube-scheduler's filters."""
+        """The nodes that each rule bars, in the order of kube-scheduler's filters."""
         rules, pods = pod.rules, self.pods
         if rules.unjudged:
             nodes = np.ones(len(pods.nodes), dtype=np.bool_)
             yield Bar(Reason.POD_RULES_TOO_LARGE, nodes, lambda at: rules.unjudged)
-        yield from port_bars(pods, rules.ports)
+        yield from _port_bars(pods, rules.ports)
         if rules.claims:
             yield from volume_bars(pods, self._claims, pod.namespace, rules.claims)
         yield from spread_bars(
@@ -148,23 +152,23 @@ class RuleBoard:
         )
 
     def _concerns(self, term: PodTerm, pod: PodRecord) -> bool:
-        """Whether a term looks for the pod."""
+        """True when a term matches the pod."""
         spaces = self.pods.selected(term)
         return (spaces is None or pod.namespace in spaces) and fits(term, pod.labels)
 
 
 @dataclass(slots=True)
 class RuledPods:
-    """Pods of ours with rules that are not over, kept from cycle to cycle."""
+    """Pods of ours that have rules and have not finished, kept from cycle to cycle."""
 
     uids: set[str] = field(default_factory=set)
     _seen: Mapping[str, PodRecord] = field(default_factory=dict)
 
     def update(self, pods: Mapping[str, PodRecord], changes: Changes) -> set[str]:
-        """Take in a snapshot; only pods that changed are looked at."""
+        """Take in a snapshot; only pods that changed are read."""
         before = changes.before
-        known = before is not None and self._seen is before.pods
-        for uid in changes.pods if known else changed(self._seen, pods):
+        incremental = before is not None and self._seen is before.pods
+        for uid in changes.pods if incremental else changed(self._seen, pods):
             pod = pods.get(uid)
             if pod is not None and pod.rules is not None and not pod.stage.finished:
                 self.uids.add(uid)
@@ -183,11 +187,11 @@ def board_of(
         view: The cycle's snapshot.
         inventory: Its nodes.
         ruled: Pods of ours with rules, by uid.
-        effort: What judging costs is counted here.
+        effort: Counts the cost of judging.
     """
     snapshot = view.snapshot
-    bearing = [snapshot.pods[uid] for uid in sorted(ruled)]
-    if not snapshot.pods_around and not bearing:
+    with_rules = [snapshot.pods[uid] for uid in sorted(ruled)]
+    if not snapshot.pods_around and not with_rules:
         return None
 
     def placed() -> Iterator[tuple[str, PodRecord]]:
@@ -200,20 +204,36 @@ def board_of(
             if pod.node and not pod.stage.finished:
                 yield pod.node, pod
 
-    return RuleBoard(snapshot, inventory, bearing, placed, effort)
+    return RuleBoard(snapshot, inventory, with_rules, placed, effort)
 
 
-def _anti_affinity(pod: PodRecord) -> tuple[PodTerm, ...]:
-    return () if pod.rules is None or pod.stage.finished else pod.rules.anti_affinity
+def _port_bars(pods: PodsOnNodes, ports: Sequence[HostPort]) -> Iterator[Bar]:
+    """Nodes on which one of the host ports is taken."""
+    for wanted in ports:
+
+        def takes(traits: PodTraits, wanted: HostPort = wanted) -> bool:
+            return any(
+                (wanted.port, wanted.protocol) == (taken.port, taken.protocol)
+                and (wanted.ip == taken.ip or _ANY_IP in (wanted.ip, taken.ip))
+                for taken in traits.ports
+            )
+
+        taken = pods.count(wanted, None, takes)
+        where = "" if wanted.ip == _ANY_IP else f" of {wanted.ip}"
+
+        def why(at: int, wanted: HostPort = wanted, where: str = where) -> str:
+            return f"host port {wanted.port}/{wanted.protocol}{where} is taken"
+
+        yield Bar(Reason.HOST_PORT_TAKEN, taken > 0, why)
 
 
 def _by_namespace(terms: Iterable[PodTerm]) -> Mapping[str, tuple[PodTerm, ...]]:
-    """Terms by the namespaces that they look at, those that choose namespaces under ``""``."""
-    found: dict[str, dict[PodTerm, None]] = {}
+    """Terms by the namespaces that they name; those with a namespace selector under ``""``."""
+    by_namespace: dict[str, dict[PodTerm, None]] = {}
     for term in dict.fromkeys(terms):
         names = term.namespaces if term.namespace_selector is None else ("",)
         for name in names:
-            known = found.setdefault(name, {})
-            if len(known) < MOST_REPELLING:
-                known[term] = None
-    return {name: tuple(known) for name, known in found.items()}
+            of_name = by_namespace.setdefault(name, {})
+            if len(of_name) < MOST_REPELLING:
+                of_name[term] = None
+    return {name: tuple(of_name) for name, of_name in by_namespace.items()}

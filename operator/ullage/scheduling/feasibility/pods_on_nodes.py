@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which pods are on which nodes while a plan is made, counted by what a rule looks for.
+"""Pods by node while a plan is made, counted for the rules that match them.
 
-All nodes of the cluster and all bound pods, ours and those of others: domains of a rule reach
-beyond the nodes with devices. A count is made when a rule first asks for it and kept current while
-pods of ours come and go.
+Covers all nodes of the cluster and all bound pods, ours and those of others: topology domains
+extend beyond the nodes with devices. A count is made when a rule first needs it, and kept current
+while pods of ours come and go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,19 +22,19 @@ from ullage.scheduling.inventory.inventory import Flags, Ints
 from ullage.scheduling.prediction.effort import Effort
 
 _LOOKED_AT: Final = 256
-"""Pods that differ, looked at in the time of one judgement, about (unmeasured)."""
+"""Different pods matched in about the time of one judgement (unmeasured)."""
 _PASSED: Final = 4096
-"""Pods gone through in that time (unmeasured)."""
+"""Pods counted in that time (unmeasured)."""
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 Look = Callable[[PodTraits], bool]
-"""Whether a rule counts a pod."""
+"""Tells whether a rule counts a pod."""
 Placed = Callable[[], Iterable[tuple[str, PodRecord]]]
-"""Pods of ours, each with the name of the node that it is on or goes to."""
+"""Gives our pods, each with the name of the node that it is on or goes to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A rule, the nodes that it keeps a pod from, and why it does so on one of them."""
+    """A rule, the nodes that it keeps a pod from, and the text for one of these nodes."""
 
     reason: Reason
     nodes: Flags
@@ -43,8 +43,8 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class _Count:
-    """Pods that a rule looks for: by node."""
+class _PodCount:
+    """Number of pods that a rule matches, by node."""
 
     spaces: frozenset[str] | None
     """Namespaces that they may be in; ``None`` = all."""
@@ -56,7 +56,7 @@ class PodsOnNodes:
     """Pods by node."""
 
     def __init__(self, snapshot: Snapshot, placed: Placed, effort: Effort) -> None:
-        """``placed`` is asked for our own pods once something is to be counted."""
+        """``placed`` is called at the first count."""
         self.nodes: tuple[NodeRecord, ...] = tuple(
             snapshot.nodes[name] for name in sorted(snapshot.nodes)
         )
@@ -67,12 +67,12 @@ class PodsOnNodes:
         self._spaces = snapshot.namespaces
         self._placed: Placed | None = placed
         self._moves: list[tuple[str, str]] = []
-        """Pods that were put (or lifted, without a node) before our own were asked for."""
+        """Pods that were put (or lifted, without a node) before the first count."""
         self._own: dict[str, tuple[int, PodTraits]] = {}
         self._of_space: dict[str, dict[str, tuple[int, PodTraits]]] = {}
         self._others: dict[str, list[tuple[int, PodTraits, int]]] = {}
         self._bearers: dict[PodTerm, dict[int, int]] = {}
-        self._counts: dict[object, _Count] = {}
+        self._counts: dict[object, _PodCount] = {}
         self._domains: dict[str, Ints] = {}
         self._judged: dict[object, tuple[object, Ints]] = {}
         self._chosen: dict[LabelSelector, frozenset[str]] = {}
@@ -80,13 +80,13 @@ class PodsOnNodes:
             at = self.index.get(name)
             if at is None:
                 continue
-            for one in alike:
-                others = self._others.setdefault(one.traits.namespace, [])
-                others.append((at, one.traits, one.count))
-                self._bear(one.traits, at, one.count)
+            for group in alike:
+                others = self._others.setdefault(group.traits.namespace, [])
+                others.append((at, group.traits, group.count))
+                self._bear(group.traits, at, group.count)
 
     def copy(self) -> PodsOnNodes:
-        """The same pods on the same nodes, to change apart from these."""
+        """An independent copy."""
         new = object.__new__(PodsOnNodes)
         new.__dict__.update(self.__dict__)
         new._moves = list(self._moves)
@@ -94,16 +94,17 @@ class PodsOnNodes:
         new._of_space = {space: dict(pods) for space, pods in self._of_space.items()}
         new._bearers = {term: dict(nodes) for term, nodes in self._bearers.items()}
         new._counts = {
-            key: _Count(one.spaces, one.look, one.pods.copy()) for key, one in self._counts.items()
+            key: _PodCount(counted.spaces, counted.look, counted.pods.copy())
+            for key, counted in self._counts.items()
         }
         return new
 
     def expect(self, pods: Iterable[PodRecord]) -> None:
-        """Pods of ours that are not there yet may be put to nodes."""
+        """Add pods of ours that do not exist yet and may be put on nodes."""
         self._expected.update((pod.uid, pod) for pod in pods)
 
     def put(self, uid: str, node: str) -> None:
-        """A pod of ours is to go to a node."""
+        """Place a pod of ours on a node."""
         if self._placed is not None:
             self._moves.append((uid, node))
             return
@@ -112,19 +113,19 @@ class PodsOnNodes:
             self._enter(pod, node)
 
     def lift(self, uid: str) -> None:
-        """A pod of ours is, or goes, nowhere."""
+        """Take a pod of ours off its node."""
         if self._placed is not None:
             self._moves.append((uid, ""))
             return
-        known = self._own.pop(uid, None)
-        if known is not None:
-            at, traits = known
+        placed = self._own.pop(uid, None)
+        if placed is not None:
+            at, traits = placed
             del self._of_space[traits.namespace][uid]
             self._bear(traits, at, -1)
             self._recount(traits, at, -1)
 
     def terms(self) -> Iterable[PodTerm]:
-        """Anti-affinity that other people's pods bear."""
+        """Anti-affinity terms of pods that are not ours."""
         return tuple(
             dict.fromkeys(
                 term
@@ -135,81 +136,84 @@ class PodsOnNodes:
         )
 
     def bearing(self, term: PodTerm) -> Ints:
-        """By node: pods that bear a term of anti-affinity."""
+        """By node: pods that have a term of anti-affinity."""
         self._fill()
-        found = np.zeros(len(self.nodes), dtype=np.int64)
+        bearers = np.zeros(len(self.nodes), dtype=np.int64)
         for at, count in self._bearers.get(term, {}).items():
-            found[at] = count
-        return found
+            bearers[at] = count
+        return bearers
 
     def count(self, key: object, spaces: Iterable[str] | None, look: Look) -> Ints:
-        """By node: pods that a rule looks for; not to be changed.
+        """By node: pods that a rule matches; callers do not change the result.
 
         Args:
-            key: What it looks for; equal keys look for the same.
-            spaces: Namespaces that they may be in; ``None`` = all.
-            look: Says of a pod in one of these whether it is one.
+            key: Identifies the count; equal keys mean equal ``spaces`` and ``look``.
+            spaces: Namespaces that the pods may be in; ``None`` = all.
+            look: Tells of a pod in one of these whether it counts.
         """
         self._fill()
-        known = self._counts.get(key)
-        if known is None:
+        counted = self._counts.get(key)
+        if counted is None:
             names = None if spaces is None else frozenset(spaces)
             pods = np.zeros(len(self.nodes), dtype=np.int64)
-            seen, said = 0, dict[int, bool]()
+            seen, verdicts = 0, dict[int, bool]()
             for at, traits, count in self._within(names):
                 seen += 1
-                wanted = said.get(id(traits))
+                wanted = verdicts.get(id(traits))
                 if wanted is None:
-                    wanted = said[id(traits)] = look(traits)
+                    wanted = verdicts[id(traits)] = look(traits)
                 if wanted:
                     pods[at] += count
-            self.effort.spent += 1 + len(said) // _LOOKED_AT + seen // _PASSED
-            known = self._counts[key] = _Count(names, look, pods)
-        return known.pods
+            self.effort.spent += 1 + len(verdicts) // _LOOKED_AT + seen // _PASSED
+            counted = self._counts[key] = _PodCount(names, look, pods)
+        return counted.pods
 
     def domains(self, key: str) -> Ints:
         """By node: the number of its value of a label, -1 where it has none."""
-        known = self._domains.get(key)
-        if known is None:
+        column = self._domains.get(key)
+        if column is None:
             numbers: dict[str, int] = {}
-            found = [
+            domains = [
                 -1 if (value := node.labels.get(key)) is None else numbers.setdefault(value, at)
                 for at, node in enumerate(self.nodes)
             ]
-            known = self._domains[key] = np.array(found, dtype=np.int64)
-        return known
+            column = self._domains[key] = np.array(domains, dtype=np.int64)
+        return column
 
     def around(self, key: str, pods: Ints) -> Ints:
-        """By node: pods in its whole domain; 0 where it is in none."""
+        """By node: pods in its whole domain; 0 for a node in no domain."""
         domains = self.domains(key)
         inside = domains >= 0
         sums = np.bincount(domains[inside], weights=pods[inside], minlength=len(self.nodes))
         return np.where(inside, sums.astype(np.int64)[domains], 0)
 
     def judged(self, key: object, rests_on: object, judge: Callable[[], Ints]) -> Ints:
-        """By node: what does not depend on pods; judged once while ``rests_on`` is the object."""
-        known = self._judged.get(key)
-        if known is None or known[0] is not rests_on:
-            known = self._judged[key] = rests_on, judge()
-        return known[1]
+        """By node: a figure that no pod changes; computed once while ``rests_on`` is the object."""
+        entry = self._judged.get(key)
+        if entry is None or entry[0] is not rests_on:
+            entry = self._judged[key] = rests_on, judge()
+        return entry[1]
 
     def selected(self, term: PodTerm) -> frozenset[str] | None:
         """Namespaces that a term looks at; ``None`` = all that have a pod."""
-        chosen = term.namespace_selector
-        if chosen is None:
+        selector = term.namespace_selector
+        if selector is None:
             return frozenset(term.namespaces)
-        if not chosen.requirements:
+        if not selector.requirements:
             return None
-        known = self._chosen.get(chosen)
-        if known is None:
+        selected = self._chosen.get(selector)
+        if selected is None:
             ours = {pod.namespace for pod in self._known.values()}
-            names = self._spaces.keys() | self._others.keys() | ours
-            known = frozenset(name for name in names if chosen.matches(self._labels_of(name)))
-            self._chosen[chosen] = known
-        return known.union(term.namespaces)
+            selected = frozenset(
+                name
+                for name in self._spaces.keys() | self._others.keys() | ours
+                if selector.matches({_NAME_LABEL: name, **dict(self._spaces.get(name, ()))})
+            )
+            self._chosen[selector] = selected
+        return selected.union(term.namespaces)
 
     def _fill(self) -> None:
-        """Take in our own pods, and what became of them since."""
+        """Take in our own pods and their moves since."""
         if self._placed is None:
             return
         placed, self._placed = self._placed(), None
@@ -220,9 +224,6 @@ class PodsOnNodes:
                 self.put(uid, name)
             else:
                 self.lift(uid)
-
-    def _labels_of(self, namespace: str) -> Mapping[str, str]:
-        return {_NAME_LABEL: namespace, **dict(self._spaces.get(namespace, ()))}
 
     def _within(self, spaces: frozenset[str] | None) -> Iterator[tuple[int, PodTraits, int]]:
         names = self._others.keys() | self._of_space.keys() if spaces is None else spaces
@@ -247,12 +248,12 @@ class PodsOnNodes:
             nodes[at] = nodes.get(at, 0) + count
 
     def _recount(self, traits: PodTraits, at: int, count: int) -> None:
-        for known in self._counts.values():
-            inside = known.spaces is None or traits.namespace in known.spaces
-            if inside and known.look(traits):
-                known.pods[at] += count
+        for counted in self._counts.values():
+            inside = counted.spaces is None or traits.namespace in counted.spaces
+            if inside and counted.look(traits):
+                counted.pods[at] += count
 
 
 def fits(term: PodTerm, labels: Labels) -> bool:
-    """Whether a term looks for pods with these labels, namespaces apart."""
+    """True when a term's label selector matches; namespaces are not tested."""
     return term.selector is not None and term.selector.matches(dict(labels))

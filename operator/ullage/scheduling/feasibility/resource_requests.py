@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a pod asks for, reduced to what placing depends on.
+"""Requests of pods, reduced to what their placement depends on.
 
-Pods that ask for the same are one class: a device is judged once for all of them in a cycle.
+Pods with equal requests are one class: a device is judged once per class and cycle.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ullage.cluster.records.snapshot import PodRecord, WorkloadKind, WorkloadRec
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Refusal, Tenant
 from ullage.engines.quota.records import NO_TENANT
-from ullage.scheduling.feasibility.allowed_nodes import Place
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.pod_rules import RuledPod
 from ullage.scheduling.feasibility.slices import LANE_PERCENT_MOST, has_objective, takes_turns
 from ullage.scheduling.inventory.held_shares import accelerators_asked, share_asked
+from ullage.scheduling.inventory.inventory import Flags
 from ullage.scheduling.inventory.node_fit import amounts, is_pinned
 from ullage.scheduling.inventory.reliable_machines import is_held_to, staying, terms_of
 from ullage.scheduling.inventory.trust_domains import effective_domain
@@ -32,22 +32,39 @@ from ullage.scheduling.model.view import View
 from ullage.scheduling.prediction.workload_classes import SPARE, Classes, Known
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Place:
+    """Nodes that a job may be placed on, by the pools that were chosen for it.
+
+    Attributes:
+        nodes: By node of the inventory.
+        names: The pools, in words.
+        grows: More nodes of these pools can be bought, so that room that is too small now may grow.
+        stays: One of the pools is not taken away. Where none stays, reliable members of a job in
+            tiers may be on any machine that stays.
+    """
+
+    nodes: Flags
+    names: str
+    grows: bool
+    stays: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRequest:
     """One class of request; ``number`` is its identity within a cycle.
 
-    ``memory_mib` 0 = in proportion to the share. ``utilisation`` and ``accelerators`` go by
-    model index of the inventory; ``passed_over`` names devices that are left out, with the reason
-    for it in words.
+    ``memory_mib`` 0 = in proportion to the share. ``accelerators`` are model indices of the
+    inventory.
     """
 
     number: int
     shape: PodShape
     mode: GPUMode
     exclusive: bool
-    """Whether it asks for whole devices; the mode as a flag, because it is asked so often."""
+    """It asks for whole devices."""
     lonely: bool
-    """Whether no one else may be on its devices."""
+    """No other tenant may be on its devices."""
     count: int
     min_percent: int
     max_percent: int
@@ -59,20 +76,19 @@ class ResourceRequest:
     """The name of the domain."""
     known: Known
     judged: bool
-    """Whether its class matters: it shares, or it has an objective."""
+    """Its class matters: it shares, or it has an objective."""
     percent_limit: int
-    """Most that the shares on one device may sum to (policy)."""
+    """Largest sum of shares on one device (policy)."""
     needs: tuple[tuple[str, int], ...]
     """Amounts that the pod requests of its node."""
     avoid: frozenset[int] = frozenset()
     """Devices passed over for a while, after refusals there."""
     place: Place | None = None
-    """Nodes of the pools that were chosen for it; `None` = any."""
+    """Nodes of the pools that were chosen for it; ``None`` = any."""
     uniform: bool = False
     """All members of its gang, and all devices of each, are of one model."""
     values: tuple[tuple[int, int], ...] = ()
-    """Percent of the best model's worth to it, by model: among places as good, one there; empty =
-    all alike."""
+    """Worth by model, percent of the best; decides between equal places. Empty = all equal."""
     refused: Mapping[int, Refusal] = field(default_factory=dict)
     """Models on which bounds of its own would break."""
     across: int = BEST
@@ -90,88 +106,92 @@ class ResourceRequest:
 
     @property
     def suspendable(self) -> bool:
-        """Whether its pods are suspended while they do nothing and others need their memory."""
+        """True when its pods are suspended while they are idle and others need their memory."""
         return self.lane is not None and not self.lane.cooperative
 
     @property
     def contexts(self) -> int:
-        """Contexts that one container opens, as far as is known."""
+        """Contexts that one container opens."""
         return 1
 
     @property
     def barred(self) -> Mapping[int, Refusal]:
         """Models on which its objective cannot be kept or judged, or a bound would break."""
-        found = self.known.barred
-        if found and self.exclusive:
-            found = {at: one for at, one in found.items() if one.reason is not Reason.NEED_PROFILE}
-        return {**found, **self.refused} if self.refused else found
+        barred = self.known.barred
+        if barred and self.exclusive:
+            barred = {
+                at: refusal
+                for at, refusal in barred.items()
+                if refusal.reason is not Reason.NEED_PROFILE
+            }
+        return {**barred, **self.refused} if self.refused else barred
 
     @property
     def unmeasured(self) -> Mapping[int, str]:
-        """Models on which it shares with no one yet: what must be measured first, in words."""
+        """By model on which it must be alone for now: the figures to measure first, in words."""
         return {} if self.exclusive else self.known.unmeasured
 
 
 def keeps_to_one_type(workload: WorkloadRecord) -> bool:
-    """Whether a gang runs on devices of one type: it keeps the pace of the slowest."""
+    """True for a gang that runs on devices of one type: the slowest sets its pace."""
     several = workload.replicas > 1 or workload.gpu.count > 1 or workload.elasticity is not None
     training = workload.kind is WorkloadKind.TRAINING_JOB
     return training and several and not workload.mixed_accelerators
 
 
 _Worth = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, Refusal], ...]]
-"""Worth of the models by number, and why some may not be used."""
+"""Worth of the models by number, and the refusals of those that may not be used."""
 
 
 @dataclass(slots=True)
-class _Kept:
-    """Classes of requests, kept over cycles while nothing that they rest on changes."""
+class _RequestClasses:
+    """Classes of requests, kept over cycles while their inputs do not change."""
 
     rests_on: tuple[object, ...] = ()
-    known: dict[tuple[object, ...], ResourceRequest] = field(default_factory=dict)
+    by_key: dict[tuple[object, ...], ResourceRequest] = field(default_factory=dict)
     last: dict[str, tuple[WorkloadRecord, PodShape, ResourceRequest]] = field(default_factory=dict)
-    """By uid of the workload: what was asked last without any device to avoid."""
+    """By uid of the workload: its last request without devices to avoid."""
     ruled: dict[tuple[int, RuledPod | None], ResourceRequest] = field(default_factory=dict)
     """By number of the class without rules."""
     shapes: dict[int, tuple[PodShape, PodShape]] = field(default_factory=dict)
-    """By identity: a shape, and the one object for all that are equal."""
+    """By identity: a shape, and the one object for all equal shapes."""
     by_value: dict[PodShape, PodShape] = field(default_factory=dict)
 
     def next_number(self) -> int:
         """A number that no class has."""
-        return len(self.known) + len(self.ruled)
+        return len(self.by_key) + len(self.ruled)
 
     def is_small(self, workloads: int) -> bool:
-        """Whether most of it is about workloads that exist."""
+        """True when most entries are about workloads that exist."""
         most = 2 * workloads + SPARE
         shapes = max(len(self.shapes), len(self.by_value))
-        return max(len(self.known), len(self.ruled), len(self.last), shapes) < most
+        return max(len(self.by_key), len(self.ruled), len(self.last), shapes) < most
 
 
 @dataclass(slots=True)
 class RequestCache:
-    """Classes of requests as the last cycle found them."""
+    """Classes of requests of the last cycle."""
 
-    kept: _Kept = field(default_factory=_Kept)
+    kept: _RequestClasses = field(default_factory=_RequestClasses)
 
 
 @dataclass(slots=True)
 class ResourceRequests:
-    """Finds the class of a request; equal requests get the same object."""
+    """Gives the class of a request; equal requests get the same object."""
 
     view: View
     occupancy: Occupancy
     classes: Classes
     places: Mapping[str, Place] = field(default_factory=dict)
-    """Where jobs may be placed whose pools were chosen, by uid."""
+    """By uid: nodes of jobs whose pools were chosen."""
     cache: RequestCache = field(default_factory=RequestCache)
     choose: Callable[[WorkloadRecord], DeviceChoice] = field(default=lambda _: NO_CHOICE)
-    """What the choice of devices says of a workload."""
-    _kept: _Kept = field(init=False)
+    """Gives the device choice of a workload."""
+    _kept: _RequestClasses = field(init=False)
     _steady: tuple[Labels, ...] | None = None
-    """Labels of machines that stay, once someone asked."""
+    """Labels of machines that stay; made at first use."""
     _choices: dict[int, tuple[DeviceChoice, _Worth]] = field(default_factory=dict)
-    """What choices say of the models, by identity: alike jobs share one."""
+    """By identity of a choice, which equal jobs share."""
 
     def __post_init__(self) -> None:
         occupancy, snapshot = self.occupancy, self.view.snapshot
@@ -185,22 +205,23 @@ class ResourceRequests:
         )
         kept = self.cache.kept
         stands = len(kept.rests_on) == len(rests_on) and all(
-            one is other or one == other for one, other in zip(kept.rests_on, rests_on, strict=True)
+            before is after or before == after
+            for before, after in zip(kept.rests_on, rests_on, strict=True)
         )
-        # where pools were chosen, each request names its nodes by their numbers in this cycle
+        # a request with chosen pools names nodes by their numbers in this cycle, so it is not kept
         if self.places or not stands or not kept.is_small(len(snapshot.workloads)):
-            kept = self.cache.kept = _Kept(rests_on=() if self.places else rests_on)
+            kept = self.cache.kept = _RequestClasses(rests_on=() if self.places else rests_on)
         self._kept = kept
 
     @property
     def rests_on(self) -> object:
-        """Another object as soon as the classes of the last cycle hold no more."""
+        """An object that stays the same as long as the classes of the last cycle are valid."""
         return self._kept
 
     def of(
         self, workload: WorkloadRecord, shape: PodShape, avoid: frozenset[int] = frozenset()
     ) -> ResourceRequest:
-        """The class of what one member of the workload asks for."""
+        """The class of the request of one member of the workload."""
         kept = self._kept
         last = kept.last.get(workload.ref.uid)
         if last is not None and not avoid and last[0] is workload and last[1] is shape:
@@ -210,7 +231,7 @@ class ResourceRequests:
         bounds = share is not None and workload.status.made_room is not None
         company: tuple[object, ...] = ()
         if share is not None:
-            # who else may be there matters only to those who share
+            # the share and the neighbours matter only to a workload that shares
             domain = effective_domain(self.view, workload)
             company = (share.min_percent, share.max_percent, domain)
         shape = self._unpinned(workload, shape)
@@ -219,10 +240,10 @@ class ResourceRequests:
         values, refused = self._by_model(choice)
         across = choice.across
         uniform = len(self.occupancy.inventory.models) > 1 and keeps_to_one_type(workload)
-        held = self.occupancy.quota
-        quota_of = held.tenants.number_of(workload) if held is not None else NO_TENANT
+        quota = self.occupancy.quota
+        quota_of = quota.tenants.number_of(workload) if quota is not None else NO_TENANT
         key: tuple[object, ...] = (
-            id(shape),
+            id(shape),  # by_value keeps it alive
             workload.gpu.mode,
             workload.gpu.count,
             workload.gpu.memory_mib,
@@ -240,13 +261,13 @@ class ResourceRequests:
             takes_turns(workload),
             workload.scaling is not None,
         )
-        known = kept.known.get(key)
-        if known is None:
-            known = self._make(workload, shape, share, avoid)
-            told = place is not None or values or refused or uniform or across != BEST
-            if told or quota_of != NO_TENANT:
-                known = replace(
-                    known,
+        request = kept.by_key.get(key)
+        if request is None:
+            request = self._make(workload, shape, share, avoid)
+            restricted = place is not None or quota_of != NO_TENANT
+            if restricted or values or refused or uniform or across != BEST:
+                request = replace(
+                    request,
                     quota_of=quota_of,
                     place=place,
                     values=values,
@@ -254,34 +275,34 @@ class ResourceRequests:
                     uniform=uniform,
                     across=across,
                 )
-            kept.known[key] = known
+            kept.by_key[key] = request
         if not avoid and not bounds:  # a bound ends with time
-            kept.last[workload.ref.uid] = (workload, asked, known)
-        return known
+            kept.last[workload.ref.uid] = (workload, asked, request)
+        return request
 
     def under_rules(
         self, request: ResourceRequest, pod: PodRecord, *, settled: bool = False
     ) -> ResourceRequest:
-        """The class of a pod that asks for this, with the rules that concern it.
+        """The class of a request with the rules that concern its pod.
 
         Args:
-            request: Without them.
-            pod: Whose rules they are.
-            settled: It stays on the node that it is bound to: it is past all rules, and what it
-                requests of the node is charged already.
+            request: The class without rules.
+            pod: The pod.
+            settled: It stays on the node that it is bound to: rules apply no longer, and its
+                requests are charged to the node already.
         """
         board = self.occupancy.rules
         ruled = board.ruled(pod) if board is not None and not settled else None
         if ruled is None and not settled:
             return request
         key = request.number, ruled
-        known = self._kept.ruled.get(key)
-        if known is None:
+        under_rules = self._kept.ruled.get(key)
+        if under_rules is None:
             needs = () if settled else request.needs
             number = self._kept.next_number()
-            known = replace(request, number=number, ruled=ruled, needs=needs)
-            self._kept.ruled[key] = known
-        return known
+            under_rules = replace(request, number=number, ruled=ruled, needs=needs)
+            self._kept.ruled[key] = under_rules
+        return under_rules
 
     def _make(
         self,
@@ -315,14 +336,14 @@ class ResourceRequests:
         )
 
     def _accelerators(self, workload: WorkloadRecord) -> frozenset[int] | None:
-        """Models that it may use; ``None`` = all. A chosen one that is gone binds no longer."""
+        """Models that it may use; ``None`` = all. Chosen models that are all gone do not bind."""
         models, asked = self.occupancy.inventory.models, accelerators_asked(workload)
         if not models.keys() & set(asked):
             asked = workload.accelerators
-        return frozenset(models[one] for one in asked if one in models) if asked else None
+        return frozenset(models[name] for name in asked if name in models) if asked else None
 
     def _place(self, workload: WorkloadRecord, shape: PodShape) -> Place | None:
-        """Where the chosen pools are; reliable members go elsewhere where none of these stays."""
+        """The chosen pools; ``None`` for reliable members where none of the pools stays."""
         place = self.places.get(workload.ref.uid)
         if place is None or place.stays or terms_of(workload) is None:
             return place
@@ -333,10 +354,10 @@ class ResourceRequests:
         return None if is_held_to(shape, self._steady) else place
 
     def _by_model(self, choice: DeviceChoice) -> _Worth:
-        """Worth of the models by a choice, and those that may not be used; both by number."""
-        known = self._choices.get(id(choice))
-        if known is not None and known[0] is choice:
-            return known[1]
+        """Worth of the models by a choice, and refusals of those it excludes; both by number."""
+        entry = self._choices.get(id(choice))
+        if entry is not None and entry[0] is choice:
+            return entry[1]
         models = self.occupancy.inventory.models
         refusals = {name: choice.refusal(name) for name in models}
         refused = tuple(
@@ -350,24 +371,17 @@ class ResourceRequests:
         return values, refused
 
     def _unpinned(self, workload: WorkloadRecord, shape: PodShape) -> PodShape:
-        """What is asked for, without the node that we pinned the pod to when it was let go.
+        """The shape without the node that we pinned the pod to when its gate was removed.
 
-        Work that runs is asked for another place, or for one more like it: its pods are bound to
-        their nodes, what takes their place is not.
+        A pod that runs is bound to its node, but the pod that would replace it is not.
         """
-        if not is_pinned(shape.affinity):
-            return self._canonical(shape)
-        free = replace(shape, affinity=workload.shape.affinity)
-        return self._kept.by_value.setdefault(free, free)
+        if is_pinned(shape.affinity):
+            return self.same(replace(shape, affinity=workload.shape.affinity))
+        entry = self._kept.shapes.get(id(shape))  # by identity first: most shapes are shared
+        if entry is None:
+            entry = self._kept.shapes[id(shape)] = shape, self.same(shape)
+        return entry[1]
 
     def same(self, shape: PodShape) -> PodShape:
         """The one object for equal shapes; it lives as long as the cycle."""
         return self._kept.by_value.setdefault(shape, shape)
-
-    def _canonical(self, shape: PodShape) -> PodShape:
-        """One object for equal shapes; most are shared already, so identity is asked first."""
-        known = self._kept.shapes.get(id(shape))
-        if known is None:
-            known = shape, self._kept.by_value.setdefault(shape, shape)
-            self._kept.shapes[id(shape)] = known
-        return known[1]

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a slice says of its tenant, so that node and guard need no other object.
+"""Facts about a tenant that its slice carries, so that node agent and guard need no other object.
 
-Facts of class and objective only; where it lies and how large it is, is decided elsewhere.
+Only class and objective; place and size of the slice are decided elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.scheduling.prediction.workload_classes import Known
 
 SLOWDOWN_PERCENT: Final = (100, 100_000)
-"""Least and most that a GPUNode holds of an objective; a thousand times slower is none."""
+"""Range of an objective in a GPUNode; a slowdown above a thousand is no objective."""
 LANE_PERCENT_MOST: Final = 99
 """Largest share of a lane: to a node, 100 % is a whole device without neighbours."""
 LONGEST_MICROS: Final = 86_400_000_000
@@ -24,9 +24,9 @@ LONGEST_MICROS: Final = 86_400_000_000
 _NOWHERE = SliceKey(pod_uid="", container="")
 
 
-def said_of(workload: WorkloadRecord, known: Known, model: int) -> DesiredSlice:
-    """A slice without place and size that says whose it is and what it must keep."""
-    allowed = known.tenants[model].max_slowdown if model not in known.barred else None
+def slice_facts(workload: WorkloadRecord, facts: Known, model: int) -> DesiredSlice:
+    """A slice without place and size, with the class and the objective of its workload."""
+    allowed = facts.tenants[model].max_slowdown if model not in facts.barred else None
     allowed = workload.max_slowdown if allowed is None else allowed
     lane, turns = workload.gpu.lane, takes_turns(workload)
     return DesiredSlice(
@@ -42,7 +42,7 @@ def said_of(workload: WorkloadRecord, known: Known, model: int) -> DesiredSlice:
         family=workload.family,
         trust_domain=workload.trust_domain,
         max_slowdown_percent=slowdown_percent(allowed),
-        solo_step_micros=min(known.solo_micros[model], LONGEST_MICROS),
+        solo_step_micros=min(facts.solo_micros[model], LONGEST_MICROS),
         slo=workload.slo,
         alert_only=has_objective(workload) and not workload.sharing.freeze_neighbours,
         reports_load=workload.scaling is not None,
@@ -56,8 +56,8 @@ def said_of(workload: WorkloadRecord, known: Known, model: int) -> DesiredSlice:
 def takes_turns(workload: WorkloadRecord) -> LaneMemory | None:
     """The memory of a workload whose pods may share a lane; ``None`` where each needs its own.
 
-    Who has an objective waits for no one. Members of a gang wait for one another in the middle of a
-    step, so in lanes with others they could wait for ever.
+    A workload with an objective never waits for others. Members of a gang wait for each other in
+    the middle of a step, so in shared lanes they could wait for ever.
     """
     share = workload.gpu.share
     if share is None or share.min_percent > LANE_PERCENT_MOST:
@@ -70,19 +70,19 @@ def takes_turns(workload: WorkloadRecord) -> LaneMemory | None:
 
 
 def priority_held(priority: int) -> int:
-    """A priority as Kubernetes, and so a GPUNode, holds it: 32 bits."""
+    """A priority clamped to the 32 bits of Kubernetes and of a GPUNode."""
     return max(-(2**31), min(priority, 2**31 - 1))
 
 
 def has_objective(workload: WorkloadRecord) -> bool:
-    """Whether there is anything that its neighbours may be stopped for."""
+    """True when the workload has an objective for which its neighbours may be stopped."""
     return (workload.max_slowdown, workload.min_throughput, workload.slo) != (None, None, None)
 
 
 def slowdown_percent(allowed: float | None) -> int:
-    """A slowdown on the wire; rounded down, so that rounding never allows more; 0 = none.
+    """A slowdown in percent for a GPUNode, rounded down so that it never allows more; 0 = none.
 
-    Within what a GPUNode holds: the API would refuse the slices of all for one that is not.
+    Clamped to the range of a GPUNode: the API would refuse all its slices for one out of range.
     """
     if allowed is None:
         return 0

@@ -20,6 +20,7 @@ from ullage.api.words import CostObjective
 from ullage.cluster.records import profile as profile_records
 from ullage.cluster.records.profile import Method, ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.devicechoice.choose import choose
 from ullage.engines.devicechoice.comm import FITTED, StepScaling
 from ullage.engines.devicechoice.intervals import Interval, around
@@ -45,7 +46,6 @@ from ullage.scheduling.inventory.inventory import overhead_mib
 from ullage.scheduling.learning.device_prices import prices_of
 from ullage.scheduling.learning.throughput import Throughput, Throughputs, across_nodes
 from ullage.scheduling.model.gang_speed import speed
-from ullage.scheduling.prediction.rows import WHOLE
 
 MOST_NUMBERS: Final = 12
 """Numbers of members that are looked at; of wider bounds a geometric series."""
@@ -516,7 +516,7 @@ def _gpus(row: Priced) -> int:
 def _part(workload: WorkloadRecord) -> float:
     """Part of each device that the job is sure to get."""
     share = workload.gpu.share
-    return 1.0 if share is None else share.min_percent / WHOLE
+    return 1.0 if share is None else share.min_percent / WHOLE_PERCENT
 
 
 def _forecast(speed: Throughput, *, anchored: bool) -> StepForecast:
@@ -534,7 +534,7 @@ def _runs(profile: ProfileRecord, fleet: Mapping[str, DeviceKind]) -> list[Measu
     for row in (*profile.solo, *profile.status.solo):
         peak, kind = row.fingerprint.peak_memory_mib, fleet.get(row.device)
         if peak:
-            size = kind.memory_mib * row.share / WHOLE if kind is not None else 0.0
+            size = kind.memory_mib * row.share / WHOLE_PERCENT if kind is not None else 0.0
             found.append(MeasuredMemory(device_bytes=size * MIB, peak_bytes=peak * MIB))
     return found
 

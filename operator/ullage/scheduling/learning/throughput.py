@@ -26,9 +26,10 @@ from ullage.cluster.records.profile import (
     ThroughputEntry,
 )
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.allocation.estimator import renewed
 from ullage.scheduling.prediction.knowledge import by_scope
-from ullage.scheduling.prediction.rows import WHOLE, share_curve, solo_rows
+from ullage.scheduling.prediction.rows import share_curve, solo_rows
 
 Throughput = ThroughputEntry
 
@@ -53,7 +54,7 @@ class Throughputs:
     def of(self, workload: WorkloadRecord) -> Mapping[str, Throughput]:
         """Steps per second by accelerator; equal workloads get the same mapping."""
         share = workload.gpu.share
-        percent = share.min_percent if share is not None else WHOLE
+        percent = share.min_percent if share is not None else WHOLE_PERCENT
         ref = workload.ref
         key = (
             ref.namespace,
@@ -74,7 +75,7 @@ class Throughputs:
             whole |= speeds(profile)
         if not whole:
             whole |= self._typically(workload)
-        if percent >= WHOLE:
+        if percent >= WHOLE_PERCENT:
             return whole
         return {name: _shared(profiles, one, percent) for name, one in whole.items()}
 
@@ -205,7 +206,7 @@ def measured_speeds(rows: Iterable[StepRow], solo: Sequence[SoloEntry]) -> tuple
             continue
         value, seen = 0.0, sorted(windows.get(name, ()), key=lambda row: (row.at_s, row.id))
         for row in seen:
-            rate = curve.seconds(row.share / WHOLE) / (row.step_s * curve.seconds(1.0))
+            rate = curve.seconds(row.share / WHOLE_PERCENT) / (row.step_s * curve.seconds(1.0))
             value = renewed(value, rate) if value else rate
         samples = len(seen) or sum(entry.samples for entry in entries)
         found.append(
@@ -272,7 +273,7 @@ def _shared(profiles: Sequence[ProfileRecord], whole: Throughput, percent: int) 
 
     Without any, speed is in proportion to the share: the conservative reading.
     """
-    part = percent / WHOLE
+    part = percent / WHOLE_PERCENT
     for same in (True, False):
         for profile in profiles:
             devices = sorted({row.device for row in (*profile.solo, *profile.status.solo)})

@@ -15,7 +15,7 @@ from typing import Final
 
 from ullage.api.slices import DesiredSlice
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
-from ullage.scheduling.feasibility.slices import has_objective, said_of, slowdown_percent
+from ullage.scheduling.feasibility.slices import has_objective, slice_facts, slowdown_percent
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import View
 from ullage.scheduling.prediction.workload_classes import Classes
@@ -55,7 +55,7 @@ def restate(
             site = inventory.site_index.get((node, wanted.gpu))
             if site is None or owner.deleting or ledger.dropped(node, wanted.key):
                 continue
-            said = said_of(owner, classes.of(owner), inventory.model.item(site))
+            said = slice_facts(owner, classes.of(owner), inventory.model.item(site))
             if not _differs(wanted, said, owner):
                 continue
             ledger.add(node, _with_terms_of(wanted, said, view.settings.epoch))

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a tenant's quota leaves for members that ask for devices, by accelerator type.
+"""The room that a tenant's quota leaves for members, by accelerator type.
 
-A gang takes all of its quota from one type. A range of shares that fits inside the nominal quota
-with its least does not borrow to get more, so that a tenant inside its quota is never preempted for
-what it merely liked to have.
+A gang takes all of its quota from one type. A range of shares whose minimum fits into the nominal
+quota does not borrow to get more, so that a tenant within its quota is never preempted for an
+optional part.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _MOST_LINES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What members may take.
+    """The limits of a quota for members.
 
     Attributes:
-        caps: Most percent of a device for each member, by model that takes them all.
-        members: Most of the members that any model takes.
+        caps: Largest percent of a device for each member, by model that takes all of them.
+        members: Largest number of members that a single model takes.
     """
 
     caps: Mapping[int, int]
@@ -40,8 +40,11 @@ class Allowance:
         """Sets of models to try in turn; first those that take members at their full size.
 
         Args:
-            models: Those that the members may be on.
-            wanted: Most percent that each can use.
+            models: Models that the members may be on.
+            wanted: Largest percent that each can use.
+
+        Returns:
+            Caps by model, percent.
         """
         full = {model: wanted for model, cap in self.caps.items() if cap >= wanted}
         if len(full) == len(models) or len(full) == len(self.caps):
@@ -59,14 +62,14 @@ def models_of(request: ResourceRequest, models: Mapping[str, int]) -> list[int]:
 
 
 def allowance(
-    held: HeldQuota, request: ResourceRequest, members: int, models: Mapping[str, int]
+    quota: HeldQuota, request: ResourceRequest, members: int, models: Mapping[str, int]
 ) -> Allowance:
-    """What the quota of its tenant leaves for so many members.
+    """The allowance of a tenant's quota for members.
 
     Args:
-        held: What tenants hold.
-        request: What each member asks for; it counts against a quota.
-        members: How many there are.
+        quota: Usage of the quotas.
+        request: The request of each member, which counts against a quota.
+        members: Number of members.
         models: Numbers of accelerator types.
     """
     names = {number: name for name, number in models.items()}
@@ -75,27 +78,27 @@ def allowance(
     most = 0
     for model in models_of(request, models):
         kind = names[model]
-        room = held.usage.available(request.quota_of, kind)
+        room = quota.usage.available(request.quota_of, kind)
         most = max(most, min(members, room // each))
         if room < each * members:
             continue
-        own = held.usage.nominal_left(request.quota_of, kind)
-        inside = min(own, room) if own >= each * members else room
+        nominal = quota.usage.nominal_left(request.quota_of, kind)
+        inside = min(nominal, room) if nominal >= each * members else room
         caps[model] = min(request.max_percent, inside // (request.count * members))
     return Allowance(caps, most)
 
 
-def borrows(held: HeldQuota, request: ResourceRequest, members: int, kinds: Sequence[str]) -> bool:
-    """Whether members fit inside the nominal quota of their tenant on none of these types."""
+def borrows(quota: HeldQuota, request: ResourceRequest, members: int, kinds: Sequence[str]) -> bool:
+    """True when members do not fit into their tenant's nominal quota on any of these types."""
     asked = request.min_percent * request.count * members
-    return all(held.usage.nominal_left(request.quota_of, kind) < asked for kind in kinds)
+    return all(quota.usage.nominal_left(request.quota_of, kind) < asked for kind in kinds)
 
 
 def exceeded(
-    held: HeldQuota, request: ResourceRequest, members: int, models: Mapping[str, int]
+    quota: HeldQuota, request: ResourceRequest, members: int, models: Mapping[str, int]
 ) -> tuple[RefusalLine, ...]:
-    """Why members do not fit into the quota: one line for each type, the closest miss first."""
-    usage, number = held.usage, request.quota_of
+    """Refusals of members that do not fit into the quota: a line per type, closest miss first."""
+    usage, number = quota.usage, request.quota_of
     names = {at: name for name, at in models.items()}
     kinds = [names[model] for model in models_of(request, models)]
     kinds.sort(key=lambda kind: (-usage.available(number, kind), kind))
@@ -103,22 +106,24 @@ def exceeded(
     return tuple(
         RefusalLine(
             reason=Reason.QUOTA_EXCEEDED,
-            devices=held.kinds.count(kind),
+            devices=quota.kinds.count(kind),
             nearest="",
-            message=_numbers(held, number, kind, asked),
+            message=_numbers(quota, number, kind, asked),
         )
         for kind in kinds[:_MOST_LINES]
     )
 
 
-def barred_by_quota(held: HeldQuota, request: ResourceRequest, members: int, kind: str) -> Refusal:
-    """Why a type is passed over though another one is not."""
+def barred_by_quota(quota: HeldQuota, request: ResourceRequest, members: int, kind: str) -> Refusal:
+    """The refusal of a type whose quota is used up."""
     asked = request.min_percent * request.count * members
-    return Refusal(reason=Reason.QUOTA_EXCEEDED, text=_numbers(held, request.quota_of, kind, asked))
+    return Refusal(
+        reason=Reason.QUOTA_EXCEEDED, text=_numbers(quota, request.quota_of, kind, asked)
+    )
 
 
-def _numbers(held: HeldQuota, number: int, kind: str, asked: int) -> str:
-    usage, quotas = held.usage, held.tenants.quotas
+def _numbers(quota: HeldQuota, number: int, kind: str, asked: int) -> str:
+    usage, quotas = quota.usage, quota.tenants.quotas
     tenant, most = quotas.tenants[number], usage.most(number, kind)
     if kind not in tenant.limits:
         return f"tenant {tenant.name} has no quota of {kind}"
@@ -136,12 +141,12 @@ def _borrowable(usage: QuotaUsage, number: int, kind: str) -> str:
     tenant = usage.quotas.tenants[number]
     if not tenant.cohort:
         return "it has no cohort to borrow from"
-    room, own = usage.available(number, kind), max(0, usage.nominal_left(number, kind))
-    if own > room:
+    room, nominal = usage.available(number, kind), max(0, usage.nominal_left(number, kind))
+    if nominal > room:
         taken = {
             Reclaim.NEVER: "comes back when their work ends (reclaimWithinCohort is Never)",
             Reclaim.LOWER_PRIORITY: "comes back from work of lower priority that saves its state",
             Reclaim.ANY: "comes back as soon as work that saves its state has left",
         }[tenant.reclaim]
-        return f"{own - room} % of it is lent to cohort {tenant.cohort} and {taken}"
-    return f"{room - own} % can be borrowed from cohort {tenant.cohort}"
+        return f"{nominal - room} % of it is lent to cohort {tenant.cohort} and {taken}"
+    return f"{room - nominal} % can be borrowed from cohort {tenant.cohort}"

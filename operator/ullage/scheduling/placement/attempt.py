@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A try to place a workload, and what comes of it: values."""
+"""An attempt to place a workload, and its outcome."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from ullage.scheduling.placement.preemption import Victim
 
 
 class Requeue(StrEnum):
-    """What a workload without a place waits for."""
+    """The event that a workload without a place waits for."""
 
     NEXT_CYCLE = "NextCycle"
-    """This cycle had no time for it."""
+    """The next cycle; this one had no time for it."""
     ROOM_COMING = "RoomComing"
-    """Devices are kept for it that others are about to leave."""
+    """Devices that are kept for it and about to become free."""
     ROUND = "Round"
     """Its turn on a type of device."""
     CAPACITY = "Capacity"
     """Devices, or a pool to order them from."""
     QUOTA = "Quota"
-    """Quota of its tenant, or what its cohort lent to others."""
+    """Quota of its tenant, or quota that its cohort lent to others."""
     CHANGE = "Change"
-    """An edit, or devices of another kind: it can never run here as it is."""
+    """An edit, or devices of another kind: as it is, it can never run here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,30 +51,28 @@ class SchedulingAttempt:
     avoid: frozenset[int] = frozenset()
     """Devices passed over for this workload."""
     only: frozenset[int] | None = None
-    """Models that its round gives it; ``None`` = it does not go by rounds."""
+    """Models that its round gives it; ``None`` = it takes no part in rounds."""
     percent: int = 0
     """Share of a device that it gets as one of a pair; 0 = as much as it asks for."""
     promised: bool = False
-    """It made room for another and comes back to what it was left: before all others."""
+    """It was downsized for another workload, and goes first for the share that it was left."""
     modest: bool = False
-    """It could do with fewer members: no one makes way for it, and nothing is held."""
+    """It can run with fewer members: nothing is preempted or held for it."""
     returns: bool = False
     """It starts again where it was, or with what is left of it: before others of its priority."""
     coming: int = 0
-    """Set while its pods are not there yet: places are kept if there are so many, 0 = it waits."""
+    """Number of places to keep while its pods do not exist yet; 0 = its pods wait."""
     may_stop: Mapping[str, int] = field(default_factory=dict)
-    """Workloads whose turn is over, by uid, with their place in the order to stop them."""
+    """By uid: workloads whose turn is over, with their place in the order to stop them."""
     lent_by: str = ""
-    """Namespace whose best-effort training makes way for it at equal priority; empty = none does.
-    """
+    """Namespace whose best-effort training makes way for it at equal priority; empty = none."""
     since: float = 0.0
-    """Since when it has its place in the queue of its priority; 0 = since its workload was
-    created."""
+    """Start of its wait in the queue of its priority; 0 = the creation of its workload."""
     order: tuple[bool, int, bool, float, bool, str] = field(init=False, compare=False)
-    """Its place in the queue, quota apart."""
+    """Its place in the queue, without regard to quota."""
 
     def __post_init__(self) -> None:
-        """Work out the place once; the queue compares it many times."""
+        """Compute the order once; the queue compares it many times."""
         order = (
             not self.promised,
             -self.priority,
@@ -87,17 +85,17 @@ class SchedulingAttempt:
 
     @property
     def fewest(self) -> int:
-        """Members without which it does not start; those beyond them keep no other waiting."""
+        """Members that it needs to start; those beyond keep no other workload waiting."""
         bounds = self.workload.elasticity
         return bounds.min_replicas if bounds is not None else len(self.members)
 
     def takes_back(self, victim: Victim) -> bool:
-        """Whether someone of equal priority makes way for it."""
+        """True when a victim of equal priority trains in its headroom and makes way for it."""
         lent = bool(self.lent_by) and victim.lent_by == self.lent_by
         return lent and victim.priority == self.priority and not self.modest
 
     def takes_extra(self, victim: Victim) -> bool:
-        """Whether members above the fewest of a gang of equal priority make way for it."""
+        """True when spare members of a gang of equal priority make way for it."""
         return (
             bool(victim.spare)
             and victim.priority == self.priority
@@ -108,33 +106,33 @@ class SchedulingAttempt:
 
 @dataclass(slots=True)
 class AttemptCache:
-    """Attempts of the last cycle that hold as long as their workload only waits."""
+    """Attempts of the last cycle, valid while their workload only waits."""
 
     rests_on: object = None
-    """What the classes of requests rest on."""
+    """Identifies the inputs of the request classes."""
     attempts: dict[str, tuple[SchedulingAttempt, ResourceRequest]] = field(default_factory=dict)
-    """By uid, with what each member of the workload asks for: all for the same."""
+    """By uid, with the request that all members of the workload share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why a workload goes on waiting; its text is made only when someone reads it."""
+    """A refusal of this cycle; its text is made when it is read."""
 
     reason: Reason
     lines: tuple[RefusalLine, ...] = ()
     placed: int = 0
     """Members that would have fit."""
     never: Refusal | None = None
-    """Why not even an empty cluster could take it, if so."""
+    """The refusal of an empty cluster, for a workload that can never run here."""
     prospect: str = ""
-    """What is under way for it, in words."""
+    """The devices that it is about to get, in words."""
     requeue: Requeue = Requeue.CAPACITY
     turn: Callable[[], str] | None = None
-    """Says where it stands, for those who take turns."""
+    """Gives the text for a workload that takes turns."""
 
     @classmethod
     def for_good(cls, infeasible: Refusal) -> Refused:
-        """Why it can never run here."""
+        """The refusal of a workload that can never run here."""
         return cls(infeasible.reason, never=infeasible, requeue=Requeue.CHANGE)
 
     def text(self, workload: WorkloadRecord) -> str:
@@ -148,26 +146,26 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a try brought: places, a refusal, or (members that are placed one by one) both."""
+    """Places, a refusal, or both for members that are placed one by one."""
 
     placements: tuple[Placement, ...] = ()
     runner_up: Candidate | None = None
     refused: Refused | None = None
     victims: tuple[Victim, ...] = ()
     downsize: Downsize | None = None
-    """Who starts again with a smaller share for it."""
+    """The resident that restarts with a smaller share for it."""
 
     @property
     def requeue(self) -> Requeue | None:
-        """What it waits for; ``None`` = for nothing."""
+        """The event that it waits for; ``None`` = none."""
         return self.refused.requeue if self.refused is not None else None
 
     @property
     def sites(self) -> Iterator[int]:
-        """Devices that it brought."""
-        return (site for one in self.placements for site in one.candidate.sites)
+        """Devices of its places."""
+        return (site for placement in self.placements for site in placement.candidate.sites)
 
     @property
     def is_only_refused(self) -> bool:
-        """Whether the attempt gave no placement, victim or downsizing."""
+        """True when the attempt gave no placement, victim or downsizing."""
         return not self.placements and not self.victims and self.downsize is None

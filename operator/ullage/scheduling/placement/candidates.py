@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where one class of request fits, best first, kept current while the occupancy changes.
+"""Candidates of a request class, best first, kept current while the occupancy changes.
 
-The first query judges all devices at once; later ones only what changed since. Devices with the
-same tenants are one question; where there are too many questions, the most promising are asked.
+The first query judges all devices at once, later ones only those that changed. Devices with the
+same tenants are judged once; where there are too many situations, the most promising are judged.
 Places that need no trial come first. Then, by worth: larger net value, smaller share, nodes already
-used, uuid; by share: largest share, least percent left over, nodes already used, uuid. The type
-that serves a job best counts as a little more worth, as a tie of equal shares, and of whole devices
-comes first; others follow by what they are worth to it.
+used, uuid; by share: largest share, least percent left over, nodes already used, uuid. A type that
+serves the job better adds a little to the worth, decides between equal shares, and comes first
+among whole devices.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ullage.scheduling.feasibility.lanes import (
     joined_lane,
     joined_lanes,
     lane_number,
-    one_in_turns,
+    lane_tenant,
     parties,
     top_share,
 )
@@ -50,25 +50,25 @@ from ullage.scheduling.prediction.verdicts import (
 )
 
 _CATCH_UP: Final = 1000
-"""More changed devices than this are cheaper judged by judging all."""
+"""Above this number of changed devices, judging all is cheaper."""
 _ONE_BY_ONE: Final = 6
-"""So many changed devices are cheaper judged one by one than in one go."""
+"""Up to this number of changed devices, judging one by one is cheaper."""
 
 NEWCOMER: Final = "this workload"
 
 Key = tuple[int, int, int]
-"""Where a place stands: rank, what decides between equals, device."""
+"""Order of a place: rank, tie-breaker, device."""
 _NEVER: Final = np.iinfo(np.int64).max
 """Rank of a device that is no place."""
 
 _TRIAL: Final = 1 << 40
-"""Far above any worth: what has to be tried out comes after what has not."""
+"""Added to the rank of a place on trial; far above any worth."""
 _FAVOUR: Final = 1_000
-"""What a percent of the best type's worth counts more, in millionths of a device (our choice: the
-best type a tenth of a device)."""
+"""Bonus per percent of the best type's worth, in millionths of a device (our choice: a tenth of a
+device for the best type)."""
 _WHOLE: Final = Admission(WHOLE_PERCENT, 1.0)
 _SHARES: Final = 1 << 20
-"""More than the largest share that is asked about."""
+"""More than the largest share that is judged."""
 _LANES: Final = MAX_LANE + 1
 
 
@@ -80,33 +80,33 @@ class Candidate:
     sites: tuple[int, ...]
     percent: int
     grant: Admission
-    """What was said of the first device."""
+    """The answer for the first device."""
     lane: int = 0
     """Lane in which it takes turns; 0 = in none."""
 
 
 @dataclass(slots=True)
 class CandidateIndex:
-    """What all classes of a cycle share: the occupancy, the rule, verdicts by shape."""
+    """Data that all classes of a cycle share: the occupancy, the rule, node fits and answers."""
 
     occupancy: Occupancy
     rule: AdmissionRule
     grants: dict[tuple[object, ...], Admission | Refusal] = field(default_factory=dict)
 
     def fit(self, shape: PodShape, *, in_principle: bool = False) -> Ints:
-        """How every node answers to a shape: a :class:`Fit` each, not to be changed."""
+        """By node: the :class:`Fit` of a shape; callers do not change the result."""
         inventory = self.occupancy.inventory
-        known = inventory.fits.get((id(shape), in_principle))
-        if known is None:
+        entry = inventory.fits.get((id(shape), in_principle))
+        if entry is None:
             answers = [
                 judge_node(shape, node, in_principle=in_principle) for node in inventory.nodes
             ]
-            known = shape, np.array(answers, dtype=np.int64)
-            inventory.fits[id(shape), in_principle] = known
-        return known[1]
+            entry = shape, np.array(answers, dtype=np.int64)
+            inventory.fits[id(shape), in_principle] = entry
+        return entry[1]
 
     def reachable(self, request: ResourceRequest) -> Flags:
-        """Devices on nodes that fit, of an allowed model, neither held back nor passed over."""
+        """Devices on nodes that fit, of an allowed model, neither blocked nor passed over."""
         occupancy = self.occupancy
         mask: Flags = (self.fit(request.shape) == int(Fit.OK))[occupancy.inventory.node_of]
         mask &= allowed_model(columns(occupancy), request)
@@ -118,27 +118,32 @@ class CandidateIndex:
         return mask
 
     def predicted(self, request: ResourceRequest, site: int, top: int) -> Admission | Refusal:
-        """What the rule says to shares up to ``top``; asked once per situation."""
+        """The rule's answer for shares up to ``top`` percent, computed once per situation."""
         model = self.occupancy.inventory.model.item(site)
-        here = self.occupancy.occupants[site]
-        if request.exclusive and not here:
+        occupants = self.occupancy.occupants[site]
+        if request.exclusive and not occupants:
             return _WHOLE
         lane = joined_lane(self.occupancy, request, site)
         joins = lane.lane if lane is not None else 0
         key = (request.number, model, top, self.occupancy.kind_of(site), joins)
-        found = self.grants.get(key)
-        if found is None:
+        answer = self.grants.get(key)
+        if answer is None:
             self.occupancy.effort.spent += 1
-            found = self.grants[key] = self.rule.judge(self.case(request, site, top, lane))
-        return found
+            answer = self.grants[key] = self.rule.judge(self.case(request, site, top, lane))
+        return answer
 
     def asked(
         self, request: ResourceRequest, sites: Ints, tops: Sequence[int]
     ) -> tuple[Ints, list[Admission | Refusal]]:
-        """What the rule says to several devices, each up to its share: answers by number.
+        """The rule's answers for several devices, each up to its share.
 
-        Returns the number of its answer by device, -1 where too much would have had to be asked,
-        and the answers.
+        Args:
+            request: The class.
+            sites: Devices, shape (n,).
+            tops: Largest share by device, percent.
+
+        Returns:
+            By device the number of its answer, -1 where too many had to be judged; and the answers.
         """
         if request.exclusive:
             return np.zeros(len(sites), dtype=np.int64), [_WHOLE]
@@ -163,36 +168,37 @@ class CandidateIndex:
         return numbers[number], answers
 
     def _promising(self, kinds: Ints, shares: Ints) -> list[int]:
-        """The few questions that are asked where they are too many: half of them in turns.
+        """The situations that are judged where there are too many.
 
-        Empty devices first, then those with most room; the other half moves on with time, so that
-        every device is looked at some day.
+        Half are the best: empty devices, then those with most room. The other half rotates with
+        time, so that every device is judged at times.
         """
         order: list[int] = np.lexsort((kinds, -shares, kinds != EMPTY)).tolist()
-        sure, rest = order[: FEW // 2], order[FEW // 2 :]
+        best, rest = order[: FEW // 2], order[FEW // 2 :]
         start = self.occupancy.turn * (FEW // 2) % len(rest)
-        return sure + (rest[start:] + rest[:start])[: FEW // 2]
+        return best + (rest[start:] + rest[:start])[: FEW // 2]
 
     def case(
         self, request: ResourceRequest, site: int, top: int, lane: AssignedLane | None
     ) -> AdmissionQuery:
-        """The question whether a class may join a device, as the rule is asked it.
+        """The query whether a class may join a device.
 
-        Who joins a lane is judged as the lane with it: at most one of its residents runs.
+        A newcomer that joins a lane is judged as the lane with it: one of its tenants runs at a
+        time.
         """
-        inventory, here = self.occupancy.inventory, self.occupancy.occupants[site]
+        inventory, occupants = self.occupancy.inventory, self.occupancy.occupants[site]
         case = self.empty_case(request, inventory.model.item(site), top)
         if lane is None:
-            return case.beside(parties(here))
-        turns = [occupant.tenant for occupant in here if occupant.lane == lane.lane]
-        together = replace(one_in_turns([case.newcomer, *turns]), name=NEWCOMER)
+            return case.beside(parties(occupants))
+        turns = [occupant.tenant for occupant in occupants if occupant.lane == lane.lane]
+        together = replace(lane_tenant([case.newcomer, *turns]), name=NEWCOMER)
         return replace(case, newcomer=together, least=top, most=top).beside(
-            parties(here, but=lane.lane)
+            parties(occupants, without=lane.lane)
         )
 
     def empty_case(self, request: ResourceRequest, model: int, top: int) -> AdmissionQuery:
-        """The same of an empty device of a model."""
-        # work that is measured alone takes all it may have: no one else is there for the rest
+        """The query for an empty device of a model."""
+        # work that is measured alone takes all it may have: no other tenant may use the rest
         least = top if model in request.unmeasured else request.min_percent
         return AdmissionQuery(
             accelerator=self.occupancy.inventory.model_names[model],
@@ -205,28 +211,28 @@ class CandidateIndex:
         )
 
     def granted(self, request: ResourceRequest, site: int) -> Admission | None:
-        """What one device would give; ``None`` = refused."""
+        """The admission to a device; ``None`` = refused."""
         lane = joined_lane(self.occupancy, request, site)
         facts = figures_for(self.occupancy, request, site, lane)
         if first_broken(facts, request) is not None:
             return None
         top = WHOLE_PERCENT if request.exclusive else top_share(lane, ceiling(facts, request))
-        found = self.predicted(request, site, top)
-        return found if isinstance(found, Admission) else None
+        answer = self.predicted(request, site, top)
+        return answer if isinstance(answer, Admission) else None
 
 
 class CandidateList:
     """Candidates of one class.
 
-    Columns have one entry per device: its rank (smallest first), what decides between equal ranks,
-    and the number of what it would give, -1 = nothing. Of whole devices, the first free one of a
-    node stands for the node, of several types that of the best.
+    Columns have one entry per device: its rank (smallest first), the tie-breaker between equal
+    ranks, and the number of its admission, -1 = none. For whole devices a node is represented by
+    its first free device, with several types by that of the best type.
     """
 
     def __init__(self, candidate_index: CandidateIndex, request: ResourceRequest) -> None:
         self.request = request
-        self._scout = candidate_index
-        self._board = candidate_index.occupancy
+        self._index = candidate_index
+        self._occupancy = candidate_index.occupancy
         count = len(candidate_index.occupancy.inventory.sites)
         self._rank: Ints = np.full(count, _NEVER, dtype=np.int64)
         self._then: Ints = np.zeros(count, dtype=np.int64)
@@ -238,13 +244,13 @@ class CandidateList:
         self._judge_all()
 
     def best(self, near: set[int]) -> Candidate | None:
-        """The best place now; of equals one on a node in ``near``."""
+        """The best place now; of equal places, a place on a node in ``near``."""
         self._catch_up()
         key = self._top()
         if key is None:
             return None
         if near:
-            node_of = self._board.inventory.node_of
+            node_of = self._occupancy.inventory.node_of
             equals = np.flatnonzero((self._rank == key[0]) & (self._then == key[1]))
             closer = equals[np.isin(node_of[equals], list(near))]
             for site in closer[np.argsort(node_of[closer], kind="stable")].tolist():
@@ -253,50 +259,50 @@ class CandidateList:
         return self._spot(key[2])
 
     def second(self, chosen: Candidate) -> Candidate | None:
-        """The best place beside this one, for the record."""
+        """The best place on other devices, for the record."""
         self._catch_up()
         aside: list[tuple[int, int]] = []
-        found: Candidate | None = None
-        while found is None:
+        second: Candidate | None = None
+        while second is None:
             key = self._top()
             if key is None:
                 break
             candidate = self._spot(key[2])
             if not set(candidate.sites) & set(chosen.sites):
-                found = candidate
+                second = candidate
             else:
                 aside.append((key[2], key[0]))
                 self._rank[key[2]] = _NEVER
         for site, rank in aside:
             self._rank[site] = rank
-        return found
+        return second
 
     def room_by_node(self) -> dict[int, int]:
-        """Members that each node takes now, one a device of those that are shared."""
+        """Members that each node takes now; a shared device counts for one."""
         self._catch_up()
-        free = np.bincount(self._board.inventory.node_of[self._gives >= 0])
+        free = np.bincount(self._occupancy.inventory.node_of[self._gives >= 0])
         return by_node(free // self.request.count if self.request.exclusive else free)
 
     def _spot(self, site: int) -> Candidate:
-        node = self._board.inventory.sites[site].node
+        node = self._occupancy.inventory.sites[site].node
         grant = self._grants[self._gives.item(site)]
         if not self.request.exclusive:
-            lane = lane_number(self._board, self.request, site)
+            lane = lane_number(self._occupancy, self.request, site)
             return Candidate(node, (site,), grant.percent, grant, lane)
         return Candidate(
             node, tuple(self._free_on(node)[: self.request.count]), WHOLE_PERCENT, grant
         )
 
     def _free_on(self, node: int) -> list[int]:
-        """Devices of a node that are free, those of the type that serves best first."""
-        gives, inventory = self._gives, self._board.inventory
-        free = [one for one in inventory.sites_on[node] if gives.item(one) >= 0]
+        """Free devices of a node, those of the best type first."""
+        gives, inventory = self._gives, self._occupancy.inventory
+        free = [site for site in inventory.sites_on[node] if gives.item(site) >= 0]
         if node in inventory.mixed:
             free.sort(key=self._favour, reverse=True)
         return free
 
     def _top(self) -> Key | None:
-        """The first place of the order whose node has room for the pod."""
+        """The first place whose node has room for the pod."""
         rank = self._rank
         while len(rank):
             least = rank.min()
@@ -306,27 +312,29 @@ class CandidateList:
             site = equals.item(self._then[equals].argmin())
             if self._has_room(site):
                 return int(least), self._then.item(site), site
-            # nothing of the node fits until someone gives something back, which is logged
-            rank[list(self._board.inventory.sites_on[self._board.inventory.sites[site].node])] = (
-                _NEVER
-            )
+            # no place on the node fits until something is refunded, which is logged
+            rank[
+                list(self._occupancy.inventory.sites_on[self._occupancy.inventory.sites[site].node])
+            ] = _NEVER
         return None
 
     def _has_room(self, site: int) -> bool:
-        return self._board.has_room(self._board.inventory.sites[site].node, self.request.needs)
+        return self._occupancy.has_room(
+            self._occupancy.inventory.sites[site].node, self.request.needs
+        )
 
     def _judge_all(self) -> None:
         """Judge every device at once."""
-        self._board.effort.spent += SEARCH
-        self._seen = len(self._board.log)
+        self._occupancy.effort.spent += SEARCH
+        self._seen = len(self._occupancy.log)
         self._grants.clear()
         self._gives.fill(-1)
         self._rank.fill(_NEVER)
         self._judge_some(None)
 
     def _judge_some(self, sites: Ints | None) -> None:
-        """Judge some devices (or all) in one go and put them into the order."""
-        occupancy, request = self._board, self.request
+        """Judge some devices (or all) at once and rank them."""
+        occupancy, request = self._occupancy, self.request
         joins = joined_lanes(occupancy, request, None if sites is None else sites.tolist())
         facts = columns_for(occupancy, request, joins)
         mask = self._reachable & ~occupancy.blocked
@@ -337,49 +345,51 @@ class CandidateList:
         at = np.flatnonzero(mask)
         if not len(at) and not request.exclusive:
             return
-        found = at if sites is None else sites[at]
-        tops: list[int] = [WHOLE_PERCENT] * len(found)
+        judged = at if sites is None else sites[at]
+        tops: list[int] = [WHOLE_PERCENT] * len(judged)
         if not request.exclusive:
             tops = ceiling(facts, request)[at].tolist()
         if joins:
-            pairs = zip(found.tolist(), tops, strict=True)
+            pairs = zip(judged.tolist(), tops, strict=True)
             tops = [top_share(joins.get(site), top) for site, top in pairs]
-        numbers, answers = self._scout.asked(request, found, tops)
-        self._enter(found, numbers, answers)
+        numbers, answers = self._index.asked(request, judged, tops)
+        self._enter(judged, numbers, answers)
         if request.exclusive:
-            self._renew_nodes(found.tolist())
+            self._renew_nodes(judged.tolist())
 
     def _enter(self, sites: Ints, numbers: Ints, answers: Sequence[Admission | Refusal]) -> None:
-        """Put devices into the order by what they would give."""
+        """Rank devices by their admissions."""
         base = len(self._grants)
-        given = [answer for answer in answers if isinstance(answer, Admission)]
-        self._grants.extend(given)
-        # one entry more, which -1 ("not asked") finds at the end
+        granted = [answer for answer in answers if isinstance(answer, Admission)]
+        self._grants.extend(granted)
+        # one more entry at the end, for -1 ("not judged")
         index = np.full(len(answers) + 1, -1, dtype=np.int64)
-        places = [at for at, one in enumerate(answers) if isinstance(one, Admission)]
-        index[places] = range(base, base + len(given))
+        places = [at for at, answer in enumerate(answers) if isinstance(answer, Admission)]
+        index[places] = range(base, base + len(granted))
         gives = index[numbers]
         sites, gives = sites[gives >= 0], gives[gives >= 0]
         self._gives[sites] = gives
         if self.request.exclusive or not len(sites):
             return
-        percent = np.array([admission.percent for admission in given], dtype=np.int64)[gives - base]
-        if self._scout.rule.by_worth:
-            worth = [_TRIAL * admission.trial - admission.net for admission in given]
+        percent = np.array([admission.percent for admission in granted], dtype=np.int64)[
+            gives - base
+        ]
+        if self._index.rule.by_worth:
+            worth = [_TRIAL * admission.trial - admission.net for admission in granted]
             self._rank[sites] = np.array(worth, dtype=np.int64)[gives - base]
             self._then[sites] = percent
         else:
             self._rank[sites] = -percent
             self._then[sites] = (
-                self.request.percent_limit - self._board.percent_used[sites] - percent
+                self.request.percent_limit - self._occupancy.percent_used[sites] - percent
             )
         if self.request.values:
-            order = self._rank if self._scout.rule.by_worth else self._then
-            order[sites] -= self._favours[self._board.inventory.model[sites]]
+            order = self._rank if self._index.rule.by_worth else self._then
+            order[sites] -= self._favours[self._occupancy.inventory.model[sites]]
 
     def _catch_up(self) -> None:
-        """Judge again what changed since the last query."""
-        log = self._board.log
+        """Judge again the devices that changed since the last query."""
+        log = self._occupancy.log
         if self._seen == len(log):
             return
         changed = list(dict.fromkeys(log[self._seen :]))
@@ -387,7 +397,7 @@ class CandidateList:
             self._judge_all()
             return
         self._seen = len(log)
-        self._board.effort.spent += len(changed) // _ONE_BY_ONE
+        self._occupancy.effort.spent += len(changed) // _ONE_BY_ONE
         sites = np.array(changed, dtype=np.int64)
         self._gives[sites] = -1
         self._rank[sites] = _NEVER
@@ -400,48 +410,48 @@ class CandidateList:
             self._renew_nodes(changed)
 
     def _renew_nodes(self, changed: Iterable[int]) -> None:
-        """Let the first free device stand for every node that has enough of them."""
-        sites = self._board.inventory.sites
+        """Represent each node that has enough free devices by the first of them."""
+        sites = self._occupancy.inventory.sites
         for node in {sites[site].node for site in changed}:
             free = self._free_on(node)
-            self._rank[list(self._board.inventory.sites_on[node])] = _NEVER
+            self._rank[list(self._occupancy.inventory.sites_on[node])] = _NEVER
             if len(free) >= self.request.count:
                 self._rank[free[0]] = -WHOLE_PERCENT - self._favour(free[0])
                 self._then[free[0]] = len(free) - self.request.count
 
     def _judge(self, site: int) -> None:
-        if self._board.blocked.item(site) or not self._reachable.item(site):
+        if self._occupancy.blocked.item(site) or not self._reachable.item(site):
             return
-        grant = self._scout.granted(self.request, site)
+        grant = self._index.granted(self.request, site)
         if grant is None:
             return
         self._gives[site] = len(self._grants)
         self._grants.append(grant)
         if self.request.exclusive:
             return
-        if self._scout.rule.by_worth:
+        if self._index.rule.by_worth:
             self._rank[site] = _TRIAL * grant.trial - grant.net - self._favour(site)
             self._then[site] = grant.percent
         else:
-            used = self._board.percent_used.item(site)
+            used = self._occupancy.percent_used.item(site)
             self._rank[site] = -grant.percent
-            left = self.request.percent_limit - used - grant.percent
-            self._then[site] = left - self._favour(site)
+            rest = self.request.percent_limit - used - grant.percent
+            self._then[site] = rest - self._favour(site)
 
     def _favour(self, site: int) -> int:
-        """What speaks for a device because of its type."""
-        return self._favours.item(self._board.inventory.model.item(site))
+        """The bonus of a device for its type."""
+        return self._favours.item(self._occupancy.inventory.model.item(site))
 
 
 def by_node(counts: Ints) -> dict[int, int]:
-    """Counts of nodes, those with none left out."""
+    """Positive counts by node."""
     nodes = np.flatnonzero(counts)
     return dict(zip(nodes.tolist(), counts[nodes].tolist(), strict=True))
 
 
 def _favours(inventory: Inventory, request: ResourceRequest) -> Ints:
-    """What speaks for devices of each model."""
-    found = np.zeros(len(inventory.models), dtype=np.int64)
+    """The bonus of each model."""
+    favours = np.zeros(len(inventory.models), dtype=np.int64)
     for model, percent in request.values:
-        found[model] = percent * _FAVOUR
-    return found
+        favours[model] = percent * _FAVOUR
+    return favours

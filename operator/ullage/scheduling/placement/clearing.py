@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which jobs leave a device when a replica needs it, and how long that takes."""
+"""Jobs that leave a device when a replica needs it, and the time that this takes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from typing import Final
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
-from ullage.scheduling.placement.headroom import follows_load, lender
-from ullage.scheduling.placement.preemption import priority_of
+from ullage.scheduling.placement.preemption import follows_load, lender, priority_of
 
 MOST_CLEARING_S: Final = 120.0
-"""Most that a forecast looks further ahead for others to leave: the grace of a pod is what its
-owner asks for, and is no measurement."""
+"""Longest extension of a forecast for others to leave: the grace period of a pod is its owner's
+choice and no measurement."""
 
 
 def makes_way(job: WorkloadRecord, priority: int, service: WorkloadRecord, rank: int) -> bool:
-    """Whether a job leaves its devices when a replica of a service needs them.
+    """True when a job leaves its devices for a replica of a service.
 
     Args:
         job: Training that saves its work.
-        priority: Of its pods.
+        priority: Priority of the job's pods.
         service: Any service.
         rank: Priority of the service's pods.
     """
@@ -32,10 +31,10 @@ def makes_way(job: WorkloadRecord, priority: int, service: WorkloadRecord, rank:
 
 
 def clearing_s(view: View, service: WorkloadRecord) -> float | None:
-    """Seconds until training that makes way for a service has left, if it is asked now.
+    """Seconds until training that makes way for a service has left, if it is stopped now.
 
-    The longest grace among those who might be asked: who leaves is not known before a replica
-    asks.
+    The longest grace period of the jobs that may be stopped, because the victim is chosen only when
+    a replica needs a device.
 
     Args:
         view: The cycle's snapshot.

@@ -1,13 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who starts again with a smaller share so that a newcomer fits beside it.
+"""Downsizing: a resident restarts with a smaller share so that a newcomer fits beside it.
 
-Only where the newcomer fits nowhere as shares stand, both together are predicted to reach more than
-what stopping the resident costs, and no one's objective is at risk by the rule of the cycle. A
-running share never changes: the resident restarts at its checkpoint, keeps its place, and the
-newcomer gets the rest. It is tried in the expected occupancy, which is restored where it does not
-help.
-It must never ask for more than one restart of a job in :data:`HOLD_S`, nor below its least share.
+Done only where the newcomer fits nowhere at the current shares, the predicted gain of both together
+exceeds the cost of the restart, and the rule of the cycle sees no objective at risk. A running
+share never changes: the resident restarts from its checkpoint, keeps its place, and the newcomer
+gets the rest. It is tried in the expected occupancy, which is restored if it does not help. A job
+restarts at most once in :data:`HOLD_S`, and never below its minimum share.
 """
 
 from __future__ import annotations
@@ -38,19 +37,18 @@ from ullage.scheduling.placement.placement import (
 from ullage.scheduling.placement.preemption import priority_of, unsaved_s
 
 RESTART_S: Final = 60.0
-"""What a restart costs beside the work since the last checkpoint, where it was not measured (our
-choice)."""
+"""Cost of a restart beside the work since the last checkpoint, unless measured (our choice)."""
 STEP_PERCENT: Final = 10
-"""Shares that are tried lie so far apart."""
+"""Distance between the shares that are tried."""
 MOST_MISSES: Final = 2
-"""Shares of a resident that are tried without success before it is left alone."""
+"""Failed tries per resident."""
 MOST_TRIED: Final = 16
-"""Residents that are tried for one newcomer."""
+"""Residents tried per newcomer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownsizeCandidate:
-    """A job that may be restarted with a smaller share, and what that costs."""
+    """A job that may be restarted with a smaller share, and the cost."""
 
     workload: WorkloadRecord
     member: Member
@@ -59,9 +57,9 @@ class DownsizeCandidate:
     priority: int
     least: int
     lost_s: float
-    """Seconds of its work that the restart costs."""
+    """Seconds of work that the restart costs."""
     needs_mib: int = 0
-    """Memory that it must be left, by what it is known to use; 0 = not known."""
+    """Memory that it needs, by its measured use; 0 = not known."""
 
     @property
     def uid(self) -> str:
@@ -70,19 +68,19 @@ class DownsizeCandidate:
 
     @property
     def percent(self) -> int:
-        """The share that it has."""
+        """Its current share."""
         return self.occupant.tenant.percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Downsize:
-    """A resident's restart at a smaller share, and where the newcomer then sits."""
+    """A resident's restart at a smaller share, and the newcomer's places after it."""
 
     resident: DownsizeCandidate
     percent: int
     placements: tuple[Placement, ...]
     gain: float
-    """Normalised throughput that the device gains, in units of one tenant's alone."""
+    """Gain in normalised throughput of the device; 1 = a tenant alone."""
 
     @property
     def uid(self) -> str:
@@ -96,8 +94,8 @@ class Downsize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
-    """A newcomer that fits nowhere, and the occupancy of what will be."""
+class DownsizeContext:
+    """The expected occupancy, and the members to place in it; none to judge shares alone."""
 
     placer: Placer
     requests: ResourceRequests
@@ -121,25 +119,30 @@ def residents(
     occupancy: Occupancy,
     lifecycles: Mapping[str, LifecycleStep],
 ) -> tuple[DownsizeCandidate, ...]:
-    """Jobs that may be asked, in the order of asking.
-
-    Lowest priority first, then who saved its work last, then youngest.
-    """
-    found = []
+    """Jobs that may be downsized, in order: lowest priority, latest checkpoint, youngest."""
+    candidates = []
     for uid, workload in view.index.those(view.index.evictable):
         if not workload.sharing.resizable or workload.kind is not WorkloadKind.TRAINING_JOB:
             continue
         member = _may_restart(view, workload, lifecycles.get(uid))
         if member is None:
             continue
-        held = member.held[0]
-        site = occupancy.inventory.site_index.get((held.node, held.slice.gpu))
-        here = occupancy.occupants[site] if site is not None else ()
-        occupant = next((one for one in here if one.pod_uid == member.pod.uid), None)
+        slice_ = member.held[0]
+        site = occupancy.inventory.site_index.get((slice_.node, slice_.slice.gpu))
+        occupants = occupancy.occupants[site] if site is not None else ()
+        occupant = next(
+            (occupant for occupant in occupants if occupant.pod_uid == member.pod.uid), None
+        )
         least = requests.of(workload, member.pod.shape).min_percent
-        if site is None or occupant is None or _stays_as_it_is(occupant, least):
+        if site is None or occupant is None or occupant.tenant.percent <= least:
             continue
-        found.append(
+        if occupant.leaving or occupant.loose or occupant.whole:
+            continue
+        if occupant.lane or occupant.unmeasured:
+            continue
+        allocation = workload.status.allocation
+        restart_s = (allocation.restart_seconds if allocation else None) or RESTART_S
+        candidates.append(
             DownsizeCandidate(
                 workload=workload,
                 member=member,
@@ -147,13 +150,13 @@ def residents(
                 occupant=occupant,
                 priority=priority_of(workload, [member]),
                 least=least,
-                lost_s=unsaved_s(view, [member]) + _restart_s(workload),
+                lost_s=unsaved_s(view, [member]) + float(restart_s),
                 needs_mib=_needs_mib(member, occupant),
             )
         )
     return tuple(
         sorted(
-            found,
+            candidates,
             key=lambda candidate: (
                 candidate.priority,
                 candidate.lost_s,
@@ -165,39 +168,28 @@ def residents(
 
 
 def _may_restart(view: View, job: WorkloadRecord, life: LifecycleStep | None) -> Member | None:
-    """The only member of a job that runs undisturbed long enough; ``None`` where it does not."""
+    """The only member of a job, if it has run undisturbed for long enough; else ``None``."""
     if not job.checkpoint or job.gpu.share is None or job.replicas != 1:
         return None
     if job.elasticity is not None:
-        return None  # its size makes room
+        return None  # it makes room by its size
     if life is None or life.phase is not Phase.RUNNING or life.waiting or life.silent:
         return None
     members = view.members_of(job)
     if len(members) != 1 or len(members[0].held) != 1:
         return None
-    member, held = members[0], members[0].held[0]
+    member, slice_ = members[0], members[0].held[0]
     made, pod = job.status.made_room, members[0].pod
     calm = (
         pod.stage is PodStage.RUNNING
         and not pod.deleting
         and pod.uid not in view.evictions
-        and not held.slice.probation
-        and held.seen is not None
-        and held.seen.phase is SlicePhase.ATTACHED
+        and not slice_.slice.probation
+        and slice_.seen is not None
+        and slice_.seen.phase is SlicePhase.ATTACHED
     )
     since = max(pod.stage_since, made.time if made is not None else 0.0)
     return member if calm and view.now >= since + HOLD_S else None
-
-
-def _stays_as_it_is(occupant: Occupant, least: int) -> bool:
-    return (
-        occupant.tenant.percent <= least
-        or occupant.leaving
-        or occupant.loose
-        or occupant.whole
-        or bool(occupant.lane)
-        or bool(occupant.unmeasured)
-    )
 
 
 def _needs_mib(member: Member, occupant: Occupant) -> int:
@@ -207,162 +199,161 @@ def _needs_mib(member: Member, occupant: Occupant) -> int:
     return math.ceil(PEAK_MARGIN * max(peak or 0, used))
 
 
-def _restart_s(job: WorkloadRecord) -> float:
-    """What its last restart took, where that was measured."""
-    known = job.status.allocation
-    return float(known.restart_seconds) if known and known.restart_seconds else RESTART_S
-
-
-def make_room_beside(ask: Asking, asked: Sequence[DownsizeCandidate]) -> Downsize | None:
-    """The first resident whose restart at a smaller share lets all members sit, and is worth it.
+def make_room_beside(
+    context: DownsizeContext, candidates: Sequence[DownsizeCandidate]
+) -> Downsize | None:
+    """The first downsizing that lets all members sit and pays off.
 
     Args:
-        ask: the newcomer and the occupancy; afterwards the resident has its smaller share there
-            and the newcomer its place, or all is as it was.
-        asked: residents in the order of asking.
+        context: The members and the occupancy. On success the resident has its smaller share
+            there and the members their places; else the occupancy is as before.
+        candidates: Residents in the order to try them.
     """
-    request, placer = ask.unit[0].request, ask.placer
+    request, placer = context.unit[0].request, context.placer
     if request.lonely or request.unmeasured:
         return None
     reach = placer.candidate_index.reachable(request)
     tried = 0
-    for candidate in asked:
+    for candidate in candidates:
         if not reach[candidate.site] or not _could_fit(placer.occupancy, candidate, request):
             continue
         if tried >= MOST_TRIED or placer.occupancy.effort.is_much:
             return None
         tried += 1
-        downsize = _concession(ask, candidate)
+        downsize = _downsize(context, candidate)
         if downsize is not None:
             return downsize
     return None
 
 
 def _could_fit(
-    occupancy: Occupancy, downsize_candidate: DownsizeCandidate, request: ResourceRequest
+    occupancy: Occupancy, candidate: DownsizeCandidate, request: ResourceRequest
 ) -> bool:
-    """Whether the shares alone would leave room; anything else costs a judgement."""
-    if downsize_candidate.site in occupancy.lanes:
-        return False  # its speeds follow from who takes turns, which is not weighed here
-    used = occupancy.percent_used.item(downsize_candidate.site) - (
-        downsize_candidate.percent - downsize_candidate.least
-    )
+    """True when the sum of shares leaves room; a cheap test before any judgement."""
+    if candidate.site in occupancy.lanes:
+        return False  # speeds in lanes depend on turns, which are not weighed here
+    used = occupancy.percent_used.item(candidate.site) - (candidate.percent - candidate.least)
     fits = used + request.min_percent <= request.percent_limit
-    return fits and downsize_candidate.occupant in occupancy.occupants[downsize_candidate.site]
+    return fits and candidate.occupant in occupancy.occupants[candidate.site]
 
 
-def _concession(ask: Asking, candidate: DownsizeCandidate) -> Downsize | None:
-    """The share of a resident at which its device is worth most; ``None`` = none is worth it."""
-    occupancy, rule = ask.placer.occupancy, ask.placer.rule
-    here = occupancy.occupants[candidate.site]
-    slowdowns = rule.slowdowns(_model(occupancy, candidate), [at.tenant for at in here])
+def _downsize(context: DownsizeContext, candidate: DownsizeCandidate) -> Downsize | None:
+    """The downsizing of a resident with the largest gain; ``None`` = none pays off."""
+    occupancy, rule = context.placer.occupancy, context.placer.rule
+    occupants = occupancy.occupants[candidate.site]
+    slowdowns = rule.slowdowns(_model(occupancy, candidate), [at.tenant for at in occupants])
     best: _Trial | None = None
-    for number, small in enumerate(smaller(ask, candidate)):
-        trial = _try(ask, candidate, small)
+    for number, small in enumerate(smaller(context, candidate)):
+        trial = _try(context, candidate, small)
         if trial is not None and (best is None or trial.worth >= best.worth):
             best = trial
         if best is None and number + 1 >= MOST_MISSES:
-            return None  # the least shares leave most room
+            return None  # larger shares leave even less room
     if best is None:
         return None
-    gain = best.worth - _worth(here, slowdowns)
-    speed = candidate.occupant.tenant.weight / slowdowns[here.index(candidate.occupant)]
+    gain = best.worth - _worth(occupants, slowdowns)
+    speed = candidate.occupant.tenant.weight / slowdowns[occupants.index(candidate.occupant)]
     if gain * HOLD_S <= speed * candidate.lost_s:
         return None
     _swap(occupancy, candidate, candidate.occupant, best.small)
-    gang = ask.placement()
+    gang = context.placement()
     if isinstance(gang, NoRoom):
         raise AssertionError("members that fitted before no longer fit on an unchanged board")
     percent = best.small.tenant.percent
     return Downsize(resident=candidate, percent=percent, placements=gang, gain=gain)
 
 
-def smaller(ask: Asking, one: DownsizeCandidate) -> list[Occupant]:
-    """The resident with each share that is tried, the least first.
+def smaller(context: DownsizeContext, resident: DownsizeCandidate) -> list[Occupant]:
+    """The resident with each share that is tried, the smallest first.
 
-    None that leaves it less memory than it is known to use, or too slow even with no one beside it.
+    Without shares that leave it too little memory, or break its objective even alone.
     """
-    made = []
-    placer = ask.placer
-    model = placer.occupancy.inventory.model.item(one.site)
-    for percent in sorted({one.least, *range(STEP_PERCENT, one.percent, STEP_PERCENT)}):
-        if percent < one.least:
+    occupants = []
+    placer = context.placer
+    model = placer.occupancy.inventory.model.item(resident.site)
+    for percent in sorted({resident.least, *range(STEP_PERCENT, resident.percent, STEP_PERCENT)}):
+        if percent < resident.least:
             continue
-        request = _want(ask, one, percent)
-        memory = memory_mib(placer.occupancy, request, one.site, percent)
+        request = _request(context, resident, percent)
+        memory = memory_mib(placer.occupancy, request, resident.site, percent)
         case = placer.candidate_index.empty_case(request, model, percent)
-        if memory >= one.needs_mib and placer.rule.alone(case, percent) is None:
-            tenant = replace(one.occupant.tenant, percent=percent)
-            made.append(replace(one.occupant, tenant=tenant, memory_mib=memory))
-    return made
+        if memory >= resident.needs_mib and placer.rule.alone(case, percent) is None:
+            tenant = replace(resident.occupant.tenant, percent=percent)
+            occupants.append(replace(resident.occupant, tenant=tenant, memory_mib=memory))
+    return occupants
 
 
-def _try(ask: Asking, one: DownsizeCandidate, small: Occupant) -> _Trial | None:
-    """What the device is worth with the resident at a share; ``None`` = it does not work out."""
-    occupancy = ask.placer.occupancy
-    order = occupancy.occupants[one.site]
-    _swap(occupancy, one, one.occupant, small)
+def _try(context: DownsizeContext, resident: DownsizeCandidate, small: Occupant) -> _Trial | None:
+    """The throughput of the device with the resident at a share; ``None`` = it does not fit."""
+    occupancy = context.placer.occupancy
+    order = occupancy.occupants[resident.site]
+    _swap(occupancy, resident, resident.occupant, small)
     worth: float | None = None
-    gang = ask.placement()
+    gang = context.placement()
     if not isinstance(gang, NoRoom):
-        there = any(one.site in placement.candidate.sites for placement in gang)
+        beside = any(resident.site in placement.candidate.sites for placement in gang)
         proven = not any(placement.candidate.grant.trial for placement in gang)
-        if there and proven and _comes_back(ask, one, small):
-            here = occupancy.occupants[one.site]
-            slowdowns = ask.placer.rule.slowdowns(
-                _model(occupancy, one), [at.tenant for at in here]
+        if beside and proven and _is_granted(context, resident, small):
+            occupants = occupancy.occupants[resident.site]
+            slowdowns = context.placer.rule.slowdowns(
+                _model(occupancy, resident), [at.tenant for at in occupants]
             )
-            worth = _worth(here, slowdowns)
-        ask.placer.unseat(gang)
-    _swap(occupancy, one, small, one.occupant)
-    occupancy.occupants[one.site] = order
+            worth = _worth(occupants, slowdowns)
+        context.placer.unseat(gang)
+    _swap(occupancy, resident, small, resident.occupant)
+    occupancy.occupants[resident.site] = order
     return _Trial(small, worth) if worth is not None else None
 
 
-def _comes_back(ask: Asking, one: DownsizeCandidate, small: Occupant) -> bool:
-    """Whether the resident itself is granted its place beside the newcomer, without a trial."""
-    occupancy = ask.placer.occupancy
-    order = occupancy.occupants[one.site]
-    occupancy.lift(one.site, small)
-    grant = ask.placer.candidate_index.granted(_want(ask, one, small.tenant.percent), one.site)
-    occupancy.put(one.site, small)
-    occupancy.occupants[one.site] = order
+def _is_granted(context: DownsizeContext, resident: DownsizeCandidate, small: Occupant) -> bool:
+    """True when the resident is admitted beside the newcomer without a trial."""
+    occupancy = context.placer.occupancy
+    order = occupancy.occupants[resident.site]
+    occupancy.lift(resident.site, small)
+    request = _request(context, resident, small.tenant.percent)
+    grant = context.placer.candidate_index.granted(request, resident.site)
+    occupancy.put(resident.site, small)
+    occupancy.occupants[resident.site] = order
     return grant is not None and not grant.trial
 
 
-def _want(ask: Asking, one: DownsizeCandidate, percent: int) -> ResourceRequest:
-    """What the resident asks for when it starts with no more than this."""
-    share = one.workload.gpu.share
-    assert share is not None  # only who has a share is asked
+def _request(
+    context: DownsizeContext, resident: DownsizeCandidate, percent: int
+) -> ResourceRequest:
+    """The resident's request with at most this share."""
+    share = resident.workload.gpu.share
+    assert share is not None  # only jobs with a share are candidates
     less = replace(share, max_percent=max(share.min_percent, percent))
-    asks = replace(one.workload, gpu=replace(one.workload.gpu, share=less))
-    return ask.requests.of(asks, one.member.pod.shape)
+    workload = replace(resident.workload, gpu=replace(resident.workload.gpu, share=less))
+    return context.requests.of(workload, resident.member.pod.shape)
 
 
-def _swap(occupancy: Occupancy, one: DownsizeCandidate, old: Occupant, new: Occupant) -> None:
-    occupancy.lift(one.site, old)
-    occupancy.put(one.site, new)
+def _swap(occupancy: Occupancy, resident: DownsizeCandidate, old: Occupant, new: Occupant) -> None:
+    occupancy.lift(resident.site, old)
+    occupancy.put(resident.site, new)
 
 
-def _worth(here: Sequence[Occupant], slowdowns: Sequence[float]) -> float:
+def _worth(occupants: Sequence[Occupant], slowdowns: Sequence[float]) -> float:
     """Weighted sum of normalised throughputs."""
     return math.fsum(
-        one.tenant.weight / value for one, value in zip(here, slowdowns, strict=True) if value > 0
+        occupant.tenant.weight / value
+        for occupant, value in zip(occupants, slowdowns, strict=True)
+        if value > 0
     )
 
 
-def _model(occupancy: Occupancy, one: DownsizeCandidate) -> str:
-    return occupancy.inventory.model_names[occupancy.inventory.model.item(one.site)]
+def _model(occupancy: Occupancy, resident: DownsizeCandidate) -> str:
+    return occupancy.inventory.model_names[occupancy.inventory.model.item(resident.site)]
 
 
-def remembered(
-    made: Downsize, winner: WorkloadRecord, now: float, occupancy: Occupancy
+def made_room(
+    downsize: Downsize, winner: WorkloadRecord, now: float, occupancy: Occupancy
 ) -> MadeRoom:
-    """What the resident's status has to say of it."""
-    site = occupancy.inventory.sites[made.resident.site]
+    """The record of a downsizing in the resident's status."""
+    site = occupancy.inventory.sites[downsize.resident.site]
     return MadeRoom(
         time=whole_second(now),
-        percent=made.percent,
+        percent=downsize.percent,
         node=occupancy.inventory.nodes[site.node].name,
         gpu=site.uuid,
         beneficiary=f"{winner.ref.namespace}/{winner.ref.name}",
@@ -370,15 +361,15 @@ def remembered(
     )
 
 
-def starts_again(made: Downsize, room: MadeRoom) -> LifecycleStep:
-    """The resident's life from now on; its pods go once its status says what it was left."""
+def restart_step(downsize: Downsize, room: MadeRoom) -> LifecycleStep:
+    """The restart of the resident; its pods go once its status holds the record."""
     return LifecycleStep(
         phase=Phase.RESTARTING,
         reason=Reason.MADE_ROOM,
         message=(
             f"makes room for {room.beneficiary} on {room.node}/{room.gpu}: starts again from its"
-            f" checkpoint at {made.percent} % instead of {made.resident.percent} %; the device"
-            f" gains {made.gain:.2f} of a job's speed (predicted)"
+            f" checkpoint at {downsize.percent} % instead of {downsize.resident.percent} %; the"
+            f" device gains {downsize.gain:.2f} of a job's speed (predicted)"
         ),
-        restarts=made.resident.workload.status.restarts,
+        restarts=downsize.resident.workload.status.restarts,
     )

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Could this ever run here? Judged on an empty, healthy cluster, so that no one waits in vain.
+"""Tests whether a workload could ever run here, judged on an empty, healthy cluster.
 
-What passes by itself (a cordon, a silent agent, today's tenants) does not count. No pod is created
-for a workload that fails here; its status says why.
+Temporary obstacles (a cordon, a silent agent, the tenants of today) do not count. For a workload
+that fails no pod is created, and its status says why.
 """
 
 from __future__ import annotations
@@ -31,21 +31,13 @@ from ullage.scheduling.inventory.node_fit import Fit, allocatable, counted, why_
 from ullage.scheduling.inventory.tenant_bindings import not_bound
 from ullage.scheduling.inventory.trust_domains import not_granted
 from ullage.scheduling.placement.candidates import CandidateIndex
+from ullage.scheduling.placement.messages import never_fits
 
 _MOST_NAMED: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Room:
-    """Members that an empty cluster takes, or what stops every device."""
-
-    members: int
-    reason: Reason | None = None
-    message: str = ""
-
-
 def _least(workload: WorkloadRecord) -> int:
-    """Members without which a workload does nothing."""
+    """Members that a workload needs to run."""
     if workload.elasticity is not None:
         return workload.elasticity.min_replicas
     return workload.replicas if workload.is_gang else min(1, workload.replicas)
@@ -53,30 +45,31 @@ def _least(workload: WorkloadRecord) -> int:
 
 @dataclass(slots=True)
 class Feasibility:
-    """Answers by class, once each."""
+    """Judges feasibility, once per class."""
 
     candidate_index: CandidateIndex
     snapshot: Snapshot
-    _rooms: dict[int, _Room] = field(default_factory=dict)
+    _rooms: dict[int, int | Refusal] = field(default_factory=dict)
+    """By class: members that an empty cluster takes, or the obstacle of every device."""
     _amounts: dict[str, Ints] = field(default_factory=dict)
     _empty: Facts[Ints] | None = None
-    """The devices with no one on them: the same for every class of a cycle."""
+    """Figures of the empty devices; the same for every class of a cycle."""
 
     def judge(
         self, workload: WorkloadRecord, request: ResourceRequest, members: int | None = None
     ) -> Refusal | None:
-        """Why the workload can never run here; ``None`` when it could.
+        """The refusal of a workload that can never run here; ``None`` when it could.
 
         Args:
-            workload: a gang is judged as a whole.
-            request: what each member asks for.
-            members: of a gang; ``None`` = the fewest that it can do with.
+            workload: A gang is judged as a whole.
+            request: The request of each member.
+            members: Members of the gang; ``None`` = the minimum that it can run with.
         """
         apart = self.stands_apart(workload)
         if apart is not None:
             return apart
         if request.place is not None and request.place.grows:
-            return None  # nodes that are not there yet may be of any size
+            return None  # nodes that do not exist yet may be of any size
         if workload.accelerators:
             unknown = self._unknown_accelerators(workload)
             if unknown is not None:
@@ -87,20 +80,20 @@ class Feasibility:
         room = self._rooms.get(request.number)
         if room is None:
             room = self._rooms[request.number] = self._room(request)
-        if room.reason is not None:
-            return Refusal(room.reason, room.message)
+        if isinstance(room, Refusal):
+            return room
         needed = members or _least(workload)
-        if room.members >= needed:
+        if room >= needed:
             return None
-        one = " on one accelerator type (spec.mixedAccelerators is false)"
+        of_one_type = " on one accelerator type (spec.mixedAccelerators is false)"
         return Refusal(
             Reason.GANG_TOO_LARGE,
-            f"even empty, the cluster has room for {room.members} of {needed} members"
-            + one * request.uniform,
+            f"even empty, the cluster has room for {room} of {needed} members"
+            + of_one_type * request.uniform,
         )
 
     def stands_apart(self, workload: WorkloadRecord) -> Refusal | None:
-        """The domain or the tenant that it names is not its to name; ``None`` where both are."""
+        """The refusal of a trust domain or tenant that it may not name; ``None`` = it may."""
         policy = self.snapshot.policy
         text = not_granted(policy, workload)
         if text:
@@ -109,14 +102,14 @@ class Feasibility:
         return Refusal(Reason.TENANT_NOT_ALLOWED, text) if text else None
 
     def _barred(self, request: ResourceRequest) -> Refusal | None:
-        """An objective that is impossible, or cannot be judged, on every model that is allowed."""
+        """The refusal of an objective that no allowed model can keep, or be judged for."""
         models = set(self.candidate_index.occupancy.inventory.models.values())
         if request.accelerators is not None:
             models &= request.accelerators
         if not models or not models <= request.barred.keys():
             return None
-        # what only lacks a declaration is nearer than what is impossible
-        said = sorted(
+        # a missing declaration is easier to help than an impossible objective
+        refusals = sorted(
             (request.barred[at] for at in models),
             key=lambda barred: (
                 barred.reason is not Reason.NEED_PROFILE,
@@ -125,53 +118,54 @@ class Feasibility:
             ),
         )
         if models <= request.refused.keys():
-            text = "; ".join(barred.text for barred in said[:_MOST_NAMED])
-            return Refusal(said[0].reason, f"no accelerator keeps the bounds of spec.cost: {text}")
-        return said[0]
+            text = "; ".join(barred.text for barred in refusals[:_MOST_NAMED])
+            return Refusal(
+                refusals[0].reason, f"no accelerator keeps the bounds of spec.cost: {text}"
+            )
+        return refusals[0]
 
     def _unknown_accelerators(self, workload: WorkloadRecord) -> Refusal | None:
-        known = (
+        accelerators = (
             self.candidate_index.occupancy.inventory.models.keys()
             | self.snapshot.device_profiles.keys()
         )
-        if any(accelerator in known for accelerator in workload.accelerators):
+        if any(accelerator in accelerators for accelerator in workload.accelerators):
             return None
         if not self.candidate_index.occupancy.inventory.sites:
             return None
         return Refusal(
             Reason.UNKNOWN_ACCELERATOR,
             f"no device or DeviceProfile is called {' or '.join(workload.accelerators)}; known:"
-            f" {', '.join(sorted(known))}",
+            f" {', '.join(sorted(accelerators))}",
         )
 
-    def _room(self, request: ResourceRequest) -> _Room:
+    def _room(self, request: ResourceRequest) -> int | Refusal:
         inventory = self.candidate_index.occupancy.inventory
         if not inventory.nodes:
-            return _Room(0, Reason.NO_NODE_MATCHES, "no node is labelled ullage.dev/node=true")
+            return Refusal(Reason.NO_NODE_MATCHES, "no node is labelled ullage.dev/node=true")
         if not inventory.sites:
-            return _Room(0, Reason.NODE_UNHEALTHY, "no node has reported a device yet")
+            return Refusal(Reason.NODE_UNHEALTHY, "no node has reported a device yet")
         fits = self.candidate_index.fit(request.shape, in_principle=True)
-        held = np.where(fits == int(Fit.OK), self._pods_on_empty_nodes(request), 0)
-        if not held.any():
-            return _Room(0, *self._no_node(request, fits.tolist()))
+        pods = np.where(fits == int(Fit.OK), self._pods_on_empty_nodes(request), 0)
+        if not pods.any():
+            return self._no_node(request, fits.tolist())
         if self._empty is None:
             self._empty = emptied(columns(self.candidate_index.occupancy))
         facts = self._empty
-        alive = (held > 0)[inventory.node_of] & allowed_model(facts, request)
+        alive = (pods > 0)[inventory.node_of] & allowed_model(facts, request)
         if not alive.any():
-            return _Room(
-                0, Reason.NO_NODE_MATCHES, "no node that fits has one of the accelerators asked for"
+            return Refusal(
+                Reason.NO_NODE_MATCHES, "no node that fits has one of the accelerators asked for"
             )
         for limit in LIMITS:
-            left = alive & (limit.short(facts, request) <= 0)
-            if not left.any():
+            passing = alive & (limit.short(facts, request) <= 0)
+            if not passing.any():
                 most_mib = int(inventory.memory_mib[alive].max())
-                return _Room(0, limit.reason, limit.never(request, most_mib))
-            alive = left
+                return Refusal(limit.reason, never_fits(request, limit.reason, most_mib))
+            alive = passing
         least = self._least_shares(request, facts, alive)
         if isinstance(least, Refusal):
-            return _Room(
-                0,
+            return Refusal(
                 Reason.PREDICTED_SLO_BREACH,
                 f"even alone on a device, at {least.percent} % it would run"
                 f" {least.predicted:.2f} times slower than on a whole one (predicted), its"
@@ -180,39 +174,34 @@ class Feasibility:
         alive = alive & (least > 0)
         models = np.unique(facts.model[alive]).tolist() if request.uniform else []
         of_model = [alive & (facts.model == model) for model in models]
-        counts = [
-            self._count(request, facts, np.where(here, least, 0), held)
-            for here in (of_model or [alive])
-        ]
-        return _Room(max(counts))
+        return max(
+            self._count(request, facts, np.where(devices, least, 0), pods)
+            for devices in (of_model or [alive])
+        )
 
     def _pods_on_empty_nodes(self, request: ResourceRequest) -> Ints:
-        """Pods of a shape that every node takes when empty; slots come and go with its agent."""
+        """By node: pods of the shape that it takes when empty; device slots are not counted."""
+        nodes = self.candidate_index.occupancy.inventory.nodes
         room: Ints | None = None
         for name, amount in request.needs:
             if name == SLOT_RESOURCE:
                 continue
-            takes = self._allocatable(name) // amount
+            column = self._amounts.get(name)
+            if column is None:
+                most = [counted(allocatable(node, name)) for node in nodes]
+                column = self._amounts[name] = np.array(most, dtype=np.int64)
+            takes = column // amount
             room = takes if room is None else np.minimum(room, takes)
         if room is None:
             raise ValueError("a pod counts as one pod at least")
         return room
 
-    def _allocatable(self, name: str) -> Ints:
-        column = self._amounts.get(name)
-        if column is None:
-            nodes = self.candidate_index.occupancy.inventory.nodes
-            most = [counted(allocatable(node, name)) for node in nodes]
-            column = np.array(most, dtype=np.int64)
-            self._amounts[name] = column
-        return column
-
-    def _no_node(self, request: ResourceRequest, fits: Sequence[int]) -> tuple[Reason, str]:
-        """What stops every node; the one that comes closest is shown."""
+    def _no_node(self, request: ResourceRequest, fits: Sequence[int]) -> Refusal:
+        """The obstacle of every node, shown for the one that comes closest."""
         nodes = self.candidate_index.occupancy.inventory.nodes
         if Fit.OK in fits:
             node = nodes[fits.index(Fit.OK)]
-            return (
+            return Refusal(
                 Reason.NO_NODE_MATCHES,
                 f"the pod requests more cpu, memory or other resources than any node has, such as"
                 f" {node.name}",
@@ -220,14 +209,14 @@ class Feasibility:
         conflict = Fit.PIN_CONFLICT in fits
         node = nodes[fits.index(Fit.PIN_CONFLICT if conflict else Fit.NO_MATCH)]
         reason = Reason.NODE_AFFINITY_CONFLICT if conflict else Reason.NO_NODE_MATCHES
-        return reason, f"no node fits; {node.name}: {why_not(request.shape, node)}"
+        return Refusal(reason, f"no node fits; {node.name}: {why_not(request.shape, node)}")
 
     def _least_shares(
         self, request: ResourceRequest, facts: Facts[Ints], alive: Flags
     ) -> Ints | Refusal:
-        """By device, the least share that keeps the newcomer's own objective; 0 = none does.
+        """By device, the smallest share that keeps the newcomer's own objective; 0 = none does.
 
-        Where no device has one, the breach that misses by least.
+        If no device has such a share: the refusal that comes closest.
         """
         least = np.full(len(alive), request.min_percent, dtype=np.int64)
         if all(tenant.max_slowdown is None for tenant in request.known.tenants):
@@ -249,7 +238,7 @@ class Feasibility:
     def _least_share(
         self, case: AdmissionQuery, least: int, top: int
     ) -> tuple[int, Refusal | None]:
-        """The least share that keeps the newcomer's objective; 0 = none, and what comes nearest."""
+        """The smallest share that keeps the newcomer's objective, or 0 and the closest refusal."""
         nearest: Refusal | None = None
         for percent in range(least, top + 1):
             violation = self.candidate_index.rule.alone(case, percent)
@@ -259,12 +248,12 @@ class Feasibility:
                 nearest = violation
         return 0, nearest
 
-    def _count(self, request: ResourceRequest, facts: Facts[Ints], least: Ints, held: Ints) -> int:
-        """Members that fit at once on empty nodes, each at its least share (0 = refused)."""
+    def _count(self, request: ResourceRequest, facts: Facts[Ints], least: Ints, pods: Ints) -> int:
+        """Members that fit at once on empty nodes, each at its smallest share (0 = refused)."""
         node_of = self.candidate_index.occupancy.inventory.node_of
         alive = least > 0
         if request.exclusive:
-            on_node = np.bincount(node_of[alive], minlength=len(held)) // request.count
+            on_node = np.bincount(node_of[alive], minlength=len(pods)) // request.count
         else:
             shares = np.maximum(least, 1)
             need = memory_needed(facts, request, shares)
@@ -272,6 +261,6 @@ class Feasibility:
                 np.minimum(facts.contexts, request.percent_limit // shares),
                 facts.memory // np.maximum(need, 1),
             )
-            on_node = np.zeros(len(held), dtype=np.int64)
+            on_node = np.zeros(len(pods), dtype=np.int64)
             np.add.at(on_node, node_of[alive], each[alive])
-        return int(np.minimum(on_node, held).sum())
+        return int(np.minimum(on_node, pods).sum())

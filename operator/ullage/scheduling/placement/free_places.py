@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How many members of one class what is free holds at most, for all devices in one go.
+"""An upper bound on the members of a class that fit into the free devices, for all at once.
 
-A bound, not a place: predictions and quotas may leave less. It costs the same for one member as for
-thousands, so every search whose length a spec chooses is cut to it first.
+Predictions and quotas may leave less. It costs the same for one member as for thousands, so every
+search whose length a spec chooses is cut to it first.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from ullage.scheduling.placement.candidates import CandidateIndex
 
 
 def places(candidate_index: CandidateIndex, request: ResourceRequest) -> int:
-    """Members that fit at most beside all that is there, each at its least share."""
-    on_nodes = places_on_nodes(candidate_index, request)
-    return int(on_nodes.sum())
+    """Largest number of members that may fit beside the occupants, each at its minimum share."""
+    return int(places_on_nodes(candidate_index, request).sum())
 
 
 def places_on_nodes(candidate_index: CandidateIndex, request: ResourceRequest) -> Ints:
-    """The same of each node, shape (nodes,)."""
+    """The bound by node, shape (nodes,)."""
     occupancy = candidate_index.occupancy
     inventory = occupancy.inventory
     on_nodes = np.zeros(len(inventory.nodes), dtype=np.int64)
@@ -40,7 +39,7 @@ def places_on_nodes(candidate_index: CandidateIndex, request: ResourceRequest) -
         on_nodes += free // request.count
     else:
         each = (facts.contexts - facts.contexts_used) // max(request.contexts, 1)
-        if request.lane is None:  # a lane counts once for all who take turns in it
+        if request.lane is None:  # a lane counts once for all that take turns in it
             needed = np.maximum(memory_needed(facts, request, request.min_percent), 1)
             each = np.minimum(each, (facts.memory - facts.memory_used) // needed)
             each = np.minimum(

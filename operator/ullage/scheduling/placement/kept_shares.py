@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The places of those who restart with a smaller share are kept while they are away.
+"""Keeps the places of jobs that restart with a smaller share while they have no pods.
 
-Between the last pod of the old start and the first of the new one no one holds the share that was
-agreed; the first to come would have all of it. Nothing is decided here.
+Between the last pod of the old start and the first of the new one nothing holds the share that was
+left to the job, so the next newcomer would take all of it. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def keep_shares(
     occupancy: Occupancy,
     lifecycles: Mapping[str, LifecycleStep],
 ) -> None:
-    """Keep the place of everyone who is on the way to a smaller share.
+    """Keep the place of every job that is on the way to a smaller share.
 
-    What it has now is about to be free; what it was left is taken, until it asks for it itself.
+    Its current share counts as leaving, and the smaller share as taken until the job asks for it.
     """
     for uid, workload in view.index.those(view.index.made_room):
         made = active_share_limit(workload, view.now, view.snapshot.workloads)
         life = lifecycles.get(uid)
         if made is None or life is None or not _is_on_its_way(view, workload, life):
             continue
-        for site, here in enumerate(occupancy.occupants):
-            for occupant in [at for at in here if at.owner_uid == uid and not at.leaving]:
+        for site, occupants in enumerate(occupancy.occupants):
+            for occupant in [at for at in occupants if at.owner_uid == uid and not at.leaving]:
                 occupancy.lift(site, occupant)
                 occupancy.put(site, replace(occupant, leaving=True))
         for node, wanted in charged(occupancy.inventory, view.members_of(workload), staying=True):
@@ -49,7 +49,7 @@ def keep_shares(
 
 
 def _is_on_its_way(view: View, job: WorkloadRecord, life: LifecycleStep) -> bool:
-    """Whether a job stops, or has stopped and does not yet ask for a place."""
+    """True when a job stops, or has stopped and does not yet ask for a place."""
     if life.silent or life.waiting or life.reason is Reason.WAITING_FOR_GATE:
         return False
     if life.phase is Phase.RESTARTING:

@@ -1,38 +1,102 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Refusal messages for users: what was requested, what prevents it, what helps.
+"""Refusals for users: every device counted under its first obstacle, and the texts.
 
-Every text says what was wanted, what stands in the way with numbers, and what would help. Nothing
-is decided here.
+The chain that places also counts, so the text names what decided. Every text says what was
+requested, what stands in the way with numbers, and what would help. Made only for classes that were
+refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 from ullage.api.devices import GPUMode
 from ullage.api.labels import SLOT_RESOURCE
+from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
-from ullage.engines.admission.limits import LIMIT_OF, MIXED, WHOLE_PERCENT, Shortfall, ceiling
+from ullage.engines.admission.limits import (
+    LIMITS,
+    MIXED,
+    WHOLE_PERCENT,
+    ceiling,
+    memory_needed,
+)
 from ullage.engines.admission.records import Refusal
-from ullage.scheduling.feasibility.device_facts import figures_for
-from ullage.scheduling.feasibility.lanes import joined_lane, top_share
+from ullage.scheduling.feasibility.device_facts import allowed_model, columns_for, figures_for
+from ullage.scheduling.feasibility.lanes import joined_lane, joined_lanes, top_share
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
-from ullage.scheduling.inventory.node_fit import shortages, why_not
+from ullage.scheduling.inventory.inventory import Flags, Ints
+from ullage.scheduling.inventory.node_fit import Fit, shortages, why_not
 from ullage.scheduling.inventory.trust_domains import why_apart
 from ullage.scheduling.placement.candidates import CandidateIndex
-from ullage.scheduling.placement.survey import Stage, Tally
+from ullage.scheduling.prediction.effort import SEARCH
 
 MOST_LINES: Final = 8
 _GIB: Final = 2**30
+Shortfalls = npt.NDArray[np.float64] | Ints | Flags
+"""The amount by which each device falls short, or only that it does."""
+
+
+class Stage(StrEnum):
+    """The test that stopped a device, finer than the reason; in the order of judging."""
+
+    FIT = "fit"
+    POOL = "pool"
+    CORDON = "cordon"
+    PIN = "pin"
+    RULE = "rule"
+    MODEL = "model"
+    OBJECTIVE = "objective"
+    BLOCKED = "blocked"
+    ROOM = "room"
+    CHECK = "check"
+    PASSED_OVER = "passed over"
+    COUNT = "count"
+    PREDICTION = "prediction"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Devices that one reason stops: how many, and the one that misses by least."""
+
+    reason: Reason
+    stage: Stage
+    devices: int
+    nearest: int
+    """Index of the device."""
+
+
+@dataclass(slots=True)
+class _Tallies:
+    """Counts devices, each under the first reason that stops it."""
+
+    alive: Flags
+    tallies: dict[Reason, Tally] = field(default_factory=dict)
+
+    def stop(self, reason: Reason, stage: Stage, short: Shortfalls) -> None:
+        """Count and remove the devices that fall short."""
+        at = (self.alive & (short > 0)).nonzero()[0]
+        if not len(at):
+            return
+        nearest: int = at.item(short[at].argmin())
+        before = self.tallies.pop(reason, None)
+        # the later stage came closer to fitting, so its device is the one to show
+        total = len(at) + (before.devices if before else 0)
+        self.tallies[reason] = Tally(reason, stage, total, nearest)
+        self.alive[at] = False
 
 
 def wanted(workload: WorkloadRecord) -> str:
-    """What a workload asks for: ``4 x 30-60 % of one emulated``."""
+    """The request of a workload in words: ``4 x 30-60 % of one emulated``."""
     gpu = workload.gpu
     kinds = " or ".join(workload.accelerators) or "GPU"
     if gpu.mode is GPUMode.EXCLUSIVE:
@@ -55,9 +119,10 @@ def wanted(workload: WorkloadRecord) -> str:
 
 
 def refusal_lines(
-    candidate_index: CandidateIndex, request: ResourceRequest, tallies: Sequence[Tally]
+    candidate_index: CandidateIndex, request: ResourceRequest
 ) -> tuple[RefusalLine, ...]:
-    """One line per reason, the closest miss first."""
+    """One line per reason that stops devices, the closest miss first."""
+    tallies = _survey(candidate_index, request)
     return tuple(
         RefusalLine(
             reason=tally.reason,
@@ -70,7 +135,7 @@ def refusal_lines(
 
 
 def headline(workload: WorkloadRecord, placed: int, lines: Sequence[RefusalLine]) -> str:
-    """The one sentence for a workload that waits."""
+    """The sentence for a workload that waits."""
     members = f" (room for {placed} of {workload.replicas} members)" if placed else ""
     if not lines:
         return (
@@ -111,9 +176,9 @@ def _why(candidate_index: CandidateIndex, request: ResourceRequest, tally: Tally
         case Stage.ROOM:
             lacks = shortages(request.shape.requests, occupancy.free[node])
             text = "the node lacks " + ", ".join(_amount(*lack) for lack in lacks)
-            held = occupancy.slot_holders.get(node, "")
-            if held and any(name == SLOT_RESOURCE for name, _, _ in lacks):
-                text += f", {held}, which Ullage did not place"
+            holders = occupancy.slot_holders.get(node, "")
+            if holders and any(name == SLOT_RESOURCE for name, _, _ in lacks):
+                text += f", {holders}, which Ullage did not place"
             return text
         case Stage.COUNT:
             return f"fewer than {request.count} devices of the node are free at once"
@@ -125,58 +190,71 @@ def _why(candidate_index: CandidateIndex, request: ResourceRequest, tally: Tally
         case Stage.PREDICTION:
             return _breach(candidate_index, request, site)
         case Stage.CHECK:
-            facts = figures_for(occupancy, request, site, joined_lane(occupancy, request, site))
-            words = _Words(occupancy, request, site)
-            return LIMIT_OF[tally.reason].text(Shortfall(facts, request, words))
+            return _broken_limit(occupancy, request, site, tally.reason)
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """Words of the limits for a device, beside its figures."""
+def _broken_limit(occupancy: Occupancy, request: ResourceRequest, site: int, reason: Reason) -> str:
+    """The text of a hard limit that a device breaks."""
+    inventory, occupants = occupancy.inventory, occupancy.occupants[site]
+    facts = figures_for(occupancy, request, site, joined_lane(occupancy, request, site))
+    match reason:
+        case Reason.DEVICE_UNHEALTHY:
+            return "the device is unhealthy"
+        case Reason.MODE_UNSUPPORTED:
+            return f"it does not offer {request.mode}"
+        case Reason.CHECKPOINT_UNAVAILABLE:
+            return "its node cannot suspend programs on it"
+        case Reason.NO_CAPACITY:
+            return f"taken by {_tenants(occupancy, site)}"
+        case Reason.TRUST_DOMAIN:
+            present = {occupant.domain for occupant in occupants}
+            if MIXED in present:
+                return "the slice of a pod that is just gone is still on it, for a moment"
+            domain, name = request.domain, occupancy.domains.name
+            return why_apart(name(domain), name(min(present - {domain})))
+        case Reason.NEED_PROFILE:
+            for occupant in occupants:
+                if occupant.unmeasured:
+                    return f"{occupant.tenant.name} is being measured alone: {occupant.unmeasured}"
+            missing = request.unmeasured[inventory.model.item(site)]
+            return f"taken by {_tenants(occupancy, site)}, and it starts alone: {missing}"
+        case Reason.MPS_NOT_READY:
+            mps = inventory.sites[site].device.mps
+            return f"its MPS server is {mps.state if mps is not None else 'away'}"
+        case Reason.ENFORCEMENT_MISSING:
+            loose = ", ".join(occupant.tenant.name for occupant in occupants if occupant.loose)
+            return f"{loose} runs there without verified limits and may take the whole device"
+        case Reason.CONTEXT_LIMIT:
+            return f"{facts.sharers} of {facts.contexts} places on it are taken"
+        case Reason.PERCENT_LIMIT:
+            free = request.percent_limit - facts.percent_used
+            text = f"needs {request.min_percent} %, {free} % are free"
+            return f"{text}{_beside(occupancy, site)}"
+        case Reason.MEMORY_WOULD_OVERFLOW:
+            asked = max(memory_needed(facts, request, request.min_percent), facts.overhead + 1)
+            free = facts.memory - facts.memory_used
+            text = f"needs {asked} MiB with its context, {free} of {facts.memory} MiB are free"
+            return f"{text}{_beside(occupancy, site)}"
+        case _:
+            trouble = inventory.node_troubles[inventory.sites[site].node]
+            return trouble.text if trouble is not None else "its node is not heard"
 
-    occupancy: Occupancy
-    request: ResourceRequest
-    site: int
 
-    @property
-    def trouble(self) -> str:
-        inventory = self.occupancy.inventory
-        trouble = inventory.node_troubles[inventory.sites[self.site].node]
-        return trouble.text if trouble is not None else "its node is not heard"
-
-    @property
-    def tenants(self) -> str:
-        return _tenants(self.occupancy, self.site)
-
-    @property
-    def beside(self) -> str:
-        return _beside(self.occupancy, self.site)
-
-    @property
-    def apart(self) -> str:
-        there = {occupant.domain for occupant in self.occupancy.occupants[self.site]}
-        if MIXED in there:
-            return "the slice of a pod that is just gone is still on it, for a moment"
-        own, domains = self.request.domain, self.occupancy.domains
-        return why_apart(domains.name(own), domains.name(min(there - {own})))
-
-    @property
-    def unmeasured(self) -> str:
-        for occupant in self.occupancy.occupants[self.site]:
-            if occupant.unmeasured:
-                return f"{occupant.tenant.name} is being measured alone: {occupant.unmeasured}"
-        what = self.request.unmeasured[self.occupancy.inventory.model.item(self.site)]
-        return f"taken by {self.tenants}, and it starts alone: {what}"
-
-    @property
-    def mps(self) -> str:
-        mps = self.occupancy.inventory.sites[self.site].device.mps
-        return mps.state if mps is not None else "away"
-
-    @property
-    def loose(self) -> str:
-        occupants = self.occupancy.occupants[self.site]
-        return ", ".join(occupant.tenant.name for occupant in occupants if occupant.loose)
+def never_fits(request: ResourceRequest, reason: Reason, most_mib: int) -> str:
+    """The text of a hard limit that even empty devices break; the largest has ``most_mib``."""
+    match reason:
+        case Reason.MODE_UNSUPPORTED:
+            return f"no suitable device offers {request.mode}"
+        case Reason.CHECKPOINT_UNAVAILABLE:
+            return "no node of a suitable device can suspend programs"
+        case Reason.PERCENT_LIMIT:
+            return f"the policy lets the shares on a device sum to {request.percent_limit} %"
+        case Reason.MEMORY_WOULD_OVERFLOW if request.memory_mib:
+            return f"even the largest suitable device has {most_mib} MiB in all"
+        case Reason.MEMORY_WOULD_OVERFLOW:
+            return f"{request.min_percent} % of {most_mib} MiB does not hold a context"
+        case _:
+            return "no suitable device could take it even when empty"
 
 
 def _breach(candidate_index: CandidateIndex, request: ResourceRequest, site: int) -> str:
@@ -184,9 +262,9 @@ def _breach(candidate_index: CandidateIndex, request: ResourceRequest, site: int
     lane = joined_lane(occupancy, request, site)
     facts = figures_for(occupancy, request, site, lane)
     top = WHOLE_PERCENT if request.exclusive else top_share(lane, ceiling(facts, request))
-    # what is remembered of like situations may name other tenants
-    found = candidate_index.rule.explain(candidate_index.case(request, site, top, lane))
-    text = found.text if isinstance(found, Refusal) else "an objective would break"
+    # a kept answer may name the tenants of another device
+    answer = candidate_index.rule.explain(candidate_index.case(request, site, top, lane))
+    text = answer.text if isinstance(answer, Refusal) else "an objective would break"
     return f"{text}{_beside(occupancy, site)}"
 
 
@@ -195,9 +273,9 @@ def _beside(occupancy: Occupancy, site: int) -> str:
 
 
 def _tenants(occupancy: Occupancy, site: int) -> str:
-    here = occupancy.occupants[site]
-    names = [f"{occupant.tenant.name} ({occupant.tenant.percent} %)" for occupant in here[:3]]
-    more = f" and {len(here) - 3} more" if len(here) > 3 else ""
+    occupants = occupancy.occupants[site]
+    names = [f"{occupant.tenant.name} ({occupant.tenant.percent} %)" for occupant in occupants[:3]]
+    more = f" and {len(occupants) - 3} more" if len(occupants) > 3 else ""
     return ", ".join(names) + more if names else "no one"
 
 
@@ -208,3 +286,74 @@ def _amount(name: str, need: int, free: int) -> str:
         return f"memory ({need / _GIB:.1f} GiB asked, {max(0, free) / _GIB:.1f} free)"
     label = "device slots" if name == SLOT_RESOURCE else name
     return f"{label} ({need} asked, {max(0, free)} free)"
+
+
+def _survey(candidate_index: CandidateIndex, request: ResourceRequest) -> tuple[Tally, ...]:
+    """Count every device under the reason that stops it; the closest miss comes last."""
+    occupancy = candidate_index.occupancy
+    occupancy.effort.spent += SEARCH
+    inventory = occupancy.inventory
+    count = _Tallies(np.ones(len(inventory.sites), dtype=np.bool_))
+    fit = candidate_index.fit(request.shape)[inventory.node_of]
+    count.stop(Reason.NO_NODE_MATCHES, Stage.FIT, fit == int(Fit.NO_MATCH))
+    count.stop(Reason.NODE_AFFINITY_CONFLICT, Stage.PIN, fit == int(Fit.PIN_CONFLICT))
+    if request.ruled is not None and occupancy.rules is not None:
+        for reason, nodes in occupancy.rules.barred(request.ruled, request.shape):
+            count.stop(reason, Stage.RULE, nodes[inventory.node_of])
+    joins = joined_lanes(occupancy, request)
+    facts = columns_for(occupancy, request, joins)
+    if request.place is not None:
+        outside = ~request.place.nodes[inventory.node_of]
+        count.stop(Reason.NO_NODE_MATCHES, Stage.POOL, outside)
+    for model, why in request.barred.items():
+        count.stop(why.reason, Stage.OBJECTIVE, facts.model == model)
+    count.stop(Reason.NO_NODE_MATCHES, Stage.MODEL, ~allowed_model(facts, request))
+    count.stop(Reason.NO_NODE_MATCHES, Stage.CORDON, fit == int(Fit.CORDONED))
+    # Blocked devices are counted before their tenants are judged: else every device that becomes
+    # free for a moment would change the texts of all waiting workloads.
+    count.stop(Reason.HELD_FOR_ANOTHER, Stage.BLOCKED, occupancy.held)
+    count.stop(Reason.NO_CAPACITY, Stage.BLOCKED, occupancy.blocked)
+    count.stop(Reason.NO_CAPACITY, Stage.ROOM, _short_of_room(candidate_index, request))
+    for limit in LIMITS:
+        count.stop(limit.reason, Stage.CHECK, limit.short(facts, request))
+    if request.avoid:
+        avoided = np.zeros(len(inventory.sites), dtype=np.int64)
+        avoided[sorted(request.avoid)] = 1
+        count.stop(Reason.RESERVATION_REFUSED, Stage.PASSED_OVER, avoided)
+    for reason, excess in _excesses(candidate_index, request, count.alive).items():
+        count.stop(reason, Stage.PREDICTION, excess)
+    if request.count > 1:
+        free = np.bincount(inventory.node_of[count.alive], minlength=len(inventory.nodes))
+        count.stop(Reason.NO_CAPACITY, Stage.COUNT, request.count - free[inventory.node_of])
+    return tuple(count.tallies.values())
+
+
+def _short_of_room(candidate_index: CandidateIndex, request: ResourceRequest) -> Shortfalls:
+    """By device: the largest shortfall of its node, as a fraction of the requested amount."""
+    occupancy = candidate_index.occupancy
+    worst = np.zeros(len(occupancy.free), dtype=np.float64)
+    for name, amount in request.needs:
+        worst = np.maximum(worst, (amount - occupancy.free_column(name)) / amount)
+    return worst[occupancy.inventory.node_of]
+
+
+def _excesses(
+    candidate_index: CandidateIndex, request: ResourceRequest, alive: Flags
+) -> dict[Reason, Shortfalls]:
+    """By reason and device: the factor by which the prediction exceeds an objective."""
+    excesses: dict[Reason, npt.NDArray[np.float64]] = {}
+    if request.exclusive:
+        return {}  # whole devices that pass the limits are empty
+    sites = np.flatnonzero(alive)
+    if not len(sites):
+        return {}
+    occupancy = candidate_index.occupancy
+    joins = joined_lanes(occupancy, request)
+    tops = ceiling(columns_for(occupancy, request, joins), request)
+    asked = [top_share(joins.get(site), tops.item(site)) for site in sites.tolist()]
+    numbers, answers = candidate_index.asked(request, sites, asked)
+    for number, answer in enumerate(answers):
+        if isinstance(answer, Refusal):
+            excess = excesses.setdefault(answer.reason, np.zeros(len(alive), dtype=np.float64))
+            excess[sites[numbers == number]] = answer.excess
+    return {reason: excesses[reason] for reason in sorted(excesses)}

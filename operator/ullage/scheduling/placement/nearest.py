@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which devices to keep for a gang that does not fit yet: as many as it needs, and no more.
+"""Selects the devices to hold for a gang that does not fit yet: as many as it needs.
 
-Those that are free come first; what others give back is free in the next cycle, and kept then.
+Free devices come first; devices that become free later are held in the next cycle.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 
 
 class _Place(NamedTuple):
-    """Devices of one node for one member; smaller ones are nearer to being free."""
+    """Devices of one node for one member; smaller tuples are closer to being free."""
 
     missing: bool
-    """Something of it is not free now."""
+    """A part of it is not free now."""
     used: int
-    """Percent of its devices that others have."""
+    """Percent of its devices that other tenants have."""
     sites: tuple[int, ...]
 
 
 def emptiest(
     occupancy: Occupancy, request: ResourceRequest, sites: Iterable[int], members: int
 ) -> list[int]:
-    """Devices for so many members, of one model where the gang keeps to one.
+    """The emptiest devices for a gang, of one model where the gang keeps to one.
 
     Args:
-        occupancy: Who is where.
-        request: What each member asks for.
+        occupancy: Occupants by device.
+        request: The request of each member.
         sites: Devices that suit it when they are empty.
-        members: How many are to be placed.
+        members: Number of members to place.
     """
     places = _places(occupancy, request, sites)
     if request.uniform:
@@ -50,34 +50,34 @@ def _places(occupancy: Occupancy, request: ResourceRequest, sites: Iterable[int]
         taken = occupancy.blocked.item(site) or used + least > request.percent_limit
         model = inventory.model.item(site) if request.uniform else 0
         by_node.setdefault((node, model), []).append((taken, used, site))
-    found: list[_Place] = []
-    for (node, _), here in by_node.items():
-        here.sort()
+    places: list[_Place] = []
+    for (node, _), devices in by_node.items():
+        devices.sort()
         full = not occupancy.has_room(node, request.needs)
-        for at in range(0, len(here) - request.count + 1, request.count):
-            parts = here[at : at + request.count]
-            found.append(
+        for at in range(0, len(devices) - request.count + 1, request.count):
+            parts = devices[at : at + request.count]
+            places.append(
                 _Place(
                     missing=full or any(taken for taken, _, _ in parts),
                     used=sum(used for _, used, _ in parts),
                     sites=tuple(site for _, _, site in parts),
                 )
             )
-    return found
+    return places
 
 
 def _of_one_model(
     occupancy: Occupancy, request: ResourceRequest, places: list[_Place], members: int
 ) -> list[_Place]:
-    """Places on the model that is worth most, of equals on the one that lacks least.
+    """Places on the model of most worth, of equal models on the one that lacks the fewest places.
 
-    It takes any other one that has room for all first: only what it waits for is kept.
+    The gang still takes another model if that has room for all first.
     """
     by_model: dict[int, list[_Place]] = {}
     for place in places:
         by_model.setdefault(occupancy.inventory.model.item(place.sites[0]), []).append(place)
     worth = dict(request.values)
-    large = {model: here for model, here in by_model.items() if len(here) >= members}
+    large = {model: of_model for model, of_model in by_model.items() if len(of_model) >= members}
 
     def order(model: int) -> tuple[int, int, int]:
         free = sum(not place.missing for place in large[model])

@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Places all members of a gang in the occupancy, or none."""
+"""Placement of all members of a gang in the occupancy, or of none."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -21,7 +22,7 @@ from ullage.scheduling.feasibility.device_facts import figures
 from ullage.scheduling.feasibility.held_quota import HeldQuota
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
-from ullage.scheduling.feasibility.slices import priority_held, said_of
+from ullage.scheduling.feasibility.slices import priority_held, slice_facts
 from ullage.scheduling.model.device_choice import BEST
 from ullage.scheduling.model.view import Member
 from ullage.scheduling.placement.allowance import (
@@ -33,36 +34,35 @@ from ullage.scheduling.placement.allowance import (
 from ullage.scheduling.placement.candidates import Candidate, CandidateIndex, CandidateList
 from ullage.scheduling.placement.free_places import places
 from ullage.scheduling.placement.messages import refusal_lines
-from ullage.scheduling.placement.survey import survey
 from ullage.scheduling.prediction.effort import FEW
 from ullage.scheduling.prediction.verdicts import AdmissionRule
 
 _MOST_SHARERS: Final = 16
-"""Smallest part of a device that a gang is held to when its members crowd one another out."""
+"""Smallest part of a device, 1/n, that members are limited to so that all of them fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One member and the class of what it asks for; placed once it has a candidate."""
+    """A member and its request class; placed once it has a candidate."""
 
     workload: WorkloadRecord
     member: Member
     request: ResourceRequest
-    found: Candidate | None = None
-    """Its place; ``None`` = it is still looked for."""
+    place: Candidate | None = None
+    """``None`` = not placed yet."""
     runner_up: Candidate | None = None
-    """What the first of a gang would have got instead."""
+    """The second best place of the first member of a gang."""
 
     @property
     def candidate(self) -> Candidate:
         """Its place.
 
         Raises:
-            LookupError: it has none yet.
+            LookupError: it is not placed yet.
         """
-        if self.found is None:
+        if self.place is None:
             raise LookupError(f"pod {self.member.pod.name} is not placed")
-        return self.found
+        return self.place
 
     def at(self, candidate: Candidate, runner_up: Candidate | None = None) -> Placement:
         """The member in a place."""
@@ -71,19 +71,18 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class NoRoom:
-    """Not all members fit: how many would, and what stops the next one."""
+    """Not all members fit: the number that would, and the refusal of the next one."""
 
     placed: int
     lines: tuple[RefusalLine, ...]
     most: int = 0
-    """Members that fit where each is held to a smaller share; 0 = that was not tried."""
+    """Members that fit at smaller shares; 0 = that was not tried."""
 
 
 def _sharers(members: int) -> Sequence[int]:
-    """Parts of a device that so many members are held to, one try after the other.
+    """Numbers of members per device to try: all for few members, else powers of two.
 
-    Every part for few members; for many each half of the one before, because a try costs as much as
-    there are members.
+    The cost of a try grows with the members.
     """
     if members <= FEW:
         return range(2, _MOST_SHARERS + 1)
@@ -91,23 +90,27 @@ def _sharers(members: int) -> Sequence[int]:
 
 
 def fewest_nodes(room: Mapping[int, int], members: int) -> list[int]:
-    """The fewest nodes that take all members; of as many those that leave least room over.
+    """The fewest nodes that take all members; of equal numbers those that leave the least room.
 
     Args:
         room: Members that each node takes.
-        members: How many there are.
+        members: Number of members.
 
     Returns:
-        Empty where there is no room for all.
+        Nodes; empty where there is no room for all.
     """
     chosen: list[int] = []
     lacking = members
     for node in sorted(room, key=lambda node: (-room[node], node)):
         if lacking <= 0:
             break
-        if room[node] >= lacking:  # it is the last: the smallest that will do
-            rest = (one for one in room if one not in chosen and room[one] >= lacking)
-            node = min(rest, key=lambda one: (room[one], one))
+        if room[node] >= lacking:  # the last node: the smallest that suffices
+            rest = (
+                candidate
+                for candidate in room
+                if candidate not in chosen and room[candidate] >= lacking
+            )
+            node = min(rest, key=lambda candidate: (room[candidate], candidate))
         chosen.append(node)
         lacking -= room[node]
     return chosen if lacking <= 0 else []
@@ -131,69 +134,71 @@ class Placer:
     ) -> tuple[Placement, ...] | NoRoom:
         """Seat all members, or none.
 
-        Each gets the largest share that its device grants. Where the first then leave too little
-        for the last, all are held to the largest equal part of a device (a half, a third, ...) at
-        which everyone fits.
+        Each gets the largest share that its device admits. Where the first then leave too little
+        for the last, all are limited to the largest equal part of a device (a half, a third, ...)
+        at which they fit.
 
         Args:
-            unit: members that stand or fall together.
-            near: nodes that the rest of the gang is on already.
-            explain: find out what stops the first member that does not fit.
+            unit: Members that are placed together.
+            near: Nodes that the rest of the gang is on already.
+            explain: Make the refusal of the first member that does not fit.
         """
-        held = self.occupancy.quota
-        if held is None or unit[0].request.quota_of == NO_TENANT:
+        quota = self.occupancy.quota
+        if quota is None or unit[0].request.quota_of == NO_TENANT:
             return self._wherever(unit, near, explain=explain)
-        return self._within_quota(held, unit, near, explain=explain)
+        return self._within_quota(quota, unit, near, explain=explain)
 
     def _within_quota(
-        self, held: HeldQuota, unit: Sequence[Placement], near: set[int], *, explain: bool
+        self, quota: HeldQuota, unit: Sequence[Placement], near: set[int], *, explain: bool
     ) -> tuple[Placement, ...] | NoRoom:
         """Seat all members on types that their tenant's quota has room for, or none."""
         request, models = unit[0].request, self.occupancy.inventory.models
-        allowed = allowance(held, request, len(unit), models)
-        found: tuple[Placement, ...] | NoRoom = NoRoom(0, ())
+        allowed = allowance(quota, request, len(unit), models)
+        seated: tuple[Placement, ...] | NoRoom = NoRoom(0, ())
         choices = allowed.choices(models_of(request, models), request.max_percent)
         for caps in choices:
             last = caps is choices[-1]
-            within = self._held_to_quota(held, unit, caps)
-            found = self._wherever(within, near, explain=explain and last)
-            if not isinstance(found, NoRoom):
-                return found
+            within = self._held_to_quota(quota, unit, caps)
+            seated = self._wherever(within, near, explain=explain and last)
+            if not isinstance(seated, NoRoom):
+                return seated
         if choices:
-            return found
+            return seated
         if not models_of(request, models):  # it is not the quota that leaves it no type
             return self._wherever(unit, near, explain=explain)
-        lines = exceeded(held, request, len(unit), models) if explain else ()
-        return NoRoom(self._within_quota_at_once(held, unit, near, allowed.members), lines)
+        lines = exceeded(quota, request, len(unit), models) if explain else ()
+        return NoRoom(self._within_quota_at_once(quota, unit, near, allowed.members), lines)
 
     def _within_quota_at_once(
-        self, held: HeldQuota, unit: Sequence[Placement], near: set[int], most: int
+        self, quota: HeldQuota, unit: Sequence[Placement], near: set[int], most: int
     ) -> int:
-        """How many members of an elastic gang its quota and the devices take together."""
+        """Members of an elastic gang that fit into both its quota and the devices."""
         if not most or unit[0].workload.elasticity is None:
             return 0
-        found = self._within_quota(held, unit[:most], near, explain=False)
-        if isinstance(found, NoRoom):
-            return found.placed
-        self.unseat(found)
-        return len(found)
+        seated = self._within_quota(quota, unit[:most], near, explain=False)
+        if isinstance(seated, NoRoom):
+            return seated.placed
+        self.unseat(seated)
+        return len(seated)
 
     def _held_to_quota(
-        self, held: HeldQuota, unit: Sequence[Placement], caps: Mapping[int, int]
+        self, quota: HeldQuota, unit: Sequence[Placement], caps: Mapping[int, int]
     ) -> list[Placement]:
-        """The same members on these models, each with no more than the cap there."""
+        """The members limited to these models, and to the smallest of the caps."""
         inventory, percent = self.occupancy.inventory, min(caps.values())
         first = unit[0].request
         passed = [at for at in models_of(first, inventory.models) if at not in caps]
         if not passed and percent >= first.max_percent:
             return list(unit)
         barred = {
-            at: barred_by_quota(held, first, len(unit), inventory.model_names[at]) for at in passed
+            at: barred_by_quota(quota, first, len(unit), inventory.model_names[at]) for at in passed
         }
         return self._narrowed(
             unit,
             ("quota", percent, frozenset(caps)),
-            lambda one: replace(one, max_percent=percent, refused={**one.refused, **barred}),
+            lambda request: replace(
+                request, max_percent=percent, refused={**request.refused, **barred}
+            ),
         )
 
     def _wherever(
@@ -206,12 +211,13 @@ class Placer:
         furthest: tuple[int, Sequence[Placement]] | None = None
         models = self._models(request, near)
         for model in models:
-            narrowed = self._held_to_model(unit, model)
-            found = self._on_any(narrowed, near, explain=explain and model == models[0])
-            if not isinstance(found, NoRoom):
-                return found
-            if furthest is None or found.placed > furthest[0]:
-                furthest = found.placed, narrowed
+            only = partial(replace, accelerators=frozenset((model,)), uniform=False)
+            narrowed = self._narrowed(unit, ("model", model), only)
+            seated = self._on_any(narrowed, near, explain=explain and model == models[0])
+            if not isinstance(seated, NoRoom):
+                return seated
+            if furthest is None or seated.placed > furthest[0]:
+                furthest = seated.placed, narrowed
         return self._on_any(furthest[1] if furthest else unit, near, explain=explain)
 
     def _models(self, request: ResourceRequest, near: set[int]) -> list[int]:
@@ -227,13 +233,6 @@ class Placer:
         others = [at for at in allowed if at not in request.barred and at != first]
         return [first, *sorted(others, key=lambda at: (-worth.get(at, 0), at))]
 
-    def _held_to_model(self, unit: Sequence[Placement], model: int) -> list[Placement]:
-        """The same members on devices of one model."""
-        only = frozenset((model,))
-        return self._narrowed(
-            unit, ("model", model), lambda one: replace(one, accelerators=only, uniform=False)
-        )
-
     def _on_any(
         self, unit: Sequence[Placement], near: set[int], *, explain: bool
     ) -> tuple[Placement, ...] | NoRoom:
@@ -242,39 +241,45 @@ class Placer:
         packed = self._on_fewest_nodes(unit) if request.across < BEST and not near else None
         if packed is not None:
             return packed
-        found = self._seat(unit, near, explain=explain)
-        if not isinstance(found, NoRoom) or not found.placed or len(unit) == 1 or request.exclusive:
-            return found  # where there is no place for one, no one crowds anyone out
+        seated = self._seat(unit, near, explain=explain)
+        if (
+            not isinstance(seated, NoRoom)
+            or not seated.placed
+            or len(unit) == 1
+            or request.exclusive
+        ):
+            return seated  # smaller shares do not help
         if places(self.candidate_index, unit[-1].request) < len(unit):
-            return found  # however small the shares: no more sit there than what is free holds
-        most = found.placed
+            return seated  # too few places at any share
+        most = seated.placed
         for sharers in _sharers(len(unit)):
             cap = request.percent_limit // sharers
             if cap < request.min_percent:
                 break
             if cap < request.max_percent:
-                trial = self._seat(self._held_to(unit, cap), near, explain=False)
+                smaller = self._narrowed(unit, ("percent", cap), partial(_at_most, percent=cap))
+                trial = self._seat(smaller, near, explain=False)
                 if not isinstance(trial, NoRoom):
                     return trial
                 most = max(most, trial.placed)
-        return replace(found, most=most)
+        return replace(seated, most=most)
 
     def _on_fewest_nodes(self, unit: Sequence[Placement]) -> tuple[Placement, ...] | None:
-        """Seat all members on as few nodes as there is room on, the fullest that will do."""
+        """Seat all members on the fewest nodes with room, the fullest that suffice."""
         chosen = fewest_nodes(self._shortlist(unit[0].request).room_by_node(), len(unit))
         if not chosen or len(unit) == 1:
             return None
-        held = self._narrowed(
+        narrowed = self._narrowed(
             unit,
             ("nodes", *chosen),
-            lambda one: replace(one, avoid=one.avoid | self._elsewhere(chosen)),
+            lambda request: replace(request, avoid=request.avoid | self._elsewhere(chosen)),
         )
-        found = self._seat(held, set(), explain=False)
-        if isinstance(found, NoRoom):
+        seated = self._seat(narrowed, set(), explain=False)
+        if isinstance(seated, NoRoom):
             return None
         return tuple(
             replace(placement, request=asked.request)
-            for placement, asked in zip(found, unit, strict=True)
+            for placement, asked in zip(seated, unit, strict=True)
         )
 
     def avoiding(
@@ -284,18 +289,18 @@ class Placer:
 
         Args:
             unit: The members.
-            sites: Devices that are left out beside those that each passes over anyway.
+            sites: Devices to leave out, beside those that a request passes over anyway.
             near: Nodes that the rest of the gang is on already.
         """
-        held = self._narrowed(
-            unit, ("avoiding", sites), lambda one: replace(one, avoid=one.avoid | sites)
+        narrowed = self._narrowed(
+            unit, ("avoiding", sites), lambda request: replace(request, avoid=request.avoid | sites)
         )
-        found = self.placement(held, near, explain=True)
-        if isinstance(found, NoRoom):
-            return found
+        seated = self.placement(narrowed, near, explain=True)
+        if isinstance(seated, NoRoom):
+            return seated
         return tuple(
             replace(placement, request=asked.request)
-            for placement, asked in zip(found, unit, strict=True)
+            for placement, asked in zip(seated, unit, strict=True)
         )
 
     def _elsewhere(self, nodes: Sequence[int]) -> frozenset[int]:
@@ -303,37 +308,29 @@ class Placer:
         inventory = self.occupancy.inventory
         return frozenset(np.flatnonzero(~np.isin(inventory.node_of, nodes)).tolist())
 
-    def _held_to(self, unit: Sequence[Placement], cap: int) -> list[Placement]:
-        """The same members, content with less."""
-        return self._narrowed(
-            unit,
-            ("percent", cap),
-            lambda one: replace(one, max_percent=min(cap, one.max_percent)),
-        )
-
     def _narrowed(
         self,
         unit: Sequence[Placement],
         how: tuple[object, ...],
         narrow: Callable[[ResourceRequest], ResourceRequest],
     ) -> list[Placement]:
-        """The same members with narrower requests, which alike members of a cycle share.
+        """The members with narrower requests, which equal members of a cycle share.
 
         Args:
             unit: The members.
-            how: What it is narrowed to.
-            narrow: Does so.
+            how: Identifies the restriction.
+            narrow: Applies it.
         """
-        held: list[Placement] = []
-        for one in unit:
-            key = (one.request.number, *how)
-            known = self._narrower.get(key)
-            if known is None:
-                # numbers below 0 are of this placer alone
-                known = replace(narrow(one.request), number=-1 - len(self._narrower))
-                self._narrower[key] = known
-            held.append(replace(one, request=known))
-        return held
+        narrowed: list[Placement] = []
+        for asked in unit:
+            key = (asked.request.number, *how)
+            request = self._narrower.get(key)
+            if request is None:
+                # numbers below 0 belong to this placer alone
+                request = replace(narrow(asked.request), number=-1 - len(self._narrower))
+                self._narrower[key] = request
+            narrowed.append(replace(asked, request=request))
+        return narrowed
 
     def _seat(
         self, unit: Sequence[Placement], near: set[int], *, explain: bool
@@ -343,13 +340,13 @@ class Placer:
         near = set(near)
         rules = self.occupancy.rules
         if rules is not None:
-            for asked in unit:  # what it still holds is being taken back
+            for asked in unit:  # slices that a member still holds are being revoked
                 rules.pods.lift(asked.member.pod.uid)
         for asked in unit:
             shortlist = self._shortlist(self._where_rules_allow(asked))
             candidate = shortlist.best(near)
             if candidate is None:
-                lines = self._explain(asked.request) if explain else ()
+                lines = refusal_lines(self.candidate_index, asked.request) if explain else ()
                 self.unseat(placements)
                 self.occupancy.effort.seated(len(placements))
                 return NoRoom(len(placements), lines)
@@ -361,31 +358,31 @@ class Placer:
         return tuple(placements)
 
     def _where_rules_allow(self, asked: Placement) -> ResourceRequest:
-        """What a member asks for, on the nodes that rules about other pods leave it now."""
+        """The request of a member, limited to the nodes that rules about other pods allow now."""
         ruled, rules = asked.request.ruled, self.occupancy.rules
         if ruled is None or rules is None:
             return asked.request
         allowed = rules.allowed(ruled, asked.request.shape)
         nodes = allowed.nonzero()[0].tolist()
-        (held,) = self._narrowed(
+        (narrowed,) = self._narrowed(
             [asked],
             ("rules", allowed.tobytes()),
-            lambda one: replace(one, avoid=one.avoid | self._elsewhere(nodes)),
+            lambda request: replace(request, avoid=request.avoid | self._elsewhere(nodes)),
         )
-        return held.request
+        return narrowed.request
 
     def join(self, asked: Placement, site: int) -> Placement | RefusalLine:
-        """Seat a member beside the only one on a device, which no third one joins.
+        """Seat a member beside the only occupant of a device.
 
         Args:
-            asked: The member; what it asks for has one share.
+            asked: The member; its request has a single share.
             site: The device.
 
         Returns:
-            Its place, or the limit or prediction that stands in the way.
+            Its place, or a refusal.
         """
         occupancy, request = self.occupancy, asked.request
-        here, node = occupancy.occupants[site], occupancy.inventory.sites[site].node
+        occupants, node = occupancy.occupants[site], occupancy.inventory.sites[site].node
         facts = replace(figures(occupancy, site), whole=0)
         broken = first_broken(facts, replace(request, lonely=False))
         reachable = bool(self.candidate_index.reachable(request)[site])
@@ -397,7 +394,7 @@ class Placer:
             return against
         if broken is not None:
             return self._no_place(site, broken[0], "its limits leave no room beside the other")
-        if len(here) != 1 or here[0].leaving or not reachable:
+        if len(occupants) != 1 or occupants[0].leaving or not reachable:
             return self._no_place(site, Reason.NO_CAPACITY, "the device is not there for it")
         if not occupancy.has_room(node, request.needs):
             return self._no_place(site, Reason.NO_CAPACITY, "its node has no room for the pod")
@@ -411,7 +408,7 @@ class Placer:
         return placement
 
     def _against_rules(self, request: ResourceRequest, site: int) -> RefusalLine | None:
-        """Which rule about other pods keeps a member from a device; ``None`` = none does."""
+        """The refusal of a rule about other pods on a device; ``None`` = none applies."""
         ruled, rules = request.ruled, self.occupancy.rules
         if ruled is None or rules is None:
             return None
@@ -422,15 +419,15 @@ class Placer:
         return None
 
     def _lacks_quota(self, request: ResourceRequest, site: int) -> RefusalLine | None:
-        """What a tenant's quota says against one more member on a device; ``None`` = nothing."""
-        held = self.occupancy.quota
-        if held is None or request.quota_of == NO_TENANT:
+        """The refusal of a tenant's quota for one more member on a device; ``None`` = none."""
+        quota = self.occupancy.quota
+        if quota is None or request.quota_of == NO_TENANT:
             return None
-        kind = held.kinds[site]
-        if held.usage.available(request.quota_of, kind) >= request.max_percent:
+        kind = quota.kinds[site]
+        if quota.usage.available(request.quota_of, kind) >= request.max_percent:
             return None
         return self._no_place(
-            site, Reason.QUOTA_EXCEEDED, barred_by_quota(held, request, 1, kind).text
+            site, Reason.QUOTA_EXCEEDED, barred_by_quota(quota, request, 1, kind).text
         )
 
     def _no_place(self, site: int, reason: Reason, text: str) -> RefusalLine:
@@ -438,11 +435,11 @@ class Placer:
         return RefusalLine(reason=reason, devices=1, nearest=nearest, message=text)
 
     def has_room(self, request: ResourceRequest) -> bool:
-        """Whether one more member of a class would fit."""
+        """True when one more member of a class fits."""
         return self._shortlist(request).best(set()) is not None
 
     def room(self, request: ResourceRequest) -> int:
-        """How many members of a class would find a device, one each of those that are shared."""
+        """Members of a class that fit, at most one per shared device."""
         return sum(self._shortlist(request).room_by_node().values())
 
     def nodes_with_room(self, request: ResourceRequest) -> Collection[int]:
@@ -450,7 +447,7 @@ class Placer:
         return self._shortlist(request).room_by_node().keys()
 
     def knows(self, request: ResourceRequest) -> bool:
-        """Whether all devices were judged for a class in this cycle."""
+        """True when all devices were judged for a class in this cycle."""
         return request.number in self._shortlists
 
     def take(self, placement: Placement) -> None:
@@ -467,7 +464,7 @@ class Placer:
             self.occupancy.refund(placement.candidate.node, placement.member.pod.shape.requests)
 
     def occupant(self, placement: Placement, site: int) -> Occupant:
-        """A seated member as it stands on one of its devices."""
+        """The occupant that a seated member is on one of its devices."""
         request, workload = placement.request, placement.workload
         model = self.occupancy.inventory.model.item(site)
         return Occupant(
@@ -488,18 +485,19 @@ class Placer:
         )
 
     def _shortlist(self, request: ResourceRequest) -> CandidateList:
-        known = self._shortlists.get(request.number)
-        if known is None:
-            known = CandidateList(self.candidate_index, request)
-            self._shortlists[request.number] = known
-        return known
+        shortlist = self._shortlists.get(request.number)
+        if shortlist is None:
+            shortlist = CandidateList(self.candidate_index, request)
+            self._shortlists[request.number] = shortlist
+        return shortlist
 
-    def _explain(self, request: ResourceRequest) -> tuple[RefusalLine, ...]:
-        return refusal_lines(self.candidate_index, request, survey(self.candidate_index, request))
+
+def _at_most(request: ResourceRequest, percent: int) -> ResourceRequest:
+    return replace(request, max_percent=min(percent, request.max_percent))
 
 
 def memory_mib(occupancy: Occupancy, request: ResourceRequest, site: int, percent: int) -> int:
-    """What the container may allocate: what it asked for, else its part less the context's cost."""
+    """Memory that the container may allocate: as requested, else its part less the context's."""
     if request.memory_mib:
         return request.memory_mib
     device = occupancy.inventory.sites[site]
@@ -509,18 +507,14 @@ def memory_mib(occupancy: Occupancy, request: ResourceRequest, site: int, percen
 def slices_of(
     placer: Placer, placement: Placement, epoch: int
 ) -> tuple[tuple[str, DesiredSlice], ...]:
-    """The slices that a seated member gets: (node, slice), in order of their index."""
+    """The slices of a seated member: (node, slice), in order of their index."""
     inventory = placer.occupancy.inventory
-    pod, workload, request = (
-        placement.member.pod,
-        placement.workload,
-        placement.request,
-    )
+    pod, workload, request = placement.member.pod, placement.workload, placement.request
     return tuple(
         (
             inventory.nodes[placement.candidate.node].name,
             replace(
-                said_of(workload, request.known, inventory.model.item(site)),
+                slice_facts(workload, request.known, inventory.model.item(site)),
                 key=SliceKey(pod_uid=pod.uid, container=pod.shape.device_container, index=index),
                 pod_namespace=pod.namespace,
                 pod_name=pod.name,

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Live figures of a workload: progress, and slowdown predicted and observed.
+"""Live figures of a workload: progress, and predicted and observed slowdown.
 
-A figure is rewritten at most about once a minute and only when it moved enough to matter; what is
-exact to the second belongs to the agents' metrics.
+A figure is rewritten at most about once a minute, and only when it changed enough to matter; the
+agents' metrics are exact to the second.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _SAME_PREDICTION = 0.005
 _SAME_ATTAINMENT = 0.005
 _SAME_WAIT = 0.02
 _SIX_PLACES: Final = Decimal("0.000001")
-"""That the schema holds."""
+"""Precision of the schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One slice of a workload as planned, and what its node says of it."""
+    """One slice of a workload as planned, and as its node reports it."""
 
     pod_uid: str
     pod: str
@@ -52,18 +52,18 @@ class Part:
 
 @dataclass(slots=True)
 class Predictions:
-    """Predicted slowdown of everyone on a device, asked once per mixture of tenants."""
+    """Predicted slowdown of all occupants of devices, computed once per mixture of tenants."""
 
     occupancy: Occupancy
     rule: AdmissionRule
     admissions: Mapping[str, Verdict] = field(default_factory=dict)
-    """By uid of the pod: what was predicted to those who are placed now."""
+    """By uid of the pods that are placed now."""
     _known: dict[tuple[object, ...], tuple[float, ...]] = field(default_factory=dict)
     _predicted: dict[int, dict[str, float]] = field(default_factory=dict)
     """By device, then by uid of the pod."""
 
     def of(self, node: str, gpu: str, pod_uid: str) -> float:
-        """Predicted slowdown of a pod on a device; 0 = it is not there."""
+        """Predicted slowdown of a pod on a device; 0 = it is on another one."""
         site = self.occupancy.inventory.site_index.get((node, gpu))
         if site is None:
             return 0.0
@@ -73,43 +73,39 @@ class Predictions:
         return predicted.get(pod_uid, 0.0)
 
     def _of_all(self, site: int) -> dict[str, float]:
-        """Predicted slowdown of everyone on a device."""
-        here = self.occupancy.occupants[site]
-        if not here:
+        """Predicted slowdown of all occupants of a device, by uid of the pod."""
+        occupants = self.occupancy.occupants[site]
+        if not occupants:
             return {}
         model = self.occupancy.inventory.sites[site].device.model
-        found: dict[str, float] = {}
-        slowdowns = iter(self._slowdowns(model, parties(here)))
+        by_pod: dict[str, float] = {}
+        slowdowns = iter(self._slowdowns(model, parties(occupants)))
         in_lanes: dict[int, float] = {}
-        for occupant in here:
+        for occupant in occupants:
             value = in_lanes.get(occupant.lane)
             if value is None:
                 value = next(slowdowns)
                 if occupant.lane:
                     in_lanes[occupant.lane] = value
-            found.setdefault(occupant.pod_uid, value * waiting_factor(here, occupant))
-        return found
-
-    def admission(self, pod_uid: str) -> Verdict | None:
-        """What was predicted to a pod that is placed now."""
-        return self.admissions.get(pod_uid)
+            by_pod.setdefault(occupant.pod_uid, value * waiting_factor(occupants, occupant))
+        return by_pod
 
     def _slowdowns(self, model: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
-        # profiles that are equal are one object (Classes), alive while their tenants are
+        # equal profiles are one object (Classes), alive as long as their tenants
         key = (
             model,
             *[(tenant.percent, tenant.utilisation, id(tenant.profile)) for tenant in tenants],
         )
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self.rule.slowdowns(model, tenants)
-        return known
+        slowdowns = self._known.get(key)
+        if slowdowns is None:
+            slowdowns = self._known[key] = self.rule.slowdowns(model, tenants)
+        return slowdowns
 
 
 def sharing(
     workload: WorkloadRecord, parts: Sequence[Part], predictions: Predictions
 ) -> Sharing | None:
-    """Share and slowdown of the slowest member; the record of before when it still says so."""
+    """Share and slowdown of the slowest member; the previous record if nothing changed."""
     if not parts:
         return None
     predicted, slowest, member = 0.0, parts[0].slice, parts[0].pod_uid
@@ -124,14 +120,14 @@ def sharing(
     latency_ms = _kept_latency(before, workload, micros)
     attainment = _kept_attainment(before, windows, broken)
     share = (slowest.percent, slowest.memory_mib)
-    verdict = predictions.admission(member)
+    verdict = predictions.admissions.get(member)
     if before is not None and verdict is None:
-        # most records say all there is to say already, and a copy costs more than looking
-        said = (before.percent, before.memory_mib), before.predicted, before.observed
-        told = before.latency_ms, before.attainment
-        if said == (share, foreseen, observed) and told == (latency_ms, attainment):
+        # most records need no change, and comparing costs less than a copy
+        written = before.percent, before.memory_mib, before.predicted, before.observed
+        figures = *written, before.latency_ms, before.attainment
+        if figures == (*share, foreseen, observed, latency_ms, attainment):
             return before
-    # what the admission said stands as long as its share does
+    # the admission's prediction is valid as long as its share is
     base = before if before is not None and (before.percent, before.memory_mib) == share else None
     base = _with_admission(base or Sharing(percent=share[0], memory_mib=share[1]), verdict)
     after = replace(
@@ -145,16 +141,16 @@ def sharing(
 
 
 def _with_admission(base: Sharing, verdict: Verdict | None) -> Sharing:
-    """The record with what the admission predicted; unchanged where nothing was decided now."""
+    """The record with the admission's prediction; unchanged where nothing was decided now."""
     if verdict is None or not verdict.tenants:
         return base
-    own = verdict.tenants[-1]
+    newcomer = verdict.tenants[-1]
     bound = math.isfinite(verdict.z)
     lax = math.isinf(verdict.required) and verdict.required < 0
     asked = "Refuse" if math.isinf(verdict.required) else f"{max(0.0, verdict.required):.2f}"
     return replace(
         base,
-        predicted_upper=f"{math.exp(own.mean + UPPER_Z * own.sd):.2f}",
+        predicted_upper=f"{math.exp(newcomer.mean + UPPER_Z * newcomer.sd):.2f}",
         group=str(verdict.group or ""),
         source=str(verdict.rung or ""),
         z=f"{max(0.0, verdict.z):.2f}" if bound else "",
@@ -164,11 +160,11 @@ def _with_admission(base: Sharing, verdict: Verdict | None) -> Sharing:
 
 
 def lane_status(before: LaneStatus | None, parts: Sequence[Part]) -> LaneStatus | None:
-    """The lane of the member that waits most; the record of before when it still says so."""
+    """The lane of the member that waits most; the previous record if it changed too little."""
     in_lanes = [part for part in parts if part.slice.lane]
     if not in_lanes:
         return None
-    part = max(in_lanes, key=lambda one: (_waits(one), -one.slice.lane))
+    part = max(in_lanes, key=lambda part: (_waits(part), -part.slice.lane))
     seen, waits = part.seen, _waits(part)
     kept = seen.persistent_peak_mib if seen is not None else 0
     after = LaneStatus(
@@ -182,23 +178,23 @@ def lane_status(before: LaneStatus | None, parts: Sequence[Part]) -> LaneStatus 
     if before is None or replace(after, wait_fraction=before.wait_fraction) != before:
         return after
     moved = abs(_number(before.wait_fraction) - waits)
-    known = bool(before.wait_fraction) is bool(after.wait_fraction)
-    return before if known and moved < _SAME_WAIT else after
+    same_form = bool(before.wait_fraction) is bool(after.wait_fraction)
+    return before if same_form and moved < _SAME_WAIT else after
 
 
 def contract_exceeded(parts: Sequence[Part]) -> tuple[Reason, str] | None:
-    """Whether a member takes more of its lane than it asked for, and what to ask for then."""
+    """Test for a member that takes more of its lane than it declared; reason and text."""
     for part in parts:
         wanted, seen = part.slice, part.seen
         if not wanted.lane or seen is None:
             continue
-        for name, said, took in (
+        for name, declared, took in (
             ("persistent", wanted.persistent_mib, seen.persistent_peak_mib),
             ("ephemeral", wanted.ephemeral_mib, seen.ephemeral_peak_mib),
         ):
-            if took > said:
+            if took > declared:
                 text = (
-                    f"{part.pod} took {took} MiB, spec.gpu.lane.{name} says {said} MiB: set it "
+                    f"{part.pod} took {took} MiB, spec.gpu.lane.{name} says {declared} MiB: set it "
                     f"to {took}Mi or more before the next start"
                 )
                 return Reason.MEMORY_CONTRACT_EXCEEDED, text
@@ -210,23 +206,25 @@ def _waits(part: Part) -> float:
 
 
 def slo_reason(parts: Sequence[Part], met: bool) -> Reason:
-    """Why the objective is kept or broken: a guard tells when it is the tenant's own load."""
+    """The reason of an objective's condition; guards report a breach by the tenant's own load."""
     if met:
         return Reason.WITHIN_OBJECTIVE
-    own = any(part.seen is not None and part.seen.reason == Reason.SELF_VIOLATING for part in parts)
-    return Reason.SELF_VIOLATING if own else Reason.ABOVE_OBJECTIVE
+    by_itself = any(
+        part.seen is not None and part.seen.reason == Reason.SELF_VIOLATING for part in parts
+    )
+    return Reason.SELF_VIOLATING if by_itself else Reason.ABOVE_OBJECTIVE
 
 
 def observed_slowdown(parts: Sequence[Part]) -> float:
-    """Greatest observed slowdown among the members, 0 = not known.
+    """Largest observed slowdown among the members, 0 = not known.
 
-    Recent step time over the step time alone on the whole device, both from the step record.
+    Recent step time divided by the step time alone on the whole device, both from the step record.
     """
     return _figures(parts)[0]
 
 
 def _figures(parts: Sequence[Part]) -> tuple[float, int, int, int]:
-    """What nodes say: greatest slowdown, greatest latency in µs, windows, and those broken."""
+    """Figures of the nodes: largest slowdown, largest latency in µs, windows, broken windows."""
     slowdown, micros, windows, broken = 0.0, 0, 0, 0
     for part in parts:
         seen = part.seen
@@ -242,10 +240,10 @@ def _figures(parts: Sequence[Part]) -> tuple[float, int, int, int]:
 
 
 def objective_met(workload: WorkloadRecord, parts: Sequence[Part]) -> tuple[bool, str] | None:
-    """Whether the objective is kept, and in which words; ``None`` = no one can tell.
+    """True when the objective is kept, and the text; ``None`` = not known.
 
-    The guard's windows decide (broken = above in two of three, phase Violating); until it has
-    judged one, the observed slowdown does.
+    The guard's windows decide (broken = above in two of three, phase Violating); until the first
+    window the observed slowdown does.
     """
     allowed = workload.max_slowdown
     if allowed is None and workload.slo is None and workload.min_throughput is None:
@@ -266,7 +264,7 @@ def objective_met(workload: WorkloadRecord, parts: Sequence[Part]) -> tuple[bool
 
 
 def progress(view: View, workload: WorkloadRecord, parts: Sequence[Part]) -> Progress | None:
-    """Progress of the slowest member; the record of before while it moved too little."""
+    """Progress of the slowest member; the previous record if it changed too little."""
     before = workload.status.progress
     now = gang_progress(((part.pod_uid, part.seen) for part in parts), before)
     if now is None:
@@ -278,7 +276,7 @@ def progress(view: View, workload: WorkloadRecord, parts: Sequence[Part]) -> Pro
 
 
 def finished(workload: WorkloadRecord) -> Progress | None:
-    """Progress of a job whose every member ended with success: its declared work is done."""
+    """Progress of a job whose members all succeeded: its declared work is done."""
     total = workload.work_steps
     if not total:
         return workload.status.progress
@@ -290,42 +288,36 @@ def finished(workload: WorkloadRecord) -> Progress | None:
 def _progress(view: View, workload: WorkloadRecord, now: GangProgress) -> Progress:
     total, micros = workload.work_steps, now.slowest.step_micros
     rate = _MICROS / micros if micros else 0.0
-    left = max(0, total - now.steps)
+    due = view.now + max(0, total - now.steps) / rate if rate and total else 0.0
     return Progress(
         steps=now.steps,
         resumed_at=now.resumed_at,
         total=total,
         percent=min(100, 100 * now.steps // total) if total else 0,
         expected_percent=_expected_percent(workload, view.now),
-        steps_per_second=_three_digits(rate) if rate else "",
-        eta=_end(view.now + left / rate) if rate and total else 0.0,
+        # three significant digits without an exponent: the API takes plain decimals
+        steps_per_second=(
+            format(Decimal(f"{rate:.3g}").quantize(_SIX_PLACES).normalize(), "f") if rate else ""
+        ),
+        # no time later than LATEST can be written
+        eta=whole_second(due) if due <= LATEST else 0.0,
     )
 
 
-def _end(moment: float) -> float:
-    """When the work is done; 0 = not told, because no time that can be written is so late."""
-    return whole_second(moment) if moment <= LATEST else 0.0
-
-
 def _expected_percent(workload: WorkloadRecord, now: float) -> int:
-    """Where the line from the creation to the deadline is, in percent; 0 = there is none."""
+    """Percent of the time from creation to deadline that has passed; 0 = no deadline."""
     due_s = workload.cost.deadline_s if workload.cost is not None else None
     if not due_s:
         return 0
     return max(0, min(100, int(100 * (now - workload.created) / due_s)))
 
 
-def _three_digits(value: float) -> str:
-    """Three significant digits, never with an exponent: the API takes plain decimals."""
-    return format(Decimal(f"{value:.3g}").quantize(_SIX_PLACES).normalize(), "f")
-
-
 def _worth_writing(view: View, before: Progress, after: Progress, seen: ObservedSlice) -> bool:
-    """Whether enough moved, and enough time passed by the job's own pace, for another write."""
+    """True when progress changed enough, and enough time passed at the job's pace, to write it."""
     if after.steps < before.steps or after.total != before.total:
         return True
     if after.resumed_at != before.resumed_at:
-        return True  # another start, though it went further by now
+        return True  # it started again, and is further by now
     passed_s = (after.steps - before.steps) * seen.step_micros / _MICROS
     if seen.step_micros and passed_s < view.settings.progress_period_s:
         return False
@@ -354,7 +346,7 @@ def _kept_observation(before: Sharing | None, value: float, allowed: float | Non
 
 
 def _kept_latency(before: Sharing | None, workload: WorkloadRecord, micros: int) -> int:
-    """Latency at the objective's percentile of the slowest member, ms; as before while close."""
+    """Latency of the slowest member at the objective's percentile, ms; unchanged while close."""
     value = -(-micros // 1000)
     old = before.latency_ms if before is not None else 0
     allowed = workload.slo.latency_ms if workload.slo is not None else 0
@@ -363,7 +355,7 @@ def _kept_latency(before: Sharing | None, workload: WorkloadRecord, micros: int)
 
 
 def _kept_attainment(before: Sharing | None, windows: int, broken: int) -> str:
-    """Part of the windows that kept the objective; as before while it moved too little."""
+    """Part of the windows that kept the objective; unchanged while close."""
     old = before.attainment if before is not None else ""
     if not windows:
         return old

@@ -1,13 +1,17 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Select preemption victims for a workload that does not fit.
+"""Preemption victims for a workload that does not fit.
 
 Victims are TrainingJobs that can checkpoint: of lower priority, with their turn over, or training
 in the headroom of the service that needs the devices. Elastic gangs first give up spare members,
-to other namespaces at equal priority too: what a gang could do without keeps no one waiting. Then
-the lowest priority goes first, then the latest checkpoint, then the youngest, and no more of them
-than needed. They are tried in the occupancy as it will be when what is leaving has left;
-nothing is evicted here.
+also to other namespaces at equal priority. Then the order is lowest priority, latest checkpoint,
+youngest, and no more victims than needed. They are tried in the occupancy without everything that
+is leaving; nothing is evicted here.
+
+Headroom: a service whose replicas follow its load needs its devices back when the load returns.
+Best-effort training of its own namespace gives them back at equal priority, training of other
+namespaces only at lower priority: containers report the load, so it must not stop the work of
+others.
 """
 
 from __future__ import annotations
@@ -20,13 +24,11 @@ import numpy as np
 
 from ullage.api.reasons import Reason, Standing
 from ullage.cluster.records.pod_shape import Resources
-from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.view import Member, View
-from ullage.scheduling.placement.headroom import lender
 from ullage.scheduling.placement.placement import NoRoom, Placement, Placer
 
 _MOST_SPARED = 16
@@ -35,7 +37,7 @@ _MOST_SPARED = 16
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A workload that may be evicted, and what it would give back."""
+    """A workload that may be evicted, and the devices and node resources that it would free."""
 
     uid: str
     priority: int
@@ -43,30 +45,30 @@ class Victim:
     slices: tuple[tuple[int, Occupant], ...]
     pods: tuple[tuple[int, Resources], ...]
     unsaved_s: float = 0.0
-    """Work that stopping it now may lose: time since its last checkpoint, 0 = not known."""
+    """Work that an eviction may lose: time since its last checkpoint, 0 = not known."""
     spare: tuple[Victim, ...] = ()
-    """Its members above the fewest that it can train with, each as a part, the last first."""
+    """Its members above the minimum, each as a part, the last first."""
     part: bool = False
     """A member that goes while the rest of its gang goes on."""
     reclaimed: bool = False
-    """It holds what its tenant borrowed, and the owner takes it back whatever its priority."""
+    """It holds borrowed quota, which the owner takes back whatever the priority."""
     lent_by: str = ""
     """Namespace whose scaled services take its devices back at equal priority; empty = none."""
     given_back: bool = False
-    """It is taken so."""
+    """It is taken by a service of ``lent_by``."""
     namespace: str = ""
     extra: bool = False
-    """Only its members above the fewest are taken, by another namespace of equal priority."""
+    """Only its members above the minimum are taken, by another namespace of equal priority."""
 
     @property
     def name(self) -> str:
-        """As people read it."""
+        """Namespace and name."""
         return self.slices[0][1].tenant.name
 
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """The victims whose leaving makes room, and where the newcomer then sits."""
+    """The victims that make room, and the newcomer's places after it."""
 
     victims: tuple[Victim, ...]
     placements: tuple[Placement, ...]
@@ -75,22 +77,22 @@ class Eviction:
 def possible_victims(
     view: View, occupancy: Occupancy, candidates: Sequence[WorkloadRecord]
 ) -> tuple[Victim, ...]:
-    """Victims in the order in which they are taken.
-
-    Lowest priority first, then who saved its work last, then youngest.
+    """Victims in the order in which they are taken: lowest priority, latest checkpoint, youngest.
 
     Args:
         view: The cycle's snapshot.
-        occupancy: Who is where.
+        occupancy: Occupants by device.
         candidates: Training jobs that can checkpoint and may leave.
     """
-    here: dict[str, list[tuple[int, Occupant]]] = {job.ref.uid: [] for job in candidates}
+    slices: dict[str, list[tuple[int, Occupant]]] = {job.ref.uid: [] for job in candidates}
     for site, occupants in enumerate(occupancy.occupants):
         for occupant in occupants:
-            if occupant.owner_uid in here and not occupant.leaving:
-                here[occupant.owner_uid].append((site, occupant))
+            if occupant.owner_uid in slices and not occupant.leaving:
+                slices[occupant.owner_uid].append((site, occupant))
     victims = [
-        _victim(view, occupancy, job, own) for job in candidates if (own := here[job.ref.uid])
+        _victim(view, occupancy, job, job_slices)
+        for job in candidates
+        if (job_slices := slices[job.ref.uid])
     ]
     order = sorted(
         victims, key=lambda victim: (victim.priority, victim.unsaved_s, -victim.created, victim.uid)
@@ -99,7 +101,10 @@ def possible_victims(
 
 
 def _victim(
-    view: View, occupancy: Occupancy, workload: WorkloadRecord, own: Sequence[tuple[int, Occupant]]
+    view: View,
+    occupancy: Occupancy,
+    workload: WorkloadRecord,
+    slices: Sequence[tuple[int, Occupant]],
 ) -> Victim:
     members = view.members_of(workload)
     return Victim(
@@ -107,9 +112,9 @@ def _victim(
         priority=priority_of(workload, members),
         created=workload.created,
         unsaved_s=unsaved_s(view, members),
-        slices=tuple(own),
+        slices=tuple(slices),
         pods=tuple(charged(occupancy.inventory, members, staying=True)),
-        spare=_spare_members(view, occupancy, workload, own) if workload.elasticity else (),
+        spare=_spare_members(view, occupancy, workload, slices) if workload.elasticity else (),
         lent_by=lender(workload),
         namespace=workload.ref.namespace,
     )
@@ -118,7 +123,7 @@ def _victim(
 def _spare_members(
     view: View, occupancy: Occupancy, job: WorkloadRecord, slices: Sequence[tuple[int, Occupant]]
 ) -> tuple[Victim, ...]:
-    """Members that an elastic gang can do without, the last first."""
+    """Members above the minimum of an elastic gang, the last first."""
     members = view.members_of(job)
     if job.in_place:
         members = present(view, members)
@@ -131,30 +136,34 @@ def _spare_members(
             uid=job.ref.uid,
             priority=priority_of(job, members),
             created=job.created,
-            slices=own,
+            slices=member_slices,
             pods=tuple(charged(occupancy.inventory, [member], staying=True)),
             part=True,
         )
         for member in reversed(members[job.elasticity.min_replicas :])
-        if (own := tuple(held for held in slices if held[1].pod_uid == member.pod.uid))
+        if (
+            member_slices := tuple(
+                slice_ for slice_ in slices if slice_[1].pod_uid == member.pod.uid
+            )
+        )
     )
 
 
 def present(view: View, members: Sequence[Member]) -> list[Member]:
-    """Members of a gang in place that nothing takes away, those that only join last."""
-    here = [
+    """Members of a gang in place that stay; those that are still joining come last."""
+    staying = [
         member
         for member in members
         if member.live and not member.pod.deleting and member.pod.uid not in view.evictions
     ]
-    return sorted(here, key=lambda member: (member.gated, member.pod.rank))
+    return sorted(staying, key=lambda member: (member.gated, member.pod.rank))
 
 
 def smaller_first(victims: Sequence[Victim], priority: int) -> list[Victim]:
-    """The same victims, but what gangs can spare comes before all of them.
+    """The victims, with the spare members of gangs before all others.
 
-    Gangs of lower priority, those that hold what is taken back, and those of other namespaces, of
-    which nothing else is taken.
+    Gangs give up spare members if they have lower priority, hold reclaimed or lent devices, or
+    belong to another namespace (then nothing else of them is taken).
     """
 
     def gives_way(victim: Victim) -> bool:
@@ -173,18 +182,18 @@ def smaller_first(victims: Sequence[Victim], priority: int) -> list[Victim]:
 
 
 def _rest(victim: Victim) -> Victim:
-    """A victim without what it can spare."""
-    spared = {one[1].pod_uid for part in victim.spare for one in part.slices}
+    """A victim without its spare members."""
+    spared = {slice_[1].pod_uid for part in victim.spare for slice_ in part.slices}
     pods = list(victim.pods)
     for part in victim.spare:
         for pod in part.pods:
             pods.remove(pod)
-    kept = tuple(one for one in victim.slices if one[1].pod_uid not in spared)
+    kept = tuple(slice_ for slice_ in victim.slices if slice_[1].pod_uid not in spared)
     return replace(victim, slices=kept, pods=tuple(pods), spare=())
 
 
 def divided(victims: Sequence[Victim]) -> tuple[list[Victim], Counter[str]]:
-    """Those who go wholly, and of the other gangs how many members each gives up, by uid."""
+    """Victims that go wholly; and of the other gangs, by uid, the number of members to give up."""
     whole = [victim for victim in victims if not victim.part]
     going = {victim.uid for victim in whole}
     return whole, Counter(
@@ -195,57 +204,52 @@ def divided(victims: Sequence[Victim]) -> tuple[list[Victim], Counter[str]]:
 def pods_of(victims: Sequence[Victim], uid: str) -> frozenset[str]:
     """The pods that a gang gives up, by uid."""
     return frozenset(
-        one.pod_uid
+        occupant.pod_uid
         for victim in victims
         if victim.part and victim.uid == uid
-        for _, one in victim.slices
+        for _, occupant in victim.slices
     )
 
 
 def wave_is_leaving(view: View) -> bool:
-    """Whether pods of an earlier preemption are still there; the next wave waits for them."""
-    return any(
-        _gave_way(job.status) and any(one.live for one in view.members_of(job))
-        for _, job in view.index.those(view.index.restarting)
-    )
-
-
-def _gave_way(status: WorkloadStatus) -> bool:
-    if status.size is not None and status.size.reason is Reason.SHRUNK:
-        return True
-    decision = status.decision
-    return decision is not None and Standing.PREEMPTION in decision.reason.standing
+    """True while pods of an earlier preemption exist; the next wave waits for them."""
+    for _, job in view.index.those(view.index.restarting):
+        size, decision = job.status.size, job.status.decision
+        shrunk = size is not None and size.reason is Reason.SHRUNK
+        preempted = decision is not None and Standing.PREEMPTION in decision.reason.standing
+        if (shrunk or preempted) and any(member.live for member in view.members_of(job)):
+            return True
+    return False
 
 
 def in_words(victims: Sequence[Victim]) -> str:
-    """What is done to whom."""
-    gone = dict.fromkeys(victim.name for victim in victims if not victim.part)
-    less = dict.fromkeys(
-        victim.name for victim in victims if victim.part and victim.name not in gone
+    """The victims and what is done to them, for messages."""
+    whole = dict.fromkeys(victim.name for victim in victims if not victim.part)
+    smaller = dict.fromkeys(
+        victim.name for victim in victims if victim.part and victim.name not in whole
     )
-    done = (("preempting", list(gone)), ("making smaller", list(less)))
-    return " and ".join(f"{verb} {_listed(names)}" for verb, names in done if names)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{', '.join(names[:3])}{more}"
+    texts: list[str] = []
+    for verb, names in (("preempting", list(whole)), ("making smaller", list(smaller))):
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        if names:
+            texts.append(f"{verb} {', '.join(names[:3])}{more}")
+    return " and ".join(texts)
 
 
 def unsaved_s(view: View, members: Sequence[Member]) -> float:
-    """Seconds since the last checkpoint of the member whose is oldest; 0 = no one told of one."""
+    """Seconds since the oldest of the members' last checkpoints; 0 = none was reported."""
     oldest = 0.0
     for member in members:
-        for held in member.held:
-            seen = held.seen
+        for slice_ in member.held:
+            seen = slice_.seen
             if seen is not None and seen.checkpoint_age_s:
-                silent_s = max(0.0, view.now - view.snapshot.gpu_nodes[held.node].heartbeat)
+                silent_s = max(0.0, view.now - view.snapshot.gpu_nodes[slice_.node].heartbeat)
                 oldest = max(oldest, seen.checkpoint_age_s + silent_s)
     return oldest
 
 
 def priority_of(workload: WorkloadRecord, members: Sequence[Member]) -> int:
-    """Priority of a workload: its pods know what their class resolved to."""
+    """Priority of a workload, as its pods' priority class resolved."""
     if len(members) == 1:
         return members[0].pod.priority
     return max((member.pod.priority for member in members), default=workload.priority)
@@ -254,12 +258,12 @@ def priority_of(workload: WorkloadRecord, members: Sequence[Member]) -> int:
 def within_reach(
     placer: Placer, unit: Sequence[Placement], victims: Sequence[Victim]
 ) -> list[Victim]:
-    """Victims that hold a device which members could be on, or quota of such a type."""
+    """Victims on devices that members could use; with quota, on devices of such a type."""
     reach = placer.candidate_index.reachable(unit[0].request)
-    if unit[-1].request is not unit[0].request:  # in tiers the first ask for other machines
+    if unit[-1].request is not unit[0].request:  # in tiers the first need other machines
         reach = reach | placer.candidate_index.reachable(unit[-1].request)
-    held, inventory = placer.occupancy.quota, placer.occupancy.inventory
-    if held is not None and unit[0].request.quota_of != NO_TENANT:
+    quota, inventory = placer.occupancy.quota, placer.occupancy.inventory
+    if quota is not None and unit[0].request.quota_of != NO_TENANT:
         reach = np.isin(inventory.model, inventory.model[reach])
     on = reach.tolist()
     return [victim for victim in victims if any(on[site] for site, _ in victim.slices)]
@@ -268,13 +272,13 @@ def within_reach(
 def make_room(
     placer: Placer, unit: Sequence[Placement], near: set[int], victims: Sequence[Victim]
 ) -> Eviction | None:
-    """The fewest victims, taken in order, that let all members sit; they stay out of the occupancy.
+    """The fewest victims, taken in order, that make room for all members; removes them.
 
     Args:
-        placer: seats in the occupancy of what will be; left as it was when there is no way.
-        unit: the members that want in.
-        near: nodes that the rest of the gang is on.
-        victims: those of lower priority, in the order to take them.
+        placer: Seats in the expected occupancy; unchanged when there is no room.
+        unit: The members.
+        near: Nodes that the rest of the gang is on.
+        victims: Victims in the order to take them.
     """
     useful = within_reach(placer, unit, victims)
     taken: list[Victim] = []
@@ -286,7 +290,7 @@ def make_room(
         taken.extend(chunk)
         gang = placer.placement(unit, near, explain=False)
         if not isinstance(gang, NoRoom):
-            return _spare(placer, unit, near, (taken, gang))
+            return _spare(placer, unit, near, taken, gang)
         batch = min(2 * batch, 256)
     for victim in reversed(taken):
         put_back(placer.occupancy, victim)
@@ -297,17 +301,18 @@ def _spare(
     placer: Placer,
     unit: Sequence[Placement],
     near: set[int],
-    found: tuple[list[Victim], tuple[Placement, ...]],
+    taken: list[Victim],
+    gang: tuple[Placement, ...],
 ) -> Eviction:
-    """Let every victim stay that need not go."""
-    taken, gang = found
+    """Put back the victims that need not go."""
     placer.unseat(gang)
     used = {site for placement in gang for site in placement.candidate.sites}
-    on_nodes = {placement.candidate.node for placement in gang}
-    for keep in (used, _sites_on(placer.occupancy, on_nodes)):
+    sites_on = placer.occupancy.inventory.sites_on
+    on_nodes = {site for placement in gang for site in sites_on[placement.candidate.node]}
+    for keep in (used, on_nodes):
         spared = [victim for victim in taken if not any(site in keep for site, _ in victim.slices)]
         if spared and _fits_with(placer, unit, near, spared):
-            # by identity: comparing records of hundreds with one another takes longer than the rest
+            # by identity: comparing hundreds of records with each other is slow
             stay = {id(victim) for victim in spared}
             taken = [victim for victim in taken if id(victim) not in stay]
             break
@@ -324,7 +329,7 @@ def _spare(
 def _fits_with(
     placer: Placer, unit: Sequence[Placement], near: set[int], spared: Sequence[Victim]
 ) -> bool:
-    """Put victims back for good if everyone still fits; else leave them off."""
+    """Put victims back if all members still fit beside them; else take them off again."""
     for victim in spared:
         put_back(placer.occupancy, victim)
     gang = placer.placement(unit, near, explain=False)
@@ -334,10 +339,6 @@ def _fits_with(
     for victim in spared:
         lift(placer.occupancy, victim)
     return False
-
-
-def _sites_on(occupancy: Occupancy, nodes: set[int]) -> set[int]:
-    return {site for node in nodes for site in occupancy.inventory.sites_on[node]}
 
 
 def lift(occupancy: Occupancy, victim: Victim) -> None:
@@ -354,3 +355,25 @@ def put_back(occupancy: Occupancy, victim: Victim) -> None:
         occupancy.put(site, occupant)
     for node, requests in victim.pods:
         occupancy.charge(node, requests)
+
+
+def lender(job: WorkloadRecord) -> str:
+    """The namespace whose services take devices back from a job at equal priority; empty = none.
+
+    They do from best-effort training: without objective or deadline, and it saves its work. Pods of
+    other controllers are excluded, because those may not start them again.
+    """
+    best_effort = (
+        job.kind is WorkloadKind.TRAINING_JOB
+        and job.checkpoint
+        and not job.adopted
+        and job.max_slowdown is None
+        and job.min_throughput is None
+        and (job.cost is None or (job.cost.deadline_s is None and job.cost.max_time_s is None))
+    )
+    return job.ref.namespace if best_effort else ""
+
+
+def follows_load(workload: WorkloadRecord) -> bool:
+    """True for a service that the operator scales, so that its new replicas are needed."""
+    return workload.scaling is not None and workload.slo is not None

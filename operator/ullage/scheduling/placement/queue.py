@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The queue of a cycle: who is placed, who is passed over, for whom room is kept or made.
+"""The queue of a cycle: places workloads, keeps devices for them, or makes room.
 
-Owners in order of priority, age and uid. Capacity only shrinks while the queue is served, so a
-class that was refused once is refused for the rest of the cycle.
+Workloads are served in order of priority, age and uid. Capacity only shrinks meanwhile, so a class
+that was refused once is refused for the rest of the cycle.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ from ullage.scheduling.placement.allowance import borrows, models_of
 from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue, SchedulingAttempt
 from ullage.scheduling.placement.candidates import by_node
 from ullage.scheduling.placement.downsizing import (
-    Asking,
     Downsize,
     DownsizeCandidate,
+    DownsizeContext,
     make_room_beside,
 )
 from ullage.scheduling.placement.feasible import Feasibility
-from ullage.scheduling.placement.later_devices import LaterDevices
 from ullage.scheduling.placement.nearest import emptiest
 from ullage.scheduling.placement.placement import (
     NoRoom,
@@ -53,21 +52,21 @@ from ullage.scheduling.placement.preemption import (
     smaller_first,
 )
 from ullage.scheduling.placement.spread import SpotPools
-from ullage.scheduling.placement.victim_selection import VictimSelection
+from ullage.scheduling.placement.victim_selection import LaterDevices, VictimSelection
 from ullage.scheduling.prediction.effort import in_turns
 
 MOST_SEATED: Final = 500
-"""Members seated in one cycle, at least; the rest follows in the next, which bounds a cycle."""
+"""Members seated per cycle, approximately; the rest follows in the next cycle."""
 _IN_ORDER: Final = 0.5
-"""Part of a cycle's effort that goes strictly by the order of the queue."""
+"""Part of a cycle's effort that is spent strictly in the order of the queue."""
 _MOST_PREEMPTORS: Final = 64
-"""Owners that may make room in one cycle."""
+"""Workloads that may make room per cycle."""
 _order = attrgetter("order")
 
 
 @dataclass(frozen=True, slots=True)
 class _Hopeless:
-    """A class for which nothing can be done in this cycle: so many members, up to this priority."""
+    """The outcome of a class in this cycle, for as many members or more, up to this priority."""
 
     members: int
     priority: int
@@ -76,7 +75,7 @@ class _Hopeless:
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """Nodes that a gang would be on, and how few would do if all devices were free."""
+    """Nodes that a gang would be on, and the fewest if all devices were free."""
 
     nodes: int
     fewest: int
@@ -84,7 +83,7 @@ class _Spread:
 
 @dataclass(slots=True)
 class SchedulingQueue:
-    """Serves the waiting owners of one cycle."""
+    """Serves the waiting workloads of one cycle."""
 
     view: View
     requests: ResourceRequests
@@ -93,79 +92,80 @@ class SchedulingQueue:
     selection: VictimSelection
     """Selects victims for workloads that do not fit."""
     residents: Callable[[], Sequence[DownsizeCandidate]] | None = None
-    """Who may be asked to make room with a part of its share; ``None`` = no one is."""
+    """Gives the jobs that may be downsized; ``None`` = none may."""
     narrow: Callable[[ResourceRequest, frozenset[int], int], ResourceRequest] | None = None
     """Restricts a request to some models, and to a share of a device where that is above 0."""
     idle: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
-    """Who has no pool to be placed in now, by uid, and why."""
+    """By uid: reason and text for workloads that have no pool to be placed in now."""
     alike: Mapping[str, tuple[SchedulingAttempt, ResourceRequest]] = field(default_factory=dict)
-    """By uid: attempts of which all members ask for this, wherever they are."""
+    """By uid: attempts whose members all have the same request, and hold nothing."""
     budget: int = MOST_SEATED
-    """Members that are still seated in this cycle."""
+    """Members that this cycle may still seat."""
     _hopeless: dict[int, _Hopeless] = field(default_factory=dict)
     _refused: dict[int, tuple[int, NoRoom]] = field(default_factory=dict)
     _refused_later: dict[int, int] = field(default_factory=dict)
     _spreads: dict[tuple[int, ...], _Spread] = field(default_factory=dict)
-    """Of gangs that waited for fewer nodes, by what they share with alike ones."""
+    """Spreads of gangs that wait for fewer nodes, by :meth:`_spread_key`."""
     _no_victims: dict[int, int] = field(default_factory=dict)
     _no_downsize: dict[int, int] = field(default_factory=dict)
     _borrowers: dict[tuple[int, int], bool] = field(default_factory=dict)
-    """By class and members: whether they would borrow, as the cycle began."""
+    """By class and members: whether they would borrow, at the start of the cycle."""
     _preemptors: int = 0
     _holder: str = ""
+    """Name of the workload that devices are held for."""
     _pools: SpotPools | None = None
-    """Made when a replica first asks."""
+    """Made at first use."""
 
     @property
     def later(self) -> LaterDevices:
-        """Devices when all that is leaving has left."""
+        """Devices without everything that is leaving."""
         return self.selection.later
 
     def serve(self, attempts: Sequence[SchedulingAttempt]) -> dict[str, Outcome]:
         """The outcome of every attempt, by uid of the workload.
 
-        Attempts that come when the budget of the cycle is spent have none: they are next. So are
-        new questions once half of the cycle's effort is spent: of those the other half takes some,
-        each time others.
+        Attempts that follow when the budget of the cycle is spent have none; the next cycle serves
+        them. Classes that need new judgements when half of the cycle's effort is spent are put off:
+        the other half serves some of them, different ones each cycle.
         """
         ordered = self._ordered(attempts)
         outcomes: dict[str, Outcome] = {}
-        effort, passed = self.placer.occupancy.effort, list[SchedulingAttempt]()
-        polite = {one.workload.ref.uid: one for one in _before_others(ordered)}
-        fewest: dict[str, tuple[Placement, ...]] = {}
+        effort, put_off = self.placer.occupancy.effort, list[SchedulingAttempt]()
+        elastic = {attempt.workload.ref.uid: attempt for attempt in _before_others(ordered)}
+        minimum: dict[str, tuple[Placement, ...]] = {}
         for attempt in ordered:
+            uid = attempt.workload.ref.uid
             if self.budget <= 0:
                 break
             if attempt.coming:
-                before_others = attempt.workload.ref.uid in polite
-                self._expect(attempt, attempt.coming if before_others else None)
+                self._expect(attempt, attempt.coming if uid in elastic else None)
                 continue
             if effort.is_spent(_IN_ORDER) and not self.is_known(attempt):
-                passed.append(attempt)
+                put_off.append(attempt)
                 continue
-            if attempt.workload.ref.uid in polite:
-                fewest[attempt.workload.ref.uid] = self._fewest_seated(attempt)
+            if uid in elastic:
+                minimum[uid] = self._fewest_seated(attempt)
                 continue
-            outcomes[attempt.workload.ref.uid] = self.place(attempt)
-        for uid, seated in fewest.items():
+            outcomes[uid] = self.place(attempt)
+        for uid, seated in minimum.items():
             self.placer.unseat(seated)
             if self.budget > 0:
-                outcomes[uid] = self.place(polite[uid])
-        for attempt in in_turns(passed, self.view.now):
+                outcomes[uid] = self.place(elastic[uid])
+        for attempt in in_turns(put_off, self.view.now):
             if self.budget <= 0 or effort.is_spent():
                 break
             outcomes[attempt.workload.ref.uid] = self.place(attempt)
         return outcomes
 
     def _fewest_seated(self, attempt: SchedulingAttempt) -> tuple[Placement, ...]:
-        """The fewest members of a gang, seated while others are served; empty = no room."""
-        found = self.placer.placement(
+        """Seat the minimum of a gang while others are served; empty = no room."""
+        seated = self.placer.placement(
             self.asked(attempt)[: attempt.fewest], set(attempt.near), explain=False
         )
-        return () if isinstance(found, NoRoom) else found
+        return () if isinstance(seated, NoRoom) else seated
 
     def _ordered(self, attempts: Sequence[SchedulingAttempt]) -> list[SchedulingAttempt]:
-        """Those with a promise, then those who need not borrow, then by priority and age."""
+        """Promised attempts first, then those that need not borrow quota, then by order."""
         if self.placer.occupancy.quota is None:
             return sorted(attempts, key=_order)
         return sorted(
@@ -178,35 +178,35 @@ class SchedulingQueue:
         )
 
     def _borrows(self, attempt: SchedulingAttempt) -> bool:
-        """Whether it needs more than its tenant's nominal quota; those who do not come first."""
-        held = self.placer.occupancy.quota
-        if held is None:
+        """True when it needs more than its tenant's nominal quota."""
+        quota = self.placer.occupancy.quota
+        if quota is None:
             return False
         request = self.request(attempt, attempt.members[0])
         if request.quota_of == NO_TENANT:
             return False
         key = request.number, len(attempt.members)
-        known = self._borrowers.get(key)
-        if known is None:
+        borrowing = self._borrowers.get(key)
+        if borrowing is None:
             inventory = self.placer.occupancy.inventory
             kinds = [inventory.model_names[at] for at in models_of(request, inventory.models)]
-            known = self._borrowers[key] = borrows(held, request, len(attempt.members), kinds)
-        return known
+            borrowing = self._borrowers[key] = borrows(quota, request, len(attempt.members), kinds)
+        return borrowing
 
     def is_known(self, attempt: SchedulingAttempt) -> bool:
-        """Whether this cycle has judged the devices for all that an attempt asks for."""
+        """True when this cycle has judged the devices for all requests of an attempt."""
         return all(self.placer.knows(self.request(attempt, member)) for member in attempt.members)
 
     def only_waits(self, attempt: SchedulingAttempt) -> bool:
-        """Whether all members of a workload wait for the same, and hold nothing."""
+        """True when all members of a workload have the same request, and hold nothing."""
         alike = self.alike.get(attempt.workload.ref.uid)
         return alike is not None and alike[0] is attempt
 
     def place(self, attempt: SchedulingAttempt) -> Outcome:
-        """Place one workload, make way for it, or say why not."""
+        """Place one workload, make room for it, or refuse it."""
         alike = self.alike.get(attempt.workload.ref.uid)
         if alike is not None and alike[0] is attempt:
-            outcome = self._without_hope(attempt, alike[1].number, len(attempt.members))
+            outcome = self._known_refusal(attempt, alike[1].number, len(attempt.members))
             if outcome is not None:
                 return outcome
         idle = self.idle.get(attempt.workload.ref.uid)
@@ -220,42 +220,42 @@ class SchedulingQueue:
         return outcome
 
     def fill(self, attempt: SchedulingAttempt) -> Outcome | NoRoom:
-        """Place a gang where there is room as it is; no one makes way and nothing is kept."""
+        """Place a gang where there is room now; nothing is preempted and nothing is kept."""
         asked = self.asked(attempt)
         number = _class_of(asked)
-        known = self._refused.get(number)
-        if known is None or known[0] > len(asked):
-            found = self.placer.placement(asked, set(attempt.near), explain=True)
-            if not isinstance(found, NoRoom):
-                self.later.take(found)
-                self.budget -= len(found)
-                return Outcome(found, found[0].runner_up)
-            self._refused[number] = known = (len(asked), found)
-        return known[1]
+        refused = self._refused.get(number)
+        if refused is None or refused[0] > len(asked):
+            seated = self.placer.placement(asked, set(attempt.near), explain=True)
+            if not isinstance(seated, NoRoom):
+                self.later.take(seated)
+                self.budget -= len(seated)
+                return Outcome(seated, seated[0].runner_up)
+            self._refused[number] = refused = (len(asked), seated)
+        return refused[1]
 
     def join(self, attempt: SchedulingAttempt, site: int) -> Outcome:
-        """Place a job of one member beside the one that has the other part of a device."""
+        """Place a job of one member beside its partner on a device."""
         (asked,) = self.asked(attempt)
-        found = self.placer.join(asked, site)
-        if isinstance(found, RefusalLine):
-            return Outcome(refused=Refused(found.reason, (found,)))
-        self.later.take((found,))
+        joined = self.placer.join(asked, site)
+        if isinstance(joined, RefusalLine):
+            return Outcome(refused=Refused(joined.reason, (joined,)))
+        self.later.take((joined,))
         self.budget -= 1
-        return Outcome((found,))
+        return Outcome((joined,))
 
     def move(self, attempt: SchedulingAttempt, mover: Victim) -> tuple[Victim, ...] | None:
-        """Keep a better place for a workload that runs elsewhere; it has to leave to get there.
+        """Keep a better place for a running workload, which has to restart to get there.
 
         Returns:
-            Who has to leave beside it; ``None`` when there is no such place.
+            The other victims; ``None`` when there is no such place.
         """
         if mover.uid in self.selection.evicted:
             return None
         later, asked = self.later.placer, self.asked(attempt)
         lift(later.occupancy, mover)
-        found = later.placement(asked, set(), explain=False)
+        seated = later.placement(asked, set(), explain=False)
         victims: tuple[Victim, ...] = ()
-        if isinstance(found, NoRoom):
+        if isinstance(seated, NoRoom):
 
             def others(victims: list[Victim]) -> list[Victim]:
                 return [victim for victim in victims if victim.uid != mover.uid]
@@ -264,22 +264,22 @@ class SchedulingQueue:
             if way is None:
                 put_back(later.occupancy, mover)
                 return None
-            found, victims = way.placements, way.victims
+            seated, victims = way.placements, way.victims
         self.selection.evicted |= {mover.uid, *(victim.uid for victim in victims)}
-        self._keep(attempt, found)
+        self._keep(attempt, seated)
         return victims
 
     def _expect(self, attempt: SchedulingAttempt, most: int | None) -> None:
-        """Keep places for members whose pods are on their way, ``most`` at most, if enough fit."""
+        """Keep places for members whose pods are to come, ``most`` at most, if enough fit."""
         later, asked = self.later.placer, self.asked(attempt)[:most]
-        found = later.placement(asked, set(), explain=False)
-        if isinstance(found, NoRoom) and found.placed >= attempt.coming:
-            found = later.placement(asked[: found.placed], set(), explain=False)
-        if not isinstance(found, NoRoom):
-            self._keep(attempt, found)
+        seated = later.placement(asked, set(), explain=False)
+        if isinstance(seated, NoRoom) and seated.placed >= attempt.coming:
+            seated = later.placement(asked[: seated.placed], set(), explain=False)
+        if not isinstance(seated, NoRoom):
+            self._keep(attempt, seated)
 
     def asked(self, attempt: SchedulingAttempt) -> list[Placement]:
-        """The members of an attempt, each with the class of what it asks for."""
+        """The members of an attempt, each with its request class."""
         return [
             Placement(attempt.workload, member, self.request(attempt, member))
             for member in attempt.members
@@ -290,8 +290,10 @@ class SchedulingQueue:
         if attempt.workload.is_gang:
             return self._unit(attempt, asked)
         outcome = Outcome()
-        for one in asked:
-            single = self._apart(attempt, one, outcome.placements) or self._unit(attempt, [one])
+        for member in asked:
+            single = self._apart(attempt, member, outcome.placements) or self._unit(
+                attempt, [member]
+            )
             outcome = Outcome(
                 placements=outcome.placements + single.placements,
                 runner_up=outcome.runner_up or single.runner_up,
@@ -302,11 +304,11 @@ class SchedulingQueue:
         return outcome
 
     def _apart(
-        self, attempt: SchedulingAttempt, one: Placement, placed: Sequence[Placement]
+        self, attempt: SchedulingAttempt, replica: Placement, placed: Sequence[Placement]
     ) -> Outcome | None:
-        """A replica's place in the pools whose loss takes least of its service.
+        """Place a replica in the pools whose interruption takes least of its service.
 
-        ``None`` = all places are as safe, or there is no room in the safest: then any will do.
+        ``None`` when all places are equally safe, or the safest have no room.
         """
         if not self.view.snapshot.pools or attempt.workload.replicas < 2:
             return None
@@ -314,19 +316,19 @@ class SchedulingQueue:
         if self._pools is None:
             self._pools = SpotPools(self.view.snapshot, occupancy.inventory)
         pools, nodes = self._pools, occupancy.inventory.nodes
-        held = pools.held(self.view.members_of(attempt.workload))
-        held.update(pools.of(nodes[placement.candidate.node].name) for placement in placed)
-        passed = pools.less_safe(self.placer.nodes_with_room(one.request), held)
+        replicas = pools.held(self.view.members_of(attempt.workload))
+        replicas.update(pools.of(nodes[placement.candidate.node].name) for placement in placed)
+        passed = pools.less_safe(self.placer.nodes_with_room(replica.request), replicas)
         if not passed:
             return None
-        found = self.placer.avoiding([one], passed, set(attempt.near))
-        if isinstance(found, NoRoom):
+        seated = self.placer.avoiding([replica], passed, set(attempt.near))
+        if isinstance(seated, NoRoom):
             return None
-        self.later.take(found)
-        return Outcome(found, found[0].runner_up)
+        self.later.take(seated)
+        return Outcome(seated, seated[0].runner_up)
 
     def request(self, attempt: SchedulingAttempt, member: Member) -> ResourceRequest:
-        """The class of what a member asks for, less where its own old slices linger."""
+        """The request class of a member, without nodes on which its own old slices linger."""
         avoid = attempt.avoid
         lingering = self.view.lingering_nodes(member)
         if lingering:
@@ -337,58 +339,58 @@ class SchedulingQueue:
                 if node in inventory.node_index
             ]
             avoid = avoid.union(*on_them)
-        found = self.requests.of(attempt.workload, member.pod.shape, avoid)
-        found = self.requests.under_rules(found, member.pod, settled=member.settled)
+        request = self.requests.of(attempt.workload, member.pod.shape, avoid)
+        request = self.requests.under_rules(request, member.pod, settled=member.settled)
         if attempt.only is None or self.narrow is None:
-            return found
-        return self.narrow(found, attempt.only, attempt.percent)
+            return request
+        return self.narrow(request, attempt.only, attempt.percent)
 
     def _unit(self, attempt: SchedulingAttempt, unit: Sequence[Placement]) -> Outcome:
-        """Place members that stand or fall together, or say why not."""
+        """Place members that are placed together, or refuse them."""
         number, near = _class_of(unit), set(attempt.near)
-        hopeless = self._without_hope(attempt, number, len(unit))
-        if hopeless is not None:
-            return hopeless
-        known = self._refused.get(number)
-        if known is None or known[0] > len(unit):
-            spread = self._spreads.get(self._alike_apart(number, len(unit)))
+        outcome = self._known_refusal(attempt, number, len(unit))
+        if outcome is not None:
+            return outcome
+        refused = self._refused.get(number)
+        if refused is None or refused[0] > len(unit):
+            spread = self._spreads.get(self._spread_key(number, len(unit)))
             waits = self._waits_for_fewer(attempt, unit, spread) if spread is not None else None
             if waits is not None:
                 return waits
-            found = self.placer.placement(unit, near, explain=True)
-            if not isinstance(found, NoRoom):
-                return self._taken_or_apart(attempt, number, found)
-            self._refused[number] = known = (len(unit), found)
+            seated = self.placer.placement(unit, near, explain=True)
+            if not isinstance(seated, NoRoom):
+                return self._take_or_wait(attempt, number, seated)
+            self._refused[number] = refused = (len(unit), seated)
         infeasible = self._infeasible(attempt.workload, unit)
         if infeasible is not None:
             return Outcome(refused=Refused.for_good(infeasible))
-        return self._make_way(attempt, unit, known[1])
+        return self._make_way(attempt, unit, refused[1])
 
-    def _taken_or_apart(
-        self, attempt: SchedulingAttempt, number: int, found: tuple[Placement, ...]
+    def _take_or_wait(
+        self, attempt: SchedulingAttempt, number: int, gang: tuple[Placement, ...]
     ) -> Outcome:
-        """The places, unless they are on more nodes than need be and waiting costs less."""
-        if found[0].request.across < BEST:
-            nodes = len({placement.candidate.node for placement in found})
-            spread = _Spread(nodes, self._fewest(found))
-            waits = self._waits_for_fewer(attempt, found, spread)
+        """Take the places, unless they are on more nodes than needed and waiting costs less."""
+        if gang[0].request.across < BEST:
+            nodes = len({placement.candidate.node for placement in gang})
+            spread = _Spread(nodes, self._fewest(gang))
+            waits = self._waits_for_fewer(attempt, gang, spread)
             if waits is not None:
-                self.placer.unseat(found)
-                self._spreads[self._alike_apart(number, len(found))] = spread
+                self.placer.unseat(gang)
+                self._spreads[self._spread_key(number, len(gang))] = spread
                 return waits
-        self.later.take(found)
-        return Outcome(found, found[0].runner_up)
+        self.later.take(gang)
+        return Outcome(gang, gang[0].runner_up)
 
-    def _alike_apart(self, number: int, members: int) -> tuple[int, ...]:
-        """What gangs share that would be on the same nodes: until seats or devices are given."""
+    def _spread_key(self, number: int, members: int) -> tuple[int, ...]:
+        """Equal for gangs that would be on the same nodes; changes with every seat or block."""
         return number, members, self.budget, len(self.placer.occupancy.blocker)
 
     def _waits_for_fewer(
         self, attempt: SchedulingAttempt, unit: Sequence[Placement], spread: _Spread
     ) -> Outcome | None:
-        """That a gang waits for fewer nodes, and why; ``None`` = it takes the places.
+        """The refusal of a gang that waits for fewer nodes; ``None`` = it takes the places.
 
-        It waits at most that part of its patience that it would lose of its speed.
+        It waits for a part of its patience: the part of its speed that it would lose.
         """
         across, policy = unit[0].request.across, self.view.snapshot.policy
         patience_s = (1 - across / BEST) * policy.gang_skip_limit * policy.round_seconds
@@ -404,20 +406,20 @@ class SchedulingQueue:
             refused=Refused(Reason.WAITS_FOR_FEWER_NODES, placed=len(unit), turn=lambda: text)
         )
 
-    def _fewest(self, found: tuple[Placement, ...]) -> int:
+    def _fewest(self, gang: tuple[Placement, ...]) -> int:
         """Nodes that the gang would need if all devices of its type were free."""
-        inventory, request = self.placer.occupancy.inventory, found[0].request
-        model = inventory.model.item(found[0].candidate.sites[0])
+        inventory, request = self.placer.occupancy.inventory, gang[0].request
+        model = inventory.model.item(gang[0].candidate.sites[0])
         fits = self.placer.candidate_index.fit(request.shape) == int(Fit.OK)
         of_type = inventory.node_of[inventory.model == model]
         devices = np.bincount(of_type, minlength=len(inventory.sites_on))
         room = by_node(np.where(fits, devices // request.count, 0))
-        return len(fewest_nodes(room, len(found))) or 1
+        return len(fewest_nodes(room, len(gang))) or 1
 
-    def _without_hope(
+    def _known_refusal(
         self, attempt: SchedulingAttempt, number: int, members: int
     ) -> Outcome | None:
-        """What others were told who ask for the same, where nothing can be done for this one."""
+        """The outcome of an equal request, where it holds for this attempt too."""
         hopeless = self._hopeless.get(number)
         if (
             hopeless is not None
@@ -429,7 +431,7 @@ class SchedulingQueue:
         return None
 
     def _infeasible(self, workload: WorkloadRecord, unit: Sequence[Placement]) -> Refusal | None:
-        """Why the members can never all run here; in tiers the first are judged by themselves."""
+        """The refusal of members that can never all run here; in tiers the first ones apart."""
         first, freest, terms = unit[0].request, _freest(unit), terms_of(workload)
         if terms is None or freest is first:
             return self.feasibility.judge(workload, first)
@@ -442,7 +444,7 @@ class SchedulingQueue:
     def _make_way(
         self, attempt: SchedulingAttempt, unit: Sequence[Placement], no_room: NoRoom
     ) -> Outcome:
-        """It does not fit now: wait for what is leaving, make room, or hold what becomes free."""
+        """Wait for devices that become free, make room, or hold devices."""
         reason = no_room.lines[0].reason if no_room.lines else Reason.NO_CAPACITY
         refused = Refused(reason, no_room.lines, no_room.placed)
         by_quota = reason is Reason.QUOTA_EXCEEDED
@@ -463,31 +465,31 @@ class SchedulingQueue:
         if victims:
             room = f"room is made by {in_words(victims)}"
             return Outcome(refused=_coming(refused, room), victims=victims)
-        if not by_quota:  # devices that are held do not help it
+        if not by_quota:  # held devices do not help against a quota
             self._maybe_hold(attempt, unit)
         outcome = Outcome(refused=refused)
         self._hopeless[_class_of(unit)] = _Hopeless(len(unit), attempt.priority, outcome)
         return outcome
 
     def _fits_later(self, attempt: SchedulingAttempt, unit: Sequence[Placement]) -> bool:
-        """Whether it fits once everything that is leaving has left; then it keeps those devices."""
+        """True when it fits once everything that is leaving has left; keeps those devices."""
         if not self.later.differ:
             return False
         number = _class_of(unit)
         if self._refused_later.get(number, len(unit) + 1) <= len(unit):
             return False
         later = self.later.placer
-        found = later.placement(unit, set(attempt.near), explain=False)
-        if isinstance(found, NoRoom):
+        seated = later.placement(unit, set(attempt.near), explain=False)
+        if isinstance(seated, NoRoom):
             self._refused_later[number] = len(unit)
             return False
-        self._keep(attempt, found)
+        self._keep(attempt, seated)
         return True
 
     def _ask_residents(
         self, attempt: SchedulingAttempt, unit: Sequence[Placement]
     ) -> Downsize | None:
-        """Someone who goes on with less; that stops less than to make it go."""
+        """The downsizing of a resident, which costs less than a preemption."""
         number = _class_of(unit)
         hopeless = self._no_downsize.get(number)
         if self.residents is None or (hopeless is not None and attempt.priority <= hopeless):
@@ -499,10 +501,10 @@ class SchedulingQueue:
         ]
         made: Downsize | None = None
         if asked and len(self.selection.evicted) < _MOST_PREEMPTORS:
-            ask = Asking(
+            context = DownsizeContext(
                 placer=self.later.placer, requests=self.requests, unit=unit, near=attempt.near
             )
-            made = make_room_beside(ask, asked)
+            made = make_room_beside(context, asked)
         if made is None:
             self._no_downsize[number] = attempt.priority
             return None
@@ -531,9 +533,9 @@ class SchedulingQueue:
         return eviction.victims
 
     def _maybe_hold(self, attempt: SchedulingAttempt, unit: Sequence[Placement]) -> None:
-        """The first who waited too long holds as many devices as it needs, the emptiest."""
+        """Hold the emptiest devices for the first attempt that waited too long."""
         if attempt.only is not None:
-            return  # rounds keep devices themselves
+            return  # rounds hold devices themselves
         if self._holder or not self._waited_too_long(attempt):
             return
         self._holder = f"{attempt.workload.ref.namespace}/{attempt.workload.ref.name}"
@@ -547,9 +549,9 @@ class SchedulingQueue:
             mask &= allowed[occupancy.inventory.node_of]
         for limit in LIMITS:
             mask &= limit.short(facts, request) <= 0
-        held = emptiest(occupancy, request, mask.nonzero()[0].tolist(), len(unit))
-        occupancy.block(held, self._holder, held=True)
-        self.later.hold(held, self._holder)
+        sites = emptiest(occupancy, request, mask.nonzero()[0].tolist(), len(unit))
+        occupancy.block(sites, self._holder, held=True)
+        self.later.hold(sites, self._holder)
 
     def _waited_too_long(self, attempt: SchedulingAttempt) -> bool:
         policy = self.view.snapshot.policy
@@ -557,44 +559,45 @@ class SchedulingQueue:
         return self.view.now - attempt.waiting_since > patience_s
 
     def _keep(self, attempt: SchedulingAttempt, gang: Sequence[Placement]) -> None:
-        """No one later in the queue gets the devices that this one is about to get."""
+        """Block devices that the attempt is about to get for the rest of the queue."""
         name = f"{attempt.workload.ref.namespace}/{attempt.workload.ref.name}"
         sites = [site for placement in gang for site in placement.candidate.sites]
         self.placer.occupancy.block(sites, name)
 
 
 def _before_others(ordered: Sequence[SchedulingAttempt]) -> list[SchedulingAttempt]:
-    """Gangs with members beyond the fewest that others of their priority wait behind.
+    """Gangs with more than the minimum of members, before workloads of equal priority.
 
-    Others are workloads of other namespaces. These get their places before those members do.
+    Only workloads of other namespaces count. They get their places before the members above the
+    minimum do.
     """
-    found: list[SchedulingAttempt] = []
+    before: list[SchedulingAttempt] = []
     behind: dict[int, set[str]] = {}
     for attempt in reversed(ordered):
         namespace = attempt.workload.ref.namespace
         others = behind.setdefault(attempt.priority, set())
         if len(attempt.members) > attempt.fewest and others - {namespace}:
-            found.append(attempt)
+            before.append(attempt)
         others.add(namespace)
-    return found[::-1]
+    return before[::-1]
 
 
 def _coming(refused: Refused, how: str) -> Refused:
-    """Devices are kept for it that become free in this way."""
+    """The refusal of a workload for which devices are kept, with the way they become free."""
     return replace(refused, prospect=f"; {how}", requeue=Requeue.ROOM_COMING)
 
 
 def _class_of(unit: Sequence[Placement]) -> int:
-    """What members ask for together, as a number; that of the first where all ask for the same.
+    """A number for the requests of all members; that of the first where all are equal.
 
-    In tiers the first ask for other machines than the rest, and how many do counts as well.
+    In tiers the first members need other machines than the rest, and their number counts as well.
     """
     first, last = unit[0].request.number, _freest(unit).number
     if first == last:
         return first
-    return hash((first, last, sum(one.request.number == first for one in unit), len(unit)))
+    return hash((first, last, sum(member.request.number == first for member in unit), len(unit)))
 
 
 def _freest(unit: Sequence[Placement]) -> ResourceRequest:
-    """What the members ask for that may run on most machines: in tiers those that come last."""
+    """The request of the members that may run on most machines: in tiers the last ones."""
     return unit[0 if terms_of(unit[0].workload) is None else -1].request

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""In which pools replicas of a service are, and where another one is safest from interruptions.
+"""Spread of a service's replicas over spot pools, so that an interruption takes few of them.
 
 Machines of on-demand and reserved pools, and those without a pool, are never interrupted. An
-interruption takes the mean lost fraction of a spot pool, or all of it before one was seen.
+interruption takes the mean lost fraction of a spot pool; before the first one, all of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
 
-from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.engines.capacity.records import CapacityType
 from ullage.engines.capacity.spread import pools_to_join, replicas_to_survive
@@ -25,19 +24,19 @@ from ullage.scheduling.inventory.pool_membership import Membership
 from ullage.scheduling.model.view import Member
 
 STAYS: Final = ""
-"""Stands for all machines that are not spot."""
+"""Name for all machines that are not spot."""
 
 
 @dataclass(slots=True)
 class SpotPools:
-    """The spot pool of every node, looked up once a cycle."""
+    """The spot pool of every node, looked up once per cycle."""
 
     snapshot: Snapshot
     inventory: Inventory
     _of: dict[str, str] = field(init=False)
     """Name of the spot pool by node."""
     _outside: dict[frozenset[str], frozenset[int]] = field(default_factory=dict)
-    """Devices outside of pools, by the names of these."""
+    """Devices outside of a set of pools, by the names of the pools."""
 
     def __post_init__(self) -> None:
         membership = Membership.of(self.snapshot.pools)
@@ -52,74 +51,74 @@ class SpotPools:
         return self._of.get(node, STAYS)
 
     def lost(self, pool: str) -> float:
-        """The part of a pool's instances that an event takes, 0..1."""
+        """The part of a pool's instances that an interruption takes, 0..1."""
         if pool == STAYS:
             return 0.0
         seen = self.snapshot.pools[pool].status.mean_lost_fraction
         return 1.0 if seen is None else min(1.0, max(0.0, seen))
 
     def held(self, members: Sequence[Member]) -> Counter[str]:
-        """Replicas by pool, those on machines that go left out."""
+        """Replicas by pool, without those on machines that are being terminated."""
         return Counter(
-            self.of(held.node)
+            self.of(slice_.node)
             for member in members
             if member.live and not member.pod.deleting
-            for held in member.held[:1]
-            if termination(self.snapshot, held.node) is None
+            for slice_ in member.held[:1]
+            if termination(self.snapshot, slice_.node) is None
         )
 
-    def less_safe(self, nodes: Iterable[int], held: Mapping[str, int]) -> frozenset[int]:
+    def less_safe(self, nodes: Iterable[int], replicas: Mapping[str, int]) -> frozenset[int]:
         """Devices that another replica avoids, because other pools are safer.
 
         Args:
             nodes: Indices of the nodes that have room for it.
-            held: Replicas by pool.
+            replicas: Replicas by pool.
 
         Returns:
-            Indices of devices; none where all pools with room are as safe.
+            Indices of devices; empty where all pools with room are equally safe.
         """
         pools = {self.of(self.inventory.nodes[node].name) for node in nodes}
-        safest = pools_to_join(held, {pool: self.lost(pool) for pool in pools})
+        safest = pools_to_join(replicas, {pool: self.lost(pool) for pool in pools})
         if safest == pools:
             return frozenset()
-        known = self._outside.get(safest)
-        if known is None:
-            known = self._outside[safest] = frozenset(
+        outside = self._outside.get(safest)
+        if outside is None:
+            outside = self._outside[safest] = frozenset(
                 site
                 for node, sites in zip(self.inventory.nodes, self.inventory.sites_on, strict=True)
                 if self.of(node.name) not in safest
                 for site in sites
             )
-        return known
+        return outside
 
     def spare(
         self, service: WorkloadRecord, members: Sequence[Member], needed: int, within_s: float
     ) -> int:
         """Replicas beyond those needed, so that enough are left after one interruption.
 
-        As many as the worst event takes now, and no more than an even spread over all machines
-        asks for.
+        As many as the worst interruption takes now, but no more than an even spread over all
+        machines requires.
 
         Args:
-            service: Whose replicas they are.
+            service: The service.
             members: Its replicas.
             needed: Replicas that the load needs.
-            within_s: From asking for a replica until it serves: a notice as long as this loses
-                none. Pools that state no notice are taken to give that much.
+            within_s: Seconds from a request for a replica until it serves. With a notice at least
+                this long nothing is lost; pools that state no notice are taken to give it.
         """
+        asked = accelerators_asked(service)
         quick = {
             name
             for name, pool in self.snapshot.pools.items()
-            if pool.notice_s is not None and pool.notice_s < within_s and _suits(service, pool)
+            if pool.notice_s is not None
+            and pool.notice_s < within_s
+            and (not asked or pool.accelerator in asked)
         }
-        held = self.held(members)
-        worst = max((ceil(held[name] * self.lost(name)) for name in quick & set(held)), default=0)
+        replicas = self.held(members)
+        worst = max(
+            (ceil(replicas[name] * self.lost(name)) for name in quick & set(replicas)), default=0
+        )
         if not worst:
             return 0
         groups = len({pool for pool in self._of.values() if pool == STAYS or pool in quick})
         return min(worst, replicas_to_survive(needed, groups) - needed)
-
-
-def _suits(service: WorkloadRecord, pool: PoolRecord) -> bool:
-    asked = accelerators_asked(service)
-    return not asked or pool.accelerator in asked

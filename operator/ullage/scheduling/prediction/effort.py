@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How much judging one cycle does, so that no cluster makes it last for ages.
+"""A bound on the judgements of one cycle, so that a cycle takes seconds in every cluster.
 
-Where every workload has an objective and a class of its own, no two judgements are alike, and all
-of them beside all devices would take minutes. What is counted is work done, never time or what is
-remembered: the same snapshot gives the same plan. What a cycle leaves undone is postponed, not
-refused.
+Where every workload has an objective and a class of its own, no judgement can be reused, and
+judging all workloads on all devices would take minutes. Work is counted, not time and not cache
+hits, so the same snapshot gives the same plan. Work beyond the bound is postponed, not refused.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 MUCH: Final = 2000
-"""Judgements from which on a cycle looks at the most promising places only."""
+"""Judgements after which a cycle looks at the most promising places only."""
 MOST: Final = 4000
-"""Judgements that a cycle makes, about; one takes a third of a millisecond (measured)."""
+"""Judgements per cycle, approximately; each takes a third of a millisecond (measured)."""
 FEW: Final = 32
-"""Situations that a class of request is judged in once much was done."""
+"""Situations in which a request class is judged after ``MUCH`` judgements."""
 _GOLDEN: Final = 0.6180339887498949
-"""Multiples of it, their whole part left out, lie evenly between 0 and 1."""
+"""The fractional parts of its multiples lie evenly between 0 and 1."""
 SEARCH: Final = 4
-"""What it costs to go through all devices once, in judgements."""
+"""Cost of one pass over all devices, in judgements."""
 SEATS: Final = 4
-"""Members that are seated for the cost of one judgement (measured: a tenth of a millisecond)."""
+"""Members seated for the cost of one judgement (measured: a tenth of a millisecond each)."""
 EXTRA: Final = 16
-"""Members beyond the fewest that elastic gangs are counted for in one cycle, all gangs together: a
-spec says how many it would like, and others wait for the answer."""
+"""Members beyond the minimum for which one cycle counts room, all elastic gangs together: a spec
+may ask for any number, and other workloads wait meanwhile."""
 
 
 @dataclass(slots=True)
@@ -39,36 +38,36 @@ class Effort:
 
     spent: int = 0
     extra: int = EXTRA
-    """Members beyond the fewest that this cycle still counts room for."""
+    """Members beyond the minimum for which this cycle still counts room."""
     _seats: int = 0
 
     def seated(self, members: int) -> None:
-        """Count members that were seated, for good or to see whether they fit."""
+        """Count members that were seated, for good or on trial."""
         judgements, self._seats = divmod(self._seats + members, SEATS)
         self.spent += judgements
 
     def counts(self, members: int) -> int:
-        """How many members beyond the fewest are counted for one gang now; takes them off."""
+        """Take members beyond a gang's minimum off ``extra``; returns the number that is left."""
         counted = min(members, self.extra)
         self.extra -= counted
         return counted
 
     @property
     def is_much(self) -> bool:
-        """Whether only the most promising places are still looked at."""
+        """True when only the most promising places are still looked at."""
         return self.spent >= MUCH
 
     def is_spent(self, part: float = 1.0) -> bool:
-        """Whether what is left, or what is left of a part, has to wait for the next cycle."""
+        """True when this part of the cycle's judgements is used up."""
         return self.spent >= part * MOST
 
 
-def in_turns(ones: Sequence[T], now: float) -> Sequence[T]:
-    """The same in the same order, begun elsewhere each time, so that everyone is first some day.
+def in_turns(waiting: Sequence[T], now: float) -> Sequence[T]:
+    """Rotate a sequence by a start that varies with the cycle, so that each item is first at times.
 
     Args:
-        ones: who waits.
-        now: the moment of the cycle, seconds since the epoch.
+        waiting: Items in their order.
+        now: Time of the cycle, seconds since the epoch.
     """
-    start = int(len(ones) * (now * _GOLDEN % 1))
-    return (*ones[start:], *ones[:start])
+    start = int(len(waiting) * (now * _GOLDEN % 1))
+    return (*waiting[start:], *waiting[:start])

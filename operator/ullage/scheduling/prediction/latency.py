@@ -1,13 +1,20 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a latency objective allows on an accelerator, by what is known of the class alone.
+"""The slowdown that a latency objective allows on an accelerator, by its class's figures alone.
 
-Measured figures come before declared ones. What is not known is no refusal: the work then starts
-alone and is measured. Nothing is guessed.
+Measured figures take precedence over declared ones. Where figures are missing the workload is not
+refused: it starts alone on a device and is measured.
+
+A scaled service is judged at the load that its autoscaler plans for: a neighbour that fits at the
+current load may not fit a minute later. The forecast is for the time when replicas requested now
+serve, so it is divided among those. Newcomers are judged at the maximum of the last twenty minutes,
+because a neighbour that soon leaves again costs more than it gains. Services with another scaler
+are judged at their declared or measured load.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -24,8 +31,12 @@ from ullage.engines.admission.queue_map import (
     without_wait,
 )
 from ullage.engines.admission.records import Refusal
-from ullage.scheduling.prediction.planned_load import planned_load
 
+STEP: Final = 1.1
+"""Loads are rounded up to powers of this, so that a forecast that varies by a few percent every
+fifteen seconds changes no plan (our choice; windows of one load are cut the same way)."""
+LEAST_PER_S: Final = 1e-3
+MOST_PER_S: Final = 1e9
 _CLOSE: Final = 1e-9
 """Quantiles closer than this are the same."""
 _SAME_LOAD: Final = 1.1
@@ -34,17 +45,70 @@ _SAME_LOAD: Final = 1.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unmeasured:
-    """What is not known yet, in words: it takes some time alone to find out."""
+    """Figures that are missing, in words; time alone on a device gives them."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLoad:
+    """Requests per second that a service's replicas are planned for.
+
+    Attributes:
+        requests_per_s: Of all replicas together.
+        recent_per_s: The highest planned or measured load of the last twenty minutes.
+        replicas: The planned number of replicas.
+    """
+
+    requests_per_s: float
+    recent_per_s: float
+    replicas: int
+
+    def of_each(self, replicas: int, *, cv2: float = 1.0, recent: bool = False) -> Load:
+        """The load of one replica, rounded up.
+
+        Args:
+            replicas: Replicas that share the load.
+            cv2: Squared coefficient of variation of the times between arrivals.
+            recent: Use the maximum of the last twenty minutes.
+        """
+        total = self.recent_per_s if recent else self.requests_per_s
+        exact = replica_load(total, max(1, replicas), cv2=cv2)
+        if exact.requests_per_s <= LEAST_PER_S:
+            return Load(requests_per_s=LEAST_PER_S, cv2=cv2)
+        # a value just above a whole step counts as that step, so rounding twice changes nothing
+        steps = math.ceil(math.log(exact.requests_per_s, STEP) - 1e-6)
+        return Load(requests_per_s=STEP**steps, cv2=cv2)
+
+
+def planned_load(workload: WorkloadRecord) -> PlannedLoad | None:
+    """The load that Ullage's autoscaler plans for, from the status of the last cycle.
+
+    ``None`` for a service with another scaler, and while the load is not known.
+    """
+    record = workload.status.scaling
+    if workload.scaling is None or record is None or not record.forecast:
+        return None
+    forecast = float(record.forecast)
+    if not math.isfinite(forecast) or forecast < 0:
+        return None
+    rates = record.history.rates_milli if record.history is not None else ()
+    recent = max((rate / 1e3 for rate in rates), default=0.0)
+    return PlannedLoad(
+        requests_per_s=min(forecast, MOST_PER_S),
+        recent_per_s=min(max(forecast, recent), MOST_PER_S),
+        replicas=max(1, record.chosen.replicas),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Alone:
     """Service times alone on the whole device.
 
-    ``kept`` is a slowdown at which the objective was kept, as measured, at a load of up to
-    ``kept_load_per_s``; 0 = none.
+    Attributes:
+        service: The distribution of service times.
+        kept: A slowdown at which the objective was kept, as measured; 0 = none.
+        kept_load_per_s: The largest load at which ``kept`` holds.
     """
 
     service: Service
@@ -55,7 +119,7 @@ class _Alone:
 def latency_limit(
     workload: WorkloadRecord,
     named: ProfileRecord | None,
-    own: ProfileRecord | None,
+    learner: ProfileRecord | None,
     whole: tuple[float, str],
     replicas: int,
     *,
@@ -65,64 +129,69 @@ def latency_limit(
     """Slowdown at which the queue of one replica still keeps the latency; ``None`` = no objective.
 
     Args:
-        workload: whose objective it is.
-        named: the profile that it names.
-        own: the profile that learns for its class.
-        whole: seconds of serving one request alone on the whole device (0 = not known), and the
+        workload: The workload with the objective.
+        named: The profile that it names.
+        learner: The profile that learns for its class.
+        whole: Seconds of serving one request alone on the whole device (0 = not known), and the
             accelerator.
-        replicas: among how many a forecast or declared load is divided.
-        starts_at: slowdown by its own share alone of a replica that starts. Unless its load is
-            declared, that much is allowed: what one replica carried yesterday, or would carry if
-            there were no more of them, is no reason to have none. 0 = it runs already.
-        recent: whether a planned load is the most of the last twenty minutes.
+        replicas: Replicas that share a forecast or declared load.
+        starts_at: Slowdown by its share alone of a replica that starts; 0 = it runs already.
+            Unless its load is declared that much is allowed, because a load that is too high for
+            the replicas of now is no reason to start none.
+        recent: Use the maximum of the last twenty minutes of a planned load.
     """
     slo, (alone_s, model) = workload.slo, whole
     if slo is None or workload.kind is WorkloadKind.TRAINING_JOB:
         return None
     objective = Objective(latency_s=slo.latency_ms / 1000, quantile=slo.quantile)
     try:
-        alone = _measured((named, own), alone_s, model, objective)
-        alone = alone or _declared((named, own), alone_s, model, slo.quantile)
-        planned = planned_load(workload)
-        load = _load(workload, own, replicas)
+        alone = _measured((named, learner), alone_s, model, objective)
+        alone = alone or _declared((named, learner), alone_s, model, slo.quantile)
+        planned, load = planned_load(workload), None
+        if workload.load is not None:
+            declared_per_s, cv2 = workload.load.requests_per_s, workload.load.cv2
+            load = replica_load(declared_per_s, max(1, replicas), cv2=cv2)
+        elif learner is not None and learner.status.requests_per_s:
+            load = Load(requests_per_s=learner.status.requests_per_s)
         if planned is not None:
             cv2 = workload.load.cv2 if workload.load is not None else 1.0
             load = planned.of_each(replicas, cv2=cv2, recent=recent)
         if alone is None or load is None:
             return Unmeasured(text=_lacking(alone is None, load is None, slo.percentile, model))
-        found = largest_slowdown(alone.service, load, objective)
+        limit = largest_slowdown(alone.service, load, objective)
         if planned is not None or (starts_at and workload.load is None):
-            found = _of_one_of_many(found, starts_at, alone.service, objective)
+            limit = _of_one_of_many(limit, starts_at, alone.service, objective)
     except ValueError as error:
         text = f"{error}; correct the WorkloadProfile or spec.load (on {model})"
         return Refusal(reason=Reason.NEED_PROFILE, text=text)
     if alone.kept and load.requests_per_s <= _SAME_LOAD * alone.kept_load_per_s:
-        # what was seen comes before what a formula makes of it
-        return alone.kept if isinstance(found, Refusal) else max(found, alone.kept)
-    if isinstance(found, Refusal):
-        return Refusal(reason=found.reason, text=f"{found.text} (on {model})")
-    return found
+        # a measurement takes precedence over the formula
+        return alone.kept if isinstance(limit, Refusal) else max(limit, alone.kept)
+    if isinstance(limit, Refusal):
+        return Refusal(reason=limit.reason, text=f"{limit.text} (on {model})")
+    return limit
 
 
 def _of_one_of_many(
-    found: float | Refusal, starts_at: float, service: Service, objective: Objective
+    limit: float | Refusal, starts_at: float, service: Service, objective: Objective
 ) -> float | Refusal:
-    """The limit of a replica whose load is forecast or measured; more replicas divide it.
+    """The limit of a replica whose load is forecast or measured, and falls with more replicas.
 
-    One that runs is slowed by no one where the load is too much for it. One that starts is allowed
-    what its own share brings, as far as a request that does not wait keeps the objective.
+    Where the load is too high for a replica that runs, no neighbour may slow it. A replica that
+    starts is allowed the slowdown of its share, up to that at which a request that does not wait
+    keeps the objective.
     """
-    if isinstance(found, Refusal):
-        if found.reason is not Reason.LOAD_INFEASIBLE:
-            return found
-        found = 1.0
-    if starts_at <= found:
-        return found
-    return max(found, min(starts_at, objective.latency_s / service.quantile_s))
+    if isinstance(limit, Refusal):
+        if limit.reason is not Reason.LOAD_INFEASIBLE:
+            return limit
+        limit = 1.0
+    if starts_at <= limit:
+        return limit
+    return max(limit, min(starts_at, objective.latency_s / service.quantile_s))
 
 
 def _lacking(latency: bool, load: bool, percentile: str, model: str) -> str:
-    """What is to be measured, and what could be declared instead."""
+    """Name the missing figures, and the fields that could declare them."""
     if not latency:
         return (
             "the load of one replica is not known yet (or declare spec.load.requestsPerSecond, of"
@@ -136,28 +205,19 @@ def _lacking(latency: bool, load: bool, percentile: str, model: str) -> str:
     return f"{text}, and spec.load.requestsPerSecond)" if load else f"{text})"
 
 
-def _load(workload: WorkloadRecord, own: ProfileRecord | None, replicas: int) -> Load | None:
-    """The load of one replica: as declared for all of them, else as measured of one."""
-    declared = workload.load
-    if declared is not None:
-        return replica_load(declared.requests_per_s, max(1, replicas), cv2=declared.cv2)
-    seen = own.status.requests_per_s if own is not None else None
-    return Load(requests_per_s=seen) if seen else None
-
-
 Profiles = tuple[ProfileRecord | None, ProfileRecord | None]
-"""The one that the workload names, and the one that learns for its class."""
+"""The profile that the workload names, and the one that learns for its class."""
 
 
 def _measured(
     profiles: Profiles, alone_s: float, model: str, objective: Objective
 ) -> _Alone | None:
-    """From the latency measured at the objective's quantile, at the largest share that has it."""
+    """Service times from the latency at the objective's quantile, at the largest share with one."""
     for row in _rows_by_worth(profiles, model):
-        found = [at for at in row.measured if abs(at[0] - objective.quantile) < _CLOSE]
-        if not (found and row.step_s and row.requests_per_s):
+        latencies = [at for at in row.measured if abs(at[0] - objective.quantile) < _CLOSE]
+        if not (latencies and row.step_s and row.requests_per_s):
             continue
-        latency, load = found[0][1], Load(requests_per_s=row.requests_per_s)
+        latency, load = latencies[0][1], Load(requests_per_s=row.requests_per_s)
         scale = alone_s / row.step_s if alone_s else 1.0
         served_s = without_wait(latency, row.step_s, load, objective.quantile)
         mean_s = row.step_s * scale
@@ -170,20 +230,20 @@ def _measured(
 
 
 def _rows_by_worth(profiles: Profiles, model: str) -> Iterator[SoloEntry]:
-    """Rows of an accelerator: measured before imported, own before named, large shares first."""
-    named, own = profiles
-    here = [profile.status.solo for profile in (own, named) if profile is not None]
-    imported = [profile.solo for profile in (own, named) if profile is not None]
-    for rows in (*here, *imported):
-        mine = [row for row in rows if row.device == model]
-        yield from sorted(mine, key=lambda row: -row.share)
+    """Rows of an accelerator: measured first, then the learner's, then by falling share."""
+    named, learner = profiles
+    measured = [profile.status.solo for profile in (learner, named) if profile is not None]
+    declared = [profile.solo for profile in (learner, named) if profile is not None]
+    for rows in (*measured, *declared):
+        of_model = [row for row in rows if row.device == model]
+        yield from sorted(of_model, key=lambda row: -row.share)
 
 
 def _declared(profiles: Profiles, alone_s: float, model: str, quantile: float) -> _Alone | None:
-    """From declared times to serve a request that does not wait.
+    """Service times from declared times of a request that does not wait.
 
-    From the row nearest to the whole device, scaled to the whole by the curve. Of its quantiles
-    the next one above the objective's counts, and the highest where none is.
+    Uses the row of the largest share, scaled to the whole device by the curve, and in it the next
+    quantile above the objective's, or the highest if there is none.
     """
     for profile in profiles:
         rows = [row for row in (profile.solo if profile is not None else ()) if row.device == model]

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What was learned, in the words of admission: rows and profiles of one type of accelerator.
+"""Measured rows and class profiles of one accelerator type, as the admission engine takes them.
 
-The operator builds its predictors from these after every restart, so they must follow from the
-snapshot alone, in one order. ``None`` stays "not measured".
+The operator builds its predictors from these after every restart, so they follow from the snapshot
+alone, in a fixed order. ``None`` means not measured.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final
 from ullage.api.schedulingpolicy import Knowledge
 from ullage.cluster.records.profile import ProfileRecord, SoloEntry, StepRow
 from ullage.cluster.records.snapshot import Snapshot
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Row, ShareCurve
 from ullage.scheduling.prediction.knowledge import (
     class_of,
@@ -24,18 +25,17 @@ from ullage.scheduling.prediction.knowledge import (
     partner_of,
 )
 
-WHOLE = 100
 NOTHING_SHARED: Final = Knowledge()
 
 
 def rows_of(snapshot: Snapshot, accelerator: str) -> tuple[Row, ...]:
-    """Every row of an accelerator that was measured and has a slowdown, oldest first, then by id.
+    """Every measured row of an accelerator that has a slowdown, oldest first, then by id.
 
-    A row without one takes the profile's own time alone on the whole device as its reference.
-    Classes and families bear the name of their namespace.
+    A row without a slowdown is compared with the profile's time alone on the whole device. Classes
+    and families are cluster-wide keys.
     """
     knowledge = snapshot.policy.knowledge
-    found: list[Row] = []
+    rows: list[Row] = []
     for profile in _in_order(snapshot):
         taught = measured_only(profile, knowledge)
         alone_s = solo_step_s(taught, accelerator)
@@ -44,12 +44,12 @@ def rows_of(snapshot: Snapshot, accelerator: str) -> tuple[Row, ...]:
                 continue
             slowdown = row.slowdown or (row.step_s / alone_s if alone_s else 0.0)
             if slowdown:
-                found.append(_row(profile, row, slowdown, knowledge))
-    return tuple(sorted(found, key=lambda row: (row.at_s, row.id)))
+                rows.append(_row(profile, row, slowdown, knowledge))
+    return tuple(sorted(rows, key=lambda row: (row.at_s, row.id)))
 
 
 def _row(profile: ProfileRecord, row: StepRow, slowdown: float, knowledge: Knowledge) -> Row:
-    """A row in the words of admission."""
+    """Convert a row."""
     namespace = profile.namespace
     return Row(
         id=row.id,
@@ -74,28 +74,31 @@ def _row(profile: ProfileRecord, row: StepRow, slowdown: float, knowledge: Knowl
 
 
 def class_profiles(snapshot: Snapshot, accelerator: str) -> dict[str, ClassProfile]:
-    """What is known of every class on an accelerator, by the class's key among all namespaces.
+    """The profile of every class on an accelerator, by the cluster-wide key of the class.
 
-    Where several profiles know a class, the one with most rows there answers. What was declared
-    fills gaps inside its own namespace only. A class whose behaviour changed lately (``novel``)
-    has no rows.
+    Of several profiles of a class, the one with most rows on the accelerator is taken. Declarations
+    fill gaps in their own namespace only. A class whose behaviour changed lately (``novel``) has no
+    rows.
     """
     knowledge = snapshot.policy.knowledge
-    found: dict[str, ClassProfile] = {}
+    profiles: dict[str, ClassProfile] = {}
     for profile in _in_order(snapshot):
         shared = is_shared(profile, knowledge)
-        told = measured_only(profile, knowledge) if shared else profile
-        one = class_profile(told, accelerator, knowledge)
-        held = found.get(one.workload_class)
-        if held is None or (one.rows, one.curve is not None) > (held.rows, held.curve is not None):
-            found[one.workload_class] = one
-    return found
+        readable = measured_only(profile, knowledge) if shared else profile
+        candidate = class_profile(readable, accelerator, knowledge)
+        best = profiles.get(candidate.workload_class)
+        if best is None or (candidate.rows, candidate.curve is not None) > (
+            best.rows,
+            best.curve is not None,
+        ):
+            profiles[candidate.workload_class] = candidate
+    return profiles
 
 
 def class_profile(
     profile: ProfileRecord, accelerator: str, knowledge: Knowledge = NOTHING_SHARED
 ) -> ClassProfile:
-    """What one profile knows of its class on an accelerator; declared rows fill gaps."""
+    """The class profile by one profile on an accelerator; declared rows fill gaps."""
     taught = measured_only(profile, knowledge)
     measured, rows = solo_rows(taught, accelerator), solo_rows(profile, accelerator)
     print_ = _fingerprint(measured)
@@ -115,12 +118,12 @@ def class_profile(
 
 
 def _fingerprint(rows: Sequence[SoloEntry]) -> Fingerprint:
-    """That of the largest share."""
+    """The fingerprint at the largest share."""
     return rows[-1].fingerprint if rows else Fingerprint()
 
 
 def solo_rows(profile: ProfileRecord, accelerator: str) -> tuple[SoloEntry, ...]:
-    """Rows alone on an accelerator by rising share; a measured one beats the declared one."""
+    """Rows alone on an accelerator by rising share; measured rows replace declared ones."""
     rows = {row.share: row for row in profile.solo if row.device == accelerator}
     rows |= {row.share: row for row in profile.status.solo if row.device == accelerator}
     return tuple(rows[share] for share in sorted(rows))
@@ -135,9 +138,9 @@ def solo_step_s(profile: ProfileRecord, accelerator: str) -> float:
 def share_curve(rows: Sequence[SoloEntry]) -> ShareCurve | None:
     """``T(p) = a + b / p`` with a, b >= 0 by least squares over the rows that have a time.
 
-    With one share only a = 0: wholly compute-bound, the conservative reading. Source: derived.
+    With a single share a = 0: wholly compute-bound, the conservative reading. Source: derived.
     """
-    points = [(WHOLE / row.share, row.step_s) for row in rows if row.step_s > 0]
+    points = [(WHOLE_PERCENT / row.share, row.step_s) for row in rows if row.step_s > 0]
     if not points:
         return None
     if len(points) == 1:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How often whole devices and shares of them are asked for: fragmentation is weighed by it.
+"""Counts of the usual requests, by which fragmentation is weighed.
 
-Kept from cycle to cycle: a workload is counted again when its record, the policy or what is known
-of its class is another one.
+Kept from cycle to cycle: a workload is counted again when its record, the policy or the knowledge
+about its class changes.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _OVER: Final = (Phase.SUCCEEDED, Phase.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
-    """What weighs the same."""
+class _RequestKind:
+    """Requests that are counted together."""
 
     domain: str
-    """Whose shares it joins; empty for a whole device, which joins none."""
+    """Trust domain; empty for a whole device, which joins no shares."""
     min_percent: int
     accelerators: tuple[str, ...]
     """Empty = any."""
@@ -42,14 +42,14 @@ class _Kind:
 
 @dataclass(slots=True)
 class UsualCache:
-    """What workloads asked for in the last cycle."""
+    """Requests of the workloads in the last cycle."""
 
     _policy: PolicyRecord | None = None
     _known: object = None
     _workloads: Mapping[str, WorkloadRecord] = field(default_factory=dict)
-    _kinds: dict[str, _Kind] = field(default_factory=dict)
+    _kinds: dict[str, _RequestKind] = field(default_factory=dict)
     """By uid of the workload."""
-    _counts: Counter[_Kind] = field(default_factory=Counter)
+    _counts: Counter[_RequestKind] = field(default_factory=Counter)
     _timed: set[str] = field(default_factory=set)
     """Workloads whose share is bounded for a while."""
 
@@ -57,14 +57,19 @@ class UsualCache:
         """Take in a snapshot.
 
         Returns:
-            What asks for an accelerator, by its name.
+            The usual requests by name of the accelerator.
         """
         workloads, policy = view.snapshot.workloads, view.snapshot.policy.rules()
         if policy != self._policy or classes.rests_on is not self._known:
             self._policy, self._known = policy, classes.rests_on
             self._workloads, self._kinds, self._counts = {}, {}, Counter()
         for uid in {*view.changes.workloads_since(self._workloads, workloads), *self._timed}:
-            self._forget(uid)
+            self._timed.discard(uid)
+            old = self._kinds.pop(uid, None)
+            if old is not None:
+                self._counts[old] -= 1
+                if not self._counts[old]:
+                    del self._counts[old]
             workload = workloads.get(uid)
             if workload is not None and workload.status.phase not in _OVER:
                 kind = self._kinds[uid] = _kind(view, classes, workload)
@@ -73,14 +78,6 @@ class UsualCache:
                     self._timed.add(uid)
         self._workloads = workloads
         return {name: self._of(name, at) for name, at in classes.inventory.models.items()}
-
-    def _forget(self, uid: str) -> None:
-        self._timed.discard(uid)
-        kind = self._kinds.pop(uid, None)
-        if kind is not None:
-            self._counts[kind] -= 1
-            if not self._counts[kind]:
-                del self._counts[kind]
 
     def _of(self, name: str, model: int) -> Usual:
         asked: Counter[tuple[str, int]] = Counter()
@@ -91,17 +88,17 @@ class UsualCache:
         return Usual(tuple(sorted(weights.items())))
 
 
-def _kind(view: View, classes: Classes, workload: WorkloadRecord) -> _Kind:
+def _kind(view: View, classes: Classes, workload: WorkloadRecord) -> _RequestKind:
     share = share_asked(workload, view.now, view.snapshot.workloads)
     exclusive = workload.gpu.mode is GPUMode.EXCLUSIVE
     barred = classes.of(workload).barred
-    return _Kind(
+    return _RequestKind(
         domain=(effective_domain(view, workload) if share is not None and not exclusive else ""),
         min_percent=share.min_percent if share is not None else WHOLE_PERCENT,
         accelerators=accelerators_asked(workload),
         barred=frozenset(
             at
-            for at, one in barred.items()
-            if not exclusive or one.reason is not Reason.NEED_PROFILE
+            for at, refusal in barred.items()
+            if not exclusive or refusal.reason is not Reason.NEED_PROFILE
         ),
     )

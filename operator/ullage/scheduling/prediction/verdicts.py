@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How a device is judged for a class of request, once the hard limits leave it a share.
+"""Admission rules: they judge a device for a request class, after the hard limits.
 
-Two rules answer the same question: the utilisation sum here, the learned risk in :mod:`risk`; the
-SchedulingPolicy says which. A rule is pure and knows neither nodes nor pods.
+There are two: the utilisation sum here, and the learned risk in :mod:`risk`; the SchedulingPolicy
+chooses. A rule is pure and knows neither nodes nor pods.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ullage.api.reasons import Reason
-from ullage.engines.admission.prediction import Predictor
 from ullage.engines.admission.query import AdmissionQuery
 from ullage.engines.admission.records import TOLERANCE, Refusal, Tenant
+from ullage.engines.admission.utilisation import Predictor
 from ullage.engines.admission.verdict import Verdict
 
 MICROS: Final = 1_000_000
@@ -24,15 +24,15 @@ MICROS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A share that keeps everyone's objective, or may be tried out."""
+    """A share that keeps every objective, or may be tried on probation."""
 
     percent: int
     predicted: float
     """Slowdown of the newcomer against a whole device of its own."""
     net: int = 0
-    """What placing it here is worth, millionths."""
+    """Net value of the placement, millionths."""
     trial: bool = False
-    """Nothing certifies it: it starts on probation."""
+    """It is not certified, and starts on probation."""
     verdict: Verdict | None = None
 
 
@@ -41,35 +41,35 @@ class AdmissionRule(Protocol):
 
     @property
     def by_worth(self) -> bool:
-        """Whether devices stand in order of worth, not of the share that they give."""
+        """True when devices are ordered by net value, False when by the share that they give."""
         ...
 
     def judge(self, query: AdmissionQuery) -> Admission | Refusal:
-        """The share that the newcomer gets, or why it gets none."""
+        """The share that the newcomer gets, or a refusal."""
         ...
 
     def explain(self, query: AdmissionQuery) -> Admission | Refusal:
-        """The same answer, with the names of just these tenants."""
+        """The answer of :meth:`judge`, with the names of these tenants."""
         ...
 
     def alone(self, query: AdmissionQuery, percent: int) -> Refusal | None:
-        """Whether the newcomer keeps its own objective alone on a device at this share."""
+        """``None`` when the newcomer keeps its own objective alone on a device at this share."""
         ...
 
     def slowdowns(self, accelerator: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
-        """Predicted slowdown of everyone on a device, each at its own share."""
+        """Predicted slowdown of every tenant of a device, each at its own share."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SumRule:
-    """The largest share at which a predictor breaks no one's objective."""
+    """Gives the largest share at which a predictor sees every objective kept."""
 
     predictor: Predictor
     by_worth: bool = False
 
     def judge(self, query: AdmissionQuery) -> Admission | Refusal:
-        """The largest whole percent in the bounds that breaks no one's objective."""
+        """The largest whole percent in the bounds that keeps every objective."""
         if all(tenant.max_slowdown is None for tenant in (*query.residents, query.newcomer)):
             return Admission(query.most, 0.0)
         bounds = query.least, query.most
@@ -78,19 +78,23 @@ class SumRule:
     explain = judge
 
     def alone(self, query: AdmissionQuery, percent: int) -> Refusal | None:
-        """Whether the newcomer keeps its own objective alone on a device at this share."""
-        found = largest_share(query.newcomer, (), (percent, percent), self.predictor)
-        return found if isinstance(found, Refusal) else None
+        """``None`` when the newcomer keeps its own objective alone on a device at this share."""
+        answer = largest_share(query.newcomer, (), (percent, percent), self.predictor)
+        return answer if isinstance(answer, Refusal) else None
 
     def slowdowns(self, accelerator: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
-        """Predicted slowdown of everyone on a device, each at its own share."""
+        """Predicted slowdown of every tenant of a device, each at its own share."""
         return self.predictor.predict(tenants[:-1], tenants[-1], tenants[-1].percent)
 
 
 def largest_share(
     newcomer: Tenant, tenants: Sequence[Tenant], bounds: tuple[int, int], predictor: Predictor
 ) -> Admission | Refusal:
-    """The largest whole percent in the bounds that breaks no one's objective, by prediction."""
+    """The largest whole percent in the bounds that keeps every objective, by prediction.
+
+    Raises:
+        ValueError: the bounds hold no whole percent.
+    """
     least, most = bounds
     nearest: Refusal | None = None
     for percent in range(most, least - 1, -1):
@@ -106,10 +110,10 @@ def largest_share(
 
 
 def _worst_breach(
-    everyone: Sequence[Tenant], slowdowns: Sequence[float], percent: int
+    tenants: Sequence[Tenant], slowdowns: Sequence[float], percent: int
 ) -> Refusal | None:
     worst: Refusal | None = None
-    for tenant, predicted in zip(everyone, slowdowns, strict=True):
+    for tenant, predicted in zip(tenants, slowdowns, strict=True):
         allowed = tenant.max_slowdown
         if allowed is None or predicted <= allowed + TOLERANCE:
             continue

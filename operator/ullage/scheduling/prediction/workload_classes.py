@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a workload's class on every accelerator, and what its objective means there.
+"""Facts about a workload's class on every accelerator, and the slowdown its objective allows there.
 
-Workloads that are alike are one entry, so a large cluster asks profiles once a class. Latency and
-throughput objectives become slowdowns here; where that cannot be, it is said why, and nothing is
-guessed.
+Equal workloads share one entry, so profiles are read once per class. Latency and throughput
+objectives become slowdowns here, or a refusal that says why they cannot.
 """
 
 from __future__ import annotations
@@ -22,46 +21,54 @@ from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.engines.admission.filters import check_profile
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.query import Account
-from ullage.engines.admission.records import ClassProfile, Fingerprint, Refusal, Tenant
+from ullage.engines.admission.records import (
+    ClassProfile,
+    Fingerprint,
+    Refusal,
+    ShareCurve,
+    Tenant,
+)
 from ullage.scheduling.inventory.held_shares import scaled_share
 from ullage.scheduling.inventory.inventory import Inventory, utilisation
 from ullage.scheduling.model.view import Class, Isolation
 from ullage.scheduling.prediction.knowledge import named
-from ullage.scheduling.prediction.latency import Unmeasured, latency_limit
-from ullage.scheduling.prediction.planned_load import planned_load
+from ullage.scheduling.prediction.latency import Unmeasured, latency_limit, planned_load
 from ullage.scheduling.prediction.rows import class_profile, class_profiles
 
 _MICROS = 1e6
 SPARE: Final = 1_000
-"""Workloads and classes that are gone, beyond as many as exist, before all is computed again."""
+"""Entries of workloads and classes that are gone, beyond those that exist, before a new start."""
 _ALL = 2**62
 """More rows than any class has: none of them fills the budget again."""
 
 
 class _Asks(Enum):
-    """For whom the limit of a service is asked."""
+    """The purpose for which the limit of a service is asked."""
 
     STARTS = auto()
-    """A replica of its own."""
+    """To start a replica of its own."""
     JOINED = auto()
-    """Who would join a replica."""
+    """To judge a newcomer beside a replica."""
     AHEAD = auto()
-    """Who is beside a replica already."""
+    """To judge the neighbours that a replica has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """A class of work as admission sees it; tuples go by model index of the inventory."""
+    """Facts about a class of work; tuples go by model index of the inventory.
+
+    Its representation is part of the digest of decisions: a renamed field changes all digests.
+    """
 
     tenants: tuple[Tenant, ...]
     """Name and percent are placeholders."""
     barred: Mapping[int, Refusal]
     unmeasured: Mapping[int, str]
-    """By model: what must be measured alone before anyone else may be there, in words."""
+    """By model: figures that must be measured alone on a device first, in words."""
     solo_micros: tuple[int, ...]
     """Step time alone on the whole device, 0 = not known."""
     account: Account | None
-    """What trials of the class have cost so far; without a class no one could remember."""
+    """Cost of the class's trials so far; ``None`` without a class."""
 
     def tenant(self, name: str, model: int, percent: int, *, probation: bool = False) -> Tenant:
         """A workload of the class with a name and a share."""
@@ -78,22 +85,18 @@ class Known:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Kept:
-    """What was found out, kept over cycles while nothing that it rests on changes.
-
-    A pure function's answers: they change nothing but its cost.
-    """
+class _ClassAnswers:
+    """Answers kept over cycles while their inputs do not change; they change the cost only."""
 
     profiles: tuple[ProfileRecord, ...] = ()
     models: tuple[str, ...] = ()
     knowledge: Knowledge = field(default_factory=Knowledge)
     isolated: Mapping[Class, Isolation] = field(default_factory=dict)
-    known: dict[tuple[object, ...], Known] = field(default_factory=dict)
+    by_key: dict[tuple[object, ...], Known] = field(default_factory=dict)
     workloads: dict[str, tuple[WorkloadRecord, tuple[int, float, _Asks], Known]] = field(
         default_factory=dict
     )
-    """By uid: the record that was asked about last, with so many replicas and seconds of trial, and
-    for whom."""
+    """By uid: the last record, the replicas, seconds of trial and purpose asked for, the answer."""
     interned: dict[ClassProfile, ClassProfile] = field(default_factory=dict)
     """One object for equal profiles, so that identity tells them apart."""
     by_model: dict[str, dict[str, ClassProfile]] = field(default_factory=dict)
@@ -107,9 +110,9 @@ class _Kept:
         isolated: Mapping[Class, Isolation],
         workloads: int,
     ) -> bool:
-        """Whether all this was found out from just these records, and most of it still exists."""
+        """True when the answers follow from these inputs, and most of the workloads still exist."""
         return (
-            max(len(self.workloads), len(self.known)) < 2 * workloads + SPARE
+            max(len(self.workloads), len(self.by_key)) < 2 * workloads + SPARE
             and (self.models, self.knowledge, self.isolated) == (models, knowledge, isolated)
             and len(self.profiles) == len(profiles)
             and all(map(is_, self.profiles, profiles))
@@ -118,65 +121,58 @@ class _Kept:
 
 @dataclass(slots=True)
 class ClassCache:
-    """What the last cycle found out of classes; changes nothing but the cost of the next."""
+    """Answers about classes, kept from cycle to cycle."""
 
-    kept: _Kept = field(default_factory=_Kept)
+    kept: _ClassAnswers = field(default_factory=_ClassAnswers)
 
 
 @dataclass(slots=True)
 class Classes:
-    """Answers by class, once each while profiles stay as they are."""
+    """Facts about classes, computed once each while profiles do not change."""
 
     snapshot: Snapshot
     inventory: Inventory
     spent_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """Seconds of trial that classes have used up, which profiles may not say yet."""
+    """Seconds of trial that classes have used up; profiles may lag behind."""
     serving: Mapping[str, int] = field(default_factory=dict)
-    """By uid: replicas that carry a service's load now, where not as many as wanted."""
+    """By uid: replicas that carry a service's load now, where they are not the wanted number."""
     cache: ClassCache = field(default_factory=ClassCache)
     isolated: Mapping[Class, Isolation] = field(default_factory=dict)
     """Classes whose programs faulted a device."""
-    _kept: _Kept = field(init=False)
+    _kept: _ClassAnswers = field(init=False)
 
     def __post_init__(self) -> None:
         profiles, models = tuple(self.snapshot.profiles.values()), tuple(self.inventory.models)
         knowledge = self.snapshot.policy.knowledge
-        kept = self.cache.kept
-        many = len(self.snapshot.workloads)
-        if not kept.rests_on(profiles, models, knowledge, self.isolated, many):
-            kept = _Kept(
+        workloads = len(self.snapshot.workloads)
+        if not self.cache.kept.rests_on(profiles, models, knowledge, self.isolated, workloads):
+            self.cache.kept = _ClassAnswers(
                 profiles=profiles, models=models, knowledge=knowledge, isolated=self.isolated
             )
-            self.cache.kept = kept
-        self._kept = kept
+        self._kept = self.cache.kept
 
     @property
     def rests_on(self) -> object:
-        """Another object as soon as something that answers follow from is another one."""
+        """An object that stays the same as long as the inputs of all answers do."""
         return self._kept
 
-    @property
-    def remembered(self) -> int:
-        """Workloads that something is kept of, those that are gone included."""
-        return len(self._kept.workloads)
-
     def of(self, workload: WorkloadRecord) -> Known:
-        """What is known of a workload's class; equal ones get the same object.
+        """Facts about the class of a workload to be placed; equal workloads get the same object.
 
-        A declared load is divided among the replicas that are wanted, a forecast among those that
-        it asks for: judged by what the first ones carry until then, no one could ever start.
+        A load is divided among all replicas that are wanted: judged by the load that the first
+        ones carry until the others serve, none could start.
         """
         return self._of(workload, _wanted(workload), _Asks.STARTS)
 
     def seated(self, workload: WorkloadRecord) -> Known:
-        """The same of one who is there, for those who would join: by what its replicas carry now.
+        """Facts to judge newcomers beside a running workload: by the load of its replicas now.
 
-        Of a service with a forecast by the most that its load was lately.
+        A service with a forecast is judged at the highest recent load.
         """
         return self._of(workload, self._serving(workload), _Asks.JOINED)
 
     def ahead(self, workload: WorkloadRecord) -> Known:
-        """The same of one who is there, for those who are there too: by the forecast alone."""
+        """Facts to judge the neighbours that a running workload has: by the forecast alone."""
         return self._of(workload, self._serving(workload), _Asks.AHEAD)
 
     def _serving(self, workload: WorkloadRecord) -> int:
@@ -188,12 +184,13 @@ class Classes:
         if self.spent_s:
             spent_s = self.spent_s.get((workload.ref.namespace, workload.workload_class), 0.0)
         if workload.load is not None and workload.scaling is None:
-            asks = _Asks.JOINED  # a declared load means the same to all
-        which = replicas, spent_s, asks
+            asks = _Asks.JOINED  # a declared load is the same for every purpose
+        question = replicas, spent_s, asks
         last = kept.workloads.get(uid)
-        if last is not None and last[0] is workload and last[1] == which:
+        if last is not None and last[0] is workload and last[1] == question:
             return last[2]
         planned = planned_load(workload)
+        load_varies = workload.load is None or workload.scaling is not None
         key = (
             workload.ref.namespace,
             workload.profile_ref,
@@ -205,43 +202,42 @@ class Classes:
             workload.load,
             replicas if workload.load is not None else 0,
             planned.of_each(replicas, recent=asks is _Asks.JOINED) if planned is not None else None,
-            (asks, _most(workload)) if _follows(workload) else None,
+            (asks, _most(workload)) if workload.slo is not None and load_varies else None,
             spent_s,
         )
-        known = kept.known.get(key)
-        if known is None:
-            known = kept.known[key] = self._make(workload, replicas, asks)
-        kept.workloads[uid] = (workload, which, known)
-        return known
+        answer = kept.by_key.get(key)
+        if answer is None:
+            answer = kept.by_key[key] = self._make(workload, replicas, asks)
+        kept.workloads[uid] = (workload, question, answer)
+        return answer
 
     def _make(self, workload: WorkloadRecord, replicas: int, asks: _Asks) -> Known:
         tenants: list[Tenant] = []
         solo: list[int] = []
         barred: dict[int, Refusal] = {}
         unmeasured: dict[int, str] = {}
-        own = self._own(workload)
-        profile = own
+        learner = self._own(workload)
+        profile = learner
         if workload.profile_ref:
             profile = self.snapshot.profiles.get((workload.ref.namespace, workload.profile_ref))
         for at, model in enumerate(self.inventory.models):
-            alone_s = _alone_s(profile, own, model)
-            known = self._profile(workload, profile, model)
-            starts = asks is _Asks.STARTS
+            curve = _curve(learner, profile, model)
+            alone_s = curve.seconds(1.0) if curve is not None else 0.0
+            admitted_as = self._profile(workload, profile, model)
             latency = latency_limit(
                 workload,
                 profile,
-                own,
+                learner,
                 (alone_s, model),
                 replicas,
-                starts_at=_by_share(workload, profile, own, model) if starts else 0.0,
+                starts_at=_share_slowdown(workload, curve) if asks is _Asks.STARTS else 0.0,
                 recent=asks is _Asks.JOINED,
             )
-            allowed = _broken(known) or _allowed(workload, latency, alone_s, model)
+            allowed = _broken(admitted_as) or _allowed(workload, latency, alone_s, model)
             if isinstance(allowed, Refusal):
                 barred[at], allowed = allowed, 1.0
-                known = (
-                    ClassProfile(workload_class=known.workload_class) if known is not None else None
-                )
+                if admitted_as is not None:
+                    admitted_as = ClassProfile(workload_class=admitted_as.workload_class)
             elif isinstance(latency, Unmeasured):
                 unmeasured[at] = latency.text
             solo.append(round(alone_s * _MICROS))
@@ -252,10 +248,10 @@ class Classes:
                     utilisation=utilisation(profile, model),
                     max_slowdown=allowed,
                     latency=workload.slo is not None,
-                    profile=known,
+                    profile=admitted_as,
                 )
             )
-        status = own.status if own is not None else None
+        status = learner.status if learner is not None else None
         isolated = self.isolated.get((workload.ref.namespace, workload.workload_class))
         now_s = self.spent_s.get((workload.ref.namespace, workload.workload_class), 0.0)
         spent = Account(
@@ -277,14 +273,16 @@ class Classes:
         kept = self._kept
         if kept.by_class is None:
             kept.by_class = {}
-            for profile in sorted(self.snapshot.profiles.values(), key=_knowledge):
+            profiles = self.snapshot.profiles.values()
+            # of several profiles of a class the one with most rows stays
+            for profile in sorted(profiles, key=lambda profile: (len(profile.rows), profile.name)):
                 kept.by_class[profile.namespace, profile.workload_class] = profile
         return kept.by_class.get((workload.ref.namespace, workload.workload_class))
 
     def _profile(
         self, workload: WorkloadRecord, profile: ProfileRecord | None, model: str
     ) -> ClassProfile | None:
-        """Rows and curve of the class; what it lacks, the profile that the workload names has."""
+        """Rows and curve of the class; gaps are filled by the profile that the workload names."""
         workload_class = workload.workload_class or (
             profile.workload_class if profile is not None else ""
         )
@@ -295,63 +293,51 @@ class Classes:
         if model not in by_model:
             by_model[model] = class_profiles(self.snapshot, model)
         key = named(workload_class, namespace, knowledge)
-        found = by_model[model].get(key) or ClassProfile(workload_class=key)
-        said = ClassProfile(workload_class=key)
+        measured = by_model[model].get(key) or ClassProfile(workload_class=key)
+        declared = ClassProfile(workload_class=key)
         if profile is not None:
-            said = class_profile(profile, model, knowledge)
+            declared = class_profile(profile, model, knowledge)
         family = named(workload.family, namespace, knowledge)
         made = replace(
-            found,
-            family=family or found.family or said.family,
+            measured,
+            family=family or measured.family or declared.family,
             fingerprint=(
-                said.fingerprint if found.fingerprint == Fingerprint() else found.fingerprint
+                declared.fingerprint
+                if measured.fingerprint == Fingerprint()
+                else measured.fingerprint
             ),
-            curve=found.curve or said.curve,
+            curve=measured.curve or declared.curve,
         )
         return self._kept.interned.setdefault(made, made)
 
 
 def _wanted(workload: WorkloadRecord) -> int:
-    """Replicas that carry a service's load once all are there that are asked for."""
+    """Replicas that carry a service's load once all wanted ones serve."""
     planned = planned_load(workload)
     return planned.replicas if planned is not None else workload.replicas
 
 
-def _follows(workload: WorkloadRecord) -> bool:
-    """Whether a latency is judged at a load that is measured or forecast, not declared."""
-    return workload.slo is not None and (workload.load is None or workload.scaling is not None)
-
-
-def _knowledge(profile: ProfileRecord) -> tuple[int, str]:
-    """What makes one profile of a class answer before another: the later in this order does."""
-    return len(profile.rows), profile.name
-
-
 def _most(workload: WorkloadRecord) -> int:
-    """Most percent of a device that a member may have."""
+    """Largest share of a device that a member may have, percent."""
     share = scaled_share(workload) or workload.gpu.share
     return share.max_percent if share is not None else WHOLE_PERCENT
 
 
-def _by_share(
-    workload: WorkloadRecord, named: ProfileRecord | None, own: ProfileRecord | None, model: str
-) -> float:
-    """Slowdown alone at the largest share that it may have; its part of a device at worst."""
+def _curve(
+    learner: ProfileRecord | None, named: ProfileRecord | None, model: str
+) -> ShareCurve | None:
+    """Time of a step, or of serving one request, by share; the learner's before the named one's."""
+    for profile in (learner, named):
+        curve = class_profile(profile, model).curve if profile is not None else None
+        if curve is not None:
+            return curve
+    return None
+
+
+def _share_slowdown(workload: WorkloadRecord, curve: ShareCurve | None) -> float:
+    """Slowdown alone at the largest share that a member may have; without a curve the worst."""
     part = _most(workload) / WHOLE_PERCENT
-    for profile in (own, named):
-        curve = class_profile(profile, model).curve if profile is not None else None
-        if curve is not None:
-            return max(1.0, curve.seconds(part) / curve.seconds(1.0))
-    return 1 / part
-
-
-def _alone_s(named: ProfileRecord | None, own: ProfileRecord | None, model: str) -> float:
-    """Seconds of a step (or of serving one request) alone on the whole device; 0 = not known."""
-    for profile in (own, named):
-        curve = class_profile(profile, model).curve if profile is not None else None
-        if curve is not None:
-            return curve.seconds(1.0)
-    return 0.0
+    return max(1.0, curve.seconds(part) / curve.seconds(1.0)) if curve is not None else 1 / part
 
 
 def _allowed(
@@ -362,19 +348,19 @@ def _allowed(
 ) -> float | Refusal | None:
     """Largest slowdown that keeps every objective of the workload on an accelerator.
 
-    One that cannot be judged yet limits nothing here: its work is alone until it can.
+    An objective that cannot be judged yet sets no limit: the workload is alone until it can.
     """
     limits = [workload.max_slowdown] if workload.max_slowdown is not None else []
-    for found in (_throughput(workload, alone_s, model), latency):
-        if isinstance(found, Refusal):
-            return found
-        if found is not None and not isinstance(found, Unmeasured):
-            limits.append(found)
+    for limit in (_throughput(workload, alone_s, model), latency):
+        if isinstance(limit, Refusal):
+            return limit
+        if limit is not None and not isinstance(limit, Unmeasured):
+            limits.append(limit)
     return min(limits, default=None)
 
 
 def _broken(profile: ClassProfile | None) -> Refusal | None:
-    """A profile with figures that no measurement gives; beside others it could hide anything."""
+    """Refuse a profile with figures that no measurement gives: no prediction could use it."""
     if profile is None:
         return None
     try:
@@ -385,7 +371,7 @@ def _broken(profile: ClassProfile | None) -> Refusal | None:
 
 
 def _throughput(workload: WorkloadRecord, alone_s: float, model: str) -> float | Refusal | None:
-    """Slowdown that leaves the least steps per second."""
+    """Slowdown at which the minimum throughput is still reached; ``None`` without a minimum."""
     least = workload.min_throughput
     if least is None or least <= 0:
         return None

@@ -347,7 +347,7 @@ BAD = ClassProfile(workload_class="c", fingerprint=Fingerprint(sm=math.nan))
         (BUSY, newcomer(tenant("new"), 10, 101), "outside 1..100"),
         (BUSY, newcomer(tenant("new"), memory_mib=-1), "memory of new"),
         (BUSY, newcomer(tenant("new"), contexts=0), "contexts of new"),
-        (BUSY, replace(JOINS, known="p100"), "measured on p100, this device is v100"),
+        (BUSY, replace(JOINS, measured_on="p100"), "measured on p100, this device is v100"),
         (replace(BUSY, memory_mib=0), JOINS, "memory of GPU-1"),
         (device(resident(tenant("old", 0))), JOINS, "old: share 0 %"),
         (device(resident(tenant("old"), memory_mib=-5)), JOINS, "memory of old"),

@@ -15,7 +15,8 @@ import pytest
 from ullage.app.model_summary import digest, slim
 from ullage.engines.admission.calibration import Band
 from ullage.engines.admission.colocations import bounded
-from ullage.engines.admission.learning import blocks_by, learn
+from ullage.engines.admission.judging import blocks_by
+from ullage.engines.admission.learning import learn
 from ullage.engines.admission.model import WIDE_SD, Cells, LearnedModel, Models
 from ullage.engines.admission.records import (
     ClassProfile,
@@ -206,12 +207,11 @@ def by_hand(model: LearnedModel, mixture: list[Tenant], me: int) -> tuple[float,
     mean = spread = 0.0
     for place, other in enumerate(mixture):
         if place != me:
-            cell = model.cells.look_up(
-                (mixture[me].name, mixture[me].percent), (other.name, other.percent)
+            means, sds = model.cells.among(
+                [(mixture[me].name, mixture[me].percent), (other.name, other.percent)]
             )
-            assert cell is not None
-            mean += trim.centre + trim.slope * (cell[0] - trim.centre)
-            spread += trim.spread * cell[1]
+            mean += trim.centre + trim.slope * (float(means[0, 1]) - trim.centre)
+            spread += trim.spread * float(sds[0, 1])
     return base_log + mean, spread
 
 

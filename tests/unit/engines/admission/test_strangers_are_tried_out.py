@@ -21,8 +21,8 @@ from ullage.api.reasons import Reason
 from ullage.engines.admission.decision import admit
 from ullage.engines.admission.filters import Device, Newcomer, query_for
 from ullage.engines.admission.probation import (
-    Outcome,
     Trial,
+    TrialOutcome,
     end_of_trial,
     may_probe,
 )
@@ -147,21 +147,21 @@ def test_a_spent_budget_ends_trials_until_new_rows_exist() -> None:
 @pytest.mark.parametrize(
     ("windows", "elapsed_s", "outcome"),
     [
-        ([], 5, Outcome.GOES_ON),
-        ([False] * 19, 19, Outcome.GOES_ON),
-        ([False] * 20, 20, Outcome.COMMIT),
-        ([False, True, False, True], 4, Outcome.ROLL_BACK),
-        ([True, None, None, True], 4, Outcome.ROLL_BACK),
-        ([True, False, False, True, False, False, False], 25, Outcome.COMMIT),
-        ([False] * 20 + [True], 21, Outcome.GOES_ON),
-        ([True, True] + [False] * 30, 32, Outcome.ROLL_BACK),
-        ([None] * 59, 59, Outcome.GOES_ON),
-        ([None] * 60, 60, Outcome.ROLL_BACK),
-        ([False] * 3, 60, Outcome.ROLL_BACK),
-        ([False] * 59 + [True], 60, Outcome.ROLL_BACK),
+        ([], 5, TrialOutcome.GOES_ON),
+        ([False] * 19, 19, TrialOutcome.GOES_ON),
+        ([False] * 20, 20, TrialOutcome.COMMIT),
+        ([False, True, False, True], 4, TrialOutcome.ROLL_BACK),
+        ([True, None, None, True], 4, TrialOutcome.ROLL_BACK),
+        ([True, False, False, True, False, False, False], 25, TrialOutcome.COMMIT),
+        ([False] * 20 + [True], 21, TrialOutcome.GOES_ON),
+        ([True, True] + [False] * 30, 32, TrialOutcome.ROLL_BACK),
+        ([None] * 59, 59, TrialOutcome.GOES_ON),
+        ([None] * 60, 60, TrialOutcome.ROLL_BACK),
+        ([False] * 3, 60, TrialOutcome.ROLL_BACK),
+        ([False] * 59 + [True], 60, TrialOutcome.ROLL_BACK),
     ],
 )
 def test_a_trial_ends_by_its_windows(
-    windows: list[bool | None], elapsed_s: float, outcome: Outcome
+    windows: list[bool | None], elapsed_s: float, outcome: TrialOutcome
 ) -> None:
     assert end_of_trial(windows, elapsed_s=elapsed_s, trial=TRIAL) is outcome

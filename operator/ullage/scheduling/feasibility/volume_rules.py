@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes: where a claim's volume is reached, or one may be bound or made for it."""
+"""Volume rules: nodes from which a claim's volume is reached, or where one may be bound or made."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ullage.scheduling.inventory.node_fit import labels_match
 
 _MISSING = ClaimRecord(problem="a PersistentVolumeClaim does not exist")
 _OF_NOW = {ZONE_LABELS[0]: ZONE_LABELS[2], ZONE_LABELS[1]: ZONE_LABELS[3]}
-"""What is written for a label of a volume today."""
+"""The current form of the deprecated labels of volumes."""
 
 
 def volume_bars(
@@ -31,7 +31,7 @@ def volume_bars(
     """Nodes on which a claim of a pod cannot be used.
 
     Args:
-        pods: Who is where.
+        pods: Pods by node.
         claims: The claims by namespace and name.
         namespace: Of the pod and its claims.
         names: The claims of the pod.
@@ -42,13 +42,15 @@ def volume_bars(
             yield _everywhere(pods, claim.problem)
         elif claim.once or (claim.one_node and not claim.volume):
             yield from _in_use(pods, namespace, name, claim)
-    waiting = {name: one for name, one in records.items() if not one.problem and not one.volume}
+    waiting = {
+        name: claim for name, claim in records.items() if not claim.problem and not claim.volume
+    }
     refusals = [
-        next((said for name in records if (said := _unreached(records[name], name, node))), "")
+        next((text for name in records if (text := _unreached(records[name], name, node))), "")
         or _unbound(waiting, node)
         for node in pods.nodes
     ]
-    barred = np.array([bool(said) for said in refusals], dtype=np.bool_)
+    barred = np.array([bool(text) for text in refusals], dtype=np.bool_)
     yield Bar(Reason.VOLUME_ELSEWHERE, barred, lambda at: refusals[at])
 
 
@@ -58,7 +60,7 @@ def _everywhere(pods: PodsOnNodes, text: str) -> Bar:
 
 
 def _in_use(pods: PodsOnNodes, namespace: str, name: str, claim: ClaimRecord) -> Iterator[Bar]:
-    """What other users of a claim bar: one for one pod has one user, and who binds it chooses."""
+    """Nodes barred by other users of a claim: ReadWriteOncePod, or about to be bound elsewhere."""
 
     def uses(traits: PodTraits) -> bool:
         return name in traits.claims and (claim.once or traits.assumed)
@@ -77,19 +79,19 @@ def _in_use(pods: PodsOnNodes, namespace: str, name: str, claim: ClaimRecord) ->
 
 
 def _unreached(claim: ClaimRecord, name: str, node: NodeRecord) -> str:
-    """Why the volume of a bound claim is not reached from a node."""
+    """The obstacle between a node and the volume of a bound claim, in words; empty = none."""
     if claim.nodes is not None and not _reaches(claim.nodes, node):
         return f"the volume {claim.volume} of PersistentVolumeClaim {name} is not reached from here"
     if claim.zones and any(key in node.labels for key in ZONE_LABELS):
         for key, values in claim.zones:
-            here = node.labels.get(key, node.labels.get(_OF_NOW.get(key, key)))
-            if here not in values:
+            value = node.labels.get(key, node.labels.get(_OF_NOW.get(key, key)))
+            if value not in values:
                 return f"the volume {claim.volume} is in {key}={','.join(values)[:100]}"
     return ""
 
 
 def _unbound(waiting: Mapping[str, ClaimRecord], node: NodeRecord) -> str:
-    """Why claims that wait for their first consumer cannot all be bound or made on a node."""
+    """The obstacle to binding or making all unbound claims on a node, in words; empty = none."""
     chosen: set[str] = set()
     for name, claim in sorted(waiting.items(), key=lambda item: (item[1].size, item[0])):
         if claim.selected_node:
