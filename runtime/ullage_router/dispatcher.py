@@ -55,9 +55,7 @@ from ullage_router.replicas import (
 from ullage_router.request_queue import RequestQueue
 from ullage_router.run_times import RunTimes, first_costs
 from ullage_router.settings import ReplicaAddress, RouterSettings
-from ullage_router.wires import wire_of
-from ullage_run.binary_tensors import HEADER, Body, json_bytes_of
-from ullage_run.times import (
+from ullage_router.times import (
     APART_S,
     EXPIRE_S,
     HANG_LEAST_S,
@@ -66,6 +64,8 @@ from ullage_run.times import (
     REFRESH_S,
     RETRY_AFTER_MOST_S,
 )
+from ullage_router.wires import wire_of
+from ullage_run.binary_tensors import HEADER, Body, json_bytes_of
 
 log = logging.getLogger("ullage.router")
 

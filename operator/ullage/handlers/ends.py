@@ -31,17 +31,12 @@ from ullage.cluster.values.lives import (
 from ullage.handlers.frame import Bridge
 from ullage.handlers.mirror import Mirror
 from ullage.handlers.pool_watch import PoolWatch
+from ullage.handlers.times import END_EVENT_S, END_FAILED_S, END_LOOK_S, END_RETRY_S
 from ullage.ports import POD, Clock, Kind
 from ullage.scheduling.model.plan import Action, DeleteChild, DeletePod, Emit
 
-LOOK_EVERY_S: Final = 0.5
-TELL_EVERY_S: Final = 5.0
 TOLD_AT_ONCE: Final = 10
 """Owners of objects beyond the bound; thousands come at once where someone scripts them."""
-ASK_AGAIN_S: Final = 5.0
-"""A deletion that was refused or lost is asked for again."""
-AGAIN_S: Final = 2.0
-"""Pause after a failure of our own."""
 BEYOND: Final = (
     f"{MOST} objects of a kind, or {MOST_OF_NAMESPACE} of a namespace, end in order; this one is"
     " beyond, and would end in any order"
@@ -130,14 +125,14 @@ async def end(leader: LeaderContext, life: Life, owner: ObjectRef, deleted_at: f
             late = f"after {life.most_s:.0f} s {left.text} left; nothing waits for them now"
             leader.tell(owner, life.reason, late, warning=True)
             return
-        if set(left.goes) - set(asked) or now - asked_at >= ASK_AGAIN_S:
+        if set(left.goes) - set(asked) or now - asked_at >= END_RETRY_S:
             asked, asked_at = left.goes, now
             epoch = leader.epoch()
             leader.submit([_deletion(life, owner, child, left.begins, epoch) for child in asked])
         if left.begins != announced:
             announced = left.begins
             leader.tell(owner, life.reason, announced)
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(END_LOOK_S)
         now = leader.clock.now()
 
 
@@ -156,7 +151,7 @@ async def tell_unheld(leader: LeaderContext, mirror: Mirror) -> None:
         for ref in [ref for ref in unheld if ref.uid not in informed][:TOLD_AT_ONCE]:
             informed.add(ref.uid)
             leader.tell(ref, Reason.ENDS_UNORDERED, BEYOND)
-        await asyncio.sleep(TELL_EVERY_S)
+        await asyncio.sleep(END_EVENT_S)
 
 
 def stated(item: JsonObject, *path: str) -> object:
@@ -180,7 +175,7 @@ def register(
         registry=registry,
         id="in-order",
         when=lambda body, **_: bool(body.get("life")),
-        backoff=AGAIN_S,
+        backoff=END_FAILED_S,
         timeout=life.most_s,  # of one whose end cannot be looked at
     )
     async def in_order(body: kopf.Body, uid: str, **_: Any) -> None:

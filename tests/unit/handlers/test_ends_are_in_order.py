@@ -17,16 +17,9 @@ from ullage.api.reasons import Reason
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.values.lives import KINDS_HELD, MOST_OF_NAMESPACE, deleted_at
-from ullage.handlers.ends import (
-    ASK_AGAIN_S,
-    TELL_EVERY_S,
-    TOLD_AT_ONCE,
-    Left,
-    Life,
-    end,
-    tell_unheld,
-)
+from ullage.handlers.ends import TOLD_AT_ONCE, Left, Life, end, tell_unheld
 from ullage.handlers.mirror import Mirror
+from ullage.handlers.times import END_EVENT_S, END_RETRY_S
 from ullage.ports import TRAINING_JOB
 from ullage.scheduling.model.plan import Action, DeleteChild, DeletePod, Emit
 
@@ -95,7 +88,7 @@ def test_what_is_due_is_asked_to_go_once_and_told_once() -> None:
 def test_what_is_still_there_is_asked_again() -> None:
     async def main() -> None:
         rig = Rig()
-        assert await rig.after(ASK_AGAIN_S - 0.1) == (["a"], [(False, "members first")])
+        assert await rig.after(END_RETRY_S - 0.1) == (["a"], [(False, "members first")])
         assert await rig.after(1.0) == (["a"], [])
         rig.left = Left()
         await rig.after(1.0)
@@ -157,7 +150,7 @@ def test_owners_of_objects_beyond_the_bound_are_told_once_and_a_few_at_a_time() 
         telling = asyncio.create_task(tell_unheld(leader, mirror))
         await asyncio.sleep(0.1)
         assert len(told()) == TOLD_AT_ONCE
-        await asyncio.sleep(10 * TELL_EVERY_S)
+        await asyncio.sleep(10 * END_EVENT_S)
         beyond = {f"j{MOST_OF_NAMESPACE + number}" for number in range(TOLD_AT_ONCE + 2)}
         assert len(told()) == len(beyond)
         assert set(told()) == beyond

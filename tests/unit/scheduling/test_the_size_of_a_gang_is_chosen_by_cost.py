@@ -20,7 +20,8 @@ from ullage.engines.capacity.search import MOST_SIZES, CapacitySearch
 from ullage.scheduling.capacity import choice
 from ullage.scheduling.capacity.choice import Facts
 from ullage.scheduling.capacity.market import Stall, Stalls
-from ullage.scheduling.model.gang_speed import HOLD_S, speed
+from ullage.scheduling.model.gang_speed import speed
+from ullage.scheduling.times import GANG_HOLD_S
 
 
 def gang(delay: float | None, least: int = 1, most: int = 6, **cost: object) -> WorkloadBuilder:
@@ -58,7 +59,7 @@ def test_the_cheapest_size_is_the_least_where_delay_costs_nothing() -> None:
     assert size.message == (
         "2 of 6 members: instances and delay (spec.cost.delayCostPerHour) cost least with 2"
     )
-    toy.run(4 * HOLD_S)
+    toy.run(4 * GANG_HOLD_S)
     assert members(toy) == 2, "room for more is no reason to pay more"
 
 

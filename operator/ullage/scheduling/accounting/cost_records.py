@@ -18,17 +18,15 @@ from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import Account, WorkloadStatus
 from ullage.scheduling.accounting.losses import Ending
 from ullage.scheduling.accounting.rates import Rate
+from ullage.scheduling.times import (
+    COST_COUNTED_MOST_S,
+    COST_ENTRY_MOST_S,
+    COST_ENTRY_PER_WORKLOAD_S,
+    COST_ENTRY_S,
+)
 
-PERIOD_S: Final = 60.0
-"""Least time between two entries that only prices or the clock ask for."""
-EACH_S: Final = 0.1
-"""What every workload adds to it, so that a large cluster writes ten such entries a second."""
 MOVED: Final = 0.01
 """Part by which a figure has to move for an entry."""
-LONGEST_S: Final = 12 * 3600.0
-"""An entry comes at the latest after this, however little it moves."""
-MOST_S: Final = 24 * 3600.0
-"""Most time that one entry counts: what is longer is a clock that jumped."""
 _HOUR: Final = 3600
 _MOST: Final = Decimal("999999999")
 _SIX: Final = Decimal("0.000001")
@@ -44,7 +42,7 @@ def money(value: float | Decimal) -> str:
 
 def elapsed_s(account: Account, now: float) -> float:
     """Seconds since the sums were made; a clock that went back or far ahead is not believed."""
-    return max(0.0, min(MOST_S, now - account.as_of))
+    return max(0.0, min(COST_COUNTED_MOST_S, now - account.as_of))
 
 
 def spent(account: Account, now: float) -> Decimal | None:
@@ -66,7 +64,7 @@ def on_demand(account: Account, now: float) -> Decimal | None:
 
 def period_s(workloads: int) -> float:
     """Least time between two entries of one workload that only prices or the clock ask for."""
-    return max(PERIOD_S, EACH_S * workloads)
+    return max(COST_ENTRY_S, COST_ENTRY_PER_WORKLOAD_S * workloads)
 
 
 def due(
@@ -76,7 +74,7 @@ def due(
     now: float,
     *,
     moved: bool,
-    period_s: float = PERIOD_S,
+    period_s: float = COST_ENTRY_S,
 ) -> bool:
     """Whether an entry is made.
 
@@ -99,12 +97,12 @@ def due(
     if turned or (drifted and moved):
         return True
     passed_s = now - before.as_of
-    if passed_s < -PERIOD_S:
+    if passed_s < -COST_ENTRY_S:
         return True  # the clock was ahead: count from here, not from where it will be again
     if passed_s < period_s or not (paid or before.message):
         return False
     grown = paid * passed_s / _HOUR
-    settled = grown <= MOVED * float(before.total or 0) and passed_s < LONGEST_S
+    settled = grown <= MOVED * float(before.total or 0) and passed_s < COST_ENTRY_MOST_S
     return drifted or before.message != rate.message or (bool(paid) and not settled)
 
 

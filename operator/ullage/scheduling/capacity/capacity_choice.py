@@ -23,13 +23,13 @@ from ullage.scheduling.capacity import choice
 from ullage.scheduling.capacity.choice import Facts
 from ullage.scheduling.capacity.market import Market, most_affordable
 from ullage.scheduling.capacity.record import infeasible, kept, lapsed, recorded, unknown_work
-from ullage.scheduling.capacity.remaining_work import TICK_S, due_of, spare_s, turns_at, work_of
+from ullage.scheduling.capacity.remaining_work import due_of, spare_s, turns_at, work_of
 from ullage.scheduling.capacity.separate_pools import bound
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.phases import Phase
-from ullage.scheduling.model.plan import RECHECK_S
 from ullage.scheduling.model.view import Member, PendingEviction, View
 from ullage.scheduling.prediction.effort import in_turns
+from ullage.scheduling.times import DEADLINE_LOOK_S, RECHECK_S
 
 MOST_URGENT: Final = 200
 """Jobs that are decided again in one cycle for a cause; the rest is next."""
@@ -299,7 +299,7 @@ def is_due(facts: Facts) -> bool:
     chosen = {pool.pool for pool in before.chosen.pools}
     if not facts.held.keys() <= chosen or sum(facts.held.values()) > _members(before):
         return True
-    if due is not None and spare_s(due) < due.line.changeover_s + 2 * TICK_S:
+    if due is not None and spare_s(due) < due.line.changeover_s + 2 * DEADLINE_LOOK_S:
         return not before.committed
     return choice.over_budget(facts) or _moved(facts, before)
 

@@ -36,11 +36,10 @@ from ullage.engines.capacity.records import (
     PoolInstances,
 )
 from ullage.scheduling.capacity.market import Stalls, affordable, may_use_on_demand
-from ullage.scheduling.capacity.remaining_work import TICK_S, Work, fallback_speed, spare_s
-from ullage.scheduling.model.gang_speed import PHI, ROOM_LASTS_IN_PLACE_S
+from ullage.scheduling.capacity.remaining_work import Work, fallback_speed, spare_s
+from ullage.scheduling.model.gang_speed import PHI
+from ullage.scheduling.times import DEADLINE_LOOK_S, GANG_ROOM_LASTS_IN_PLACE_S, UNRECORDED_HOLD_S
 
-HELD_LONG_S: Final = 1e9
-"""Since when a job holds what no one noted the time of."""
 MOST_LOST: Final = 0.9
 """Part of the time that losses can cost at most, so that every pool has some speed."""
 
@@ -89,7 +88,7 @@ class Facts:
     def held_s(self) -> float:
         """Seconds since its pools were chosen."""
         before = self.before
-        return self.now - before.since if before is not None and before.since else HELD_LONG_S
+        return self.now - before.since if before is not None and before.since else UNRECORDED_HOLD_S
 
     @property
     def restart_h(self) -> float:
@@ -148,7 +147,7 @@ def _terms(facts: Facts) -> CostTerms:
     return CostTerms(
         scaling=ScalingCurve(per_doubling=PHI),
         eviction_h=facts.restart_h,
-        meet_h=ROOM_LASTS_IN_PLACE_S / 3600 if facts.job.in_place else None,
+        meet_h=GANG_ROOM_LASTS_IN_PLACE_S / 3600 if facts.job.in_place else None,
         delay_per_hour=cost.delay_cost_per_hour,
     )
 
@@ -182,7 +181,7 @@ def _net_on_spot(facts: Facts, found: CapacityDecision) -> CapacityDecision:
         (facts.stalls.stalls[share.pool].pool.speed for share in found.chosen.shares), default=1.0
     )
     slower = slowest < fallback_speed(facts.stalls) * (1 - 1e-6)
-    reserve_s = due.line.changeover_s + (2 * TICK_S if slower else 0)
+    reserve_s = due.line.changeover_s + (2 * DEADLINE_LOOK_S if slower else 0)
     if spare_s(due) >= reserve_s:
         return found
     committed = replace(due, committed=True)

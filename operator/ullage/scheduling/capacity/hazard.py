@@ -20,24 +20,13 @@ from ullage.cluster.records.pool import (
     PoolRecord,
     PoolStatus,
 )
-from ullage.engines.capacity.hazard import (
-    BULK_H,
-    HALF_LIFE_H,
-    PRIOR_HOURS,
-    Hazard,
-    Launches,
-    Prior,
-    prior,
-)
+from ullage.engines.capacity.hazard import Hazard, Launches, Prior, prior
+from ullage.engines.capacity.times import BULK_LOSS_H, HAZARD_HALF_LIFE_H, HAZARD_PRIOR_H
 from ullage.scheduling.inventory.instances import Sighting
+from ullage.scheduling.times import BULK_LOSS_S, HOUR_S, LAUNCH_RETRY_FIRST_S
 
-HOUR_S: Final = 3600.0
-BULK_S: Final = BULK_H * HOUR_S
-"""For so long after a loss more of it may come, and nothing new should be started there."""
 RELIABLE_PER_HOUR: Final = 1e-4
 """Prior of capacity that is not taken away: one failure of a machine a year (derived)."""
-FIRST_WAIT_S: Final = 60.0
-"""How long a pool where launches surely succeed is left alone after one that failed."""
 LEAST_SUCCESS: Final = 0.05
 """Part of launches that is expected to succeed at least; it bounds the wait after failures."""
 
@@ -46,8 +35,8 @@ LEAST_SUCCESS: Final = 0.05
 class Learning:
     """Of ``SchedulingPolicy.spec.spot``: how fast is forgotten, how much the prior weighs."""
 
-    half_life_h: float = HALF_LIFE_H
-    prior_hours: float = PRIOR_HOURS
+    half_life_h: float = HAZARD_HALF_LIFE_H
+    prior_hours: float = HAZARD_PRIOR_H
 
     @classmethod
     def of(cls, terms: SpotTerms) -> Self:
@@ -107,7 +96,7 @@ def observed(
     hazard, loss = _forward(hazard_of(pool, status, learning), status, seen, now, learning)
     hazard, loss = _lost(hazard, loss, seen, now)
     warned_at_s = status.warned_at_s
-    if seen.warned and (warned_at_s is None or now - warned_at_s > BULK_S):
+    if seen.warned and (warned_at_s is None or now - warned_at_s > BULK_LOSS_S):
         hazard, warned_at_s = hazard.warned(), now
     if seen.gained:
         hazard = hazard.gained()
@@ -162,7 +151,7 @@ def _lost(
     """Count what went, as an event of its own or as more of the last one."""
     if not seen.lost:
         return hazard, loss
-    same = hazard.draining_h is not None and hazard.draining_h <= BULK_H and loss is not None
+    same = hazard.draining_h is not None and hazard.draining_h <= BULK_LOSS_H and loss is not None
     whole = loss.nodes if same and loss is not None else max(seen.before, seen.lost)
     took = (loss.lost if same and loss is not None else 0) + seen.lost
     whole = max(whole, took)
@@ -195,9 +184,9 @@ def _available(
         return False
     loss, failed_at_s = status.last_loss, status.launches.failed_at_s
     spot = pool.capacity_type is CapacityType.SPOT
-    if spot and loss is not None and loss.open and now - loss.at_s <= BULK_S:
+    if spot and loss is not None and loss.open and now - loss.at_s <= BULK_LOSS_S:
         return False
     if failed_at_s is None or not launches.in_a_row:
         return True
-    wait_s = launches.wait_s(first_s=FIRST_WAIT_S / max(launches.success, LEAST_SUCCESS))
+    wait_s = launches.wait_s(first_s=LAUNCH_RETRY_FIRST_S / max(launches.success, LEAST_SUCCESS))
     return now - failed_at_s >= wait_s

@@ -21,10 +21,10 @@ from ullage.cluster.records.snapshot import GPUNodeRecord, WorkloadRecord
 from ullage.engines.capacity.records import CapacityType, Pool
 from ullage.scheduling.accounting.rates import declared_price, on_demand_price, reliable_prices
 from ullage.scheduling.inventory.inventory import node_trouble
-from ullage.scheduling.inventory.node_orders import AGENT_S
 from ullage.scheduling.inventory.pool_membership import Membership
 from ullage.scheduling.learning.throughput import Throughputs
 from ullage.scheduling.model.view import View
+from ullage.scheduling.times import NODE_AGENT_S
 
 WHOLE: Final = 100
 _ANY: Final = (1 << 31) - 1
@@ -217,7 +217,7 @@ class Market:
         """Whether the agent of a new node has not spoken yet."""
         node, record = self.view.snapshot.nodes[name], self.view.snapshot.gpu_nodes.get(name)
         silent = record is None or not record.devices
-        return silent and not node.unschedulable and self.view.now - node.created < AGENT_S
+        return silent and not node.unschedulable and self.view.now - node.created < NODE_AGENT_S
 
     def _room(self, record: PoolRecord, count: int, least: int) -> int:
         """Members that the free devices of the pool take now; ``least`` 0 = whole devices."""

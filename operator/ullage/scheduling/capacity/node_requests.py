@@ -34,13 +34,12 @@ from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Action, CreatePod, DeletePod, Emit, Order, RegisterNode
 from ullage.scheduling.model.view import View
 from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue
+from ullage.scheduling.times import ORDER_LINGERS_S
 
 MOST_OUT: Final = 64
 """Orders of one pool that may be out at once."""
 MOST_A_CYCLE: Final = 32
 """Orders that one cycle gives."""
-LINGERS_S: Final = 60.0
-"""For so long after its time an order is still there to be counted as failed."""
 
 _WAITS: Final = (PodStage.UNSCHEDULED, PodStage.GATED)
 _REASONS: Final = {Fate.UNUSED: Reason.POOL_RELEASED, Fate.FAILED: Reason.LAUNCH_FAILED}
@@ -190,7 +189,7 @@ class _Requests:
             return Reason.LAUNCH_FAILED, f"the order {order.name} ended before its time"
         in_pool = [self.view.snapshot.nodes[name] for name in self._in_pool(order.order)]
         verdict = judged(
-            self.view.snapshot, order, self.view.orders, in_pool, self.view.now, LINGERS_S
+            self.view.snapshot, order, self.view.orders, in_pool, self.view.now, ORDER_LINGERS_S
         )
         self.moments.append(verdict.until)
         return _REASONS.get(verdict.fate), verdict.text

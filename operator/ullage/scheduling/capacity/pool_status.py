@@ -19,21 +19,13 @@ from ullage.scheduling.capacity.hazard import Learning
 from ullage.scheduling.capacity.prices import PriceNews, price_fresh, priced
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.plan import SetPoolStatus
+from ullage.scheduling.times import POOL_COUNT_S, POOL_DRIFT_S, POOL_LOOKED_S, POOL_PRICED_S
 
 PRICE_MOVED: Final = 0.01
 """A price that moves by more than this part is told at once."""
-COUNT_EVERY_S: Final = 30.0
-"""A number of instances that moves is told this often at most."""
-DRIFT_EVERY_S: Final = 600.0
-"""Figures that only drift are told this often at most ..."""
 HAZARD_MOVED: Final = 0.02
 EXPOSURE_MOVED: Final = 0.05
 """... and only if one moved by more than this part ..."""
-LOOKED_EVERY_S: Final = 3600.0
-"""... or a pool that holds instances was not written to for so long: what a new process cannot know
-is what happened since then."""
-PRICED_EVERY_S: Final = 10_800.0
-"""The time of a price that does not move is told this often, well before it would be stale."""
 
 
 def current(
@@ -105,15 +97,15 @@ def worth_a_write(written: PoolStatus, status: PoolStatus) -> bool:
     passed_s = status.observed_at_s - written.observed_at_s
     if not written.observed_at_s or _happened(written, status):
         return True
-    if written.nodes != status.nodes and passed_s >= COUNT_EVERY_S:
+    if written.nodes != status.nodes and passed_s >= POOL_COUNT_S:
         return True
-    if passed_s < DRIFT_EVERY_S:
+    if passed_s < POOL_DRIFT_S:
         return False
     return (
         _moved(written.hazard_per_hour, status.hazard_per_hour, HAZARD_MOVED)
         or _moved(written.exposure_hours, status.exposure_hours, EXPOSURE_MOVED)
-        or (status.nodes > 0 and passed_s >= LOOKED_EVERY_S)
-        or (status.priced_at_s or 0.0) - (written.priced_at_s or 0.0) >= PRICED_EVERY_S
+        or (status.nodes > 0 and passed_s >= POOL_LOOKED_S)
+        or (status.priced_at_s or 0.0) - (written.priced_at_s or 0.0) >= POOL_PRICED_S
     )
 
 

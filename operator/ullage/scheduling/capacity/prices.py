@@ -12,7 +12,8 @@ from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.records.pool import PoolStatus
-from ullage.engines.capacity.price import FRESH_S, LARGEST_RISE, Doubt, PriceRecord, Quote
+from ullage.engines.capacity.price import LARGEST_RISE, Doubt, PriceRecord, Quote
+from ullage.engines.capacity.times import PRICE_FRESH_S
 from ullage.scheduling.model.conditions import Said
 
 _REASONS: Final = {
@@ -77,7 +78,7 @@ def _why(doubt: Doubt, record: PriceRecord) -> str:
         case Doubt.NEVER:
             return "the source was not read yet"
         case Doubt.STALE:
-            return f"no price for {FRESH_S / 3600:g} hours; {believed}"
+            return f"no price for {PRICE_FRESH_S / 3600:g} hours; {believed}"
         case Doubt.OUTLIER | Doubt.UNREADABLE:
             said = "" if record.refused is None else f"{record.refused.price_per_hour:g}"
             limit = f", more than {LARGEST_RISE:g} times the price before"

@@ -20,7 +20,7 @@ from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import Offer, PoolShare, SpendDecision, SpendRecord
 from ullage.engines.capacity.records import CapacityDecision, CapacityOption, CapacityWhy
 from ullage.scheduling.capacity.choice import Facts, mode_of
-from ullage.scheduling.capacity.remaining_work import TICK_S
+from ullage.scheduling.times import DEADLINE_LOOK_S
 
 _LARGEST: Final = 999_999_999.0
 
@@ -46,9 +46,9 @@ def recorded(facts: Facts, found: CapacityDecision, epoch: int) -> SpendRecord:
     same_pools = before is not None and before.chosen.pools == chosen.pools
     due_at = 0.0
     if facts.held:
-        wait_s = max(facts.terms.decision_period_s, TICK_S)
+        wait_s = max(facts.terms.decision_period_s, DEADLINE_LOOK_S)
         if found.reason is CapacityWhy.HOLDING:
-            wait_s = min(wait_s, max(TICK_S, facts.terms.min_hold_s - facts.held_s))
+            wait_s = min(wait_s, max(DEADLINE_LOOK_S, facts.terms.min_hold_s - facts.held_s))
         due_at = now + wait_s
     if (
         before is not None

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from ullage.api.slices import ObservedSlice
 from ullage.cluster.records.snapshot import WorkloadRecord
@@ -21,9 +20,7 @@ from ullage.engines.capacity.records import CapacityType
 from ullage.scheduling.capacity.market import Stalls
 from ullage.scheduling.model.progress import gang_progress
 from ullage.scheduling.model.view import Member, View
-
-TICK_S: Final = 60
-"""Seconds between two looks at a deadline, at most (not measured)."""
+from ullage.scheduling.times import DEADLINE_LOOK_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +79,7 @@ def due_of(
         work_s=work_s,
         deadline_s=max(1, int(job.cost.deadline_s)),
         changeover_s=view.snapshot.policy.spot.restart_cost_s,
-        tick_s=TICK_S,
+        tick_s=DEADLINE_LOOK_S,
     )
     return Due(
         line=line,

@@ -18,10 +18,8 @@ from ullage.api.xids import Cause, xid_of
 from ullage.cluster.records.profile import ChargedFault
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
 from ullage.scheduling.model.view import Class, Isolation
+from ullage.scheduling.times import CLOCK_AHEAD_MOST_S, HOUR_S
 
-AHEAD_MOST_S: Final = 300.0
-"""Most that a node's clock may be ahead of ours; later faults wait until their time has come."""
-HOUR_S: Final = 3600.0
 _NO_ONE: Final = Suspect(pod_uid="", namespace="", pod="")
 
 
@@ -38,7 +36,7 @@ def charges(snapshot: Snapshot, now: float) -> dict[Class, tuple[ChargedFault, .
             at = (first.namespace, first.workload_class)
             if (at, fault.id) in known or fault.at_s <= counted_to.get(at, 0.0):
                 continue
-            is_due = fault.at_s <= now + AHEAD_MOST_S
+            is_due = fault.at_s <= now + CLOCK_AHEAD_MOST_S
             if is_due and culprit_of(fault) == at and _could_be_there(fault, node, snapshot):
                 found.setdefault(at, {}).setdefault(fault.id, _charged(fault, node))
     return {

@@ -19,19 +19,16 @@ from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.model.lifecycle_step import Passed, earliest
 from ullage.scheduling.model.view import Member, View
+from ullage.scheduling.times import (
+    DEVICE_REFUSED_S,
+    NODE_STUCK_FIRST_S,
+    NODE_STUCK_FORGOTTEN_S,
+    NODE_STUCK_MOST_S,
+)
 
 REFUSALS_UNTIL_EXCLUDED: Final = 3
 """Refusals of one pod by one device after which it is left out for long (not measured)."""
-REFUSED_OFTEN_S: Final = 600.0
-"""How long it is then left out."""
 UNTIL_THE_AGENT_SPEAKS: Final = 0.0
-STUCK_FIRST_S: Final = 60.0
-"""How long a node is left out to which kube-scheduler did not take a pod, the first time; it
-doubles from time to time (our choice)."""
-STUCK_MOST_S: Final = 3600.0
-"""Longest such time (our choice)."""
-STUCK_FORGOTTEN_S: Final = 3600.0
-"""Time without such a failure after which the next one counts as the first (our choice)."""
 
 _NO_DEVICE: Final[frozenset[int]] = frozenset()
 
@@ -110,7 +107,7 @@ def _is_of(exclusion: Exclusion, reason: Reason, device: DeviceRef) -> bool:
 def _counts(view: View, exclusion: Exclusion) -> bool:
     """Whether the length of an exclusion of before decides how long the next one is."""
     stuck = exclusion.reason is Reason.STUCK_UNSCHEDULED
-    return stuck and view.now < exclusion.until + STUCK_FORGOTTEN_S
+    return stuck and view.now < exclusion.until + NODE_STUCK_FORGOTTEN_S
 
 
 def _stuck_s(view: View, before: Sequence[Exclusion], device: DeviceRef) -> float:
@@ -123,7 +120,7 @@ def _stuck_s(view: View, before: Sequence[Exclusion], device: DeviceRef) -> floa
         ),
         default=0.0,
     )
-    return min(max(STUCK_FIRST_S, 2 * last), STUCK_MOST_S)
+    return min(max(NODE_STUCK_FIRST_S, 2 * last), NODE_STUCK_MOST_S)
 
 
 def excluded_devices(
@@ -164,6 +161,6 @@ def _refused_often(view: View, members: Sequence[Member]) -> Iterator[tuple[str,
     """Devices that refused a member too often, and until when they are left out."""
     uids = {member.pod.uid for member in members}
     for (pod_uid, gpu), times in view.snapshot.node_refusals.items():
-        until = times[-1] + REFUSED_OFTEN_S
+        until = times[-1] + DEVICE_REFUSED_S
         if pod_uid in uids and len(times) >= REFUSALS_UNTIL_EXCLUDED and view.now < until:
             yield gpu, until

@@ -11,15 +11,11 @@ that the operator chose for its objective, on the accelerator that it chose.
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Final
 
 from ullage.api.gpurequest import Share
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import MadeRoom
-
-HOLD_S: Final = 600.0
-"""How long what was agreed binds, and how long a job runs at least before it may be asked for room
-(again): at most one such restart of a job in this time (not measured)."""
+from ullage.scheduling.times import AGREEMENT_HOLD_S
 
 
 def active_share_limit(job: WorkloadRecord, now: float, present: Container[str]) -> MadeRoom | None:
@@ -31,7 +27,7 @@ def active_share_limit(job: WorkloadRecord, now: float, present: Container[str])
         present: uids of the workloads there are; room for someone who is gone is no one's.
     """
     made = job.status.made_room
-    if made is None or now >= made.time + HOLD_S or made.beneficiary_uid not in present:
+    if made is None or now >= made.time + AGREEMENT_HOLD_S or made.beneficiary_uid not in present:
         return None
     return made
 

@@ -23,19 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage.cluster.projection.notice import CHOSEN_TAINTS
 from ullage.cluster.records.pool import CapacityType, PoolRecord
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord, Snapshot
-from ullage.scheduling.inventory.node_orders import LAUNCH_S, Fate, ever_ready, judged
+from ullage.scheduling.inventory.node_orders import Fate, ever_ready, judged
 from ullage.scheduling.inventory.pool_membership import Membership
-
-LOST_AFTER_S: Final = 300.0
-"""A node that stays unready for so long is gone for good."""
-GAP_S: Final = 7200.0
-"""What is missing after no one looked for longer says nothing."""
+from ullage.scheduling.times import INSTANCES_UNSEEN_S, NODE_LOST_S, NODE_READY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,14 +221,15 @@ def _seen(
     doomed = _is(notice, InterruptionKind.TERMINATE)
     base = before or Instance(pool=pool.uid, was_ready=was_ready)
     leaving = someone_wants_it_gone(node) if node.ready else base.leaving
-    lost = unready_s >= LOST_AFTER_S and was_ready and not leaving
+    lost = unready_s >= NODE_LOST_S and was_ready and not leaving
     back = base.gone and node.ready and not doomed
     return replace(
         base,
         was_ready=was_ready or node.ready,
         gone=(base.gone and not back) or doomed or lost,
         leaving=leaving,
-        failed=base.failed or (not node.ready and not was_ready and now - node.created >= LAUNCH_S),
+        failed=base.failed
+        or (not node.ready and not was_ready and now - node.created >= NODE_READY_S),
         warned=base.warned or _is(notice, InterruptionKind.REBALANCE),
     )
 
@@ -273,7 +269,7 @@ def _recall(count: _Count, node: NodeRecord, after: Instance, observed_at_s: flo
         count.launched += after.was_ready
     else:
         count.survivors += after.held
-    if after.failed and node.created + LAUNCH_S > observed_at_s > 0:
+    if after.failed and node.created + NODE_READY_S > observed_at_s > 0:
         count.failed += 1
 
 
@@ -292,7 +288,7 @@ def _sighting(count: _Count, pool: PoolRecord, *, gap: bool, now: float) -> Sigh
         status = pool.status
         before = status.nodes
         lost = max(0, before - count.survivors)
-        recent = status.observed_at_s > 0 and now - status.observed_at_s <= GAP_S
+        recent = status.observed_at_s > 0 and now - status.observed_at_s <= INSTANCES_UNSEEN_S
         if pool.capacity_type is not CapacityType.SPOT or not recent:
             lost = 0
     return Sighting(

@@ -21,18 +21,14 @@ from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord, Snapshot
 from ullage.scheduling.inventory.interruptions import notice_on
 from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.times import (
+    NODE_AGENT_S,
+    NODE_COMES_S,
+    NODE_MEMBERS_S,
+    NODE_NEVER_READY_S,
+    NODE_READY_S,
+)
 
-ORDER_S: Final = 600.0
-"""How long a node may take to come (our choice; clouds rarely need five minutes)."""
-LAUNCH_S: Final = 900.0
-"""A node that is not ready so long after its creation is a launch that failed."""
-AGENT_S: Final = 3600.0
-"""How long the agent of a node that came may take to speak (not measured)."""
-SETTLE_S: Final = 120.0
-"""How long members may take to get slices on a node whose agent spoke (our choice: a cycle and two
-writes take seconds)."""
-FIRST_READY_S: Final = 60.0
-"""An unready node whose readiness changed no later than this after its creation never was ready."""
 _LIVE: Final = (Phase.RESERVING, Phase.STARTING, Phase.RUNNING, Phase.RESTARTING)
 
 
@@ -63,7 +59,7 @@ class Verdict:
 
 def ever_ready(node: NodeRecord) -> bool:
     """Whether a node that is met for the first time was ready at some time."""
-    return node.ready or node.ready_since - node.created > FIRST_READY_S
+    return node.ready or node.ready_since - node.created > NODE_NEVER_READY_S
 
 
 def serves(snapshot: Snapshot, order: PodRecord) -> bool:
@@ -98,7 +94,7 @@ def judged(
         said = _of_no_use(snapshot, order)
         if said is not None:
             return said
-    until = order.created + ORDER_S + grace_s
+    until = order.created + NODE_COMES_S + grace_s
     if now < until:
         return Verdict(Fate.WAITS, until=until)
     # a gang waits for the last of its nodes
@@ -110,7 +106,7 @@ def judged(
         return Verdict(Fate.UNUSED, f"other controllers hold it back: {', '.join(order.gates)}")
     if not order.node:
         said_by = order.scheduling_message or "no one said why"
-        waited = f"no usable node of {order.order} within {ORDER_S / 60:.0f} min: {said_by}"
+        waited = f"no usable node of {order.order} within {NODE_COMES_S / 60:.0f} min: {said_by}"
         return Verdict(Fate.FAILED, waited)
     return _unused(snapshot, order, alike, now, grace_s)
 
@@ -126,7 +122,7 @@ def _unused(
         if _held_back(snapshot, order.owner.uid):
             return Verdict(Fate.UNUSED, "other controllers hold the members of the job back")
         if job is not None and job.status.phase in _LIVE:
-            until = order.created + AGENT_S + grace_s  # it may grow onto the node yet
+            until = order.created + NODE_AGENT_S + grace_s  # it may grow onto the node yet
             if now < until:
                 return Verdict(Fate.WAITS, until=until)
             return Verdict(Fate.UNUSED, f"the job has not grown onto {order.node}")
@@ -168,7 +164,7 @@ def _comes_until(snapshot: Snapshot, order: PodRecord, in_pool: Sequence[NodeRec
     if not order.node:
         # it may be the one that boots
         booting = [
-            node.created + LAUNCH_S
+            node.created + NODE_READY_S
             for node in in_pool
             if node.created >= order.created and not ever_ready(node)
         ]
@@ -177,9 +173,9 @@ def _comes_until(snapshot: Snapshot, order: PodRecord, in_pool: Sequence[NodeRec
     if node is None or not node.managed:
         return 0.0
     if record is None or not record.heartbeat:
-        return order.created + AGENT_S
+        return order.created + NODE_AGENT_S
     spoke = min((one.since for one in record.conditions), default=0.0)
-    return spoke + SETTLE_S
+    return spoke + NODE_MEMBERS_S
 
 
 def _unlike(record: GPUNodeRecord | None, pool: PoolRecord | None) -> str:

@@ -16,13 +16,11 @@ from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.inventory.inventory import Inventory, NodeTrouble
 from ullage.scheduling.model.view import Held, Member, View
+from ullage.scheduling.times import LAG_EXCUSED_MOST_S
 
 STARTS_AT_ONCE: Final = 20
 """Pods that the nodes and the API server bring up in a second, at least (unmeasured): when more
 start at once, each gets more time."""
-MOST_LAG_S: Final = 600.0
-"""Lag of the API server that excuses a node or a pod, at most (unmeasured): a server that is always
-slow must not keep the stuck where they are for ever."""
 
 _PULLING: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Waiting reasons of a container whose image may still be on its way, however long it takes."""
@@ -102,7 +100,7 @@ def next_look(view: View, member: Member) -> float:
 
 def counted_from(view: View, since: float) -> float:
     """From when on a wait counts: while the API server lags, no one can be blamed for silence."""
-    return max(since, min(view.settings.backpressure_ended_at, since + MOST_LAG_S))
+    return max(since, min(view.settings.backpressure_ended_at, since + LAG_EXCUSED_MOST_S))
 
 
 def _schedule_ends(view: View, pod: PodRecord) -> float:

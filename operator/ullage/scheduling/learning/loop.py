@@ -31,13 +31,10 @@ from ullage.scheduling.learning.merge import learned, news
 from ullage.scheduling.learning.sift import Dropped, fault
 from ullage.scheduling.model.plan import CreateProfile, Emit, SetProfile
 from ullage.scheduling.model.view import Class, Isolation
+from ullage.scheduling.times import ACKNOWLEDGE_S, OBSERVATION_GIVEN_UP_S, PROFILE_WRITE_S
 
 ENOUGH_ROWS: Final = 8
 """Observations that are worth an acknowledgement at once."""
-EVERY_S: Final = 300.0
-"""How long fewer wait for one; carrying them that long costs less than the write."""
-GIVE_UP_S: Final = 3600.0
-"""An observation that no profile takes holds up those behind it for so long."""
 NODES_MOST: Final = 20
 """Acknowledgements of one cycle, so that they never crowd out placement."""
 
@@ -64,7 +61,8 @@ def taken_in(nodes: Iterable[GPUNodeRecord], unsettled: Set[str], now: float) ->
         settled = list(
             takewhile(
                 lambda observation: (
-                    observation.id not in unsettled or now - observation.at_s > GIVE_UP_S
+                    observation.id not in unsettled
+                    or now - observation.at_s > OBSERVATION_GIVEN_UP_S
                 ),
                 node.observations,
             )
@@ -72,10 +70,10 @@ def taken_in(nodes: Iterable[GPUNodeRecord], unsettled: Set[str], now: float) ->
         if not settled or settled[-1].id == node.observations_read:
             continue
         oldest_s = min(observation.at_s for observation in settled)
-        if len(settled) >= ENOUGH_ROWS or now - oldest_s >= EVERY_S:
+        if len(settled) >= ENOUGH_ROWS or now - oldest_s >= ACKNOWLEDGE_S:
             due.append((oldest_s, node.name, settled[-1].id))
         else:
-            later.append(oldest_s + EVERY_S)
+            later.append(oldest_s + ACKNOWLEDGE_S)
     due.sort()
     return TakenIn(
         up_to={name: newest for _, name, newest in due[:NODES_MOST]},
@@ -83,8 +81,6 @@ def taken_in(nodes: Iterable[GPUNodeRecord], unsettled: Set[str], now: float) ->
     )
 
 
-WRITE_EVERY_S: Final = 30.0
-"""A profile's status is written at most so often."""
 KIND: Final = "WorkloadProfile"
 
 _NOT_ISOLATED: Final[Mapping[Class, Isolation]] = MappingProxyType({})
@@ -155,7 +151,7 @@ def profiles_to_write(
             unsettled |= {observation.id for observation in fresh}
         if not profile.uid or not (fresh or booked != profile.status):
             continue
-        due = profile.status.updated + WRITE_EVERY_S
+        due = profile.status.updated + PROFILE_WRITE_S
         is_charged = booked.faults > profile.status.faults
         if now < due and not is_charged:
             wake_at = min(wake_at or due, due)

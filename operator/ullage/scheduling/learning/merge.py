@@ -36,17 +36,14 @@ from ullage.engines.admission.records import Fingerprint, Partner, origin_of
 from ullage.scheduling.learning.sift import believable
 from ullage.scheduling.learning.throughput import remeasured
 from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.times import MIXTURE_HALF_LIFE_S, OLD_IMAGE_S
 
 MOST_ROWS: Final = 200
-HALF_LIFE_S: Final = 14 * 86400.0
-"""Time in which a mixture of shares loses half of its rows to others (not measured)."""
 SHARES: Final = 4
 """Depth of a mixture of shares; see :func:`_branch`."""
 MOST_SOLO: Final = 64
 KNOWN_ROWS: Final = 10
 """Rows from which a class counts as known, and that make a confidence of one half."""
-OLD_IMAGE_S: Final = 600.0
-"""How long rows of the former image may still come in while a rollout ends."""
 CELL_ROWS: Final = 3
 """Rows alike from which a further one can be told to be odd."""
 SPREAD_LEAST: Final = 0.05
@@ -128,7 +125,7 @@ def kept(rows: Sequence[StepRow]) -> tuple[StepRow, ...]:
         mixture = _branch(row, SHARES)
         ranks[mixture] += 1
         # log of rank x 2^(age / half-life): half as many rows for every half-life of age
-        ranked.append((math.log2(ranks[mixture]) - row.at_s / HALF_LIFE_S, row))
+        ranked.append((math.log2(ranks[mixture]) - row.at_s / MIXTURE_HALF_LIFE_S, row))
     order = [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
     for depth in range(SHARES - 1, 0, -1):
         order = in_turn(order, partial(_branch, depth=depth), len(order))

@@ -27,6 +27,7 @@ from ullage.engines.devicechoice.intervals import Interval, around
 from ullage.engines.devicechoice.roofline import RooflineDevice, correction_of, roofline_step
 from ullage.scheduling.learning.throughput import family_of
 from ullage.scheduling.prediction.rows import solo_rows
+from ullage.scheduling.times import SHORTEST_S
 
 FEWEST_NETWORKS: Final = 3
 """Op tables on a type from which op times are fitted: one is left out to see the error."""
@@ -35,7 +36,6 @@ FITS_MOST: Final = 8
 """Fits that are kept: each holds the op tables that it was made of."""
 SMALLEST: Final = 1.0
 """Bytes, or operations."""
-SHORTEST_S: Final = 1e-9
 OPS_FACTOR: Final = 1.5
 COUNTERS_FACTOR: Final = 2.0
 RATES_FACTOR: Final = 2.5

@@ -17,18 +17,16 @@ from ullage.api.readers import WireError
 from ullage.cluster.records.profile import SoloEntry, StepRow
 from ullage.cluster.records.snapshot import GPUNodeRecord
 from ullage.cluster.values.quantiles import quantile_of
+from ullage.scheduling.times import CLOCK_AHEAD_MOST_S, STEP_MOST_S
 
 STEP_MOST_MICROS: Final = 86_400_000_000
 """A step longer than a day is no step."""
-STEP_MOST_S: Final = STEP_MOST_MICROS / 1e6
 RATE_MOST: Final = 1e9
 """Steps or requests a second; none come so fast."""
 AMOUNT_MOST: Final = 1e15
 """Largest figure of a fingerprint: a PiB/s."""
 SLOWDOWN_LEAST: Final = 0.2
 SLOWDOWN_MOST: Final = 1_000.0
-AHEAD_MOST_S: Final = 300.0
-"""Most that a node's clock may be ahead of ours."""
 PERMILLE_MOST: Final = 1_050
 """Counters overshoot a little; what is above is another unit."""
 MEMORY_MOST_MIB: Final = 16 * 2**20
@@ -73,7 +71,7 @@ def fault(one: Observation, node: GPUNodeRecord, now: float) -> Dropped | None:
     slowdown = one.step_micros / one.solo_step_micros if one.solo_step_micros else 1.0
     if not SLOWDOWN_LEAST <= slowdown <= SLOWDOWN_MOST:
         return Dropped.SLOWDOWN
-    if not 0 < one.at_s <= now + AHEAD_MOST_S:
+    if not 0 < one.at_s <= now + CLOCK_AHEAD_MOST_S:
         return Dropped.FUTURE
     return None
 
@@ -94,7 +92,7 @@ def row_believable(one: StepRow, now: float) -> bool:
     rates = (one.max_slowdown, one.requests_per_s, one.latency_s)
     return (
         0 < one.step_s <= STEP_MOST_S
-        and 0 <= one.at_s <= now + AHEAD_MOST_S
+        and 0 <= one.at_s <= now + CLOCK_AHEAD_MOST_S
         and (one.slowdown is None or SLOWDOWN_LEAST <= one.slowdown <= SLOWDOWN_MOST)
         and all(1 <= share <= 100 for share in shares)
         and all(rate is None or 0 <= rate <= RATE_MOST for rate in rates)

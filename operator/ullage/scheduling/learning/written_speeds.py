@@ -26,9 +26,9 @@ from ullage.scheduling.learning.operations import OpTimeFits
 from ullage.scheduling.learning.throughput import Throughput, family_of, known
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.plan import SetProfile
+from ullage.scheduling.times import SPEEDS_WRITE_S
 
 MOST_A_CYCLE: Final = 2
-AGAIN_AFTER_S: Final = 300.0
 _NEXT_SECOND_S: Final = 1.0
 BASIS_CHARACTERS: Final = 12
 _NOBODY: Final[frozenset[str]] = frozenset()
@@ -64,8 +64,8 @@ def with_estimates(
         if not _possible(profile, evidence, table):
             continue
         at = profile.status.throughput_at
-        if at and now < at + AGAIN_AFTER_S:
-            wake_at = earliest(wake_at, at + AGAIN_AFTER_S)
+        if at and now < at + SPEEDS_WRITE_S:
+            wake_at = earliest(wake_at, at + SPEEDS_WRITE_S)
         elif len(actions) == MOST_A_CYCLE or (profile.namespace, profile.name) in taken:
             wake_at = earliest(wake_at, now + _NEXT_SECOND_S)
         else:

@@ -7,7 +7,8 @@ what stopping the resident costs, and no one's objective is at risk by the rule 
 running share never changes: the resident restarts at its checkpoint, keeps its place, and the
 newcomer gets the rest. It is tried in the expected occupancy, which is restored where it does not
 help.
-It must never ask for more than one restart of a job in :data:`HOLD_S`, nor below its least share.
+It must never ask for more than one restart of a job in :data:`AGREEMENT_HOLD_S`, nor below its
+least share.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from ullage.cluster.records.status import MadeRoom
 from ullage.engines.admission.filters import PEAK_MARGIN
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
-from ullage.scheduling.inventory.held_shares import HOLD_S
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member, View
@@ -36,10 +36,8 @@ from ullage.scheduling.placement.placement import (
     memory_mib,
 )
 from ullage.scheduling.placement.preemption import priority_of, unsaved_s
+from ullage.scheduling.times import AGREEMENT_HOLD_S, DOWNSIZE_RESTART_S
 
-RESTART_S: Final = 60.0
-"""What a restart costs beside the work since the last checkpoint, where it was not measured (our
-choice)."""
 STEP_PERCENT: Final = 10
 """Shares that are tried lie so far apart."""
 MOST_MISSES: Final = 2
@@ -186,7 +184,7 @@ def _may_restart(view: View, job: WorkloadRecord, life: LifecycleStep | None) ->
         and held.seen.phase is SlicePhase.ATTACHED
     )
     since = max(pod.stage_since, made.time if made is not None else 0.0)
-    return member if calm and view.now >= since + HOLD_S else None
+    return member if calm and view.now >= since + AGREEMENT_HOLD_S else None
 
 
 def _stays_as_it_is(occupant: Occupant, least: int) -> bool:
@@ -210,7 +208,7 @@ def _needs_mib(member: Member, occupant: Occupant) -> int:
 def _restart_s(job: WorkloadRecord) -> float:
     """What its last restart took, where that was measured."""
     known = job.status.allocation
-    return float(known.restart_seconds) if known and known.restart_seconds else RESTART_S
+    return float(known.restart_seconds) if known and known.restart_seconds else DOWNSIZE_RESTART_S
 
 
 def make_room_beside(ask: Asking, asked: Sequence[DownsizeCandidate]) -> Downsize | None:
@@ -267,7 +265,7 @@ def _concession(ask: Asking, candidate: DownsizeCandidate) -> Downsize | None:
         return None
     gain = best.worth - _worth(here, slowdowns)
     speed = candidate.occupant.tenant.weight / slowdowns[here.index(candidate.occupant)]
-    if gain * HOLD_S <= speed * candidate.lost_s:
+    if gain * AGREEMENT_HOLD_S <= speed * candidate.lost_s:
         return None
     _swap(occupancy, candidate, candidate.occupant, best.small)
     gang = ask.placement()
