@@ -23,8 +23,7 @@ from ullage.cluster.records.pool import CapacityType
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.status import Account, Condition, SpendRecord, WorkloadStatus
 from ullage.scheduling.accounting import cost_records
-from ullage.scheduling.accounting.account import Accountant
-from ullage.scheduling.accounting.events import cost_news
+from ullage.scheduling.accounting.account import Accountant, cost_news
 from ullage.scheduling.accounting.rates import Rates
 from ullage.scheduling.times import COST_COUNTED_MOST_S
 

@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The books of cost: what a workload spent, what on-demand would have taken, what losses took.
+"""Accounts of cost: a workload's spending, the same on on-demand capacity, and losses.
 
-They live in its status. Between two entries everything follows from the rates and the clock, so
-an entry is made when the rates change, at the end, or when a figure moved by more than 1 %; a new
-leader reads them and goes on. A second is never counted twice, and a jump of the clock is bounded.
+An account stands in the workload's status. Between two entries everything follows from the rates
+and the clock, so an entry is made when the rates change, at the end, or when a figure moved by more
+than 1 %; a new leader goes on from it. A second is never counted twice, and a jump of the clock is
+bounded.
 """
 
 from __future__ import annotations
@@ -76,14 +77,14 @@ def due(
     moved: bool,
     period_s: float = COST_ENTRY_S,
 ) -> bool:
-    """Whether an entry is made.
+    """True when an entry is due.
 
     Args:
-        before: The books.
-        rate: What is held costs now.
-        ending: What ended, if anything.
-        now: The moment.
-        moved: Something else is held than before.
+        before: The account.
+        rate: Of what is held now.
+        ending: End of a start, if there is one.
+        now: Seconds since the epoch.
+        moved: Other devices are held than before.
         period_s: Least time between two entries that nothing else asks for.
     """
     if ending.matters:
@@ -109,14 +110,14 @@ def due(
 def entered(
     before: Account | None, rate: Rate, ending: Ending, now: float, *, off_spot: bool = False
 ) -> Account:
-    """The books with everything until now, and the rates that hold from now on.
+    """The account with all costs until now, and the rates that hold from now on.
 
     Args:
-        before: The books; ``None`` = there are none yet.
-        rate: What is held from now on.
-        ending: What ended, if anything.
-        now: The moment.
-        off_spot: What was held until now is on-demand or reserved capacity.
+        before: The account; ``None`` = there is none yet.
+        rate: Of what is held from now on.
+        ending: End of a start, if there is one.
+        now: Seconds since the epoch.
+        off_spot: The capacity held until now is on-demand or reserved.
     """
     moment = whole_second(now)
     old = before or Account(since=moment, as_of=moment)
@@ -150,7 +151,7 @@ def entered(
 
 
 def per_thousand_steps(account: Account, workload: WorkloadRecord, status: WorkloadStatus) -> str:
-    """Dollars per thousand steps that count; "" where nothing is known of steps or of money."""
+    """Dollars per thousand steps that count; "" where steps or money are not known."""
     done = useful_steps(account, workload, status)
     if not account.total or done <= 0:
         return ""
@@ -158,9 +159,9 @@ def per_thousand_steps(account: Account, workload: WorkloadRecord, status: Workl
 
 
 def useful_steps(account: Account, workload: WorkloadRecord, status: WorkloadStatus) -> int:
-    """Steps of all starts, without those that losses took; a finished job's are its declared.
+    """Steps of all starts, without those that losses took; of a finished job the declared ones.
 
-    A job that says where it resumes counts itself what is done again, so nothing is added up.
+    A job that says where it resumes counts repeated steps itself, so nothing is added up.
     """
     progress = status.progress
     if progress is not None and progress.percent >= 100 and workload.work_steps:
@@ -186,7 +187,7 @@ def _ratio(total: str, reliable: str) -> str:
 
 
 def _same(before: str, now: float | None, exactly: bool) -> bool:
-    """Whether a rate is what it was, or close enough to wait for the next entry."""
+    """True when a rate is the old one, or close enough to wait for the next entry."""
     if not before or not now:
         return not before and not now
     old = float(before)

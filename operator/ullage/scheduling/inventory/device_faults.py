@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whose fault a fault of a device is, and which classes are isolated for it.
+"""Classes that caused faults of devices, and their isolation.
 
 A class is charged only where it is certain: a program's fault, and no pod of another class held a
 slice of the device. Nothing a tenant can write counts: nodes report, the operator's status of a
-profile remembers, the policy clears. Pure and level-triggered: what nodes still report counts even
-where a profile was deleted.
+profile remembers, the policy clears. Pure and level-triggered: faults that nodes still report count
+even where a profile was deleted.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _NO_ONE: Final = Suspect(pod_uid="", namespace="", pod="")
 def charges(snapshot: Snapshot, now: float) -> dict[Class, tuple[ChargedFault, ...]]:
     """Faults that nodes report, a class is to blame for and no profile of it has counted.
 
-    By class, oldest first. What is counted costs next to nothing, however much nodes report.
+    By class, oldest first. Faults that are counted cost next to nothing, however many nodes report.
     """
     known, counted_to = _counted(snapshot)
-    found: dict[Class, dict[str, ChargedFault]] = {}
+    uncounted: dict[Class, dict[str, ChargedFault]] = {}
     for node in snapshot.gpu_nodes.values():
         for fault in node.faults:
             first = fault.suspects[0] if fault.suspects else _NO_ONE
@@ -38,10 +38,10 @@ def charges(snapshot: Snapshot, now: float) -> dict[Class, tuple[ChargedFault, .
                 continue
             is_due = fault.at_s <= now + CLOCK_AHEAD_MOST_S
             if is_due and culprit_of(fault) == at and _could_be_there(fault, node, snapshot):
-                found.setdefault(at, {}).setdefault(fault.id, _charged(fault, node))
+                uncounted.setdefault(at, {}).setdefault(fault.id, _charged(fault, node))
     return {
         at: tuple(sorted(faults.values(), key=lambda fault: (fault.at_s, fault.id)))
-        for at, faults in found.items()
+        for at, faults in uncounted.items()
     }
 
 
@@ -76,7 +76,7 @@ def isolations(snapshot: Snapshot, now: float) -> dict[Class, Isolation]:
     """The classes that are isolated now.
 
     Args:
-        snapshot: what nodes report, what profiles remember, and the policy.
+        snapshot: reports of nodes, statuses of profiles, and the policy.
         now: seconds since the epoch.
     """
     terms = snapshot.policy.faults
@@ -86,14 +86,16 @@ def isolations(snapshot: Snapshot, now: float) -> dict[Class, Isolation]:
     faults: dict[Class, dict[str, ChargedFault]] = {}
     for at, known in _remembered(snapshot, now):
         faults.setdefault(at, {}).update({fault.id: fault for fault in known})
-    found: dict[Class, Isolation] = {}
+    isolated: dict[Class, Isolation] = {}
     for at, by_id in faults.items():
         since = terms.cleared.get(at, 0.0)
         counted = [fault for fault in by_id.values() if fault.at_s > since]
         newest = max(counted, key=lambda fault: (fault.at_s, fault.id), default=None)
         if newest is not None and now < newest.at_s + lasts_s:
-            found[at] = Isolation(faults=len(counted), newest=newest, until=newest.at_s + lasts_s)
-    return found
+            isolated[at] = Isolation(
+                faults=len(counted), newest=newest, until=newest.at_s + lasts_s
+            )
+    return isolated
 
 
 def _remembered(snapshot: Snapshot, now: float) -> Iterator[tuple[Class, Iterable[ChargedFault]]]:
@@ -104,11 +106,11 @@ def _remembered(snapshot: Snapshot, now: float) -> Iterator[tuple[Class, Iterabl
 
 
 def _could_be_there(fault: DeviceFault, node: GPUNodeRecord, snapshot: Snapshot) -> bool:
-    """Whether no suspect is known to be of another namespace or on another node."""
-    known = ((suspect, snapshot.pods.get(suspect.pod_uid)) for suspect in fault.suspects)
+    """True unless a suspect is known to be of another namespace or on another node."""
+    pods = ((suspect, snapshot.pods.get(suspect.pod_uid)) for suspect in fault.suspects)
     return all(
         pod is None or (pod.namespace == suspect.namespace and pod.node in ("", node.name))
-        for suspect, pod in known
+        for suspect, pod in pods
     )
 
 

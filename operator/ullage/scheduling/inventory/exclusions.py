@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices that failed a workload and are left out for it for a while.
 
-``status.scheduling.exclusions`` remembers them; beside it the snapshot holds what nodes refused
-lately. Nothing is remembered here.
+``status.scheduling.exclusions`` remembers them; the snapshot holds the latest refusals of nodes.
+Nothing is remembered here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def active_exclusions(view: View, workload: WorkloadRecord) -> tuple[Exclusion, 
 def with_failure(
     view: View, workload: WorkloadRecord, passed: Passed | None
 ) -> tuple[Exclusion, ...]:
-    """What the status should remember after a device failed the workload, or none did.
+    """Exclusions for the status after a device failed the workload, or none did.
 
     Exclusions that are over stay until there is a new one: forgetting alone is worth no write.
     """
@@ -80,11 +80,11 @@ def with_failure(
 
 
 def excluded_s(reason: Reason) -> float | None:
-    """How long a device is left out after a failure for this reason; ``None`` = not at all.
+    """Seconds that a device is left out after a failure for this reason; ``None`` = not at all.
 
-    Not measured: a refusal passes soon, an agent that is silent may be so for long, and a guard
-    blames for five minutes. A load that peaks may fall and peak again: five minutes of training are
-    worth a restart. For a node that kube-scheduler did not take a pod to see :func:`_stuck_s`.
+    Not measured: a refusal passes soon, a silent agent may stay so for long, and a guard blames for
+    five minutes. A load that peaks may fall and peak again: five minutes of training are worth a
+    restart. For a node to which kube-scheduler did not bind a pod see :func:`_stuck_s`.
     """
     match reason:
         case Reason.RESERVATION_REFUSED:
@@ -96,7 +96,7 @@ def excluded_s(reason: Reason) -> float | None:
 
 
 def _is_of(exclusion: Exclusion, reason: Reason, device: DeviceRef) -> bool:
-    """Whether it leaves out a device, or with all of its node, for this reason."""
+    """True when an exclusion is of this device, or of all of its node, for this reason."""
     if exclusion.reason is not reason:
         return False
     if reason is Reason.STUCK_UNSCHEDULED:
@@ -105,13 +105,13 @@ def _is_of(exclusion: Exclusion, reason: Reason, device: DeviceRef) -> bool:
 
 
 def _counts(view: View, exclusion: Exclusion) -> bool:
-    """Whether the length of an exclusion of before decides how long the next one is."""
+    """True when the length of an earlier exclusion decides that of the next one."""
     stuck = exclusion.reason is Reason.STUCK_UNSCHEDULED
     return stuck and view.now < exclusion.until + NODE_STUCK_FORGOTTEN_S
 
 
 def _stuck_s(view: View, before: Sequence[Exclusion], device: DeviceRef) -> float:
-    """How long a node is left out to which kube-scheduler did not take a pod."""
+    """Seconds that a node is left out to which kube-scheduler did not bind a pod."""
     last = max(
         (
             exclusion.until - exclusion.since
@@ -130,20 +130,20 @@ def excluded_devices(
     exclusions = active_exclusions(view, workload)
     if not exclusions and not view.snapshot.node_refusals:
         return _NO_DEVICE
-    found: set[int] = set()
+    indices: set[int] = set()
     for gpu, _ in _refused_often(view, members):
-        found.update(at for at, site in enumerate(inventory.sites) if site.uuid == gpu)
+        indices.update(at for at, site in enumerate(inventory.sites) if site.uuid == gpu)
     for exclusion in exclusions:
         node = inventory.node_index.get(exclusion.node)
         if node is not None and exclusion.is_of_node:
-            found.update(inventory.sites_on[node])
+            indices.update(inventory.sites_on[node])
         elif exclusion.device in inventory.site_index:
-            found.add(inventory.site_index[exclusion.device])
-    return frozenset(found)
+            indices.add(inventory.site_index[exclusion.device])
+    return frozenset(indices)
 
 
 def next_end(view: View, workload: WorkloadRecord, members: Sequence[Member]) -> float:
-    """When the first excluded device may be tried again; 0 = none, or not at a known time."""
+    """Time at which the first excluded device may be tried again; 0 = none, or at no known time."""
     if not workload.status.scheduling.exclusions and not view.snapshot.node_refusals:
         return 0.0
     refused = (until for _, until in _refused_often(view, members))

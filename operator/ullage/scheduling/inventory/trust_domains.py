@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""With whom a workload shares devices: its own namespace, or a domain that was granted to it.
+"""Trust domains: a workload shares devices inside its namespace, or a domain granted to it.
 
-A name that a workload merely states grants nothing. What runs in a domain that is not granted (any
-more) stays, apart from everyone else, and gets no new place. A class that faulted a device is a
-domain of its own for a while: no one new comes beside it, nor it beside anyone.
+A name that a workload merely states grants nothing. Work in a domain that is not granted (any more)
+stays, apart from all others, and gets no new place. A class that faulted a device is a domain of
+its own for a while and gets no new neighbours.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def effective_domain(view: View, workload: WorkloadRecord) -> str:
 
 
 def why_apart(own: str, other: str) -> str:
-    """Why work in domain ``own`` may not share with work in ``other``, as its user may read it.
+    """Reason why work in domain ``own`` may not share with work in ``other``, for its user.
 
     A class is named where it is of the namespace of that user.
     """
@@ -56,7 +56,7 @@ def why_apart(own: str, other: str) -> str:
 
 
 def is_granted(policy: PolicyRecord, workload: WorkloadRecord) -> bool:
-    """Whether the domain is the namespace's own, or the policy lists the namespace for it."""
+    """True when the domain is the namespace's own, or the policy lists the namespace for it."""
     stated, namespace = workload.trust_domain, workload.ref.namespace
     if stated == default_trust_domain(namespace):
         return True
@@ -65,7 +65,7 @@ def is_granted(policy: PolicyRecord, workload: WorkloadRecord) -> bool:
 
 
 def not_granted(policy: PolicyRecord, workload: WorkloadRecord) -> str:
-    """What stands in the way of a workload that states a domain; empty = nothing."""
+    """Reason why a workload may not use the domain that it states; empty = it may."""
     if is_granted(policy, workload):
         return ""
     return (
