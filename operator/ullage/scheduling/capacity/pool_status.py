@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a CapacityPool's status says now, and whether that is worth a write.
+"""The status of a CapacityPool, and the test whether it is worth a write.
 
-Quiet: what happens is told at once, figures that only drift every ten minutes at most and only if
-they moved, and a pool to which nothing happens is not written to.
+Events are written at once, figures that only drift every ten minutes at most and only if they
+moved. An unchanged pool is not written.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from ullage.scheduling.model.plan import SetPoolStatus
 from ullage.scheduling.times import POOL_COUNT_S, POOL_DRIFT_S, POOL_LOOKED_S, POOL_PRICED_S
 
 PRICE_MOVED: Final = 0.01
-"""A price that moves by more than this part is told at once."""
+"""A price that moves by more than this part is written at once."""
 HAZARD_MOVED: Final = 0.02
+"""Least change of a drifting hazard that is worth a write, as a part of it."""
 EXPOSURE_MOVED: Final = 0.05
-"""... and only if one moved by more than this part ..."""
+"""The same of the exposure."""
 
 
 def current(
@@ -40,11 +41,11 @@ def current(
 
     Args:
         pool: The pool as the API shows it.
-        known: What was last said of it: price and conditions.
-        seen: What its instances did, prices and conditions aside.
-        news: What asking its price source has brought; ``None`` = not asked yet.
+        known: Its last status: price and conditions.
+        seen: The status by its instances, prices and conditions aside.
+        news: Answers of its price source; ``None`` = not asked yet.
         now: Seconds since the epoch.
-        learning: How fast is forgotten, how much the prior weighs.
+        learning: Half-life and weight of the prior.
     """
     seen = replace(seen, price=known.price, priced_at_s=known.priced_at_s)
     status = priced(seen, news)
@@ -60,7 +61,7 @@ def current(
 
 
 def failed(pool: PoolRecord, known: PoolStatus, text: str, now: float) -> PoolStatus:
-    """The status of before, and that nothing new can be said of the pool."""
+    """The last status, with the condition that the look at the pool failed."""
     said = Said(
         ConditionType.HAZARD_KNOWN, False, Reason.DECISION_FAILED, f"the look at it failed: {text}"
     )
@@ -72,23 +73,18 @@ def failed(pool: PoolRecord, known: PoolStatus, text: str, now: float) -> PoolSt
 
 
 def _hazard_known(status: PoolStatus, learning: Learning) -> Said:
-    if status.exposure_hours >= learning.prior_hours:
-        return Said(
-            ConditionType.HAZARD_KNOWN,
-            True,
-            Reason.HAZARD_LEARNED,
-            f"more was seen than the {learning.prior_hours:g} pool-hours that the prior counts",
-        )
+    learned = status.exposure_hours >= learning.prior_hours
     return Said(
         ConditionType.HAZARD_KNOWN,
-        False,
-        Reason.HAZARD_FROM_PRIOR,
-        f"less was seen than the {learning.prior_hours:g} pool-hours that the prior counts",
+        learned,
+        Reason.HAZARD_LEARNED if learned else Reason.HAZARD_FROM_PRIOR,
+        f"{'more' if learned else 'less'} was seen than the {learning.prior_hours:g} pool-hours"
+        " that the prior counts",
     )
 
 
 def worth_a_write(written: PoolStatus, status: PoolStatus) -> bool:
-    """Whether what is known differs enough from what the API shows.
+    """True when the known status differs enough from the written one.
 
     Args:
         written: As the API shows it.
@@ -110,20 +106,20 @@ def worth_a_write(written: PoolStatus, status: PoolStatus) -> bool:
 
 
 def _happened(written: PoolStatus, status: PoolStatus) -> bool:
-    """Whether something changed that is more than a figure that drifts."""
+    """True when something changed that is more than a drifting figure."""
     status = pool_as_stored(status)
 
-    def facts(one: PoolStatus) -> tuple[object, ...]:
+    def facts(pool_status: PoolStatus) -> tuple[object, ...]:
         return (
-            one.launch_failures,
-            one.available,
-            one.nodes == 0,
-            one.launching == 0,
-            one.launches.failed_at_s,
-            one.last_loss,
-            one.warned_at_s,
-            one.observed_generation,
-            one.conditions,
+            pool_status.launch_failures,
+            pool_status.available,
+            pool_status.nodes == 0,
+            pool_status.launching == 0,
+            pool_status.launches.failed_at_s,
+            pool_status.last_loss,
+            pool_status.warned_at_s,
+            pool_status.observed_generation,
+            pool_status.conditions,
         )
 
     return facts(written) != facts(status) or _moved(written.price, status.price, PRICE_MOVED)
@@ -136,7 +132,7 @@ def _moved(before: float | None, after: float | None, part: float) -> bool:
 
 
 def write_of(pool: PoolRecord, status: PoolStatus, epoch: int) -> SetPoolStatus:
-    """The action that tells a pool what is known of it."""
+    """The action that writes a pool's status."""
     return SetPoolStatus(
         target=ObjectRef(kind="CapacityPool", namespace="", name=pool.name, uid=pool.uid),
         status=pool_as_stored(status),

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of a pool's price: the believed one, and whether it is fresh.
+"""Price of a pool: the believed one, and the condition whether it is fresh.
 
-A price that was believed stands until a better one comes; doubt is told, never priced in.
+A believed price stands until a better one comes; doubts are stated, never priced in.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceNews:
-    """What asking a pool's source has brought so far."""
+    """Answers of a pool's price source so far."""
 
     record: PriceRecord = field(default_factory=PriceRecord)
     failure: str = ""
-    """Why the last try brought no price; empty = it brought one."""
+    """Reason why the last try brought no price; empty = it brought one."""
     reached: bool = True
-    """The source answered the last try, whatever it said."""
+    """The source answered the last try, whatever the answer."""
 
 
 def remembered(status: PoolStatus) -> PriceRecord:
@@ -51,11 +51,11 @@ def priced(status: PoolStatus, news: PriceNews | None) -> PoolStatus:
 
 
 def price_fresh(status: PoolStatus, news: PriceNews | None, now: float) -> Said | None:
-    """What condition ``PriceFresh`` says; ``None`` = the source was not asked yet.
+    """The condition ``PriceFresh``; ``None`` = the source was not asked yet.
 
     Args:
         status: The pool's status, with its price.
-        news: What asking has brought; ``None`` = this process has not asked yet.
+        news: Answers of the source; ``None`` = this process has not asked yet.
         now: Seconds since the epoch.
     """
     if news is None:

@@ -19,8 +19,7 @@ from ullage.scheduling.assignment.steady import (
     refusal_stands,
     untouched,
 )
-from ullage.scheduling.capacity.savings import with_savings
-from ullage.scheduling.capacity.status import spend_news
+from ullage.scheduling.capacity.status import spend_news, with_savings
 from ullage.scheduling.elastic import sizes
 from ullage.scheduling.learning.recommend import Advisor
 from ullage.scheduling.learning.recommendation import advice_news, advised
