@@ -25,8 +25,6 @@ from ullage.cluster.records.snapshot import GPUNodeRecord, ObjectRef, Snapshot
 from ullage.engines.admission.query import Account
 from ullage.scheduling.inventory.device_faults import charges
 from ullage.scheduling.learning.charged import charged, isolation_news
-from ullage.scheduling.learning.events import profile_news
-from ullage.scheduling.learning.lane_memory import lane_peaks, with_lane_memory
 from ullage.scheduling.learning.merge import learned, news
 from ullage.scheduling.learning.sift import Dropped, fault
 from ullage.scheduling.model.plan import CreateProfile, Emit, SetProfile
@@ -37,11 +35,15 @@ ENOUGH_ROWS: Final = 8
 """Observations that are worth an acknowledgement at once."""
 NODES_MOST: Final = 20
 """Acknowledgements of one cycle, so that they never crowd out placement."""
+KIND: Final = "WorkloadProfile"
+
+_NOT_ISOLATED: Final[Mapping[Class, Isolation]] = MappingProxyType({})
+_NO_TRIALS: Final[Mapping[Class, Account]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenIn:
-    """Newest settled observation by node, and when the next acknowledgement is due (0 = none)."""
+    """Newest settled observation by node, and the time of the next acknowledgement (0 = none)."""
 
     up_to: dict[str, str] = field(default_factory=dict)
     wake_at: float = 0.0
@@ -81,15 +83,12 @@ def taken_in(nodes: Iterable[GPUNodeRecord], unsettled: Set[str], now: float) ->
     )
 
 
-KIND: Final = "WorkloadProfile"
-
-_NOT_ISOLATED: Final[Mapping[Class, Isolation]] = MappingProxyType({})
-_NO_TRIALS: Final[Mapping[Class, Account]] = MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileUpdates:
-    """What to write, what was dropped and why, and when to look again (0 = at the next news)."""
+    """Actions and Events, dropped observations by reason, and the time of the next look.
+
+    ``wake_at`` 0 = with the next change of the snapshot.
+    """
 
     actions: tuple[CreateProfile | SetProfile, ...] = ()
     events: tuple[Emit, ...] = ()
@@ -112,7 +111,7 @@ def profiles_to_write(
         snapshot: the snapshot, with profiles assumed as asked for.
         now: the moment, seconds since the epoch.
         epoch: epoch of this leader.
-        trials: what trials of classes have cost by now, to be remembered in their profiles.
+        trials: costs of classes' trials by now, to be remembered in their profiles.
         isolated: classes that share with themselves alone.
     """
     dropped: Counter[Dropped] = Counter()
@@ -120,7 +119,10 @@ def profiles_to_write(
     profiles = _by_class(snapshot.profiles.values())
     faults, lanes = charges(snapshot, now), lane_peaks(snapshot)
     named = groups.keys() | trials.keys() | faults.keys() | isolated.keys() | lanes.keys()
-    named |= _told_isolated(profiles)
+    # a profile must not say that its class is isolated for longer than it is
+    named |= {
+        at for at, profile in profiles.items() if profile.status.condition(ConditionType.ISOLATED)
+    }
     workloads = snapshot.workloads.values() if named else ()
     inhabited = {workload.ref.namespace for workload in workloads if not workload.deleting}
     inflicted: Mapping[Class, Mapping[str, list[float]]] | None = None
@@ -178,15 +180,8 @@ def profiles_to_write(
     )
 
 
-def _told_isolated(profiles: Mapping[Class, ProfileRecord]) -> set[Class]:
-    """Classes whose profile says that they are isolated: it must say so no longer than they are."""
-    return {
-        at for at, profile in profiles.items() if profile.status.condition(ConditionType.ISOLATED)
-    }
-
-
 def _booked(status: ProfileStatus, account: Account | None) -> ProfileStatus:
-    """The status with what trials have cost by now."""
+    """The status with the cost of trials by now."""
     if account is None:
         return status
     return replace(
@@ -204,41 +199,37 @@ def _groups(
         node = snapshot.gpu_nodes[name]
         dropped[Dropped.MALFORMED] += node.unreadable_observations
         for observation in node.observations:
-            wrong = fault(observation, node, now)
-            if wrong is None:
+            reason = fault(observation, node, now)
+            if reason is None:
                 groups.setdefault((observation.namespace, observation.workload_class), []).append(
                     observation
                 )
             else:
-                dropped[wrong] += 1
+                dropped[reason] += 1
     return groups
 
 
 def _by_class(profiles: Iterable[ProfileRecord]) -> dict[Class, ProfileRecord]:
     """The profile that learns for a class: the operator's own before others, then by name."""
-    found: dict[Class, ProfileRecord] = {}
+    by_class: dict[Class, ProfileRecord] = {}
     for profile in sorted(
         profiles, key=lambda p: (p.name != profile_name(p.workload_class), p.name)
     ):
-        found.setdefault((profile.namespace, profile.workload_class), profile)
-    return found
+        by_class.setdefault((profile.namespace, profile.workload_class), profile)
+    return by_class
 
 
 def _inflicted(profiles: Iterable[ProfileRecord]) -> dict[Class, dict[str, list[float]]]:
     """Slowdowns of others beside one class alone, by that class and accelerator."""
-    found: dict[Class, dict[str, list[float]]] = {}
+    slowdowns: dict[Class, dict[str, list[float]]] = {}
     for profile in profiles:
         for row in profile.status.step_time:
             if len(row.partners) == 1 and row.slowdown:
-                at = _of_elsewhere(row.partners[0].workload_class, profile.namespace)
-                found.setdefault(at, {}).setdefault(row.accelerator, []).append(row.slowdown)
-    return found
-
-
-def _of_elsewhere(workload_class: str, namespace: str) -> Class:
-    """The class of a partner, whose namespace stands before it where it is another one."""
-    other, found, name = workload_class.partition("/")
-    return (other, name) if found else (namespace, workload_class)
+                # another namespace stands before the class
+                first, slash, name = row.partners[0].workload_class.partition("/")
+                at = (first, name) if slash else (profile.namespace, first)
+                slowdowns.setdefault(at, {}).setdefault(row.accelerator, []).append(row.slowdown)
+    return slowdowns
 
 
 def _create(at: Class, name: str, epoch: int) -> CreateProfile:
@@ -263,4 +254,78 @@ def _write(profile: ProfileRecord, status: ProfileStatus, rows: int, epoch: int)
         text=(
             f"{rows} rows of class {profile.workload_class} come in, {len(status.step_time)} in all"
         ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneMemory:
+    """Most memory, in MiB, that stayed between two steps, and that a step took above it."""
+
+    persistent_mib: int
+    ephemeral_mib: int
+
+
+def lane_peaks(snapshot: Snapshot) -> dict[Class, LaneMemory]:
+    """Most memory that running programs took of their lanes, by class.
+
+    A program reports it at the end of a step; classes without reports are left out. A report is no
+    more than its device has, and counts in the profile of its own namespace.
+    """
+    peaks: dict[Class, LaneMemory] = {}
+    for node in snapshot.gpu_nodes.values():
+        for seen in node.observed:
+            if not seen.lane or not (seen.persistent_peak_mib or seen.ephemeral_peak_mib):
+                continue
+            pod = snapshot.pods.get(seen.key.pod_uid)
+            owner = snapshot.workloads.get(pod.owner.uid) if pod is not None else None
+            if owner is None or not owner.workload_class:
+                continue
+            at = (owner.ref.namespace, owner.workload_class)
+            before = peaks.get(at, LaneMemory(persistent_mib=0, ephemeral_mib=0))
+            peaks[at] = LaneMemory(
+                persistent_mib=max(before.persistent_mib, seen.persistent_peak_mib),
+                ephemeral_mib=max(before.ephemeral_mib, seen.ephemeral_peak_mib),
+            )
+    return peaks
+
+
+def with_lane_memory(status: ProfileStatus, took: LaneMemory | None) -> ProfileStatus:
+    """The status with the larger of its own and the reported memory; ``None`` = no report."""
+    if took is None:
+        return status
+    return replace(
+        status,
+        lane_persistent_mib=max(status.lane_persistent_mib, took.persistent_mib),
+        lane_ephemeral_mib=max(status.lane_ephemeral_mib, took.ephemeral_mib),
+    )
+
+
+def profile_news(before: ProfileRecord, written: SetProfile) -> list[Emit]:
+    """Events of this write: values hold again or no longer, or differ from declared ones.
+
+    There is none for another window alone.
+    """
+    news: list[Emit] = []
+    was = before.status.condition(ConditionType.FRESH)
+    now = written.status.condition(ConditionType.FRESH)
+    turned = (
+        was is not None and now is not None and (was.status, was.reason) != (now.status, now.reason)
+    )
+    if now is not None and turned:
+        rows = f"{len(written.status.step_time)} rows measured"
+        text = now.message or f"what was measured counts from now on, {rows}"
+        news.append(
+            _profile_event(written, Reason.PROFILE_UPDATED, text, warning=now.status != "True")
+        )
+    conflict = written.status.condition(ConditionType.CONFLICTING)
+    if conflict is not None and before.status.condition(ConditionType.CONFLICTING) is None:
+        news.append(
+            _profile_event(written, Reason.PROFILE_CONFLICT, conflict.message, warning=True)
+        )
+    return news
+
+
+def _profile_event(written: SetProfile, reason: Reason, text: str, *, warning: bool) -> Emit:
+    return Emit(
+        target=written.target, warning=warning, epoch=written.epoch, reason=reason, text=text
     )
