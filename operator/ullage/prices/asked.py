@@ -28,7 +28,7 @@ from ullage.prices.times import PRICE_READ_S, PRICE_RETRY_FIRST_S, PRICE_RETRY_M
 from ullage.process.doubling import doubled_s
 from ullage.process.faults import fault_text, shortened
 from ullage.process.threads import in_thread
-from ullage.scheduling.capacity.prices import PriceNews, remembered
+from ullage.scheduling.capacity.pool_status import PriceNews, remembered
 
 log = structlog.get_logger("ullage.prices")
 

@@ -16,7 +16,7 @@ from ullage import ports
 from ullage.engines.capacity.price import PriceRecord, Quote
 from ullage.handlers.times import POOL_REWRITE_S
 from ullage.kube.client import K8sCluster
-from ullage.scheduling.capacity.prices import PriceNews
+from ullage.scheduling.capacity.pool_status import PriceNews
 
 World = Callable[[], AbstractAsyncContextManager[tuple[Cluster, K8sCluster]]]
 

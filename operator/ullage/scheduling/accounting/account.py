@@ -45,18 +45,20 @@ class Accountant:
         """The status with the account; the same object where no entry is due."""
         spend = workload.status.spend
         before = spend.account if spend is not None else None
-        held = status.placement
-        if before is None and not (held and self.rates.any_price):
+        placement = status.placement
+        if before is None and not (placement and self.rates.any_price):
             return status
         same = status is workload.status
         if same and before is not None and 0 <= self.now - before.as_of < self.period_s:
             return status
-        moved = held is not workload.status.placement and held != workload.status.placement
-        rate = self.rates.held(held)
+        moved = (
+            placement is not workload.status.placement and placement != workload.status.placement
+        )
+        rate = self.rates.held(placement)
         ending = ending_of(self.rates.snapshot, workload, status, self.now, before)
         if before is not None:
             # an entry that comes with a status that is written anyway costs nothing
-            rides = not same and bool(held) and self.now - before.as_of >= self.period_s
+            rides = not same and bool(placement) and self.now - before.as_of >= self.period_s
             asked = cost_records.due(
                 before, rate, ending, self.now, moved=moved, period_s=self.period_s
             )

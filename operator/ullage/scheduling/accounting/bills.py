@@ -125,7 +125,7 @@ def party_of(policy: PolicyRecord, workload: WorkloadRecord) -> str:
     return tenant_of(policy, workload) or workload.ref.namespace
 
 
-def _sum(left: Decimal | None, right: Decimal | None) -> Decimal | None:
-    if left is None or right is None:
-        return right if left is None else left
-    return left + right
+def _sum(total: Decimal | None, amount: Decimal | None) -> Decimal | None:
+    if total is None or amount is None:
+        return amount if total is None else total
+    return total + amount

@@ -37,8 +37,8 @@ def money(value: float | Decimal) -> str:
     """Decimal text of the API: seven digits, at most six of them behind the point."""
     exact = min(_MOST, Decimal(value)) if value > 0 else Decimal(0)
     digits = max(0, min(6, 6 - exact.adjusted())) if exact else 0
-    said = f"{exact.quantize(_SIX):.{digits}f}"
-    return said.rstrip("0").rstrip(".") if "." in said else said
+    text = f"{exact.quantize(_SIX):.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def elapsed_s(account: Account, now: float) -> float:
@@ -124,18 +124,18 @@ def entered(
     total, reliable = spent(old, moment), on_demand(old, moment)
     passed_s = int(elapsed_s(old, moment))
     waited_s = passed_s if old.message and not old.per_hour else 0
-    held = bool(old.message or old.per_hour)
-    said = money(total) if total is not None else ""
-    compared = money(reliable) if reliable is not None else ""
+    priced = bool(old.message or old.per_hour)
+    spent_text = money(total) if total is not None else ""
+    on_demand_text = money(reliable) if reliable is not None else ""
     open_ = ending.reached is None  # nothing was settled, and nothing has to be
     return replace(
         old,
         as_of=moment,
-        total=said,
-        on_demand_total=compared,
+        total=spent_text,
+        on_demand_total=on_demand_text,
         per_hour=money(rate.per_hour) if rate.per_hour else "",
         on_demand_per_hour=money(rate.on_demand) if rate.on_demand else "",
-        vs_on_demand=_ratio(said, compared),
+        vs_on_demand=_ratio(spent_text, on_demand_text),
         first_step=old.first_step + ending.first_step,
         earlier_steps=old.earlier_steps + ending.steps,
         reached_steps=old.reached_steps if open_ else ending.reached or 0,
@@ -144,7 +144,7 @@ def entered(
         assumed_steps=old.assumed_steps if open_ else ending.assumed[0],
         assumed_seconds=old.assumed_seconds if open_ else ending.assumed[1],
         evictions=old.evictions + ending.evicted,
-        on_demand_seconds=old.on_demand_seconds + (passed_s if held and off_spot else 0),
+        on_demand_seconds=old.on_demand_seconds + (passed_s if priced and off_spot else 0),
         unpriced_seconds=old.unpriced_seconds + waited_s,
         message=rate.message,
     )

@@ -105,13 +105,13 @@ def _ended(
     if before.phase != Phase.RUNNING:
         return Ending(evicted=evicted) if evicted else NONE
     progress = before.progress
-    seen = _reports(snapshot, before)
-    last = gang_progress(((part.key.pod_uid, part) for part in seen), progress)
+    parts = _reports(snapshot, before)
+    last = gang_progress(((part.key.pod_uid, part) for part in parts), progress)
     most = max(progress.steps if progress is not None else 0, last.steps if last else 0)
     lost_s = 0.0
     sudden = Standing.SUDDEN in standing or not workload.checkpoint
     if status.phase == Phase.RESTARTING and sudden:
-        lost_s = _at_risk_s(seen, before, now)
+        lost_s = _at_risk_s(parts, before, now)
     resumed_at = progress.resumed_at if progress is not None else 0
     done = most - (last.resumed_at if last else resumed_at)
     lost = min(max(0, done), int(lost_s * _speed(progress)))
@@ -157,13 +157,13 @@ def _went_on(before: WorkloadStatus, now: Progress | None, books: Account | None
     )
 
 
-def _at_risk_s(seen: list[ObservedSlice], before: WorkloadStatus, now: float) -> float:
+def _at_risk_s(parts: list[ObservedSlice], before: WorkloadStatus, now: float) -> float:
     """Seconds of work since the last checkpoint; 0 where no steps were counted."""
-    if not any(part.steps for part in seen):
+    if not any(part.steps for part in parts):
         return 0.0
     ready = before.condition(ConditionType.READY)
     ran_s = max(0.0, now - ready.since) if ready is not None and ready.since else 0.0
-    ages = [part.checkpoint_age_s for part in seen if part.checkpoint_age_s]
+    ages = [part.checkpoint_age_s for part in parts if part.checkpoint_age_s]
     return min(ran_s, float(min(ages))) if ages else ran_s
 
 
@@ -171,11 +171,11 @@ def _reports(snapshot: Snapshot, before: WorkloadStatus) -> list[ObservedSlice]:
     """The nodes' last reports on its members."""
     wanted = {placement.key: placement.node for placement in before.placement}
     return [
-        seen
+        part
         for node in sorted(set(wanted.values()))
         if node in snapshot.gpu_nodes
-        for seen in snapshot.gpu_nodes[node].observed
-        if wanted.get(seen.key) == node
+        for part in snapshot.gpu_nodes[node].observed
+        if wanted.get(part.key) == node
     ]
 
 

@@ -111,8 +111,8 @@ class Market:
         """Dollars per hour of an instance like those of a pool on on-demand; ``None`` = unknown."""
         count, price = max(1, record.gpus_per_instance), record.status.price
         declared = declared_price(self.view.snapshot, record.accelerator)
-        own = None if price is None else price / count
-        each = on_demand_price(record, own, declared, self.reliable)
+        price_each = None if price is None else price / count
+        each = on_demand_price(record, price_each, declared, self.reliable)
         return None if each is None else each * count
 
     @cached_property
@@ -147,19 +147,19 @@ class Market:
         return suited
 
     def _look(self, job: WorkloadRecord, members: int, least: int) -> SuitedPools:
-        records, why = [], dict[str, str]()
+        records, reasons = [], dict[str, str]()
         for name in sorted(self.view.snapshot.pools):
             record = self.view.snapshot.pools[name]
             refused = unsuited(record, job)
             if refused:
-                why.setdefault(refused, name)
+                reasons.setdefault(refused, name)
             else:
                 records.append(record)
-        speeds, steps, known = self._speeds_of(job, records)
+        speeds, steps, are_known = self._speeds_of(job, records)
         suited = {}
         for record in records:
             per_node = members_per_node(record, job)
-            speed = speeds.get(record.accelerator, 0.0) if known else 1.0
+            speed = speeds.get(record.accelerator, 0.0) if are_known else 1.0
             room = self._room(record, job.gpu.count, least if job.gpu.share else 0)
             more = self._more_nodes(record)
             suited[record.name] = SuitedPool(
@@ -175,9 +175,9 @@ class Market:
                 per_node=per_node,
                 grows=more is None or more > 0,
             )
-        said = "; ".join(f"{name}: {refused}" for refused, name in sorted(why.items()))
+        text = "; ".join(f"{name}: {refused}" for refused, name in sorted(reasons.items()))
         return SuitedPools(
-            by_name=suited, speeds_known=known, steps_per_second=steps, unsuitable=said
+            by_name=suited, speeds_known=are_known, steps_per_second=steps, unsuitable=text
         )
 
     def _speeds_of(
@@ -187,18 +187,18 @@ class Market:
         if self._speeds is None:
             self._speeds = Throughputs(self.view.snapshot)
         kinds = {pool.accelerator for pool in pools}
-        known = {
+        by_type = {
             name: entry
             for name, entry in self._speeds.of(job).items()
             if name in kinds and entry.steps_per_second > 0
         }
-        if not known:
+        if not by_type:
             return {}, 0.0, False
-        fastest = max(entry.steps_per_second for entry in known.values())
-        sure = [entry.steps_per_second for entry in known.values() if entry.source in _KNOWN]
+        fastest = max(entry.steps_per_second for entry in by_type.values())
+        sure = [entry.steps_per_second for entry in by_type.values() if entry.source in _KNOWN]
         reference = fastest if sure and fastest in sure else 0.0
         return (
-            {name: entry.steps_per_second / fastest for name, entry in known.items()},
+            {name: entry.steps_per_second / fastest for name, entry in by_type.items()},
             reference,
             True,
         )
@@ -210,8 +210,8 @@ class Market:
         if record.most is None:
             return None
         # a node that was bought and whose agent still starts is room that comes
-        there = [name for name in self.nodes[record.name] if not self._is_coming(name)]
-        return max(0, record.most - len(there))
+        present = [name for name in self.nodes[record.name] if not self._is_coming(name)]
+        return max(0, record.most - len(present))
 
     def _is_coming(self, name: str) -> bool:
         """True while the agent of a new node has not reported its devices."""
@@ -322,7 +322,7 @@ def most_affordable(pools: Iterable[PoolRecord], job: WorkloadRecord) -> int | N
 
 def hazard(record: PoolRecord) -> float:
     """Loss events per hour; what is not spot is not taken away."""
-    known = record.status.hazard_per_hour
-    if record.capacity_type is not CapacityType.SPOT or known is None:
+    rate = record.status.hazard_per_hour
+    if record.capacity_type is not CapacityType.SPOT or rate is None:
         return 0.0
-    return known
+    return rate

@@ -123,7 +123,7 @@ class _Requests:
     moments: list[float] = field(default_factory=list)
     out: dict[str, int] = field(default_factory=dict)
     """Orders by pool for which no node is there yet."""
-    mine: dict[tuple[str, str], int] = field(default_factory=dict)
+    of_job: dict[tuple[str, str], int] = field(default_factory=dict)
     """Orders by uid of the job and pool."""
     oldest: dict[str, float] = field(default_factory=dict)
     """Creation of the oldest order of a pool that waits for its node."""
@@ -164,7 +164,7 @@ class _Requests:
         if order.stage in _WAITS:
             self.out[order.order] = self.out.get(order.order, 0) + 1
         key = (order.owner.uid, order.order)
-        self.mine[key] = self.mine.get(key, 0) + 1
+        self.of_job[key] = self.of_job.get(key, 0) + 1
         if order.node:
             self._register(order.node)
         else:
@@ -243,7 +243,7 @@ class _Requests:
                 continue
             each = members_per_node(pool, job)
             nodes = -(-members // each)
-            nodes -= self.mine.get((job.ref.uid, pool.name), 0)
+            nodes -= self.of_job.get((job.ref.uid, pool.name), 0)
             nodes = min(nodes, self._left(pool), MOST_A_CYCLE - len(self.named))
             for name in self._names(job, max(0, nodes)):
                 self._give(job, pool, name, min(each, members))
@@ -285,11 +285,11 @@ class _Requests:
                 yield steady, terms.reliable - placed
             return
         spend = self.capacity_choices.choices[job.ref.uid].spend
-        left = placed
+        seated = placed
         for share in spend.decision.chosen.pools if spend.decision is not None else ():
             pool = self.view.snapshot.pools.get(share.pool)
-            missing = max(0, share.replicas - left)
-            left = max(0, left - share.replicas)
+            missing = max(0, share.replicas - seated)
+            seated = max(0, seated - share.replicas)
             if pool is not None and missing:
                 yield pool, missing
 
@@ -325,8 +325,8 @@ class _Requests:
         while len(names) < nodes:
             name = order_name(job.ref.name, number)
             key = (job.ref.namespace, name)
-            there = key in self.view.names or key in self.view.snapshot.creating
-            if not there and key not in self.named:
+            taken = key in self.view.names or key in self.view.snapshot.creating
+            if not taken and key not in self.named:
                 names.append(name)
             number += 1
         return names
@@ -381,7 +381,7 @@ class _Requests:
         needs = job.shape.requests
         self.named.add((job.ref.namespace, name))
         self.out[pool.name] = self.out.get(pool.name, 0) + 1
-        self.mine[job.ref.uid, pool.name] = self.mine.get((job.ref.uid, pool.name), 0) + 1
+        self.of_job[job.ref.uid, pool.name] = self.of_job.get((job.ref.uid, pool.name), 0) + 1
         self.steps.append(
             CreatePod(
                 owner=job.ref,

@@ -100,12 +100,12 @@ def lapsed(
     before = spend.decision if spend is not None else None
     if spend is None or before is None:
         return None
-    gone = sorted(pool.pool for pool in before.chosen.pools if pool.pool not in pools)
+    deleted = sorted(pool.pool for pool in before.chosen.pools if pool.pool not in pools)
     if not pools:
         text = "there is no CapacityPool any more: it is placed wherever there is room"
-    elif gone:
+    elif deleted:
         text = (
-            f"{' and '.join(gone)} was deleted: it goes on where it is, and its pools are chosen"
+            f"{' and '.join(deleted)} was deleted: it goes on where it is, and its pools are chosen"
             " again when it starts again"
         )
     else:

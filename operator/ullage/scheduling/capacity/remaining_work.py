@@ -44,12 +44,12 @@ def done_part(job: WorkloadRecord, members: Sequence[Member]) -> float:
     total, before = job.work_steps, job.status.progress
     if not total:
         return 0.0
-    seen: list[tuple[str, ObservedSlice | None]] = []
+    reports: list[tuple[str, ObservedSlice | None]] = []
     for member in members:
         if member.live:
-            seen.extend((member.pod.uid, held.seen) for held in member.held)
-            seen.extend([] if member.held else [(member.pod.uid, None)])
-    now = gang_progress(seen, before)
+            reports.extend((member.pod.uid, held.seen) for held in member.held)
+            reports.extend([] if member.held else [(member.pod.uid, None)])
+    now = gang_progress(reports, before)
     if now is not None:
         return min(now.steps, total) / total
     return min(before.steps, total) / total if before is not None else 0.0

@@ -28,13 +28,13 @@ def charges(snapshot: Snapshot, now: float) -> dict[Class, tuple[ChargedFault, .
 
     By class, oldest first. Faults that are counted cost next to nothing, however many nodes report.
     """
-    known, counted_to = _counted(snapshot)
+    counted, counted_to = _counted(snapshot)
     uncounted: dict[Class, dict[str, ChargedFault]] = {}
     for node in snapshot.gpu_nodes.values():
         for fault in node.faults:
             first = fault.suspects[0] if fault.suspects else _NO_ONE
             at = (first.namespace, first.workload_class)
-            if (at, fault.id) in known or fault.at_s <= counted_to.get(at, 0.0):
+            if (at, fault.id) in counted or fault.at_s <= counted_to.get(at, 0.0):
                 continue
             is_due = fault.at_s <= now + CLOCK_AHEAD_MOST_S
             if is_due and culprit_of(fault) == at and _could_be_there(fault, node, snapshot):
@@ -47,14 +47,14 @@ def charges(snapshot: Snapshot, now: float) -> dict[Class, tuple[ChargedFault, .
 
 def _counted(snapshot: Snapshot) -> tuple[set[tuple[Class, str]], dict[Class, float]]:
     """Faults that profiles list, by class and identity, and the time to which each counted all."""
-    known: set[tuple[Class, str]] = set()
+    counted: set[tuple[Class, str]] = set()
     counted_to: dict[Class, float] = {}
     for profile in snapshot.profiles.values():
         at, status = (profile.namespace, profile.workload_class), profile.status
-        known.update((at, fault.id) for fault in status.recent_faults)
+        counted.update((at, fault.id) for fault in status.recent_faults)
         if status.faults_counted_to:
             counted_to[at] = max(status.faults_counted_to, counted_to.get(at, 0.0))
-    return known, counted_to
+    return counted, counted_to
 
 
 def culprit_of(fault: DeviceFault) -> Class | None:
@@ -84,8 +84,8 @@ def isolations(snapshot: Snapshot, now: float) -> dict[Class, Isolation]:
         return {}
     lasts_s = terms.isolation_hours * HOUR_S
     faults: dict[Class, dict[str, ChargedFault]] = {}
-    for at, known in _remembered(snapshot, now):
-        faults.setdefault(at, {}).update({fault.id: fault for fault in known})
+    for at, charged in _remembered(snapshot, now):
+        faults.setdefault(at, {}).update({fault.id: fault for fault in charged})
     isolated: dict[Class, Isolation] = {}
     for at, by_id in faults.items():
         since = terms.cleared.get(at, 0.0)

@@ -56,16 +56,16 @@ def with_failure(
     lasts_s = excluded_s(passed.reason) if passed is not None else None
     if passed is None or device is None or (lasts_s is None and not stuck):
         return before
-    held = active_exclusions(view, workload)
-    if any(_is_of(exclusion, passed.reason, device) for exclusion in held):
+    active = active_exclusions(view, workload)
+    if any(_is_of(exclusion, passed.reason, device) for exclusion in active):
         return before
     since = whole_second(view.now)
     if stuck:
         lasts_s = _stuck_s(view, before, device)
-    held = tuple(
+    active = tuple(
         exclusion
         for exclusion in before
-        if exclusion in held
+        if exclusion in active
         or (_counts(view, exclusion) and not _is_of(exclusion, passed.reason, device))
     )
     new = Exclusion(
@@ -76,7 +76,7 @@ def with_failure(
         until=since + lasts_s if lasts_s else 0.0,
         message=passed.message,
     )
-    return (*held, new)[-MOST_EXCLUSIONS:]
+    return (*active, new)[-MOST_EXCLUSIONS:]
 
 
 def excluded_s(reason: Reason) -> float | None:

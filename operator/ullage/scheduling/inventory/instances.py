@@ -124,7 +124,7 @@ def look(
     """
     pools = {pool.uid: pool for pool in written if pool.uid}
     counts = {uid: _Count() for uid in pools}
-    known: dict[str, Instance] = {}
+    memory: dict[str, Instance] = {}
     membership = Membership(pools.values())
     in_pool: dict[str, list[NodeRecord]] = {pool.name: [] for pool in pools.values()}
     for name in sorted(snapshot.nodes):
@@ -136,7 +136,7 @@ def look(
         met = watch.instances.get(node.uid)
         before = met if met is not None and met.pool == pool.uid else None
         notice = provider_notice(node, snapshot.gpu_nodes.get(name))
-        after = known[node.uid] = _seen(node, before, notice, pool, now)
+        after = memory[node.uid] = _seen(node, before, notice, pool, now)
         count = counts[pool.uid]
         count.advised |= after.held and _is(notice, InterruptionKind.REBALANCE)
         if after.held:
@@ -153,7 +153,7 @@ def look(
     orders = [pod for pod in snapshot.pods.values() if pod.order]
     for pool in pools.values() if orders else ():
         nodes = in_pool[pool.name]
-        never_ready = [node for node in nodes if known[node.uid].failed]
+        never_ready = [node for node in nodes if memory[node.uid].failed]
         for order in orders:
             if order.order != pool.name:
                 continue
@@ -164,20 +164,20 @@ def look(
                 never_ready.remove(came)  # it was counted itself
             elif order.uid not in watch.instances:
                 counts[pool.uid].failed += 1
-            known[order.uid] = Instance(pool=pool.uid, was_ready=False, failed=True)
-        out = [pod for pod in orders if pod.order == pool.name and pod.uid not in known]
+            memory[order.uid] = Instance(pool=pool.uid, was_ready=False, failed=True)
+        out = [pod for pod in orders if pod.order == pool.name and pod.uid not in memory]
         waiting, count = sum(not order.node for order in out), counts[pool.uid]
         # a node that boots is the one of an order that waits
         count.launching = max(count.launching, waiting) + len(out) - waiting
-    there = {node.uid for node in snapshot.nodes.values()}
+    uids = {node.uid for node in snapshot.nodes.values()}
     for uid, instance in watch.instances.items():
-        if instance.pool in counts and uid not in there:
+        if instance.pool in counts and uid not in uids:
             _vanished(counts[instance.pool], instance)
     sightings = {
         uid: _sighting(count, pools[uid], gap=uid not in watch.pools, now=now)
         for uid, count in counts.items()
     }
-    return Watch(instances=known, pools=frozenset(pools)), sightings
+    return Watch(instances=memory, pools=frozenset(pools)), sightings
 
 
 def provider_notice(node: NodeRecord, agent: GPUNodeRecord | None) -> Interruption | None:

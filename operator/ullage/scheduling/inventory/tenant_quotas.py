@@ -103,9 +103,9 @@ def _desired_usage(
     usage = QuotaUsage(tenants.quotas)
     for name, node in snapshot.gpu_nodes.items():
         kinds = {device.uuid: device.model for device in node.devices}
-        for held in node.desired if slices is None else slices.get(name, ()):
-            pod = snapshot.pods.get(held.key.pod_uid)
+        for part in node.desired if slices is None else slices.get(name, ()):
+            pod = snapshot.pods.get(part.key.pod_uid)
             workload = snapshot.workloads.get(pod.owner.uid) if pod is not None else None
-            if workload is not None and held.gpu in kinds:
-                usage.add(tenants.number_of(workload), kinds[held.gpu], held.percent)
+            if workload is not None and part.gpu in kinds:
+                usage.add(tenants.number_of(workload), kinds[part.gpu], part.percent)
     return usage

@@ -65,9 +65,9 @@ def trouble(view: View, member: Member) -> Trouble | None:
         if held.refused:
             return Trouble(Reason.RESERVATION_REFUSED, node_says(held))
     if pod.stage is PodStage.UNSCHEDULED and view.now >= _schedule_ends(view, pod):
-        said = pod.scheduling_message or "kube-scheduler said nothing"
+        message = pod.scheduling_message or "kube-scheduler said nothing"
         device = member.held[0].device if member.held else None
-        return Trouble(Reason.STUCK_UNSCHEDULED, f"{pod.name} was not scheduled: {said}", device)
+        return Trouble(Reason.STUCK_UNSCHEDULED, f"{pod.name} was not scheduled: {message}", device)
     late = pod.stage is PodStage.BOUND and view.now >= _start_ends(view, pod)
     if pod.stage is PodStage.BOUND and lacks_image(pod):
         text = f"{pod.name} did not get its image on {pod.node}: {_kubelet_says(pod)}"

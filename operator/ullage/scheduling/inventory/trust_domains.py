@@ -27,10 +27,10 @@ def effective_domain(view: View, workload: WorkloadRecord) -> str:
     One that is not granted becomes a domain of its namespace alone, a class that is isolated one of
     its own; no such name can be stated.
     """
-    stated, namespace = workload.trust_domain, workload.ref.namespace
-    domain = stated
+    name, namespace = workload.trust_domain, workload.ref.namespace
+    domain = name
     if not is_granted(view.snapshot.policy, workload):
-        domain = f"{default_trust_domain(namespace)}/{stated}"
+        domain = f"{default_trust_domain(namespace)}/{name}"
     if (namespace, workload.workload_class) in view.isolated:
         domain += f"{_APART}{namespace}/{workload.workload_class}"
     return domain
@@ -41,12 +41,12 @@ def why_apart(own: str, other: str) -> str:
 
     A class is named where it is of the namespace of that user.
     """
-    domain, apart, mine = own.partition(_APART)
+    domain, apart, own_class = own.partition(_APART)
     if apart:
-        return f"its class {mine.partition('/')[2]} {_FAULTED}"
-    beside, apart, theirs = other.partition(_APART)
+        return f"its class {own_class.partition('/')[2]} {_FAULTED}"
+    beside, apart, their_class = other.partition(_APART)
     if apart and beside == domain:
-        namespace, _, name = theirs.partition("/")
+        namespace, _, name = their_class.partition("/")
         of_user = domain == default_trust_domain(namespace)
         return f"class {name} on it {_FAULTED}" if of_user else f"a class on it {_FAULTED}"
     return (
@@ -57,10 +57,10 @@ def why_apart(own: str, other: str) -> str:
 
 def is_granted(policy: PolicyRecord, workload: WorkloadRecord) -> bool:
     """True when the domain is the namespace's own, or the policy lists the namespace for it."""
-    stated, namespace = workload.trust_domain, workload.ref.namespace
-    if stated == default_trust_domain(namespace):
+    name, namespace = workload.trust_domain, workload.ref.namespace
+    if name == default_trust_domain(namespace):
         return True
-    granted = policy.trust_domains.get(stated, frozenset())
+    granted = policy.trust_domains.get(name, frozenset())
     return namespace in granted or EVERY_NAMESPACE in granted
 
 

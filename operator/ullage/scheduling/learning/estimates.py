@@ -255,20 +255,20 @@ def _left_out(table: Floats) -> Iterator[float]:
     """
     for at, row in enumerate(table):
         others = [other for other in range(len(table)) if other != at]
-        seen = row.copy()
-        seen[-1] = np.nan
-        rate = _completed(table[others], seen) if others else None
+        hidden = row.copy()
+        hidden[-1] = np.nan
+        rate = _completed(table[others], hidden) if others else None
         if rate is not None and row[-1] > 0:
             yield rate / float(row[-1]) - 1.0
 
 
-def _completed(table: Floats, mine: Floats) -> float | None:
+def _completed(table: Floats, row: Floats) -> float | None:
     """The last cell of a row of ratios; ``None`` where the references give none."""
-    scale = np.fmax.reduce(np.vstack([table, mine]), axis=0)
+    scale = np.fmax.reduce(np.vstack([table, row]), axis=0)
     scale = np.where(np.isnan(scale), 1.0, scale)  # a type that neither side knows has no ratio
     if not (scale > 0).all():
         return None
-    completed = complete(np.minimum(table / scale, 1.0), np.minimum(mine / scale, 1.0))
+    completed = complete(np.minimum(table / scale, 1.0), np.minimum(row / scale, 1.0))
     value = float(completed.values[-1]) * float(scale[-1])
     return value if value > 0 else None
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import takewhile
 from types import MappingProxyType
 from typing import Final
@@ -132,23 +133,23 @@ def profiles_to_write(
     wake_at = 0.0
     newly: dict[Class, Isolation] = {}
     for at in sorted(named):
-        seen = groups.get(at, [])
+        observations = groups.get(at, [])
         profile = profiles.get(at)
         if profile is None:
             name = profile_name(at[1])
             if (at[0], name) in snapshot.profiles:
-                dropped[Dropped.NAME_TAKEN] += len(seen)
+                dropped[Dropped.NAME_TAKEN] += len(observations)
             elif at[0] not in inhabited:
-                dropped[Dropped.NOBODY_LEFT] += len(seen)
+                dropped[Dropped.NOBODY_LEFT] += len(observations)
             elif (KIND, at[0], name) not in snapshot.refused_writes:
                 actions.append(_create(at, name, epoch))
-                unsettled |= {observation.id for observation in seen}
+                unsettled |= {observation.id for observation in observations}
             continue
         isolation = isolated.get(at)
         booked = _booked(profile.status, trials.get(at))
         booked = charged(profile, booked, faults.get(at, ()), isolation, now)
         booked = with_lane_memory(booked, lanes.get(at))
-        fresh = news(booked, seen)
+        fresh = news(booked, observations)
         if (KIND, at[0], profile.name) not in snapshot.refused_writes:
             unsettled |= {observation.id for observation in fresh}
         if not profile.uid or not (fresh or booked != profile.status):
@@ -273,30 +274,30 @@ def lane_peaks(snapshot: Snapshot) -> dict[Class, LaneMemory]:
     """
     peaks: dict[Class, LaneMemory] = {}
     for node in snapshot.gpu_nodes.values():
-        for seen in node.observed:
-            if not seen.lane or not (seen.persistent_peak_mib or seen.ephemeral_peak_mib):
+        for part in node.observed:
+            if not part.lane or not (part.persistent_peak_mib or part.ephemeral_peak_mib):
                 continue
-            pod = snapshot.pods.get(seen.key.pod_uid)
+            pod = snapshot.pods.get(part.key.pod_uid)
             owner = snapshot.workloads.get(pod.owner.uid) if pod is not None else None
             if owner is None or not owner.workload_class:
                 continue
             at = (owner.ref.namespace, owner.workload_class)
             before = peaks.get(at, LaneMemory(persistent_mib=0, ephemeral_mib=0))
             peaks[at] = LaneMemory(
-                persistent_mib=max(before.persistent_mib, seen.persistent_peak_mib),
-                ephemeral_mib=max(before.ephemeral_mib, seen.ephemeral_peak_mib),
+                persistent_mib=max(before.persistent_mib, part.persistent_peak_mib),
+                ephemeral_mib=max(before.ephemeral_mib, part.ephemeral_peak_mib),
             )
     return peaks
 
 
-def with_lane_memory(status: ProfileStatus, took: LaneMemory | None) -> ProfileStatus:
+def with_lane_memory(status: ProfileStatus, memory: LaneMemory | None) -> ProfileStatus:
     """The status with the larger of its own and the reported memory; ``None`` = no report."""
-    if took is None:
+    if memory is None:
         return status
     return replace(
         status,
-        lane_persistent_mib=max(status.lane_persistent_mib, took.persistent_mib),
-        lane_ephemeral_mib=max(status.lane_ephemeral_mib, took.ephemeral_mib),
+        lane_persistent_mib=max(status.lane_persistent_mib, memory.persistent_mib),
+        lane_ephemeral_mib=max(status.lane_ephemeral_mib, memory.ephemeral_mib),
     )
 
 
@@ -306,26 +307,20 @@ def profile_news(before: ProfileRecord, written: SetProfile) -> list[Emit]:
     There is none for another window alone.
     """
     news: list[Emit] = []
-    was = before.status.condition(ConditionType.FRESH)
-    now = written.status.condition(ConditionType.FRESH)
+    fresh_before = before.status.condition(ConditionType.FRESH)
+    fresh = written.status.condition(ConditionType.FRESH)
     turned = (
-        was is not None and now is not None and (was.status, was.reason) != (now.status, now.reason)
+        fresh_before is not None
+        and fresh is not None
+        and (fresh_before.status, fresh_before.reason) != (fresh.status, fresh.reason)
     )
-    if now is not None and turned:
+    event = partial(Emit, target=written.target, epoch=written.epoch)
+    if fresh is not None and turned:
         rows = f"{len(written.status.step_time)} rows measured"
-        text = now.message or f"what was measured counts from now on, {rows}"
-        news.append(
-            _profile_event(written, Reason.PROFILE_UPDATED, text, warning=now.status != "True")
-        )
+        text = fresh.message or f"what was measured counts from now on, {rows}"
+        warning = fresh.status != "True"
+        news.append(event(warning=warning, reason=Reason.PROFILE_UPDATED, text=text))
     conflict = written.status.condition(ConditionType.CONFLICTING)
     if conflict is not None and before.status.condition(ConditionType.CONFLICTING) is None:
-        news.append(
-            _profile_event(written, Reason.PROFILE_CONFLICT, conflict.message, warning=True)
-        )
+        news.append(event(warning=True, reason=Reason.PROFILE_CONFLICT, text=conflict.message))
     return news
-
-
-def _profile_event(written: SetProfile, reason: Reason, text: str, *, warning: bool) -> Emit:
-    return Emit(
-        target=written.target, warning=warning, epoch=written.epoch, reason=reason, text=text
-    )

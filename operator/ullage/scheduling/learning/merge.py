@@ -86,12 +86,12 @@ class _Book:
         )
 
 
-def news(status: ProfileStatus, seen: Sequence[Observation]) -> list[Observation]:
+def news(status: ProfileStatus, observations: Sequence[Observation]) -> list[Observation]:
     """The observations that are not in the rows yet and would stay there, oldest first."""
     ids = {row.id for row in status.step_time}
     fresh = {
         observation.id: observation
-        for observation in seen
+        for observation in observations
         if observation.id not in ids
         and observation.at_s > status.since
         and not _late(status, observation)
@@ -246,28 +246,28 @@ def _follow(book: _Book, row: StepRow) -> None:
 
 def _add_solo(book: _Book, observation: Observation, row: StepRow) -> None:
     key = (row.accelerator, row.share)
-    held = book.solo.get(key) or SoloEntry(device=row.accelerator, share=row.share)
+    entry = book.solo.get(key) or SoloEntry(device=row.accelerator, share=row.share)
     print_ = observation.fingerprint
     if print_ is not None and not believable(print_):
         print_, book.odd_prints = None, book.odd_prints + 1
-    samples = held.samples + 1
-    mixed = _mixed(held.fingerprint, print_, samples) if print_ is not None else held.fingerprint
-    book.solo[key] = replace(held, fingerprint=mixed, sm_util=mixed.sm or 0.0, samples=samples)
+    samples = entry.samples + 1
+    mixed = _mixed(entry.fingerprint, print_, samples) if print_ is not None else entry.fingerprint
+    book.solo[key] = replace(entry, fingerprint=mixed, sm_util=mixed.sm or 0.0, samples=samples)
 
 
 def _mixed(old: Fingerprint, new: WireFingerprint, samples: int) -> Fingerprint:
     """Running means of the counters; of memory the peak."""
-    seen = _measured(new)
+    measured = _measured(new)
     weight = 1 / min(samples, MEMORY)
     values: dict[str, float | None] = {}
     for counter in fields(Fingerprint):
-        was, now = getattr(old, counter.name), getattr(seen, counter.name)
-        if now is None or was is None:
-            values[counter.name] = was if now is None else now
+        before, after = getattr(old, counter.name), getattr(measured, counter.name)
+        if after is None or before is None:
+            values[counter.name] = before if after is None else after
         else:
-            values[counter.name] = was + (now - was) * weight
-    if seen.peak_memory_mib is not None:
-        values["peak_memory_mib"] = max(seen.peak_memory_mib, old.peak_memory_mib or 0.0)
+            values[counter.name] = before + (after - before) * weight
+    if measured.peak_memory_mib is not None:
+        values["peak_memory_mib"] = max(measured.peak_memory_mib, old.peak_memory_mib or 0.0)
     return Fingerprint(**values)
 
 
@@ -353,8 +353,8 @@ def _with_latency(entry: SoloEntry, rows: Sequence[StepRow]) -> SoloEntry:
     times: dict[float, list[float]] = {}
     loads: list[float] = []
     for row in rows:
-        mine = (row.accelerator, row.share) == (entry.device, entry.share)
-        if not mine or row.partners or row.counterfactual or not row.requests_per_s:
+        alike = (row.accelerator, row.share) == (entry.device, entry.share)
+        if not alike or row.partners or row.counterfactual or not row.requests_per_s:
             continue
         if row.latency_s is not None and row.quantile is not None:
             times.setdefault(row.quantile, []).append(row.latency_s)
@@ -411,15 +411,17 @@ def _mean(logs: Sequence[float]) -> float:
 
 def _said(profile: ProfileRecord, status: ProfileStatus, book: _Book) -> list[Said]:
     """Conditions of the profile: freshness of its values, and conflict with declared ones."""
-    held = profile.status.condition(ConditionType.FRESH)
+    before = profile.status.condition(ConditionType.FRESH)
     if status.novel:
         fresh = Said(ConditionType.FRESH, False, Reason.DRIFTED, _DRIFTED)
-    elif len(status.step_time) >= KNOWN_ROWS or held is None:
+    elif len(status.step_time) >= KNOWN_ROWS or before is None:
         fresh = Said(ConditionType.FRESH, True, Reason.MEASURED)
     elif book.image_changed:
         fresh = Said(ConditionType.FRESH, False, Reason.IMAGE_CHANGED, _NEW_IMAGE)
     else:
-        fresh = Said(ConditionType.FRESH, held.status == "True", _reason(held.reason), held.message)
+        fresh = Said(
+            ConditionType.FRESH, before.status == "True", _reason(before.reason), before.message
+        )
     conflict = _conflict(profile.solo, status.solo)
     differs = Said(ConditionType.CONFLICTING, True, Reason.DECLARED_DIFFERS, conflict)
     isolated = profile.status.condition(ConditionType.ISOLATED)
@@ -446,12 +448,12 @@ def _conflict(declared: Sequence[SoloEntry], measured: Sequence[SoloEntry]) -> s
     """The first declared speed that measurements contradict; empty = none."""
     speeds = {(row.device, row.share): row for row in measured}
     for row in declared:
-        seen = speeds.get((row.device, row.share))
-        if seen is None or not (row.steps_per_second and seen.steps_per_second):
+        speed = speeds.get((row.device, row.share))
+        if speed is None or not (row.steps_per_second and speed.steps_per_second):
             continue
-        if abs(row.steps_per_second / seen.steps_per_second - 1) > DISAGREE:
+        if abs(row.steps_per_second / speed.steps_per_second - 1) > DISAGREE:
             return (
                 f"{row.device} at {row.share} %: declared {row.steps_per_second:g} steps/s, "
-                f"measured {seen.steps_per_second:.4g}; the measured value is used"
+                f"measured {speed.steps_per_second:.4g}; the measured value is used"
             )
     return ""

@@ -122,9 +122,9 @@ def _op(row: OpRow) -> LayerOp:
     )
 
 
-def _from(least: float, stated: float | None) -> float:
+def _from(least: float, value: float | None) -> float:
     """A stated value; less than ``least`` counts as 0: it would overflow as a divisor."""
-    return stated if stated is not None and stated >= least else 0.0
+    return value if value is not None and value >= least else 0.0
 
 
 def roofline(
@@ -141,8 +141,8 @@ def roofline(
         step_s: Seconds of the step on the first.
     """
     known_device, other_device = devices
-    seen = solo_rows(profile, known_device.name)
-    print_ = seen[-1].fingerprint if seen else Fingerprint()
+    rows = solo_rows(profile, known_device.name)
+    print_ = rows[-1].fingerprint if rows else Fingerprint()
     number = _number_format(profile, print_, devices)
     if number is None or not (known_device.memory_bytes_per_s and other_device.memory_bytes_per_s):
         return None
@@ -179,9 +179,9 @@ def _number_format(
 ) -> str | None:
     """The number format that both types have a rate for: the table's own, else a likely one."""
     both = dict(devices[0].peak_flops).keys() & dict(devices[1].peak_flops).keys()
-    stated = profile.op_table.precision if profile.op_table is not None else ""
+    format_ = profile.op_table.precision if profile.op_table is not None else ""
     order = BALANCED if (print_.tensor or 0.0) > (print_.fp32 or 0.0) else SCALAR
-    return next((name for name in (stated, *order) if name in both), None)
+    return next((name for name in (format_, *order) if name in both), None)
 
 
 def _device(record: DeviceProfileRecord) -> RooflineDevice:

@@ -72,15 +72,17 @@ def numbers_of(job: WorkloadRecord, most_members: int) -> tuple[int, ...]:
         job: the job.
         most_members: that the cluster has devices of one type for.
     """
-    own, bounds = job.replicas, job.elasticity
+    members, bounds = job.replicas, job.elasticity
     if bounds is not None:
         numbers = _series(
             bounds.min_replicas, max(bounds.min_replicas, bounds.within(most_members))
         )
     else:
-        most = min(most_members, max(2 * own, MOST_ADVISED // max(1, job.gpu.count)))
-        numbers = {2**at for at in range(most.bit_length()) if own <= 2**at * 8 and 2**at <= most}
-    return tuple(sorted(numbers - {own}))
+        most = min(most_members, max(2 * members, MOST_ADVISED // max(1, job.gpu.count)))
+        numbers = {
+            2**at for at in range(most.bit_length()) if members <= 2**at * 8 and 2**at <= most
+        }
+    return tuple(sorted(numbers - {members}))
 
 
 def _series(least: int, most: int) -> set[int]:
@@ -159,8 +161,8 @@ def _distance(row: Priced) -> tuple[int, bool, float]:
     if row.infeasible is None:
         return int(row.hold is not None), False, 0.0
     seconds = math.inf if row.total is None else row.total.value_s
-    there = row.offer.available
-    return 2, not there, seconds if there else float(row.offer.gpus)
+    available = row.offer.available
+    return 2, not available, seconds if available else float(row.offer.gpus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,11 +359,11 @@ class Advisor:
         return offers
 
     def _candidate(self, workload: WorkloadRecord, kind: DeviceKind) -> OfferCandidate:
-        known = self.speeds.of(workload)
+        speeds = self.speeds.of(workload)
         anchored = any(
-            entry.source is not profile_records.Source.ESTIMATED for entry in known.values()
+            entry.source is not profile_records.Source.ESTIMATED for entry in speeds.values()
         )
-        speed = known.get(kind.accelerator)
+        speed = speeds.get(kind.accelerator)
         forecast, unknown = None, None
         if speed is None or speed.method is Method.TYPICAL:
             unknown = self._unknown(workload, kind.accelerator, speed)
@@ -376,13 +378,17 @@ class Advisor:
         )
 
     def _resized(
-        self, workload: WorkloadRecord, kind: DeviceKind, known: OfferCandidate, members: int
+        self, workload: WorkloadRecord, kind: DeviceKind, candidate: OfferCandidate, members: int
     ) -> OfferCandidate:
         """The offer of another number of members on a type."""
-        assert known.forecast is not None  # others are made only where a step is known
+        assert candidate.forecast is not None  # others are made only where a step is known
         grows = workload.elasticity is not None and not workload.gpu.memory_mib
-        memory = memory_at(known.memory, workload.replicas, members) if grows else known.memory
-        forecast = self._over_nodes(workload, kind, workload.replicas, known.forecast, back=True)
+        memory = (
+            memory_at(candidate.memory, workload.replicas, members) if grows else candidate.memory
+        )
+        forecast = self._over_nodes(
+            workload, kind, workload.replicas, candidate.forecast, back=True
+        )
         forecast = forecast_at(forecast, workload.replicas, members)
         return OfferCandidate(
             offer=_offer(workload, kind, members),
@@ -439,12 +445,12 @@ class Advisor:
         size = float(kind.memory_mib * MIB)
         overhead = float(kind.overhead_mib * MIB)
         if workload.gpu.memory_mib:
-            stated = Footprint(
+            footprint = Footprint(
                 parameters=0.0,
                 activation_bytes_per_sample=0.0,
                 workspace_bytes=float(workload.gpu.memory_mib * MIB),
             )
-            return memory_verdict(size, context_bytes=overhead, footprint=stated)
+            return memory_verdict(size, context_bytes=overhead, footprint=footprint)
         runs = [
             run
             for profile in self.speeds.profiles_of(workload)
@@ -457,8 +463,8 @@ def goal_of(workload: WorkloadRecord) -> ChoiceGoal:
     """The goal of a job's choice; empty without ``spec.cost``."""
     cost = workload.cost
     # an elastic program keeps its global batch, so any number within its bounds will do
-    own = workload.replicas * workload.gpu.count
-    devices = own if workload.elasticity is None else None
+    devices_now = workload.replicas * workload.gpu.count
+    devices = devices_now if workload.elasticity is None else None
     if cost is None:
         return ChoiceGoal(gpus=devices)
     return ChoiceGoal(
@@ -502,11 +508,11 @@ def _numbers(advice: Advice, rows: Sequence[Priced]) -> tuple[Priced, ...]:
     """
     first = advice.first
     if first is None:
-        held = [priced for priced in rows if priced.hold is Reason.COUNT_CHANGES_BATCH]
-        return best_of_each_type(held)
-    kind, own = first.offer.accelerator, first.offer.gpus
+        advised = [priced for priced in rows if priced.hold is Reason.COUNT_CHANGES_BATCH]
+        return best_of_each_type(advised)
+    kind, devices = first.offer.accelerator, first.offer.gpus
     same = (row for row in rows if row.offer.accelerator == kind and row.offer.available)
-    others = (row for row in same if row.offer.gpus != own)
+    others = (row for row in same if row.offer.gpus != devices)
     return tuple(sorted(others, key=lambda row: row.offer.gpus))
 
 

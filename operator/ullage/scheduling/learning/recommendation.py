@@ -140,13 +140,16 @@ def _same(before: tuple[Recommended, ...], after: tuple[Recommended, ...]) -> bo
     if old.keys() != {(row.accelerator, row.devices) for row in after}:
         return False
     for row in after:
-        was = old[row.accelerator, row.devices]
-        ranked = Standing.RANKED in row.reason.standing & was.reason.standing
-        if (row.reason is not was.reason and not ranked) or row.source != was.source:
+        row_before = old[row.accelerator, row.devices]
+        ranked = Standing.RANKED in row.reason.standing & row_before.reason.standing
+        if (row.reason is not row_before.reason and not ranked) or row.source != row_before.source:
             return False
-        if row.need_mib != was.need_mib:
+        if row.need_mib != row_before.need_mib:
             return False
-        if not (_close(row.total_s, was.total_s) and _close(_number(row.cost), _number(was.cost))):
+        if not (
+            _close(row.total_s, row_before.total_s)
+            and _close(_number(row.cost), _number(row_before.cost))
+        ):
             return False
     return _head(before) == _head(after)
 

@@ -203,11 +203,11 @@ def measured_speeds(rows: Iterable[StepRow], solo: Sequence[SoloEntry]) -> tuple
         curve = share_curve(entries)
         if curve is None:
             continue
-        value, seen = 0.0, sorted(windows.get(name, ()), key=lambda row: (row.at_s, row.id))
-        for row in seen:
+        value, alone = 0.0, sorted(windows.get(name, ()), key=lambda row: (row.at_s, row.id))
+        for row in alone:
             rate = curve.seconds(row.share / WHOLE) / (row.step_s * curve.seconds(1.0))
             value = renewed(value, rate) if value else rate
-        samples = len(seen) or sum(entry.samples for entry in entries)
+        samples = len(alone) or sum(entry.samples for entry in entries)
         speeds.append(
             Throughput(
                 accelerator=name,

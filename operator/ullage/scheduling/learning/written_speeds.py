@@ -111,15 +111,15 @@ class _Cells:
             rows = profile.status.solo
             measured[key] = frozenset(row.device for row in rows if row.steps_per_second > 0)
             declared = (row.device for row in profile.solo if row.steps_per_second > 0)
-            known_[key] = mine = measured[key].union(declared)
+            known_[key] = types = measured[key].union(declared)
             family = family_of(profile)
-            for pair in permutations(mine, 2):
+            for pair in permutations(types, 2):
                 classes.setdefault((family, pair), set()).add(profile.workload_class)
             table = profile.op_table.accelerator if profile.op_table is not None else "-"
             name = f"{profile.namespace}/{profile.name} {profile.workload_class}"
             name += f" of {family}" if family else ""
             line = f"{name} {profile.generation} {table}"
-            digest.update(f"\n{line} {sorted(mine)} {sorted(measured[key])}".encode())
+            digest.update(f"\n{line} {sorted(types)} {sorted(measured[key])}".encode())
         for name in sorted(evidence.devices):
             digest.update(f"\n{name} {evidence.devices[name].generation}".encode())
         return cls(
