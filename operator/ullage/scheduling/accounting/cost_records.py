@@ -127,6 +127,9 @@ def entered(
     priced = bool(old.message or old.per_hour)
     spent_text = money(total) if total is not None else ""
     on_demand_text = money(reliable) if reliable is not None else ""
+    ratio = ""
+    if spent_text and on_demand_text and Decimal(on_demand_text):
+        ratio = f"{min(_MOST, Decimal(spent_text) / Decimal(on_demand_text)):.4f}"
     open_ = ending.reached is None  # nothing was settled, and nothing has to be
     return replace(
         old,
@@ -135,7 +138,7 @@ def entered(
         on_demand_total=on_demand_text,
         per_hour=money(rate.per_hour) if rate.per_hour else "",
         on_demand_per_hour=money(rate.on_demand) if rate.on_demand else "",
-        vs_on_demand=_ratio(spent_text, on_demand_text),
+        vs_on_demand=ratio,
         first_step=old.first_step + ending.first_step,
         earlier_steps=old.earlier_steps + ending.steps,
         reached_steps=old.reached_steps if open_ else ending.reached or 0,
@@ -178,12 +181,6 @@ def _grown(before: str, per_hour: str, passed_s: float) -> Decimal | None:
         return None
     more = Decimal(per_hour) * Decimal(passed_s) / _HOUR if per_hour else Decimal(0)
     return Decimal(before or 0) + more
-
-
-def _ratio(total: str, reliable: str) -> str:
-    if not total or not reliable or not Decimal(reliable):
-        return ""
-    return f"{min(_MOST, Decimal(total) / Decimal(reliable)):.4f}"
 
 
 def _same(before: str, now: float | None, exactly: bool) -> bool:

@@ -40,7 +40,10 @@ class DeviceChoices:
             return NO_CHOICE
         speeds, rows = self.speeds.of(job), job.status.recommendation
         basis = bool(job.status.recommendation_basis)
-        across = self._across(job)
+        across = BEST  # percent of its speed that a gang keeps on several nodes
+        if job.replicas > 1 or job.elasticity is not None:
+            part = across_nodes(self.speeds.profiles_of(job))
+            across = BEST if part is None else max(1, round(BEST * part))
         key = id(speeds), rows, basis, job.cost, job.gpu.count, job.elasticity is None, across
         choice = self._known.get(key)
         if choice is None:
@@ -49,13 +52,6 @@ class DeviceChoices:
                 choice = replace(choice, across=across)
             self._known[key] = choice
         return choice
-
-    def _across(self, job: WorkloadRecord) -> int:
-        """Percent of its speed that a gang keeps on several nodes."""
-        if job.replicas < 2 and job.elasticity is None:
-            return BEST
-        part = across_nodes(self.speeds.profiles_of(job))
-        return BEST if part is None else max(1, round(BEST * part))
 
 
 def choice_of(job: WorkloadRecord, speeds: Mapping[str, Throughput]) -> DeviceChoice:

@@ -169,7 +169,12 @@ def _guesses(
     Classes of other families predict a class no better than the average ratio of both types does
     (measured: 51 against 52 %), so without kin there is no comparison.
     """
-    anchors = _anchors(speeds)
+    # the surest speed of the class first
+    anchors = sorted(
+        (entry for entry in speeds.values() if entry.steps_per_second > 0),
+        key=lambda entry: (entry.source is Source.MEASURED, entry.confidence, entry.accelerator),
+        reverse=True,
+    )
     for anchor in anchors:
         if evidence.has_kin(profile, anchor.accelerator, accelerator):
             yield from _siblings(profile, anchor, accelerator, evidence)
@@ -185,15 +190,6 @@ def _guesses(
         )
         if step is not None:
             yield Guess(step=step, method=Method.OPS, samples=timed.networks)
-
-
-def _anchors(speeds: Mapping[str, Throughput]) -> list[Throughput]:
-    """Speeds of the class that others may be carried over from, the surest first."""
-    usable = [entry for entry in speeds.values() if entry.steps_per_second > 0]
-    usable.sort(
-        key=lambda entry: (entry.source is Source.MEASURED, entry.confidence, entry.accelerator)
-    )
-    return usable[::-1]
 
 
 def _siblings(

@@ -101,7 +101,8 @@ class Throughputs:
 
     def family_ran(self, workload: WorkloadRecord, accelerator: str) -> bool:
         """True when a class of the workload's family, if it has one, has a speed on the type."""
-        family = self._family(workload)
+        named = (family_of(profile) for profile in self.profiles_of(workload))
+        family = workload.family or next((name for name in named if name), "")
         scope = self.snapshot.policy.knowledge.scope(workload.ref.namespace)
         if family and (scope, family) not in self._family_types:
             kin = (profile for profile in self._in_scope(scope) if family_of(profile) == family)
@@ -114,10 +115,6 @@ class Throughputs:
         if self._scopes is None:
             self._scopes = by_scope(self.snapshot)
         return self._scopes.get(scope, [])
-
-    def _family(self, workload: WorkloadRecord) -> str:
-        named = (family_of(profile) for profile in self.profiles_of(workload))
-        return workload.family or next((family for family in named if family), "")
 
     def _typically(self, workload: WorkloadRecord) -> Mapping[str, Throughput]:
         """Typical speeds of the family, or of all classes where it is known on no two types."""
