@@ -55,7 +55,7 @@ MIB: Final = 2**20
 MOST_A_CYCLE: Final = 4000
 """Offers looked at for new answers in one cycle: each takes some hundredths of a millisecond."""
 SAMPLE_STEPS: Final = 1000
-"""Steps that time and cost are stated for where the job does not say how many it has."""
+"""Steps that time and cost are stated for where the job does not state its own."""
 SAME_RATE: Final = 0.1
 """Speeds in one band of this width (in e-folds) count as the same for the digest."""
 _SUREST: Final = 0.5
@@ -170,7 +170,7 @@ class DeviceKind:
     """One type of device in the cluster.
 
     ``devices`` are healthy ones, ``most_on_a_node`` the most of them together; memory is that of
-    the smallest, MiB, ``overhead_mib`` what one context costs there.
+    the smallest, MiB, ``overhead_mib`` the cost of one context there.
     """
 
     accelerator: str
@@ -463,8 +463,7 @@ def goal_of(workload: WorkloadRecord) -> ChoiceGoal:
     """The goal of a job's choice; empty without ``spec.cost``."""
     cost = workload.cost
     # an elastic program keeps its global batch, so any number within its bounds will do
-    devices_now = workload.replicas * workload.gpu.count
-    devices = devices_now if workload.elasticity is None else None
+    devices = workload.replicas * workload.gpu.count if workload.elasticity is None else None
     if cost is None:
         return ChoiceGoal(gpus=devices)
     return ChoiceGoal(
