@@ -36,7 +36,7 @@ from ullage.engines.scaling.simulator import (
     play_requests,
 )
 from ullage.engines.scaling.stabilisation import ReplicaNeed, desired_replicas
-from ullage.scheduling.lifecycle.scaling import SEASON_S
+from ullage.scheduling.times import LOAD_SEASON_S
 from ullage_simulate.serving import objective_scaler
 
 BIN_S: Final = 15.0
@@ -80,7 +80,7 @@ def requests_of(trace: Trace, seed: int) -> RequestLoad:
 def ours() -> Scaler:
     """The autoscaler of `ullage simulate --requests`."""
     terms = ScalingTerms(
-        target=TARGET, least=1, most=MOST, bin_s=BIN_S, launch_s=LAUNCH_S, season_s=SEASON_S
+        target=TARGET, least=1, most=MOST, bin_s=BIN_S, launch_s=LAUNCH_S, season_s=LOAD_SEASON_S
     )
     one = Configuration(accelerator="any", share_percent=100, service=SERVICE, cost=1.0)
     return objective_scaler(one, terms)

@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 
 from bench.capacity_traces import Trace
 from bench.report import Figure, Row
-from ullage.engines.capacity.hazard import HALF_LIFE_H, Hazard, Prior
+from ullage.engines.capacity.hazard import Hazard, Prior
+from ullage.engines.capacity.times import HAZARD_HALF_LIFE_H
 
 PRIOR: Final = Prior(events=0.1, hours=10.0)
 EVERY_S: Final = 900
 AHEAD_S: Final = 3600
 DECILES: Final = 10
 LIMIT: Final = 0.05
-LIVES_H: Final[tuple[float | None, ...]] = (24.0, HALF_LIFE_H, 72.0, None)
+LIVES_H: Final[tuple[float | None, ...]] = (24.0, HAZARD_HALF_LIFE_H, 72.0, None)
 
 Floats = NDArray[np.float64]
 
@@ -88,7 +89,7 @@ def measure(
         name = "no_forgetting" if life is None else f"{life:.0f}h"
         figures[f"calibration_error_{name}"] = round(error, 4)
         tick(f"hazard: half-life {name}, error {error:.3f}")
-        if life != HALF_LIFE_H:
+        if life != HAZARD_HALF_LIFE_H:
             continue
         figures["calibration_max_error"] = round(error, 5)
         figures["calibration_predictions"] = len(predicted)

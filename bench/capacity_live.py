@@ -25,7 +25,7 @@ from ullage.engines.capacity.records import Pool
 from ullage.scheduling.capacity.capacity_choice import decided, is_due, is_watched
 from ullage.scheduling.capacity.choice import Facts
 from ullage.scheduling.capacity.hazard import Learning, observed
-from ullage.scheduling.capacity.market import Stall, Stalls
+from ullage.scheduling.capacity.market import SuitedPool, SuitedPools
 from ullage.scheduling.capacity.record import kept
 from ullage.scheduling.capacity.remaining_work import Work
 from ullage.scheduling.inventory.instances import Sighting
@@ -142,7 +142,7 @@ class _Operator:
         facts = Facts(
             job=self.job,
             members=self.members,
-            stalls=self._stalls(market, held),
+            suited=self._suited(market, held),
             work=Work(total_s=self.whole_s, done=min(1.0, self.run.done / self.work)),
             due=None,
             held={name: count for name, count in held.items() if count},
@@ -162,8 +162,8 @@ class _Operator:
         chosen = spend.decision.chosen.pools if spend.decision is not None else ()
         return {pool.pool: pool.replicas for pool in chosen}
 
-    def _stalls(self, market: SpotMarket, held: Mapping[str, int]) -> Stalls:
-        stalls = {}
+    def _suited(self, market: SpotMarket, held: Mapping[str, int]) -> SuitedPools:
+        suited = {}
         for name, status in self.pools.items():
             record = _record(name, market, status)
             pool = Pool(
@@ -174,8 +174,8 @@ class _Operator:
                 speed=1.0,
                 most=None if status.available else 0,
             )
-            stalls[name] = Stall(pool=pool, record=record, per_node=1, grows=status.available)
-        return Stalls(stalls=stalls, speeds_known=True, steps_per_second=1.0, unsuitable="")
+            suited[name] = SuitedPool(pool=pool, record=record, per_node=1, grows=status.available)
+        return SuitedPools(by_name=suited, speeds_known=True, steps_per_second=1.0, unsuitable="")
 
     def _launch(
         self,

@@ -35,14 +35,13 @@ from ullage_katib.bridge import (
 )
 from ullage_katib.messages import KatibAlgorithm
 from ullage_katib.service import KatibService
+from ullage_katib.times import KATIB_ANSWER_S
 
 log = structlog.get_logger("ullage_katib")
 
 FAILED: Final = 1
 UNUSABLE: Final = 2
 TERMINATED: Final = 128 + signal.SIGTERM
-DEADLINE_S: Final = 60.0
-"""That Katib gives its services."""
 FEWEST_TRIES: Final = REFUSALS_BEFORE_FORGETTING + 1
 MOST_TRIES: Final = 1_000
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9.\-]{1,253}:[0-9]{1,5}|\[[0-9a-fA-F:]{2,39}\]:[0-9]{1,5}")
@@ -154,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
         "--allow-repeats", action="store_true", help="run points again that were suggested before"
     )
     parser.add_argument(
-        "--deadline-seconds", type=_seconds, default=DEADLINE_S, help="for each answer"
+        "--deadline-seconds", type=_seconds, default=KATIB_ANSWER_S, help="for each answer"
     )
     parser.add_argument(
         "--tries", type=_count, default=10, help="failures in a row, after which it gives up"

@@ -47,11 +47,10 @@ from ullage_katib.search import (
     suggestions_patch,
 )
 from ullage_katib.service import ServiceError, SettingsRefused, SuggestionCalls
+from ullage_katib.times import KATIB_RETRY_FIRST_S, KATIB_RETRY_MOST_S
 
 log = structlog.get_logger("ullage_katib")
 
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 60.0
 WRITE_TRIES: Final = 4
 """Each after another client changed the spec."""
 REFUSALS_BEFORE_FORGETTING: Final = 2
@@ -319,4 +318,4 @@ def _text(error: Exception) -> str:
 def _pause_s(failures: int, error: Exception) -> float:
     """Seconds until the next try; longer where the API server asks for it."""
     asked = error.retry_after_s if isinstance(error, Throttled) else 0.0
-    return max(asked, doubled_s(FIRST_PAUSE_S, failures - 1, LONGEST_PAUSE_S))
+    return max(asked, doubled_s(KATIB_RETRY_FIRST_S, failures - 1, KATIB_RETRY_MOST_S))

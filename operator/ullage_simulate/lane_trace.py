@@ -10,12 +10,12 @@ from typing import Final
 from ullage.engines.lanes.records import JobDemand
 from ullage.engines.lanes.simulator import LaneJob
 from ullage_simulate.table import TableRow, header_of, opened, rows
+from ullage_simulate.times import STEP_DEFAULT_S
 from ullage_simulate.trace import JobTraceError
 
 MOST_JOBS: Final = 10_000
 MOST_STEPS: Final = 50_000
 """Of all jobs together; beyond, several steps are played as one."""
-STEP_S: Final = 1.0
 PERSISTENT_PART: Final = 0.15
 """Of a peak, where a table has peaks alone."""
 _MEASURED: Final = frozenset({"workload", "solo_duration_s", "memory_mb", "iterations"})
@@ -65,7 +65,7 @@ def lane_jobs(path: Path, most: int = 0) -> tuple[tuple[LaneJob, ...], tuple[str
 
 def _own(row: TableRow, at: int) -> LaneJob:
     lasts_s = row.number("duration_s", _SECONDS, least=1e-3)
-    step_s = row.number("step_s", _SECONDS, least=1e-6, default=min(STEP_S, lasts_s))
+    step_s = row.number("step_s", _SECONDS, least=1e-6, default=min(STEP_DEFAULT_S, lasts_s))
     duty = row.number("duty", "a part of time, as 0.3", least=1e-3, default=1.0)
     if duty > 1:
         raise row.wrong("duty", "is more than all of its time: write a part, as 0.3")

@@ -28,9 +28,9 @@ from ullage.engines.scaling.simulator import (
     ScalerView,
     play_requests,
 )
+from ullage.scheduling.times import LOAD_BIN_S
 from ullage_simulate.progress import Follow
 
-BIN_S: Final = 15.0
 MOST_REPLICAS: Final = 1024
 WHOLE: Final = 100
 HOUR: Final = 3600.0
@@ -148,11 +148,11 @@ def _outcome(
         _requests(question, configuration),
         scaler,
         limit_s=question.target.limit_s,
-        bin_s=BIN_S,
+        bin_s=LOAD_BIN_S,
         launch_s=question.launch_s,
         first=first,
     )
-    span_s = max(float(question.arrival_s[-1]), BIN_S)
+    span_s = max(float(question.arrival_s[-1]), LOAD_BIN_S)
     return ServingOutcome(
         configuration=configuration,
         scaled=scaled,
@@ -195,11 +195,11 @@ def _scaled(question: ServingQuestion, configuration: Configuration) -> ServingO
         target=question.target,
         least=1,
         most=question.most,
-        bin_s=BIN_S,
+        bin_s=LOAD_BIN_S,
         launch_s=question.launch_s,
         season_s=question.season_s,
     )
-    early = np.searchsorted(question.arrival_s, 4 * BIN_S) / (4 * BIN_S)
+    early = np.searchsorted(question.arrival_s, 4 * LOAD_BIN_S) / (4 * LOAD_BIN_S)
     first = min(question.most, math.ceil(early * configuration.service.mean_s) + 1)
     return _outcome(
         question, configuration, objective_scaler(configuration, terms), first, scaled=True

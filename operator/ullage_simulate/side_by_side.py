@@ -10,16 +10,13 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from multiprocessing.queues import SimpleQueue
-from typing import Final
 
 from ullage_simulate.events import TraceSettings, run
 from ullage_simulate.outcome import PolicyOutcome
 from ullage_simulate.policies import POLICIES
 from ullage_simulate.progress import Tell
+from ullage_simulate.times import PROGRESS_LOOK_S, PROGRESS_S
 from ullage_simulate.trace import Fleet, JobTrace, in_parts
-
-TELL_EVERY_S: Final = 0.5
-LOOK_EVERY_S: Final = 0.2
 
 News = SimpleQueue[tuple[str, int]]
 _news: News | None = None
@@ -61,7 +58,7 @@ def run_side_by_side(
 def _follow(futures: Sequence[Future[PolicyOutcome]], news: News, tell: Mapping[str, Tell]) -> None:
     """Pass progress on until all are done or one has failed."""
     while True:
-        ended = wait(futures, timeout=LOOK_EVERY_S)
+        ended = wait(futures, timeout=PROGRESS_LOOK_S)
         while not news.empty():
             name, count = news.get()
             tell[name](count)
@@ -81,7 +78,7 @@ def _run(name: str, trace: JobTrace, fleet: Fleet, settings: TraceSettings) -> P
     def tell(count: int) -> None:
         nonlocal due
         if time.monotonic() >= due or count == len(trace.jobs):
-            due = time.monotonic() + TELL_EVERY_S
+            due = time.monotonic() + PROGRESS_S
             assert _news is not None
             _news.put((name, count))
 

@@ -16,11 +16,10 @@ from ullage.cluster.records.snapshot import ObjectRef, Snapshot, WorkloadRecord
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.model.plan import DecideSettings, DeletePod, EvictPod
 from ullage_simulate.cycle import carried_out, is_at_rest
+from ullage_simulate.times import DECISIONS_REST_S
 from ullage_simulate.trace import JobTraceError
 from ullage_simulate.world import World
 
-WITHIN_S: Final = 120.0
-"""Time that decisions may take to come to rest, beyond what guards and back-offs wait for."""
 _MOST_CYCLES: Final = 400
 _SOON_S: Final = 0.05
 
@@ -82,7 +81,7 @@ class SubmissionTrial:
 
     def run(self, uid: str) -> None:
         """Decide until nothing is left to do; time goes on to the moments that guards name."""
-        until = self.world.now + WITHIN_S
+        until = self.world.now + DECISIONS_REST_S
         for _ in range(_MOST_CYCLES):
             wake_at = self._cycle(uid)
             if wake_at is None:

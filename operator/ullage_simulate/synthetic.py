@@ -12,12 +12,11 @@ import random
 from typing import Final
 
 from ullage_simulate.speeds import SpeedTable
+from ullage_simulate.times import SYNTHETIC_DEVICE_S
 from ullage_simulate.trace import Fleet, JobTrace, JobTraceError, TraceJob, in_order
 
 _GANGS: Final = (1, 2, 4, 8)
 _GANG_WEIGHTS: Final = (70, 10, 15, 5)
-MEAN_DEVICE_S: Final = 114_700.0
-"""Mean seconds of a job on the reference type times its mean gang: derived from the laws above."""
 
 
 def generate(
@@ -83,7 +82,7 @@ def gap_for(load: float, fleet: Fleet, table: SpeedTable, *, scale: float = 1.0)
         raise JobTraceError(
             f"{table.name}: nothing is known of speeds on {', '.join(fleet.devices)}"
         )
-    return MEAN_DEVICE_S * scale / (load * worth)
+    return SYNTHETIC_DEVICE_S * scale / (load * worth)
 
 
 def reference_type(table: SpeedTable) -> str:

@@ -20,11 +20,11 @@ from ullage.engines.tuning.simulator import PlayedTrials, TrialFacts, play
 from ullage.engines.tuning.speed_curves import SpeedCurve, Widths, speed_curve
 from ullage_simulate.progress import Follow
 from ullage_simulate.table import TableRow, opened, rows
+from ullage_simulate.times import TRIAL_MEDIAN_S
 from ullage_simulate.trace import JobTraceError
 
 SYNTHETIC: Final = "synthetic"
 TRIALS: Final = 81
-MEDIAN_S: Final = 600.0
 SIGMA: Final = 0.8
 BELOW: Final = 0.6
 ABOVE: Final = 0.85
@@ -92,7 +92,7 @@ def drawn(count: int, seed: int, widths: Widths, resize_cost_s: float) -> tuple[
         widths: That trials may have.
         resize_cost_s: Of each, seconds.
     """
-    works = MEDIAN_S * np.random.default_rng(seed).lognormal(0.0, SIGMA, count)
+    works = TRIAL_MEDIAN_S * np.random.default_rng(seed).lognormal(0.0, SIGMA, count)
     return tuple(
         TrialFacts(number=at, epoch_s=work, curve=powers(widths), resize_cost_s=resize_cost_s)
         for at, work in enumerate(works.tolist())

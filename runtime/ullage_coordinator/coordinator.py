@@ -21,9 +21,9 @@ from ullage_coordinator.maps import CoordinatorSettings, assignment_of, member_o
 from ullage_coordinator.roster import MemberMessage, Roster, left
 from ullage_coordinator.state_store import ShardStore
 from ullage_coordinator.status import CoordinatorState
+from ullage_coordinator.times import LEAVE_S, ORDER_S
 from ullage_run.frames import Ending, Frame, FrameKind
 from ullage_run.orders import encode_parts, milliseconds
-from ullage_run.times import LEAVE_S, ORDER_S
 
 MOST_GATHERINGS: Final = 64
 """Of one step that wait for members; a member waits for one before it begins the next."""

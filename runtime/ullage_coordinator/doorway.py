@@ -18,10 +18,10 @@ import traceback
 from abc import ABC, abstractmethod
 from typing import Final, Generic, NoReturn, TypeVar
 
+from ullage_coordinator.times import ACCEPT_PAUSE_S, DOORWAY_TICK_S, HANDSHAKE_S
 from ullage_run import frames
 from ullage_run.frames import ConnectionEnded, FrameError
 from ullage_run.handshake import Examination, Role
-from ullage_run.times import ACCEPT_PAUSE_S, DOORWAY_TICK_S, HANDSHAKE_S
 
 Peer = TypeVar("Peer")
 

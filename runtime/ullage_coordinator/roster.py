@@ -19,11 +19,12 @@ from typing import Final, NoReturn
 
 from ullage_coordinator import doorway
 from ullage_coordinator.doorway import DoorwayServer
+from ullage_coordinator.times import SEND_S
 from ullage_run import frames
 from ullage_run.frames import NO_STEP, Buffer, Frame, FrameError, FrameKind
 from ullage_run.handshake import Role
 from ullage_run.orders import MAX_ORDER_BYTES, MAX_PARTS_BYTES, Identity, milliseconds
-from ullage_run.times import SEND_S, SILENT_S
+from ullage_run.times import SILENT_S
 
 MOST_UNHEARD: Final = 4096
 """Messages that wait for the coordinator."""

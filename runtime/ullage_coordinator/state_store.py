@@ -24,11 +24,11 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from ullage_coordinator.doorway import DoorwayServer
+from ullage_coordinator.times import PUSH_STALLED_S, STORE_WAIT_S
 from ullage_run import frames
 from ullage_run.frames import NO_STEP, Frame, FrameError, FrameKind, Receipt
 from ullage_run.handshake import Role, token_of
 from ullage_run.orders import StoredCopy
-from ullage_run.times import PUSH_STALLED_S, STORE_WAIT_S
 
 MAX_SHARDS: Final = 65_536
 

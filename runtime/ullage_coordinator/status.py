@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
 from ullage_coordinator.doorway import BACKLOG, Doorway
-from ullage_run.times import STATUS_ASK_S, STATUS_PLACE_S
+from ullage_coordinator.times import STATUS_ASK_S, STATUS_PLACE_S
 
 PATH: Final = "/status"
 MOST_ASKERS: Final = 32

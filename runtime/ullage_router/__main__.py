@@ -24,7 +24,7 @@ import uvloop
 from ullage_router.dispatcher import Dispatcher
 from ullage_router.server import RouterServer
 from ullage_router.settings import Addresses, RouterSettings, addresses_of, parser, settings_of
-from ullage_run.times import ENDING_LOOK_S, THREAD_SWITCH_S
+from ullage_router.times import ENDING_LOOK_S, THREAD_SWITCH_S
 
 BAD_ARGUMENTS: Final = 2
 SPARE_FILES: Final = 256

@@ -14,7 +14,7 @@ from ullage_router.generations import Generations
 from ullage_router.metrics import RequestResult, RouterMetrics
 from ullage_router.open_inference import MalformedAnswer, error_body
 from ullage_router.replicas import OK, AnswerStream, RouterReplica
-from ullage_run.times import RETRY_AFTER_MOST_S
+from ullage_router.times import RETRY_AFTER_MOST_S
 
 TOO_MANY: Final = 429
 SERVER_ERROR: Final = 500

@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from ullage_run.times import ARRIVALS_WINDOW_S
+from ullage_router.times import ARRIVALS_WINDOW_S
 
 MOST_WAITERS: Final = 8
 """Callers that may wait for the next request at a time; one more is answered at once."""

@@ -61,9 +61,7 @@ from ullage_router.replicas import (
 )
 from ullage_router.request_queue import RequestQueue
 from ullage_router.settings import RouterSettings
-from ullage_router.wires import wire_of
-from ullage_run.binary_tensors import HEADER, Body, json_bytes_of
-from ullage_run.times import (
+from ullage_router.times import (
     APART_S,
     EXPIRE_S,
     HANG_LEAST_S,
@@ -71,6 +69,8 @@ from ullage_run.times import (
     LEAVES_EARLY_S,
     REFRESH_S,
 )
+from ullage_router.wires import wire_of
+from ullage_run.binary_tensors import HEADER, Body, json_bytes_of
 
 log = logging.getLogger("ullage.router")
 

@@ -9,7 +9,7 @@ import socket
 from typing import Final
 from urllib.parse import urlsplit
 
-from ullage_run.times import RESOLVE_S
+from ullage_router.times import RESOLVE_S
 
 MOST: Final = 1024
 """Replicas of a service at most; a name with more addresses is none of a service of ours."""

@@ -24,7 +24,7 @@ from ullage_router.generation import GenerationKey
 from ullage_router.generation_times import AnswerLengths, GenerationTimes
 from ullage_router.replicas import OK, Broken, NotDelivered, ReplicaConnections, RouterReplica
 from ullage_router.settings import RouterSettings
-from ullage_run.times import CACHE_LOOK_S, CACHE_PAGE_S
+from ullage_router.times import CACHE_LOOK_S, CACHE_PAGE_S
 
 PAGE: Final = "/metrics"
 PAGE_BYTES: Final = 4 << 20

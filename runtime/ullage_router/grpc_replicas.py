@@ -28,8 +28,8 @@ from ullage_router.replicas import (
     TooLate,
 )
 from ullage_router.settings import GRPC_SCHEME, ClientLimits
+from ullage_router.times import REPLICA_CONNECT_S
 from ullage_router.translation import json_of_metadata
-from ullage_run.times import REPLICA_CONNECT_S
 
 SERVICE: Final = "inference.GRPCInferenceService"
 METHODS: Final = ("ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelInfer")

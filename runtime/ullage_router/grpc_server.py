@@ -24,8 +24,8 @@ from ullage_router.proto import open_inference_pb2 as messages
 from ullage_router.replicas import OK
 from ullage_router.settings import Address, RouterSettings
 from ullage_router.submission import CallSubmission
+from ullage_router.times import PING_S
 from ullage_router.translation import model_metadata, server_metadata
-from ullage_run.times import PING_S
 
 METADATA_BYTES: Final = 16 * 1024
 STREAMS: Final = 1024

@@ -33,7 +33,7 @@ from ullage_router.replicas import (
     TooLate,
     end_to_end,
 )
-from ullage_run.times import KEPT_IDLE_S, REPLICA_CONNECT_S
+from ullage_router.times import KEPT_IDLE_S, REPLICA_CONNECT_S
 
 STREAMED: Final = frozenset({"text/event-stream", "application/x-ndjson"})
 """Content types of answers whose parts a client reads one by one."""

@@ -22,7 +22,7 @@ from ullage.engines.batching.chooser import BatchChooser, BatchRules
 from ullage.engines.batching.cost_fit import CostFit
 from ullage.engines.batching.histogram import LEAST_SAMPLES, SlidingWindow, TimeHistogram
 from ullage.engines.batching.waiting import BatchRequest, WaitingRequests
-from ullage_run.times import RUN_LEAST_S
+from ullage_router.times import RUN_LEAST_S
 
 WINDOWS: Final = 64
 """Applications, and applications by size, whose times are kept."""

@@ -32,7 +32,7 @@ from ullage_router.paths import MODELS, OPENAI
 from ullage_router.replicas import AnswerStream
 from ullage_router.settings import Address, Addresses, RouterSettings
 from ullage_router.submission import CallSubmission
-from ullage_run.times import LINGER_S, LOAD_WAIT_MOST_S, METRICS_PAGE_AGE_S
+from ullage_router.times import LINGER_S, LOAD_WAIT_MOST_S, METRICS_PAGE_AGE_S
 
 LOAD_PATH: Final = "/load"
 MOST_DIGITS: Final = 18

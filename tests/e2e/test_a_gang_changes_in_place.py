@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.stack import Json, Stack, busy_template, eventually, share, training_job
-from ullage.scheduling.model.gang_speed import HOLD_IN_PLACE_S, ROOM_LASTS_IN_PLACE_S
+from ullage.scheduling.times import GANG_HOLD_IN_PLACE_S, GANG_ROOM_LASTS_IN_PLACE_S
 
-JOINS_S = HOLD_IN_PLACE_S + ROOM_LASTS_IN_PLACE_S + 60
+JOINS_S = GANG_HOLD_IN_PLACE_S + GANG_ROOM_LASTS_IN_PLACE_S + 60
 """Time for the hold, for room to last, and for a pod to start."""
 PLACES = ("PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "ULLAGE_MEMBER")
 NUMBERS = ("RANK", "WORLD_SIZE", "PET_NODE_RANK", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")

@@ -15,7 +15,7 @@ from ullage.handlers.pool_watch import PoolWatch
 from ullage.handlers.pools import PoolScaling
 from ullage.ports import Clock
 from ullage.prices.asked import Prices
-from ullage.scheduling.capacity.prices import PriceNews
+from ullage.scheduling.capacity.pool_status import PriceNews
 from ullage.scheduling.model.plan import Action, Emit, SetPoolStatus
 
 

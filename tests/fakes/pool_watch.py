@@ -13,8 +13,7 @@ from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import NodeRecord, Snapshot
 from ullage.engines.capacity.price import PriceRecord, Quote
 from ullage.scheduling.capacity.hazard import Learning, observed
-from ullage.scheduling.capacity.pool_status import current
-from ullage.scheduling.capacity.prices import PriceNews
+from ullage.scheduling.capacity.pool_status import PriceNews, current
 from ullage.scheduling.inventory.instances import Sighting, Watch, look
 
 START_S = 1_000_000.0

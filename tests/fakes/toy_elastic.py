@@ -10,10 +10,10 @@ from builders import MODEL, a_job, a_policy
 from fakes.toy_rounds import Turns
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.records.status import SizeRecord
-from ullage.scheduling.model.gang_speed import HOLD_IN_PLACE_S, ROOM_LASTS_IN_PLACE_S
+from ullage.scheduling.times import GANG_HOLD_IN_PLACE_S, GANG_ROOM_LASTS_IN_PLACE_S
 
 UID: Final = "uid-default-train"
-JOINS_S: Final = HOLD_IN_PLACE_S + ROOM_LASTS_IN_PLACE_S + 10
+JOINS_S: Final = GANG_HOLD_IN_PLACE_S + GANG_ROOM_LASTS_IN_PLACE_S + 10
 """How long after a change a member has joined at the latest, where there is room."""
 
 

@@ -137,8 +137,8 @@ MUTANTS: Final = (
     Mutant(
         "a mixture of shares loses half of its rows in a half-life",
         MERGE,
-        "math.log2(ranks[mixture]) - row.at_s / HALF_LIFE_S",
-        "math.log2(ranks[mixture]) - row.at_s / (2 * HALF_LIFE_S)",
+        "math.log2(ranks[mixture]) - row.at_s / MIXTURE_HALF_LIFE_S",
+        "math.log2(ranks[mixture]) - row.at_s / (2 * MIXTURE_HALF_LIFE_S)",
         KEPT,
     ),
     Mutant(

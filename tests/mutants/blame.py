@@ -66,7 +66,7 @@ MUTANTS: Final = (
     Mutant(
         "a fault is counted once",
         f"{INVENTORY}/device_faults.py",
-        "if (at, fault.id) in known or",
+        "if (at, fault.id) in counted or",
         "if",
         BLAME,
     ),

@@ -85,7 +85,7 @@ MUTANTS: Final = (
     Mutant(
         "what is lost soon after is the same event",
         f"{ENGINE}/hazard.py",
-        "same = self.draining_h is not None and self.draining_h <= BULK_H",
+        "same = self.draining_h is not None and self.draining_h <= BULK_LOSS_H",
         "same = False",
         HAZARDS,
     ),

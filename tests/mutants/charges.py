@@ -39,7 +39,7 @@ MUTANTS: Final = (
     Mutant(
         "a clock that jumps is not paid for",
         f"{ACCOUNTING}/cost_records.py",
-        "return max(0.0, min(MOST_S, now - account.as_of))",
+        "return max(0.0, min(COST_COUNTED_MOST_S, now - account.as_of))",
         "return max(0.0, now - account.as_of)",
         COSTS,
     ),

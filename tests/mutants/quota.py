@@ -126,7 +126,7 @@ MUTANTS: Final = (
     Mutant(
         "what tenants hold is not written at every change",
         STATUS,
-        "0.0 <= now - before.time < EVERY_S",
+        "0.0 <= now - before.time < QUOTA_WRITE_S",
         "False",
         TOLD,
     ),

@@ -110,7 +110,7 @@ MUTANTS: Final = (
     Mutant(
         "a node that is silent says nothing of the load",
         f"{LIFECYCLE}/service_load.py",
-        "abs(view.now - record.heartbeat) <= STALE_S",
+        "abs(view.now - record.heartbeat) <= LOAD_STALE_S",
         "True",
         REPLICAS,
     ),

@@ -13,7 +13,7 @@ import pytest
 from fakes.toy_stress import StressRun
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind
 from ullage.cluster.records.spec_fields import Elasticity
-from ullage.scheduling.model.gang_speed import HOLD_S
+from ullage.scheduling.times import GANG_HOLD_S
 
 SEEDS = range(9000, 9008)
 EVENTS = 220
@@ -82,4 +82,4 @@ def test_sizes_stay_within_bounds_and_are_agreed_on(seed: int) -> None:
     stress.run_twice(seed, EVENTS)
     assert stress.sizes or not any(one.elasticity for one in stress.toy.workloads.values())
     for moments in stress.grown.values():
-        assert all(later - earlier >= HOLD_S for earlier, later in pairwise(moments))
+        assert all(later - earlier >= GANG_HOLD_S for earlier, later in pairwise(moments))

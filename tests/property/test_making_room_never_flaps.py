@@ -25,8 +25,8 @@ from ullage.cluster.records.profile import SoloEntry
 from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
-from ullage.scheduling.inventory.held_shares import HOLD_S
 from ullage.scheduling.model.plan import DecideSettings, EvictPod
+from ullage.scheduling.times import AGREEMENT_HOLD_S
 
 pytestmark = pytest.mark.slow
 
@@ -109,10 +109,13 @@ class SharingCluster:
         assert made.percent >= share.min_percent
         times = self.asked[job.ref.uid]
         if not times or times[-1] != made.time:
-            assert not times or made.time - times[-1] >= HOLD_S, "asked again too soon"
+            assert not times or made.time - times[-1] >= AGREEMENT_HOLD_S, "asked again too soon"
             times.append(made.time)
         for one in job.status.placement:
-            held = self.toy.now < made.time + HOLD_S and made.beneficiary_uid in self.toy.workloads
+            held = (
+                self.toy.now < made.time + AGREEMENT_HOLD_S
+                and made.beneficiary_uid in self.toy.workloads
+            )
             on_its_way = job.status.phase in ("Restarting", "Running")
             assert not held or on_its_way or one.percent <= made.percent
 

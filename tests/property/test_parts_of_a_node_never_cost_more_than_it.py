@@ -21,6 +21,7 @@ from ullage.scheduling.accounting import cost_records
 from ullage.scheduling.accounting.account import Accountant
 from ullage.scheduling.accounting.losses import NONE
 from ullage.scheduling.accounting.rates import Rate, Rates
+from ullage.scheduling.times import COST_COUNTED_MOST_S
 
 DEVICES = 4
 shares = st.lists(
@@ -98,7 +99,7 @@ def test_how_often_books_are_kept_changes_nothing(gaps: list[int], rate: float) 
     assert float(often.total or 0) == pytest.approx(whole, rel=1e-5, abs=2e-5)
     if often.total and float(often.total):
         assert often.vs_on_demand == "1.0000"
-    if sum(gaps) <= cost_records.MOST_S:
+    if sum(gaps) <= COST_COUNTED_MOST_S:
         assert float(cost_records.spent(once, now) or 0) == pytest.approx(whole, rel=1e-6, abs=1e-6)
 
 
@@ -120,6 +121,6 @@ def test_a_wild_clock_never_takes_money_back_nor_pays_more_than_a_day_at_once(
         assert status.spend is not None
         assert status.spend.account is not None
         after = float(status.spend.account.total or 0)
-        most = total + cost_records.MOST_S / 3600
+        most = total + COST_COUNTED_MOST_S / 3600
         assert total <= after <= most * (1 + 1e-6)  # an entry rounds to seven digits
         total = after

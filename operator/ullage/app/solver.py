@@ -37,7 +37,8 @@ from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.cycle.set_aside import reference
 from ullage.scheduling.model.faults import Fault
-from ullage.scheduling.model.plan import RECHECK_S, Action, DecideSettings, Emit, Plan
+from ullage.scheduling.model.plan import Action, DecideSettings, Emit, Plan
+from ullage.scheduling.times import RECHECK_S
 
 log = structlog.get_logger("ullage.solver")
 

@@ -31,7 +31,7 @@ from ullage.cli.prerequisites import (
     prerequisites,
     runtime_class,
 )
-from ullage.cli.tables import BAD, GOOD, SILENT_SECONDS, table_of
+from ullage.cli.tables import BAD, GOOD, table_of
 from ullage.cli.target import ClusterTarget
 from ullage.ports import (
     GPU_NODE,
@@ -43,6 +43,7 @@ from ullage.ports import (
     NotFound,
     Selector,
 )
+from ullage.scheduling.times import HEARTBEAT_MAX_AGE_S
 
 CLUSTER: Final = "(cluster)"
 """Stands for the name of a node where a check is about them all."""
@@ -186,7 +187,7 @@ def read(raw: JsonObject, now: float) -> Examined:
 def _life(name: str, status: JsonObject, now: float) -> tuple[NodeCheck, ...]:
     heartbeat = text(status, "heartbeat", "")
     age = now - moment_of(heartbeat, "heartbeat") if heartbeat else None
-    if age is not None and age <= SILENT_SECONDS:
+    if age is not None and age <= HEARTBEAT_MAX_AGE_S:
         return (NodeCheck(name="Agent", state=CheckState.OK, message="reports"),)
     what = "has never reported" if age is None else f"is silent for {age / 60:.0f} min"
     remedy = (

@@ -38,12 +38,11 @@ from ullage.cluster.records.status import (
 from ullage.engines.lanes.assignment import assignment_of, counted_mib, counted_percent
 from ullage.engines.lanes.explain import lane_line
 from ullage.scheduling.accounting.bills import party_of
+from ullage.scheduling.times import HEARTBEAT_MAX_AGE_S
 
 GOOD, BAD, QUIET = "green", "red", "dim"
 MOST_PODS: Final = 10
 """Pods whose ends one answer shows."""
-SILENT_SECONDS: Final = 180.0
-"""Age of a heartbeat after which an agent counts as down."""
 PHASE_STYLES: Mapping[str, str] = {
     "Running": GOOD,
     "Ready": GOOD,
@@ -438,7 +437,7 @@ def _device(
     parts = [assignment_of(item) for item in tenants]
     total, memory = counted_percent(parts), sum(counted_mib(parts))
     silent = now - node.heartbeat
-    health = device.health.value if silent < SILENT_SECONDS else f"silent for {age(silent)}"
+    health = device.health.value if silent < HEARTBEAT_MAX_AGE_S else f"silent for {age(silent)}"
     return (
         f"{device.uuid} ({device.model})",
         Text(f"{len(tenants)} of {device.contexts}", style="bold"),

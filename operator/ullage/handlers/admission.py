@@ -24,6 +24,7 @@ from ullage.api.readers import JsonObject, WireError, section
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.handlers.frame import Bridge
 from ullage.handlers.mirror import HasLife
+from ullage.handlers.times import REVIEW_SNAPSHOT_S
 from ullage.ports import Forbidden, JsonPatch, Kind
 from ullage.prices.chosen import check
 from ullage.scheduling.status.advice import ADVISED, Offers, advise, offers_of
@@ -43,8 +44,6 @@ MOST_OF_NAMESPACE: Final = 16
 MOST_WARNINGS: Final = 5
 LONGEST_WARNING: Final = 250
 """Characters; the API server cuts off more than 256."""
-OLD_S: Final = 5.0
-"""What there is may be as old as that."""
 _KEPT: Final = ("name", "namespace", "labels")
 """Of the metadata that a handler sees; without a uid kopf remembers nothing of an object."""
 
@@ -95,7 +94,7 @@ class Admission:
         self._port = port
         self._rate = Rate()
         self._offers: Offers | None = None
-        self._looked_at = -OLD_S
+        self._looked_at = -REVIEW_SNAPSHOT_S
         self._server: WebhookServer | None = None
 
     @property
@@ -126,7 +125,7 @@ class Admission:
     async def _current_offers(self, bridge: Bridge) -> Offers | None:
         """The cluster's offers, at most ``OLD_S`` old; ``None`` = the snapshot is not whole."""
         now = asyncio.get_running_loop().time()
-        if now - self._looked_at >= OLD_S:
+        if now - self._looked_at >= REVIEW_SNAPSHOT_S:
             self._looked_at = now
             snapshot = await bridge.call(self._look())
             self._offers = offers_of(snapshot) if snapshot is not None else None

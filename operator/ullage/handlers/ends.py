@@ -31,20 +31,12 @@ from ullage.cluster.values.lives import (
 from ullage.handlers.frame import Bridge
 from ullage.handlers.mirror import Mirror
 from ullage.handlers.pool_watch import PoolWatch
+from ullage.handlers.times import END_EVENT_S, END_FAILED_S, END_LEAST_S, END_LOOK_S, END_RETRY_S
 from ullage.ports import POD, Clock, Kind
 from ullage.scheduling.model.plan import Action, DeleteChild, DeletePod, Emit
 
-LOOK_EVERY_S: Final = 0.5
-TELL_EVERY_S: Final = 5.0
 TOLD_AT_ONCE: Final = 10
 """Owners of objects beyond the bound; thousands come at once where someone scripts them."""
-ASK_AGAIN_S: Final = 5.0
-"""A deletion that was refused or lost is asked for again."""
-LEAST_S: Final = 15.0
-"""For each end that a leader begins, however old the deletion is: while no operator ran, nothing
-was counted or asked to go. Enough to read a status and to ask for deletions three times."""
-AGAIN_S: Final = 2.0
-"""Pause after a failure of our own."""
 BEYOND: Final = (
     f"{MOST} objects of a kind, or {MOST_OF_NAMESPACE} of a namespace, end in order; this one is"
     " beyond, and would end in any order"
@@ -127,21 +119,21 @@ async def end(leader: LeaderContext, life: Life, owner: ObjectRef, deleted_at: f
     """
     now = leader.clock.now()
     since, asked_at, announced = min(deleted_at, now), 0.0, ""
-    until = max(since + life.most_s, now + LEAST_S)
+    until = max(since + life.most_s, now + END_LEAST_S)
     asked: tuple[ObjectRef, ...] = ()
     while (left := life.left(leader, owner, now)).text:
         if now >= until:
             late = f"after {now - since:.0f} s {left.text} left; nothing waits for them now"
             leader.tell(owner, life.reason, late, warning=True)
             return
-        if set(left.goes) - set(asked) or now - asked_at >= ASK_AGAIN_S:
+        if set(left.goes) - set(asked) or now - asked_at >= END_RETRY_S:
             asked, asked_at = left.goes, now
             epoch = leader.epoch()
             leader.submit([_deletion(life, owner, child, left.begins, epoch) for child in asked])
         if left.begins != announced:
             announced = left.begins
             leader.tell(owner, life.reason, announced)
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(END_LOOK_S)
         now = leader.clock.now()
 
 
@@ -160,7 +152,7 @@ async def tell_unheld(leader: LeaderContext, mirror: Mirror) -> None:
         for ref in [ref for ref in unheld if ref.uid not in informed][:TOLD_AT_ONCE]:
             informed.add(ref.uid)
             leader.tell(ref, Reason.ENDS_UNORDERED, BEYOND)
-        await asyncio.sleep(TELL_EVERY_S)
+        await asyncio.sleep(END_EVENT_S)
 
 
 def field_at(item: JsonObject, *path: str) -> object:
@@ -184,7 +176,7 @@ def register(
         registry=registry,
         id="in-order",
         when=lambda body, **_: bool(body.get("life")),
-        backoff=AGAIN_S,
+        backoff=END_FAILED_S,
         timeout=life.most_s,  # of one whose end cannot be looked at
     )
     async def in_order(body: kopf.Body, uid: str, **_: Any) -> None:

@@ -23,12 +23,9 @@ import kopf
 from ullage.cluster.values.lives import FINALIZER
 from ullage.handlers.mirror import Mirror
 from ullage.handlers.session import SERVER, Send, Session
+from ullage.handlers.times import PATCH_RETRIES_S, THREAD_ENDS_S
 
-ENDS_WITHIN_S: Final = 2.0
-"""Between the stop flag and the end of the thread; one that takes longer is stuck."""
 STUCK: Final = "its thread did not end with the last leadership"
-RETRIES_S: Final = (0.5, 1, 2, 4, 8)
-"""Pauses before a patch that failed is sent again; then its object is left alone for a while."""
 T = TypeVar("T")
 
 Register = Callable[[kopf.OperatorRegistry, "Bridge"], None]
@@ -142,7 +139,7 @@ class Frame:
         finally:
             stop.set()
             self._late = ended
-            await asyncio.wait([over], timeout=ENDS_WITHIN_S)
+            await asyncio.wait([over], timeout=THREAD_ENDS_S)
             self._mirror.rest()
         raise RuntimeError("kopf ended by itself") from over.exception()
 
@@ -190,7 +187,7 @@ def configure(settings: kopf.OperatorSettings, mirror: Mirror) -> None:
     settings.persistence.finalizer = FINALIZER
     settings.persistence.diffbase_storage = NothingHandled()
     settings.persistence.progress_storage = Tries(mirror)
-    settings.networking.error_backoffs = RETRIES_S
+    settings.networking.error_backoffs = PATCH_RETRIES_S
     settings.watching.inactivity_timeout = math.inf  # a watch of the mirror never stalls
     settings.queueing.exit_timeout = 0.1
     settings.background.instant_exit_timeout = 0.5

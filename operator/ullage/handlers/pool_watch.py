@@ -11,17 +11,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from typing import Final
 
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.pool import PoolStatus
+from ullage.handlers.times import POOL_LOOK_S, POOL_LOOK_SHARED_S
 from ullage.ports import Clock
 from ullage.scheduling.capacity.hazard import Learning, observed
 from ullage.scheduling.inventory.instances import Watch, look
-
-LOOK_EVERY_S: Final = 5.0
-SHARED_S: Final = 1.0
-"""One look covers all pools, so timers that fire within this time share it."""
 
 
 class PoolWatch:
@@ -45,12 +41,12 @@ class PoolWatch:
         """Look until cancelled."""
         while True:
             self.look()
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POOL_LOOK_S)
 
     def look(self) -> None:
         """Take in what happened since the last look."""
         moment, written = self._clock.monotonic(), self._state.pools_written()
-        if moment - self._looked_at < SHARED_S or not self._synced():
+        if moment - self._looked_at < POOL_LOOK_SHARED_S or not self._synced():
             return
         if not written and not self.known:
             return

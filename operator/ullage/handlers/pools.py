@@ -23,16 +23,12 @@ from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.handlers.ends import LeaderContext, Left, Life, field_at
 from ullage.handlers.frame import Bridge
-from ullage.handlers.pool_watch import LOOK_EVERY_S
+from ullage.handlers.times import POOL_LOOK_S, POOL_RETRY_S, POOL_REWRITE_S
 from ullage.prices.asked import Prices
 from ullage.process.faults import fault_text
 from ullage.scheduling.capacity.hazard import Learning
 from ullage.scheduling.capacity.pool_status import current, failed, worth_a_write, write_of
 
-ECHO_S: Final = 60.0
-"""A write that the API does not show after so long is written again."""
-AGAIN_S: Final = 60.0
-"""Pause of a pool that could not be looked at."""
 _KIND: Final = ports.CAPACITY_POOL
 
 
@@ -106,7 +102,7 @@ class PoolScaling:
 
     def _tell(self, pool: PoolRecord, status: PoolStatus, now: float) -> None:
         last, at_s = self._told.get(pool.uid, (pool.status, now))
-        unseen = now - at_s >= ECHO_S and worth_a_write(pool.status, status)
+        unseen = now - at_s >= POOL_REWRITE_S and worth_a_write(pool.status, status)
         if not unseen and not worth_a_write(last, status):
             return
         stored, write = pool_as_stored(status), write_of(pool, status, self._leader.epoch())
@@ -120,15 +116,17 @@ def register(registry: kopf.OperatorRegistry, bridge: Bridge, scaling: PoolScali
     """Add the handlers of CapacityPools."""
     kind = (_KIND.group, _KIND.version, _KIND.plural)
 
-    @kopf.timer(*kind, registry=registry, id="scales", interval=LOOK_EVERY_S, backoff=AGAIN_S)
+    @kopf.timer(*kind, registry=registry, id="scales", interval=POOL_LOOK_S, backoff=POOL_RETRY_S)
     async def scales(name: str, uid: str, **_: Any) -> None:
         await bridge.call(scaling.scale(_reference(name, uid)))
 
-    @kopf.daemon(*kind, registry=registry, id="price", cancellation_timeout=1.0, backoff=AGAIN_S)
+    @kopf.daemon(
+        *kind, registry=registry, id="price", cancellation_timeout=1.0, backoff=POOL_RETRY_S
+    )
     async def price(name: str, uid: str, stopped: kopf.DaemonStopped, **_: Any) -> None:
         while not stopped:
             await bridge.call(scaling.ask(_reference(name, uid)))
-            await stopped.wait(LOOK_EVERY_S)
+            await stopped.wait(POOL_LOOK_S)
 
     # kopf holds back every object with a timer (nolar/kopf#833); these need no time to end
     running = registry._spawning._handlers

@@ -13,9 +13,9 @@ from ullage.api.readers import WireError
 from ullage.cluster.records.tier import CoordinatorReport, report_from_wire
 from ullage.kube.manifests.tiers import STATUS_PATH, STATUS_PORT
 from ullage.kube.pod_pages import PageUnreadable, PodPages
+from ullage.kube.times import COORDINATOR_ANSWER_S
 from ullage.process.faults import shortened
 
-TIMEOUT_S: Final = 2.0
 AT_ONCE: Final = 16
 """Coordinators that are asked at the same time."""
 
@@ -27,7 +27,7 @@ class CoordinatorSilent(Exception):
 class CoordinatorReader:
     """Reads ``GET /status`` of coordinators."""
 
-    def __init__(self, *, port: int = STATUS_PORT, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, *, port: int = STATUS_PORT, timeout_s: float = COORDINATOR_ANSWER_S) -> None:
         self._pages = PodPages(port=port, timeout_s=timeout_s, at_once=AT_ONCE)
 
     async def read(self, address: str) -> CoordinatorReport | None:

@@ -12,20 +12,18 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from kubernetes.aio import config
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import incluster_config
 
+from ullage.kube.times import EXEC_REFRESH_S
 from ullage.process.threads import in_thread
 
 _config: Any = config
 _incluster: Any = incluster_config
 """Both are untyped."""
-
-EXEC_REFRESH_SECONDS: Final = 60
-"""How often a credential plugin named in a kubeconfig is asked whether its token expired."""
 
 
 class CredentialsError(Exception):
@@ -105,7 +103,7 @@ async def from_kubeconfig(path: Path, *, context: str = "") -> Credentials:
         await load()
 
     async def keep_fresh() -> None:
-        await _config.refresh_token(loader, configuration, interval=EXEC_REFRESH_SECONDS)
+        await _config.refresh_token(loader, configuration, interval=EXEC_REFRESH_S)
 
     return Credentials(
         configuration=configuration,

@@ -8,13 +8,9 @@ failures has been failing all the time.
 
 from __future__ import annotations
 
-from typing import Final
-
+from ullage.kube.times import STREAK_SETTLED_S
 from ullage.ports import ApiError
 from ullage.process.faults import fault_text
-
-SETTLED_S: Final = 5.0
-"""A failure within this time of a success continues the streak before it."""
 
 
 class Streak:
@@ -30,7 +26,7 @@ class Streak:
 
     def failed(self, now: float, error: Exception) -> None:
         """Count a failure; one of the API server or of the way to it is none of our own."""
-        settled = self._worked_at is not None and now - self._worked_at >= SETTLED_S
+        settled = self._worked_at is not None and now - self._worked_at >= STREAK_SETTLED_S
         if self._since is None or settled:
             self._since, self._own_since = now, None
         self._worked_at = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, assert_never
+from typing import assert_never
 
 import structlog
 
@@ -28,6 +28,7 @@ from ullage.kube.election import (
     view_of,
 )
 from ullage.kube.failure_streak import Streak
+from ullage.kube.times import LEASE_ATTEMPT_S, LEASE_OWNER_S
 from ullage.ports import (
     DEPLOYMENT,
     LEASE,
@@ -41,11 +42,6 @@ from ullage.ports import (
 )
 
 log = structlog.get_logger("ullage.lease")
-
-ATTEMPT_S: Final = 3.0
-"""Longest time one look at the Lease and its renewal may take together."""
-OWNER_S: Final = 1.0
-"""Of it, to learn who owns the Lease."""
 
 
 class Lease:
@@ -162,7 +158,7 @@ class Lease:
             return
         self._ends()
         try:
-            async with asyncio.timeout(ATTEMPT_S):
+            async with asyncio.timeout(LEASE_ATTEMPT_S):
                 await self._put(holder="", transitions=self.epoch)
         except (ApiError, TimeoutError) as error:
             log.warning("lease not released", error=str(error) or "timed out")
@@ -170,9 +166,9 @@ class Lease:
     def _patience(self) -> float:
         """A leader's attempt ends when its right to write does."""
         if not self.held:
-            return ATTEMPT_S
+            return LEASE_ATTEMPT_S
         left = self._last_ok + self._times.renew_deadline_s - self._clock.monotonic()
-        return max(0.0, min(ATTEMPT_S, left))
+        return max(0.0, min(LEASE_ATTEMPT_S, left))
 
     async def _look(self) -> None:
         view = await self._get()
@@ -237,7 +233,7 @@ class Lease:
         if not self._owner or self._references:
             return
         try:
-            async with asyncio.timeout(OWNER_S):
+            async with asyncio.timeout(LEASE_OWNER_S):
                 deployment = await self._cluster.get(
                     DEPLOYMENT, self._owner, namespace=self._namespace
                 )

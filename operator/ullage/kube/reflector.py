@@ -14,7 +14,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final, overload
+from typing import overload
 
 import orjson
 import structlog
@@ -25,6 +25,15 @@ from ullage.kube.backoff import Backoff
 from ullage.kube.client import K8sCluster
 from ullage.kube.decoding import packed
 from ullage.kube.failure_streak import Streak
+from ullage.kube.times import (
+    FIRST_WATCH_S,
+    KIND_ABSENT_S,
+    LISTS_APART_S,
+    RETRY_AFTER_MOST_S,
+    SHORT_WATCH_S,
+    STREAM_FROZEN_S,
+    STREAM_UNSYNCED_S,
+)
 from ullage.ports import (
     ApiError,
     Clock,
@@ -37,23 +46,6 @@ from ullage.ports import (
 )
 
 log = structlog.get_logger("ullage.reflector")
-
-FIRST_WATCH_S: Final = 5
-"""How long the first watch after a failure lasts; each that ends well is followed by one of twice
-the time. A server that has just started may open a watch and never send what changes."""
-SHORT_WATCH_S: Final = 0.5
-"""A watch that ends sooner and says nothing is a failure: opening it again at once would spin."""
-UNSYNCED_S: Final = 60.0
-"""A stream that has been failing for so long is no longer in step with the server."""
-FROZEN_S: Final = 165.0
-"""Every request ends in less time, so a stream that neither hears nor fails for so long is stuck;
-three watches of 55 s."""
-ABSENT_S: Final = 60.0
-"""How soon to look again for a kind that the API server does not serve."""
-STORM_S: Final = 10.0
-"""Two lists that are needed within this time are one too many."""
-PATIENT_MOST_S: Final = 60.0
-"""Longest pause taken from ``Retry-After``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,17 +166,19 @@ class Reflector:
         failing_s = self.streak.seconds(self._clock.monotonic())
         if not self._listed:
             return f"not listed yet: {self.streak.text}" if failing_s else "not listed yet"
-        if failing_s >= UNSYNCED_S:
+        if failing_s >= STREAM_UNSYNCED_S:
             return f"failing for {failing_s:.0f} s: {self.streak.text}"
         return self.stuck()
 
     def stuck(self) -> str:
         """Problem that only a restart can fix: no sign of life, or a lasting fault of our own."""
         now = self._clock.monotonic()
-        if now - self._stirred_at >= FROZEN_S:
+        if now - self._stirred_at >= STREAM_FROZEN_S:
             return f"neither hears nor fails for {now - self._stirred_at:.0f} s"
         own_s = self.streak.own_seconds(now)
-        return f"failing for {own_s:.0f} s: {self.streak.text}" if own_s >= UNSYNCED_S else ""
+        return (
+            f"failing for {own_s:.0f} s: {self.streak.text}" if own_s >= STREAM_UNSYNCED_S else ""
+        )
 
     @property
     def objects(self) -> int:
@@ -203,11 +197,11 @@ class Reflector:
                 if await self._list():
                     await self._follow()
                 else:
-                    await self._sleep(ABSENT_S)
+                    await self._sleep(KIND_ABSENT_S)
             except Gone as error:
                 # One is normal after a compaction or a restart; one after another is a storm.
                 now = self._clock.monotonic()
-                stormy, self._gone_at = now - self._gone_at < STORM_S, now
+                stormy, self._gone_at = now - self._gone_at < LISTS_APART_S, now
                 if stormy:
                     await self._rest(error)
             except Exception as error:  # outermost: nothing may end the stream
@@ -365,7 +359,7 @@ class Reflector:
         own = isinstance(error, BadLine) or not isinstance(error, ApiError)
         pause = self._backoff.pause(
             self._clock.monotonic(),
-            at_least_s=min(wanted, PATIENT_MOST_S),
+            at_least_s=min(wanted, RETRY_AFTER_MOST_S),
             most_s=self._times.max_pause_s if own else self._times.answer_pause_s,
         )
         log.warning(

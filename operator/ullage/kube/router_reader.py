@@ -13,12 +13,10 @@ from ullage.api.readers import WireError
 from ullage.cluster.records.router import RouterReport, router_report
 from ullage.kube.manifests.router import METRICS_PORT
 from ullage.kube.pod_pages import PageUnreadable, PodPages
+from ullage.kube.times import ROUTER_ANSWER_S, ROUTER_WAIT_S
 from ullage.process.faults import shortened
 
 LOAD_PATH: Final = "/load"
-WAIT_S: Final = 10
-"""A router answers within so long, though nothing arrives."""
-TIMEOUT_S: Final = WAIT_S + 3.0
 AT_ONCE: Final = 2_000
 """Routers that are asked at the same time; each question waits in a router."""
 
@@ -30,7 +28,7 @@ class RouterSilent(Exception):
 class RouterReader:
     """Reads ``GET /load`` of routers."""
 
-    def __init__(self, *, port: int = METRICS_PORT, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, *, port: int = METRICS_PORT, timeout_s: float = ROUTER_ANSWER_S) -> None:
         self._pages = PodPages(port=port, timeout_s=timeout_s, at_once=AT_ONCE)
 
     async def read(self, address: str, after: int | None) -> RouterReport:
@@ -44,7 +42,7 @@ class RouterReader:
         Raises:
             RouterSilent: it does not say.
         """
-        query = {} if after is None else {"after": str(after), "wait": str(WAIT_S)}
+        query = {} if after is None else {"after": str(after), "wait": str(ROUTER_WAIT_S)}
         try:
             return router_report(await self._pages.get(address, LOAD_PATH, query))
         except PageUnreadable as error:

@@ -21,8 +21,8 @@ from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.lanes.assignment import LaneAssignment, assignment_of, counted_percent
 from ullage.process.metric_families import gauge
 from ullage.scheduling.model.phases import Phase
-from ullage.scheduling.model.plan import HEARTBEAT_MAX_AGE_S
 from ullage.scheduling.status.workload_status import ENFORCED
+from ullage.scheduling.times import HEARTBEAT_MAX_AGE_S
 
 _BEFORE_RUNNING: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RESTARTING)
 

@@ -24,20 +24,16 @@ from ullage.ports import Clock
 from ullage.prices.chosen import source_of
 from ullage.prices.fetcher import Fetcher, Unreachable
 from ullage.prices.source import PriceFetch, PriceUnreadable, QuoteSource, Where, checked
+from ullage.prices.times import PRICE_READ_S, PRICE_RETRY_FIRST_S, PRICE_RETRY_MOST_S
 from ullage.process.doubling import doubled_s
 from ullage.process.faults import fault_text, shortened
 from ullage.process.threads import in_thread
-from ullage.scheduling.capacity.prices import PriceNews, remembered
+from ullage.scheduling.capacity.pool_status import PriceNews, remembered
 
 log = structlog.get_logger("ullage.prices")
 
 AT_ONCE: Final = 4
 """Questions under way at the same time."""
-READ_S: Final = 10.0
-"""Most that reading one answer takes."""
-RETRY_FIRST_S: Final = 30.0
-RETRY_MOST_S: Final = 1800.0
-"""A source that does not answer is asked again after 30 s, doubling to half an hour."""
 
 
 @dataclass(slots=True)
@@ -173,10 +169,10 @@ class Prices:
         assert entry.source is not None
         now_s = self._clock.now()
         try:
-            async with asyncio.timeout(READ_S):
+            async with asyncio.timeout(PRICE_READ_S):
                 answer = await in_thread(entry.source.read, body, now_s)
         except TimeoutError as error:
-            raise PriceUnreadable(f"the answer was not read within {READ_S:g} s") from error
+            raise PriceUnreadable(f"the answer was not read within {PRICE_READ_S:g} s") from error
         quote = checked(answer, now_s)
         self._answers["read"] += 1
         entry.news = PriceNews(record=entry.news.record.quoted(quote))
@@ -187,7 +183,7 @@ class Prices:
     def _failed(self, entry: _AskedPrice, why: str, *, reached: bool) -> None:
         why = shortened(why)
         self._answers["unreadable" if reached else "unreachable"] += 1
-        wait_s = doubled_s(RETRY_FIRST_S, entry.tries, RETRY_MOST_S)
+        wait_s = doubled_s(PRICE_RETRY_FIRST_S, entry.tries, PRICE_RETRY_MOST_S)
         if not entry.tries or entry.news.failure != why:
             log.warning("no price", pool=entry.pool.name, why=why, again_in_s=wait_s)
         entry.news = replace(entry.news, failure=why, reached=reached)

@@ -26,6 +26,7 @@ from ullage import ports
 from ullage.ports import ApiError, ClusterPort
 from ullage.prices.identity import Identities, NoIdentity, signed
 from ullage.prices.source import Paging, PriceFetch
+from ullage.prices.times import PRICE_CONNECT_S
 from ullage.process.threads import in_thread
 
 CONFIG_MAP: Final = "configmap:"
@@ -33,7 +34,6 @@ LARGEST_BYTES: Final = 2 * 2**20
 """Largest answer that is read: what a table of prices takes, many times over."""
 LARGEST_PAGE_BYTES: Final = 16 * 2**20
 """Of a page of a cloud's billing catalogue, which takes some MiB."""
-CONNECT_S: Final = 5.0
 MOST_PAGES: Final = 40
 """Pages of one answer that are read, at most; the largest catalogue known takes about ten."""
 PAGED_TIMES: Final = 6.0
@@ -197,7 +197,7 @@ class Fetcher:
         if guarded and is_link_local(host):
             raise Unreachable(f"{host} is a link-local address, where no prices are asked for")
         # the whole question has its own limit, which a time-out here is told as
-        limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=PRICE_CONNECT_S)
         try:
             async with self._session(guarded=guarded).get(
                 url, headers=headers, timeout=limit, allow_redirects=False

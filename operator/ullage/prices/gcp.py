@@ -23,13 +23,12 @@ from ullage.prices.source import (
     moment,
     price,
 )
+from ullage.prices.times import GCP_CATALOGUE_S
 from ullage.process.faults import shortened
 
 COMPUTE: Final = "6F81-5844-456A"
 """Compute Engine in the catalogue."""
 NANO: Final = 1e-9
-EVERY_S: Final = 3600.0
-"""The catalogue takes tens of MiB and changes once a day at most (not measured)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,7 @@ class GcpSkuPrice:
             url=f"https://cloudbilling.googleapis.com/v1/services/{COMPUTE}/skus?pageSize=5000",
             bearer=True,
             paging=Paging(rows="skus", key="skuId", keep=frozenset(sku for sku, _ in self.parts)),
-            every_s=EVERY_S,
+            every_s=GCP_CATALOGUE_S,
         )
 
     def read(self, body: bytes, now_s: float) -> Quote:

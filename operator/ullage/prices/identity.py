@@ -19,12 +19,11 @@ from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from ullage.prices.source import PriceUnreadable, decoded, moment
+from ullage.prices.times import TOKEN_EARLY_S
 
 GOOGLE_TOKEN: Final = (
     "http://metadata.google.internal/computeMetadata/v1/instance/service-accounts/default/token"
 )
-EARLY_S: Final = 300.0
-"""A token is renewed this long before it ends."""
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 
 Get = Callable[[str, Mapping[str, str]], Awaitable[bytes]]
@@ -108,7 +107,7 @@ class Identities:
         Raises:
             NoIdentity: there is none.
         """
-        if self._google is not None and now_s < self._google[1] - EARLY_S:
+        if self._google is not None and now_s < self._google[1] - TOKEN_EARLY_S:
             return self._google[0]
         body = await self._get(self._google_token, {"Metadata-Flavor": "Google"})
         answer = _object(body, "Google's metadata service")
@@ -127,7 +126,7 @@ class Identities:
         Raises:
             NoIdentity: there is none.
         """
-        if self._aws is not None and now_s < self._aws.until_s - EARLY_S:
+        if self._aws is not None and now_s < self._aws.until_s - TOKEN_EARLY_S:
             return self._aws
         env = self._environment
         if env.get("AWS_ACCESS_KEY_ID") and env.get("AWS_SECRET_ACCESS_KEY"):

@@ -17,12 +17,11 @@ from typing import Final, Protocol
 import orjson
 
 from ullage.engines.capacity.price import Quote
+from ullage.prices.times import PRICE_AHEAD_MOST_S
 from ullage.process.faults import shortened
 
 MOST_PER_HOUR: Final = 1e6
 """Dollars; no instance costs a hundredth of it."""
-AHEAD_MOST_S: Final = 300.0
-"""Most that a source's clock may be ahead of ours."""
 
 
 class PriceUnreadable(ValueError):
@@ -140,7 +139,7 @@ def checked(quote: Quote, now_s: float) -> Quote:
         raise PriceUnreadable(
             f"{quote.price_per_hour:g} is no price of an hour: above 0, at most {MOST_PER_HOUR:g}"
         )
-    if not 0 <= quote.at_s <= now_s + AHEAD_MOST_S:
+    if not 0 <= quote.at_s <= now_s + PRICE_AHEAD_MOST_S:
         raise PriceUnreadable("the price is dated before 1970 or in the future")
     return replace(quote, at_s=min(quote.at_s, now_s))
 

@@ -23,6 +23,14 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from ullage.process.times import (
+    ANSWER_SEND_S,
+    CONNECTION_QUIET_S,
+    FIRST_BYTE_S,
+    ROOM_LOOK_S,
+    TLS_HANDSHAKE_S,
+)
+
 log = structlog.get_logger("ullage.connections")
 
 MOST_SERVED: Final = 128
@@ -33,15 +41,6 @@ FEW_WAITING: Final = 256
 """Connections without, of other ports: a process may have no more than 1,024 files."""
 RECEIVE_BYTES: Final = 16 * 1024
 """Of a connection, which the kernel keeps (it takes twice as much) until they are read."""
-FIRST_BYTE_S: Final = 5.0
-"""A caller who says nothing for so long is closed."""
-HANDSHAKE_S: Final = 5.0
-SEND_S: Final = 30.0
-"""A reader who takes longer for an answer is cut off."""
-QUIET_S: Final = 1.0
-"""Who is quiet for so long makes room for others, if there is no other room."""
-LOOK_AGAIN_S: Final = 0.25
-"""How often room is looked for while callers wait for it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -200,7 +199,7 @@ class ServerConnections:
     def _look_again(self) -> None:
         if self._again is None:
             loop = asyncio.get_running_loop()
-            self._again = loop.call_later(LOOK_AGAIN_S, self._looked_again)
+            self._again = loop.call_later(ROOM_LOOK_S, self._looked_again)
 
     def _looked_again(self) -> None:
         self._again = None
@@ -212,7 +211,7 @@ class ServerConnections:
         Its place is free at once; what it holds is given back as soon as the event loop comes to
         it.
         """
-        before = asyncio.get_running_loop().time() - QUIET_S
+        before = asyncio.get_running_loop().time() - CONNECTION_QUIET_S
         quiet = [
             connection
             for connection in self._served
@@ -244,7 +243,7 @@ class ServerConnections:
                 lambda: _Counted(handler, place, self),
                 waiting.socket,
                 ssl=self.context,
-                ssl_handshake_timeout=HANDSHAKE_S if self.context is not None else None,
+                ssl_handshake_timeout=TLS_HANDSHAKE_S if self.context is not None else None,
                 ssl_shutdown_timeout=1.0 if self.context is not None else None,
             )
         except (OSError, asyncio.CancelledError) as error:  # ssl.SSLError is an OSError
@@ -316,7 +315,7 @@ async def sent(request: web.Request, response: web.Response) -> web.StreamRespon
         ConnectionResetError: the reader was too slow.
     """
     try:
-        async with asyncio.timeout(SEND_S):
+        async with asyncio.timeout(ANSWER_SEND_S):
             await response.prepare(request)
             await response.write_eof()
     except TimeoutError:

@@ -20,18 +20,14 @@ from aiohttp import web
 
 from ullage.process.connections import FEW_WAITING, RECEIVE_BYTES, ServerConnections
 from ullage.process.threads import in_thread
+from ullage.process.times import ACCEPT_RETRY_S, CERTIFICATE_LOOK_S, KEEPALIVE_S
 
 log = structlog.get_logger("ullage.listener")
 
 CERTIFICATE: Final = "tls.crt"
 KEY: Final = "tls.key"
-LOOK_S: Final = 10.0
-"""How often the files are compared; kubelet takes a minute to bring a new Secret."""
-KEEPALIVE_S: Final = 60.0
 BACKLOG: Final = 512
 """Connections that the kernel holds until they are accepted."""
-ACCEPT_AGAIN_S: Final = 0.1
-"""After an accept that failed, as when file descriptors run out."""
 
 
 class HttpListener:
@@ -92,7 +88,7 @@ class HttpListener:
             except OSError as error:
                 log.warning(f"{self._name}: a connection was not accepted", error=str(error))
                 self.connections.make_room()
-                await asyncio.sleep(ACCEPT_AGAIN_S)
+                await asyncio.sleep(ACCEPT_RETRY_S)
                 continue
             self.connections.take(accepted, str(address[0]), handlers)
 
@@ -106,7 +102,7 @@ class TLSListener(HttpListener):
         folder: Path,
         *,
         name: str,
-        look_s: float = LOOK_S,
+        look_s: float = CERTIFICATE_LOOK_S,
         most_waiting: int = FEW_WAITING,
     ) -> None:
         """``folder`` holds ``tls.crt`` and ``tls.key``; ``name`` is for the log."""

@@ -12,7 +12,8 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from ullage.process.connections import sent
-from ullage.process.listener import LOOK_S, TLSListener
+from ullage.process.listener import TLSListener
+from ullage.process.times import CERTIFICATE_LOOK_S
 from ullage.process.token_access import TokenAccess
 
 PATH: Final = "/metrics"
@@ -27,7 +28,7 @@ class SecureMetrics:
         access: TokenAccess,
         folder: Path,
         *,
-        look_s: float = LOOK_S,
+        look_s: float = CERTIFICATE_LOOK_S,
     ) -> None:
         """``page`` makes the metrics; ``folder`` holds ``tls.crt`` and ``tls.key``."""
         self._page = page

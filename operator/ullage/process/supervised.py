@@ -13,27 +13,22 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import structlog
 
 from ullage.process.doubling import doubled_s
 from ullage.process.faults import fault_text
+from ullage.process.times import TASK_RETRY_FIRST_S, TASK_RETRY_MOST_S, TASK_UNHEALTHY_S
 
 log = structlog.get_logger("ullage.tasks")
 
-FIRST_S: Final = 0.5
-MOST_S: Final = 20.0
-"""Pause before a failed task begins again: 0.5 s, doubling to 20 s."""
-UNHEALTHY_S: Final = 60.0
-"""Failures over so long a time make the process unhealthy; so long a time without one heals it."""
 
 Work = Callable[[], Awaitable[None]]
 
 
 @dataclass(slots=True)
 class _Faults:
-    """Failures of one task, none more than ``UNHEALTHY_S`` after the one before."""
+    """Failures of one task, none more than ``TASK_UNHEALTHY_S`` after the one before."""
 
     first: float
     last: float
@@ -76,12 +71,13 @@ class TaskSupervisor:
         return [asyncio.create_task(self.run(name, each), name=name) for name, each in work.items()]
 
     def failing(self) -> Mapping[str, str]:
-        """Tasks that have been failing for ``UNHEALTHY_S`` or longer, with the last failure."""
+        """Tasks that have failed for ``TASK_UNHEALTHY_S`` or longer, with the last failure."""
         now = self._monotonic()
         return {
             name: faults.text
             for name, faults in self._faults.items()
-            if faults.last - faults.first >= UNHEALTHY_S and now - faults.last < UNHEALTHY_S
+            if faults.last - faults.first >= TASK_UNHEALTHY_S
+            and now - faults.last < TASK_UNHEALTHY_S
         }
 
     def _failed(self, name: str, error: Exception) -> float:
@@ -89,11 +85,11 @@ class TaskSupervisor:
         now = self._monotonic()
         self.failures[name] += 1
         faults = self._faults.get(name)
-        if faults is None or now - faults.last >= UNHEALTHY_S:
+        if faults is None or now - faults.last >= TASK_UNHEALTHY_S:
             faults = self._faults[name] = _Faults(first=now, last=now, count=0, text="")
         faults.last, faults.text = now, fault_text(error)
         faults.count += 1
-        return doubled_s(FIRST_S, faults.count - 1, MOST_S)
+        return doubled_s(TASK_RETRY_FIRST_S, faults.count - 1, TASK_RETRY_MOST_S)
 
 
 async def end(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -18,6 +18,8 @@ from typing import Final
 
 import structlog
 
+from ullage.process.times import ACCESS_ALLOWED_S, ACCESS_DENIED_S, ACCESS_REVIEW_S
+
 log = structlog.get_logger("ullage.access")
 
 TOKEN_REVIEWS: Final = "tokenreviews"
@@ -27,16 +29,11 @@ Review = Callable[[str, Mapping[str, object]], Awaitable[Mapping[str, object]]]
 
 LONGEST_TOKEN: Final = 8 * 1024
 """Characters; a service account's token has one or two thousand."""
-ALLOWED_S: Final = 60.0
-"""How long a right that was taken away may still be used, at most."""
-DENIED_S: Final = 10.0
 MOST_ANSWERS: Final = 256
 """Of those allowed, and of those refused."""
 AT_ONCE: Final = 4
 MOST_WAITING: Final = 16
 """Requests beyond are refused at once: tokens that no one knows must not occupy the API server."""
-ANSWER_S: Final = 5.0
-"""For both reviews, the wait for a turn included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,7 @@ class TokenAccess:
             return BUSY
         self._waiting += 1
         try:
-            async with asyncio.timeout(ANSWER_S), self._gate:
+            async with asyncio.timeout(ACCESS_REVIEW_S), self._gate:
                 verdict = await self._asked(token, path)
         except Exception as error:  # whatever a client of the API server raises
             log.warning("a caller could not be judged", path=path, error=repr(error))
@@ -109,7 +106,7 @@ class TokenAccess:
         kept.pop(key, None)
         while len(kept) >= MOST_ANSWERS:
             del kept[next(iter(kept))]
-        kept[key] = self._clock() + (ALLOWED_S if allowed else DENIED_S), verdict
+        kept[key] = self._clock() + (ACCESS_ALLOWED_S if allowed else ACCESS_DENIED_S), verdict
 
     async def _asked(self, token: str, path: str) -> AccessVerdict:
         status = _status(await self._review(TOKEN_REVIEWS, {"token": token}))

@@ -20,7 +20,7 @@ from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.lanes.assignment import assignment_of, counted_mib, counted_percent
 from ullage.scheduling.accounting.bills import Bill, bill_of, party_of, total
 from ullage.scheduling.model.phases import OVER, Phase
-from ullage.scheduling.model.plan import HEARTBEAT_MAX_AGE_S
+from ullage.scheduling.times import HEARTBEAT_MAX_AGE_S
 
 MOST_DEVICES: Final = 256
 MOST_ROWS: Final = 200

@@ -19,7 +19,8 @@ from aiohttp import web
 
 from ullage.api.readers import WireError
 from ullage.process.connections import MOST_WAITING
-from ullage.process.listener import LOOK_S, TLSListener
+from ullage.process.listener import TLSListener
+from ullage.process.times import CERTIFICATE_LOOK_S
 from ullage.webhook.review import answer
 
 log = structlog.get_logger("ullage.webhook")
@@ -56,7 +57,7 @@ class WebhookServer:
         *,
         path: str = PATH,
         reply: Reply = prepared,
-        look_s: float = LOOK_S,
+        look_s: float = CERTIFICATE_LOOK_S,
         read_s: float = READ_S,
     ) -> None:
         """``folder`` holds ``tls.crt`` and ``tls.key``; ``path`` is where reviews are posted."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ullage.engines.capacity.hazard import Hazard, Prior
 from ullage.engines.capacity.records import CapacityType, Pool
+from ullage_simulate.times import MARKET_TICK_S
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -24,7 +25,6 @@ Floats = NDArray[np.float64]
 ON_DEMAND: Final = "on-demand"
 """Name of the pool that always gives."""
 PRIOR: Final = Prior(events=0.1, hours=10.0)
-TICK_S: Final = 600
 DAYS: Final = 28
 SPREAD: Final = 1.3
 """Standard deviation of the logarithm of a run: a coefficient of variation of 2.1. Measured on
@@ -137,7 +137,7 @@ ON_DEMAND_PRICE: Final = 3.06
 
 
 def generate(
-    zones: Sequence[Zone] = ZONES, *, seed: int = 0, days: float = DAYS, tick_s: int = TICK_S
+    zones: Sequence[Zone] = ZONES, *, seed: int = 0, days: float = DAYS, tick_s: int = MARKET_TICK_S
 ) -> tuple[Series, ...]:
     """Draw what every zone gives: runs up and down by turns, lognormal, of the zones' means.
 

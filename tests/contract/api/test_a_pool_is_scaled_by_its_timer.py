@@ -25,9 +25,9 @@ Json = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def _short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    for where in ("pools.LOOK_EVERY_S", "ends.LOOK_EVERY_S", "pool_watch.LOOK_EVERY_S"):
+    for where in ("pools.POOL_LOOK_S", "ends.END_LOOK_S", "pool_watch.POOL_LOOK_S"):
         monkeypatch.setattr(f"ullage.handlers.{where}", 0.1)
-    monkeypatch.setattr("ullage.handlers.pool_watch.SHARED_S", 0.05)
+    monkeypatch.setattr("ullage.handlers.pool_watch.POOL_LOOK_SHARED_S", 0.05)
 
 
 def pool(api: FakeApiServer, name: str = "spot-a") -> Json | None:
@@ -174,7 +174,7 @@ async def test_a_pool_that_cannot_be_looked_at_harms_no_other(
         return really(pool, *rest)
 
     monkeypatch.setattr(pool_watch, "observed", observed)
-    monkeypatch.setattr("ullage.handlers.pools.AGAIN_S", 0.1)
+    monkeypatch.setattr("ullage.handlers.pools.POOL_RETRY_S", 0.1)
     wild = raw_pool("wild", max=-7, nodeSelector={})
     for body in (raw_pool("bad"), wild, raw_pool("well")):
         api.put(CAPACITY_POOL, body)

@@ -117,7 +117,7 @@ async def test_the_owner_of_a_service_beyond_the_bound_is_told_once(
     api: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ullage.handlers.mirror.MOST_OF_NAMESPACE", 1)
-    monkeypatch.setattr("ullage.handlers.ends.TELL_EVERY_S", 0.05)
+    monkeypatch.setattr("ullage.handlers.ends.END_EVENT_S", 0.05)
     for name in ("first", "second"):
         body = with_router()
         body["metadata"] |= {"name": name, "uid": f"uid-{name}"}

@@ -152,7 +152,7 @@ async def test_only_its_own_pods_and_node_are_asked_for(rig: NodeRig) -> None:
 async def test_a_fault_in_any_part_ends_no_other_and_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(supervised, "FIRST_S", 0.01)
+    monkeypatch.setattr(supervised, "TASK_RETRY_FIRST_S", 0.01)
     async with NodeRig() as node:
         agent = await node.start_agent()
         pod = await node.placed_pod()

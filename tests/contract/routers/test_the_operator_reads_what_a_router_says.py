@@ -15,9 +15,10 @@ from fakes.batch_server import batch_server
 from fakes.routed import routed
 from ullage.cluster.records.router import RouterReport
 from ullage.kube.manifests.router import METRICS_PORT
-from ullage.kube.router_reader import LOAD_PATH, WAIT_S, RouterReader, RouterSilent
+from ullage.kube.router_reader import LOAD_PATH, RouterReader, RouterSilent
+from ullage.kube.times import ROUTER_WAIT_S
 from ullage_router import server as router_server
-from ullage_run.times import LOAD_WAIT_MOST_S
+from ullage_router.times import LOAD_WAIT_MOST_S
 
 
 def reader(port: int, timeout_s: float = 5.0) -> RouterReader:
@@ -64,7 +65,7 @@ async def answering(body: bytes, after_s: float = 0.0) -> AsyncIterator[int]:
 
 def test_both_mean_the_same_page() -> None:
     assert LOAD_PATH == router_server.LOAD_PATH
-    assert WAIT_S <= LOAD_WAIT_MOST_S
+    assert ROUTER_WAIT_S <= LOAD_WAIT_MOST_S
     assert METRICS_PORT == 9464
 
 

@@ -18,10 +18,10 @@ from builders_raw import raw_template
 from fakes.apiserver import FakeApiServer, make_cluster
 from fakes.small_world import Brain, Cluster, Dead, Mortal, Wall, converge, products_decision
 from ullage import ports
-from ullage.scheduling.model.gang_speed import HOLD_IN_PLACE_S, ROOM_LASTS_IN_PLACE_S
+from ullage.scheduling.times import GANG_HOLD_IN_PLACE_S, GANG_ROOM_LASTS_IN_PLACE_S
 
 Json = dict[str, Any]
-JOINS_S = HOLD_IN_PLACE_S + ROOM_LASTS_IN_PLACE_S + 20
+JOINS_S = GANG_HOLD_IN_PLACE_S + GANG_ROOM_LASTS_IN_PLACE_S + 20
 
 
 class GangCluster(Cluster):

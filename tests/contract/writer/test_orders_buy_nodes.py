@@ -27,8 +27,8 @@ from ullage.api.labels import LABEL_ORDER
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
-from ullage.scheduling.inventory.node_orders import LAUNCH_S, ORDER_S
 from ullage.scheduling.model.plan import Action, DecideSettings
+from ullage.scheduling.times import NODE_COMES_S, NODE_READY_S
 
 Json = dict[str, Any]
 RULES = (Karpenter(), ClusterAutoscaler())
@@ -264,7 +264,7 @@ async def test_an_order_that_no_one_serves_is_taken_back(running: Running) -> No
     async with running(replicas=1, broken=True) as (brain, market):
         await converge(brain, market)
         (order,) = market.orders()
-        market.wall.seconds += ORDER_S + 61
+        market.wall.seconds += NODE_COMES_S + 61
         await brain.cycle()
         left = [one["metadata"]["uid"] for one in market.orders()]
         assert order["metadata"]["uid"] not in left
@@ -286,8 +286,8 @@ async def test_a_second_machine_for_one_order_serves_the_next_job(
 @pytest.mark.parametrize(
     ("faults", "after_s"),
     [
-        ({"delivers": {"spot-a": {"pool": "other"}}}, ORDER_S),
-        ({"never_ready": frozenset({"spot-a"})}, LAUNCH_S),
+        ({"delivers": {"spot-a": {"pool": "other"}}}, NODE_COMES_S),
+        ({"never_ready": frozenset({"spot-a"})}, NODE_READY_S),
     ],
     ids=["another pool's", "never ready"],
 )

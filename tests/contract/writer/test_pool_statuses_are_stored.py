@@ -14,9 +14,9 @@ from fakes.pool_scaling import Replica
 from fakes.small_world import Brain, Cluster, products_decision
 from ullage import ports
 from ullage.engines.capacity.price import PriceRecord, Quote
-from ullage.handlers.pools import ECHO_S
+from ullage.handlers.times import POOL_REWRITE_S
 from ullage.kube.client import K8sCluster
-from ullage.scheduling.capacity.prices import PriceNews
+from ullage.scheduling.capacity.pool_status import PriceNews
 
 World = Callable[[], AbstractAsyncContextManager[tuple[Cluster, K8sCluster]]]
 
@@ -49,7 +49,7 @@ async def test_a_status_is_stored_and_read_back_and_written_once(world: World) -
         assert stored["status"]["available"] is True
         (pool,) = brain.state.pools_written().values()
         assert pool.status == brain.state.freeze(0.0).pools["spot-a"].status
-        replica.clock.advance(ECHO_S)
+        replica.clock.advance(POOL_REWRITE_S)
         assert await kept(brain, replica) == 0
         restarted = Replica(brain.state, replica.clock)
         assert await kept(brain, restarted) == 0

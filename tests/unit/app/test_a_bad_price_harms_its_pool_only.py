@@ -28,7 +28,7 @@ from ullage.handlers import pool_watch
 from ullage.prices.asked import Prices
 from ullage.prices.fetcher import Fetcher, Unreachable
 from ullage.prices.source import PriceFetch, PriceUnreadable, Where, checked, moment, price
-from ullage.scheduling.capacity.prices import price_fresh
+from ullage.scheduling.capacity.pool_status import price_fresh
 from ullage.scheduling.model.plan import SetPoolStatus
 
 NOW_S = 1_800_000_000.0

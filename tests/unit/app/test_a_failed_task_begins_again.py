@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ullage.process.supervised import MOST_S, UNHEALTHY_S, TaskSupervisor
+from ullage.process.supervised import TaskSupervisor
+from ullage.process.times import TASK_RETRY_MOST_S, TASK_UNHEALTHY_S
 
 
 class Watched:
@@ -39,13 +40,13 @@ class Watched:
 async def test_a_task_that_fails_begins_again_after_a_growing_pause() -> None:
     rig = Watched()
     await rig.supervisor.run("pools", rig.failing(8))
-    assert rig.pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, MOST_S, MOST_S]
+    assert rig.pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, TASK_RETRY_MOST_S, TASK_RETRY_MOST_S]
     assert rig.supervisor.failures == {"pools": 8}
 
 
 async def test_a_task_that_ran_well_for_a_minute_pauses_briefly_again() -> None:
     rig = Watched()
-    await rig.supervisor.run("pools", rig.failing(4, lasting_s=UNHEALTHY_S))
+    await rig.supervisor.run("pools", rig.failing(4, lasting_s=TASK_UNHEALTHY_S))
     assert rig.pauses == [0.5] * 4
     assert not rig.supervisor.failing()
 
@@ -56,7 +57,7 @@ async def test_a_task_that_fails_for_a_minute_is_told_until_it_is_well_for_one()
     assert rig.supervisor.failing() == {}, "four failures in seven seconds may be chance"
     await rig.supervisor.run("prices", rig.failing(8))
     assert rig.supervisor.failing() == {"prices": "OverflowError: date value out of range"}
-    rig.now += UNHEALTHY_S
+    rig.now += TASK_UNHEALTHY_S
     assert rig.supervisor.failing() == {}
 
 
@@ -91,7 +92,7 @@ async def test_what_is_told_of_a_failure_is_one_short_line() -> None:
 
     async def wild() -> None:
         rig.now += 10.0
-        if rig.now < 3 * UNHEALTHY_S:
+        if rig.now < 3 * TASK_UNHEALTHY_S:
             raise ValueError("x\n" * 2_000)
 
     await rig.supervisor.run("prices", wild)

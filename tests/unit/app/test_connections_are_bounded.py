@@ -136,7 +136,7 @@ async def test_thousands_who_say_nothing_cost_little_and_a_request_is_answered(
     mounted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "FIRST_BYTE_S", 600.0)  # none leaves by its silence meanwhile
-    monkeypatch.setattr(bounds, "HANDSHAKE_S", 600.0)
+    monkeypatch.setattr(bounds, "TLS_HANDSHAKE_S", 600.0)
     async with calling(mounted) as (listener, callers):
         assert await callers.asks() == "answered"
         before = resident_mib()
@@ -154,7 +154,7 @@ async def test_those_who_begin_and_stop_have_few_places_and_a_request_is_answere
     mounted: Path, sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "MOST_SERVED", 8)
-    monkeypatch.setattr(bounds, "QUIET_S", 0.05)
+    monkeypatch.setattr(bounds, "CONNECTION_QUIET_S", 0.05)
     async with calling(mounted) as (listener, callers):
         await callers.plain(100, sent)
         assert await callers.asks() == "answered"
@@ -165,7 +165,7 @@ async def test_those_who_have_tls_and_ask_nothing_make_room(
     mounted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "MOST_SERVED", 4)
-    monkeypatch.setattr(bounds, "QUIET_S", 0.05)
+    monkeypatch.setattr(bounds, "CONNECTION_QUIET_S", 0.05)
     async with calling(mounted) as (listener, callers):
         first = await callers.tls(b"GET / HTTP/1.1\r\nHost: w\r\nX-Endless: ")
         for _ in range(3):
@@ -180,8 +180,8 @@ async def test_a_request_under_way_is_never_cut_off(
     mounted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "MOST_SERVED", 2)
-    monkeypatch.setattr(bounds, "QUIET_S", 0.0)
-    monkeypatch.setattr(bounds, "LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr(bounds, "CONNECTION_QUIET_S", 0.0)
+    monkeypatch.setattr(bounds, "ROOM_LOOK_S", 0.01)
     gate = asyncio.Event()
     async with calling(mounted, gate) as (listener, callers):
         asked = b"GET / HTTP/1.1\r\nHost: w\r\nConnection: close\r\n\r\n"
@@ -231,7 +231,7 @@ async def test_who_says_nothing_is_closed_after_a_while(
     mounted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "FIRST_BYTE_S", 0.05)
-    monkeypatch.setattr(bounds, "HANDSHAKE_S", 0.05)
+    monkeypatch.setattr(bounds, "TLS_HANDSHAKE_S", 0.05)
     async with calling(mounted) as (listener, callers):
         await callers.plain(5)
         await callers.plain(5, b"\x16")
@@ -275,7 +275,7 @@ def test_the_operators_event_loop_does_the_same(mounted: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(bounds, "MOST_WAITING", 50)
             patch.setattr(bounds, "MOST_SERVED", 4)
-            patch.setattr(bounds, "QUIET_S", 0.05)
+            patch.setattr(bounds, "CONNECTION_QUIET_S", 0.05)
             async with calling(mounted) as (listener, callers):
                 await callers.plain(100)
                 await callers.plain(20, b"\x16\x03\x01")

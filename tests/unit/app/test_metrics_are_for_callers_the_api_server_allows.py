@@ -123,7 +123,7 @@ async def test_an_api_server_that_answers_anything_else_lets_no_one_in(answer: o
 
 
 async def test_an_api_server_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_access, "ANSWER_S", 0.05)
+    monkeypatch.setattr(token_access, "ACCESS_REVIEW_S", 0.05)
     api = ApiServer(answer=60.0)
     assert await status(api.access(), "Bearer prom") == 503
 

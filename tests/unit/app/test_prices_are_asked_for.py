@@ -24,7 +24,7 @@ from ullage.cluster.records.pool import (
 from ullage.prices.asked import Prices
 from ullage.prices.fetcher import Fetcher, Unreachable
 from ullage.prices.source import PriceFetch, Where
-from ullage.scheduling.capacity.prices import PriceNews, price_fresh
+from ullage.scheduling.capacity.pool_status import PriceNews, price_fresh
 
 URL = "http://prices.example.com/all"
 

@@ -23,7 +23,8 @@ from ullage.app.times import ROUTER_ASK_S, ROUTER_FRESH_S, ROUTER_SILENT_S
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.router import RouterLoad, RouterReport
 from ullage.cluster.values import streams
-from ullage.kube.router_reader import WAIT_S, RouterSilent
+from ullage.kube.router_reader import RouterSilent
+from ullage.kube.times import ROUTER_WAIT_S
 
 NOW = 0.0
 
@@ -58,7 +59,7 @@ class Routers:
             if address in self.arrived and self.arrived[address] == after:
                 self.news[address].clear()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(WAIT_S):
+                    async with asyncio.timeout(ROUTER_WAIT_S):
                         await self.news[address].wait()
             if address not in self.arrived:
                 raise RouterSilent("no one")
@@ -145,7 +146,7 @@ def test_the_first_request_wakes_a_decision_at_once() -> None:
         assert 105 <= load.idle_s <= 120
         assert not leader.pokes
         asked = len(leader.routers.asked)
-        assert asked <= 2 + 120 / WAIT_S, "a question waits in the router"
+        assert asked <= 2 + 120 / ROUTER_WAIT_S, "a question waits in the router"
         began = asyncio.get_running_loop().time()
         leader.routers.request("10.0.0.1")
         await asyncio.sleep(0.1)

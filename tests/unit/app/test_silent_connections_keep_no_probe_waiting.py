@@ -98,7 +98,7 @@ def many_files() -> Iterator[None]:
 async def test_a_request_is_answered_beside_silent_connections(
     served: Served, sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "QUIET_S", 0.01)
+    monkeypatch.setattr(bounds, "CONNECTION_QUIET_S", 0.01)
     loop = asyncio.get_running_loop()
     async with served() as url, asyncio.timeout(PATIENCE_S):
         port = int(url.split(":")[2].partition("/")[0])

@@ -28,7 +28,7 @@ from ullage.cluster.records.status import (
     Sharing,
     SpendRecord,
 )
-from ullage.scheduling.model.plan import HEARTBEAT_MAX_AGE_S
+from ullage.scheduling.times import HEARTBEAT_MAX_AGE_S
 from ullage.web.state import LONGEST_TEXT, MOST_ROWS, page_state
 
 SCRIPT = "<script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">"

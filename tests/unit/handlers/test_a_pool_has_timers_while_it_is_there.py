@@ -65,7 +65,7 @@ class Calls:
 
 @pytest.fixture
 def mirror(monkeypatch: pytest.MonkeyPatch) -> Mirror:
-    monkeypatch.setattr(pools, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(pools, "POOL_LOOK_S", 0.02)
     return Mirror({CAPACITY_POOL: is_launching}, FOLLOWED)
 
 

@@ -17,17 +17,9 @@ from ullage.api.reasons import Reason
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.values.lives import KINDS_HELD, MOST_OF_NAMESPACE, deleted_at
-from ullage.handlers.ends import (
-    ASK_AGAIN_S,
-    LEAST_S,
-    TELL_EVERY_S,
-    TOLD_AT_ONCE,
-    Left,
-    Life,
-    end,
-    tell_unheld,
-)
+from ullage.handlers.ends import TOLD_AT_ONCE, Left, Life, end, tell_unheld
 from ullage.handlers.mirror import Mirror
+from ullage.handlers.times import END_EVENT_S, END_LEAST_S, END_RETRY_S
 from ullage.ports import TRAINING_JOB
 from ullage.scheduling.model.plan import Action, DeleteChild, DeletePod, Emit
 
@@ -96,7 +88,7 @@ def test_what_is_due_is_asked_to_go_once_and_told_once() -> None:
 def test_what_is_still_there_is_asked_again() -> None:
     async def main() -> None:
         rig = Rig()
-        assert await rig.after(ASK_AGAIN_S - 0.1) == (["a"], [(False, "members first")])
+        assert await rig.after(END_RETRY_S - 0.1) == (["a"], [(False, "members first")])
         assert await rig.after(1.0) == (["a"], [])
         rig.left = Left()
         await rig.after(1.0)
@@ -104,12 +96,14 @@ def test_what_is_still_there_is_asked_again() -> None:
     run_virtual(main())
 
 
-@pytest.mark.parametrize("deleted_s", [0.0, 20.0, MOST_S - LEAST_S, MOST_S, 600.0, -1e4, -math.inf])
+@pytest.mark.parametrize(
+    "deleted_s", [0.0, 20.0, MOST_S - END_LEAST_S, MOST_S, 600.0, -1e4, -math.inf]
+)
 def test_what_does_not_end_in_time_is_left_alone_with_a_warning(deleted_s: float) -> None:
     """The next leader waits no longer than the first, but for a while; the future counts as now."""
 
     async def main() -> None:
-        rig, most_s = Rig(deleted_s=deleted_s), max(MOST_S - max(0.0, deleted_s), LEAST_S)
+        rig, most_s = Rig(deleted_s=deleted_s), max(MOST_S - max(0.0, deleted_s), END_LEAST_S)
         names, _ = await rig.after(most_s - 0.1)
         assert names, "however late, what is due is asked to go"
         assert not rig.over
@@ -160,7 +154,7 @@ def test_owners_of_objects_beyond_the_bound_are_told_once_and_a_few_at_a_time() 
         telling = asyncio.create_task(tell_unheld(leader, mirror))
         await asyncio.sleep(0.1)
         assert len(told()) == TOLD_AT_ONCE
-        await asyncio.sleep(10 * TELL_EVERY_S)
+        await asyncio.sleep(10 * END_EVENT_S)
         beyond = {f"j{MOST_OF_NAMESPACE + number}" for number in range(TOLD_AT_ONCE + 2)}
         assert len(told()) == len(beyond)
         assert set(told()) == beyond

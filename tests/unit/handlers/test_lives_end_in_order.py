@@ -281,7 +281,7 @@ async def test_a_thread_that_ends_late_is_told_and_lets_no_other_begin(
             await asyncio.sleep(0.01)
 
     monkeypatch.setattr("kopf.operator", lingers)
-    monkeypatch.setattr("ullage.handlers.frame.ENDS_WITHIN_S", 0.0)
+    monkeypatch.setattr("ullage.handlers.frame.THREAD_ENDS_S", 0.0)
     frame, ends = Frame(server.mirror), Ends()
     task = asyncio.create_task(frame.run(server.send, ends.register))
     await reached(begun.is_set)
@@ -325,7 +325,7 @@ async def test_an_end_that_cannot_be_looked_at_is_let_go_in_time(
         raise OverflowError("math range error")
 
     monkeypatch.setitem(KINDS_HELD, KIND, 0.5)  # type: ignore[misc]
-    monkeypatch.setattr("ullage.handlers.ends.AGAIN_S", 0.05)
+    monkeypatch.setattr("ullage.handlers.ends.END_FAILED_S", 0.05)
     async with running(server, a_life(left)):
         server.put(an_object())
         await reached(lambda: finalizers(server) == [FINALIZER])
@@ -345,7 +345,7 @@ async def test_who_keeps_what_an_object_made_waits_for_what_it_has_not_made(
         looks += 1
         return Left(text="it is" if there else "")
 
-    monkeypatch.setattr("ullage.handlers.ends.LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr("ullage.handlers.ends.END_LOOK_S", 0.01)
     async with running(server, a_life(left, owns=owns)):
         server.put(an_object(finalizers=["orphan"]))
         await reached(lambda: finalizers(server) == ["orphan", FINALIZER])

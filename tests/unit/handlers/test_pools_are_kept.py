@@ -21,8 +21,7 @@ from ullage.cluster.records.snapshot import NodeRecord, Snapshot
 from ullage.cluster.values import streams
 from ullage.engines.capacity.price import PriceRecord, Quote
 from ullage.kube.manifests.applied import pool_status_body
-from ullage.scheduling.capacity.pool_status import write_of
-from ullage.scheduling.capacity.prices import PriceNews
+from ullage.scheduling.capacity.pool_status import PriceNews, write_of
 
 NODES = tuple(a_member(name) for name in "abcd")
 

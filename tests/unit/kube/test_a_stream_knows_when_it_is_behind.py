@@ -13,7 +13,8 @@ from structlog.testing import capture_logs
 from fakes.virtual_time import LoopClock, run_virtual
 from ullage.cluster.values.streams import GPU_NODES, POD_GROUPS, Stream
 from ullage.kube.answers import WatchStalled
-from ullage.kube.reflector import ABSENT_S, FROZEN_S, UNSYNCED_S, Reflector
+from ullage.kube.reflector import Reflector
+from ullage.kube.times import KIND_ABSENT_S, STREAM_FROZEN_S, STREAM_UNSYNCED_S
 from ullage.ports import (
     JsonObject,
     Kind,
@@ -152,7 +153,7 @@ def test_a_server_that_is_away_for_long_makes_it_unsynced_until_it_is_back() -> 
     async def story(server: Server, reflector: Reflector) -> None:
         assert reflector.synced
         server.leave()
-        assert await synced_throughout(reflector, UNSYNCED_S - 1.0)
+        assert await synced_throughout(reflector, STREAM_UNSYNCED_S - 1.0)
         for _ in range(100):
             await asyncio.sleep(6.0)
             assert not reflector.synced
@@ -199,11 +200,11 @@ def test_a_kind_that_need_not_be_served_holds_up_nothing(stream: Stream, synced:
         task = asyncio.create_task(reflector.run())
         await asyncio.sleep(1.0)
         assert reflector.synced is synced
-        assert await synced_throughout(reflector, 4 * ABSENT_S) is synced
+        assert await synced_throughout(reflector, 4 * KIND_ABSENT_S) is synced
         assert server.lists <= 6, "it is seldom asked for"
         assert not server.watches
         server.serves = True
-        await asyncio.sleep(ABSENT_S)
+        await asyncio.sleep(KIND_ABSENT_S)
         assert reflector.synced
         assert server.watches, "a kind that is served later is watched from then on"
         task.cancel()
@@ -266,11 +267,11 @@ def test_a_fault_of_our_own_that_stays_for_a_minute_is_stuck_until_it_ends() -> 
     async def story(server: Server, reflector: Reflector) -> None:
         server.sink_fails = True
         server.leave()
-        await asyncio.sleep(UNSYNCED_S + 10.0)  # only a list passes through the sink
+        await asyncio.sleep(STREAM_UNSYNCED_S + 10.0)  # only a list passes through the sink
         server.return_()
-        await asyncio.sleep(UNSYNCED_S / 2)
+        await asyncio.sleep(STREAM_UNSYNCED_S / 2)
         assert reflector.stuck() == "", "it was the server until just now"
-        await asyncio.sleep(UNSYNCED_S)
+        await asyncio.sleep(STREAM_UNSYNCED_S)
         assert "TypeError: unhashable type: 'dict'" in reflector.stuck()
         assert not reflector.synced
         server.sink_fails = False
@@ -285,7 +286,7 @@ def test_a_stream_that_neither_hears_nor_fails_is_stuck() -> None:
         server.hung = True
         server.leave()
         server.return_()
-        await asyncio.sleep(FROZEN_S + 5.0)
+        await asyncio.sleep(STREAM_FROZEN_S + 5.0)
         assert reflector.stuck().startswith("neither hears nor fails for")
         assert not reflector.synced
 

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from ullage.kube.failure_streak import SETTLED_S, Streak
+from ullage.kube.failure_streak import Streak
+from ullage.kube.times import STREAK_SETTLED_S
 from ullage.ports import Unavailable
 from ullage.process.faults import MOST_CHARACTERS
 
@@ -28,9 +29,9 @@ def test_a_success_between_two_failures_is_none() -> None:
     streak = Streak()
     for at in (0.0, 30.0, 60.0):
         streak.worked(at)
-        streak.failed(at + SETTLED_S / 2, OURS)
-    assert streak.seconds(70.0) == 70.0 - SETTLED_S / 2
-    assert streak.own_seconds(70.0) == 70.0 - SETTLED_S / 2
+        streak.failed(at + STREAK_SETTLED_S / 2, OURS)
+    assert streak.seconds(70.0) == 70.0 - STREAK_SETTLED_S / 2
+    assert streak.own_seconds(70.0) == 70.0 - STREAK_SETTLED_S / 2
 
 
 def test_an_api_server_that_is_away_is_no_fault_of_our_own() -> None:

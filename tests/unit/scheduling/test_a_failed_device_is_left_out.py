@@ -31,12 +31,8 @@ from ullage.cluster.records.status import (
     Exclusion,
     SchedulingState,
 )
-from ullage.scheduling.inventory.exclusions import (
-    STUCK_FIRST_S,
-    STUCK_FORGOTTEN_S,
-    STUCK_MOST_S,
-    excluded_s,
-)
+from ullage.scheduling.inventory.exclusions import excluded_s
+from ullage.scheduling.times import NODE_STUCK_FIRST_S, NODE_STUCK_FORGOTTEN_S, NODE_STUCK_MOST_S
 
 DEVICE = gpu("node-1", 0)
 
@@ -150,7 +146,7 @@ def test_a_node_that_a_pod_was_not_taken_to_is_left_out_for_a_minute(kind: str) 
     found = decided(*a_stuck_pod(kind))
     (new,) = found.status("train").scheduling.exclusions
     assert (new.reason, new.node, new.since, new.until) == (
-        Reason.STUCK_UNSCHEDULED, "node-1", NOW, NOW + STUCK_FIRST_S,
+        Reason.STUCK_UNSCHEDULED, "node-1", NOW, NOW + NODE_STUCK_FIRST_S,
     )  # fmt: skip
 
 
@@ -159,9 +155,9 @@ def test_a_node_that_a_pod_was_not_taken_to_is_left_out_for_a_minute(kind: str) 
     [
         ((stuck_for(60.0),), 120.0),
         ((stuck_for(60.0), stuck_for(480.0)), 960.0),
-        ((stuck_for(3000.0),), STUCK_MOST_S),
-        ((stuck_for(480.0, NOW - STUCK_FORGOTTEN_S),), STUCK_FIRST_S),
-        ((stuck_for(480.0, node="node-2"),), STUCK_FIRST_S),
+        ((stuck_for(3000.0),), NODE_STUCK_MOST_S),
+        ((stuck_for(480.0, NOW - NODE_STUCK_FORGOTTEN_S),), NODE_STUCK_FIRST_S),
+        ((stuck_for(480.0, node="node-2"),), NODE_STUCK_FIRST_S),
     ],
 )
 def test_it_is_left_out_for_twice_as_long_each_time(

@@ -35,8 +35,9 @@ from ullage.cluster.records.profile import MAX_CHARGED, ProfileRecord, ProfileSt
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodStage
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.inventory.device_faults import culprit_of, isolations
-from ullage.scheduling.learning.loop import WRITE_EVERY_S, profiles_to_write
+from ullage.scheduling.learning.loop import profiles_to_write
 from ullage.scheduling.model.plan import CreateProfile, EvictPod, SetProfile
+from ullage.scheduling.times import PROFILE_WRITE_S
 
 HOUR = 3600.0
 BAD, GOOD = "bad", "good"
@@ -317,7 +318,7 @@ def test_a_fault_is_counted_once_however_often_it_is_decided() -> None:
     assert condition.reason == Reason.CLASS_FAULTED
     assert "Xid" in condition.message
     known = replace(profile, status=profile_as_stored(written.status))
-    for later in (0.0, WRITE_EVERY_S, HOUR):
+    for later in (0.0, PROFILE_WRITE_S, HOUR):
         assert _written(node, known, at=NOW + later) == []
 
 
@@ -361,7 +362,7 @@ def test_the_condition_follows_the_policy() -> None:
         (FaultTerms(cleared={("default", BAD): NOW}), False),
         (FaultTerms(), True),
     ):
-        later = known.status.updated + WRITE_EVERY_S
+        later = known.status.updated + PROFILE_WRITE_S
         node = a_node()  # it forgot the fault
         for one in _written(node, known, a_policy(faults=terms), at=later):
             known = replace(known, status=profile_as_stored(one.status))

@@ -38,12 +38,11 @@ from ullage.cluster.records.status import (
     SpendDecision,
     SpendRecord,
 )
-from ullage.scheduling.inventory.node_orders import AGENT_S
-from ullage.scheduling.model.gang_speed import HOLD_IN_PLACE_S, HOLD_S
 from ullage.scheduling.model.plan import CreatePod, DecideSettings, DeletePod
+from ullage.scheduling.times import GANG_HOLD_IN_PLACE_S, GANG_HOLD_S, NODE_AGENT_S
 
 SETTINGS = DecideSettings(epoch=EPOCH, orders=True)
-LONG_AGO = NOW - 3 * HOLD_S
+LONG_AGO = NOW - 3 * GANG_HOLD_S
 MOST = 4
 LEFT = 2
 
@@ -110,7 +109,7 @@ def test_what_was_lost_is_requested_once(in_place: bool) -> None:
 
 
 def test_nothing_is_requested_soon_after_a_change() -> None:
-    assert orders(plan(*running(a_gang(since=NOW - HOLD_IN_PLACE_S + 1)))) == []
+    assert orders(plan(*running(a_gang(since=NOW - GANG_HOLD_IN_PLACE_S + 1)))) == []
 
 
 def test_no_more_is_requested_than_the_budget_pays_for() -> None:
@@ -128,7 +127,7 @@ def test_requests_go_when_the_gang_is_whole_again() -> None:
     assert gone.reason is Reason.PLACED
 
 
-@pytest.mark.parametrize(("age_s", "keeps"), [(60.0, True), (2 * AGENT_S, False)])
+@pytest.mark.parametrize(("age_s", "keeps"), [(60.0, True), (2 * NODE_AGENT_S, False)])
 def test_bought_nodes_whose_agents_still_start_count_as_room(age_s: float, keeps: bool) -> None:
     gang = a_job("train").gang(3).exclusive(2).with_(cost=aim(), work_steps=10**9)
     new = [

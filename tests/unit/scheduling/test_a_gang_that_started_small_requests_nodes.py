@@ -30,12 +30,11 @@ from ullage.api.slices import SlicePhase
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.records.status import Progress, SizeRecord
-from ullage.scheduling.inventory.node_orders import AGENT_S, ORDER_S
-from ullage.scheduling.model.gang_speed import HOLD_IN_PLACE_S, HOLD_S
 from ullage.scheduling.model.plan import CreatePod, DecideSettings, DeletePod
+from ullage.scheduling.times import GANG_HOLD_IN_PLACE_S, GANG_HOLD_S, NODE_AGENT_S, NODE_COMES_S
 
 SETTINGS = DecideSettings(epoch=EPOCH, orders=True)
-LONG_AGO = NOW - 3 * HOLD_S
+LONG_AGO = NOW - 3 * GANG_HOLD_S
 LEAST, MOST = 2, 4
 
 
@@ -136,8 +135,8 @@ def test_a_gang_that_started_small_requests_the_rest_once(in_place: bool) -> Non
 
 
 def test_nothing_is_requested_soon_after_a_change_or_beyond_the_budget() -> None:
-    assert requests(plan(*running(a_gang(since=NOW - HOLD_IN_PLACE_S + 1)))) == []
-    assert requests(plan(*running(a_gang(in_place=False, since=NOW - HOLD_S + 1)))) == []
+    assert requests(plan(*running(a_gang(since=NOW - GANG_HOLD_IN_PLACE_S + 1)))) == []
+    assert requests(plan(*running(a_gang(in_place=False, since=NOW - GANG_HOLD_S + 1)))) == []
     assert requests(plan(*running(a_gang(budget=3.0)))) == ["train-order-0"]
     assert requests(plan(*running(a_gang(budget=2.0)))) == []
     assert len(requests(plan(*waiting(budget=3.0)))) == 3
@@ -149,7 +148,9 @@ def test_a_gang_that_is_nearly_done_requests_nothing_for_a_restart_and_frees_wha
     assert taken_back(plan(*parts, a_request(0))) == {"train-order-0": Reason.PLACED}
 
 
-@pytest.mark.parametrize(("age_s", "kept"), [(ORDER_S + 120, True), (AGENT_S + 120, False)])
+@pytest.mark.parametrize(
+    ("age_s", "kept"), [(NODE_COMES_S + 120, True), (NODE_AGENT_S + 120, False)]
+)
 def test_a_node_that_a_running_gang_has_not_grown_onto_yet_is_no_failed_launch(
     age_s: float, kept: bool
 ) -> None:

@@ -30,8 +30,8 @@ from ullage.api.slices import DesiredSlice, SlicePhase
 from ullage.api.trainingjob import TierTerms
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, ServiceRecord
 from ullage.cluster.records.tier import CoordinatorReport
-from ullage.scheduling.lifecycle.coordinator import ENDS_WITHIN_S
 from ullage.scheduling.model.plan import ApplyService, CreatePod, DeletePod, EvictPod, UngatePod
+from ullage.scheduling.times import COORDINATOR_ENDS_S
 
 TERMS = TierTerms(reliable=1, state_bytes=1 << 30)
 
@@ -258,7 +258,7 @@ def test_a_lead_outlives_a_restart_of_its_members() -> None:
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_it_goes_when_the_job_ends(phase: str) -> None:
-    ended = job(phase=phase, completion_time=NOW - ENDS_WITHIN_S)
+    ended = job(phase=phase, completion_time=NOW - COORDINATOR_ENDS_S)
     assert [one.pod.name for one in decided(ended, a_coordinator()).all(DeletePod)] == [
         "train-lead"
     ]
@@ -273,8 +273,8 @@ def test_it_has_a_moment_to_end_by_itself_when_its_members_have_ended() -> None:
     just_now = decided(done, *members, a_coordinator(), named())
     assert just_now.status(done).phase == "Succeeded"
     assert just_now.all(DeletePod) == []
-    assert just_now.plan.wake_at == NOW + ENDS_WITHIN_S
-    soon = job(phase="Succeeded", completion_time=NOW - ENDS_WITHIN_S + 1)
+    assert just_now.plan.wake_at == NOW + COORDINATOR_ENDS_S
+    soon = job(phase="Succeeded", completion_time=NOW - COORDINATOR_ENDS_S + 1)
     assert decided(soon, a_coordinator()).all(DeletePod) == []
 
 

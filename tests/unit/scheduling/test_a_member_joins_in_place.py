@@ -21,7 +21,7 @@ from fakes.toy_elastic import (
 )
 from fakes.toy_rounds import Turns, a_turn_policy
 from ullage.cluster.records.snapshot import PodRecord, PodStage
-from ullage.scheduling.lifecycle.in_place import JOIN_AGAIN_S
+from ullage.scheduling.times import JOIN_RETRY_S
 
 
 def test_when_the_machine_is_back_the_next_free_rank_joins() -> None:
@@ -175,7 +175,7 @@ def test_who_finds_no_place_goes_again_and_no_one_else_is_touched() -> None:
     assert turns.counts["EvictPod"] == 0
     made = turns.counts["CreatePod"]
     turns.toy.return_node(node)
-    turns.run(JOIN_AGAIN_S - 50)
+    turns.run(JOIN_RETRY_S - 50)
     assert turns.counts["CreatePod"] == made  # a try that failed is not repeated at once
     turns.run(JOINS_S + 50)
     assert told(turns) == 3

@@ -22,7 +22,8 @@ from ullage.metrics.quota import quota_figures
 from ullage.scheduling.inventory.tenant_quotas import usages_of
 from ullage.scheduling.model.plan import SetQuotaStatus
 from ullage.scheduling.status import quota_status
-from ullage.scheduling.status.quota_status import EVERY_S, quota_news
+from ullage.scheduling.status.quota_status import quota_news
+from ullage.scheduling.times import QUOTA_WRITE_S
 
 
 def tenant(name: str, *nominal: int, kinds: tuple[str, ...] = (MODEL,)) -> Tenant:
@@ -95,7 +96,7 @@ def test_a_job_that_is_placed_now_counts_in_what_is_told_now() -> None:
 
 def test_nothing_is_written_as_long_as_nothing_changes() -> None:
     _, (said,) = tells(RULES)
-    for later in (0.5, EVERY_S, 100 * EVERY_S):
+    for later in (0.5, QUOTA_WRITE_S, 100 * QUOTA_WRITE_S):
         assert tells(replace(RULES, quota_status=said.status), at=NOW + later)[1] == []
 
 
@@ -103,8 +104,8 @@ def test_a_change_soon_after_the_last_one_waits_and_is_told_in_time() -> None:
     old = QuotaStatus(time=NOW - 4, borrowing_tenants=0, usage=())
     found, said = tells(replace(RULES, quota_status=old))
     assert said == []
-    assert 0 < found.plan.wake_at <= old.time + EVERY_S
-    assert len(tells(replace(RULES, quota_status=old), at=old.time + EVERY_S)[1]) == 1
+    assert 0 < found.plan.wake_at <= old.time + QUOTA_WRITE_S
+    assert len(tells(replace(RULES, quota_status=old), at=old.time + QUOTA_WRITE_S)[1]) == 1
 
 
 def test_a_moment_in_the_future_delays_nothing() -> None:

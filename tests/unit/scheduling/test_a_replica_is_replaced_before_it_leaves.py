@@ -26,8 +26,8 @@ from fakes.deciding import Decided, decided, told
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import PodRecord, PodStage
-from ullage.scheduling.lifecycle.surge import PATIENCE_S
 from ullage.scheduling.model.plan import ApplyDeployment, EvictPod
+from ullage.scheduling.times import REPLACEMENT_MOST_S
 
 LEARNED = a_policy(learned=True)
 PLAIN = a_service().fractional(50, 50)
@@ -228,7 +228,7 @@ def test_patience_with_the_replacement_ends() -> None:
     service = told(PLAIN, *_parts(PLAIN, A, devices=2))
     new = At("b", 1, ready=False)
     parts = _parts(service, A, new, devices=2, deployed=2)
-    later = NOW + PATIENCE_S
+    later = NOW + REPLACEMENT_MOST_S
     fresh = replace(parts[0], heartbeat=later)  # type: ignore[type-var]
     waiting = decided(service, *parts)
     assert waiting.plan.wake_at == later

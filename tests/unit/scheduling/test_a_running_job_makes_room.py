@@ -31,8 +31,8 @@ from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
 from ullage.cluster.records.profile import SoloEntry
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.records.status import MadeRoom
-from ullage.scheduling.inventory.held_shares import HOLD_S
 from ullage.scheduling.model.plan import EvictPod
+from ullage.scheduling.times import AGREEMENT_HOLD_S
 
 HALF = a_profile("half", SoloEntry(device=MODEL, share=100, sm_util=0.5))
 """Uses half of a device at most: two of them lose nothing by sharing one."""
@@ -42,7 +42,7 @@ OLD = (
     .fractional(20, 100)
     .checkpointed()
     .profile("half")
-    .aged(2 * HOLD_S)
+    .aged(2 * AGREEMENT_HOLD_S)
     .with_(sharing=SharingRules(resizable=True))
     .status(phase="Running", observed_generation=1)
 )
@@ -56,7 +56,7 @@ def _parts(
     old: WorkloadBuilder = OLD,
     *,
     percent: int = 100,
-    since: float = NOW - 2 * HOLD_S,
+    since: float = NOW - 2 * AGREEMENT_HOLD_S,
     wanted: Edit = lambda one: one,
     seen: See = lambda one: one,
     priority: int = 0,
@@ -144,7 +144,7 @@ def test_it_comes_back_first_and_takes_no_more_than_it_was_left() -> None:
 @pytest.mark.parametrize("end", ["time", "beneficiary"])
 def test_what_was_agreed_ends_by_itself_and_when_no_one_is_there_for_it(end: str) -> None:
     old = OLD.with_(status=replace(_found().status(OLD), phase="Pending"))
-    at = NOW + HOLD_S if end == "time" else NOW
+    at = NOW + AGREEMENT_HOLD_S if end == "time" else NOW
     others: list[Part] = [NEW] if end == "time" else []
     empty = a_gpu_node(devices=1, heartbeat=at)
     found = decided(old, *others, empty, HALF, ALL, a_policy(), *old.pods(), at=at)
@@ -190,13 +190,13 @@ def test_for_whom_no_one_is_asked(new: WorkloadBuilder) -> None:
 
 
 def test_no_one_is_asked_twice_in_ten_minutes_nor_in_its_first_ten() -> None:
-    young = _parts(since=NOW - HOLD_S + 1)
+    young = _parts(since=NOW - AGREEMENT_HOLD_S + 1)
     assert _made(_found(OLD, *young)) is None
     before = _made(_found())
     assert before is not None
-    lately = OLD.status(made_room=replace(before, time=NOW - HOLD_S + 1))
+    lately = OLD.status(made_room=replace(before, time=NOW - AGREEMENT_HOLD_S + 1))
     assert _made(_found(lately, *_parts(lately))) == lately.build().status.made_room
-    long_ago = OLD.status(made_room=replace(before, time=NOW - HOLD_S))
+    long_ago = OLD.status(made_room=replace(before, time=NOW - AGREEMENT_HOLD_S))
     assert _made(_found(long_ago, *_parts(long_ago))) == before
 
 
@@ -218,7 +218,7 @@ def test_who_is_disturbed_already_is_left_alone(wanted: Edit, seen: See) -> None
 def test_a_restart_that_loses_more_than_the_newcomer_brings_is_not_made() -> None:
     fresh = _parts(seen=lambda one: replace(one, checkpoint_age_s=60))
     assert _made(_found(OLD, *fresh)) is not None
-    stale = _parts(seen=lambda one: replace(one, checkpoint_age_s=int(HOLD_S)))
+    stale = _parts(seen=lambda one: replace(one, checkpoint_age_s=int(AGREEMENT_HOLD_S)))
     assert _made(_found(OLD, *stale)) is None
 
 

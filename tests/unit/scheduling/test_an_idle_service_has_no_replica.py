@@ -32,9 +32,8 @@ from ullage.cluster.records.router import RouterLoad
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, WorkloadKind
 from ullage.cluster.records.spec_fields import ReplicaBounds
 from ullage.cluster.records.status import ScalingHistory, ScalingRecord
-from ullage.scheduling.lifecycle.scaling import BIN_S, SETTLE_S
-from ullage.scheduling.lifecycle.sleeping import STARTS_WITHIN_S
 from ullage.scheduling.model.plan import ScaleWorkload
+from ullage.scheduling.times import LOAD_BIN_S, REPLICA_STARTS_S, REPLICAS_SETTLE_S
 
 IDLE_S = 60
 WITH_IMAGE = replace(SETTINGS, router_image="ullage-operator:1")
@@ -137,7 +136,7 @@ def test_it_falls_asleep_through_the_status() -> None:
     assert [reason for reason, _ in found.events()].count("ScaledToZero") == 1
     assert not found.all(ScaleWorkload), "first the status says so"
     known = stored(service, found)
-    after = cycle(known, quiet(NOW + SETTLE_S), NOW + SETTLE_S)
+    after = cycle(known, quiet(NOW + REPLICAS_SETTLE_S), NOW + REPLICAS_SETTLE_S)
     assert after.one(ScaleWorkload).replicas == 0
     assert "ScaledToZero" not in [reason for reason, _ in after.events()], "told once"
     assert after.condition(known, "ScalingActive").status == "True"
@@ -197,7 +196,7 @@ def test_while_its_replica_starts_it_is_not_idle() -> None:
 
 def test_a_replica_that_never_answers_keeps_its_device_for_a_time_only() -> None:
     service = sleeper()
-    most = NOW - 900 + STARTS_WITHIN_S + IDLE_S
+    most = NOW - 900 + REPLICA_STARTS_S + IDLE_S
     found = cycle(service, quiet(most - 1), most - 1, ready=False)
     assert scaling(found, service).chosen.replicas == 1
     found = cycle(service, quiet(most), most, ready=False)
@@ -230,7 +229,7 @@ def test_with_at_least_one_replica_it_never_sleeps() -> None:
 
 def test_one_that_sleeps_goes_on_and_writes_nothing() -> None:
     service = asleep()
-    for after_s in (1.0, BIN_S, 3600.0):
+    for after_s in (1.0, LOAD_BIN_S, 3600.0):
         now = NOW + after_s
         found = cycle(service, quiet(now, 120.0 + after_s), now)
         assert found.status(service).scaling == service.build().status.scaling
@@ -254,9 +253,9 @@ def test_the_first_request_wakes_it_at_once(load: RouterLoad, says: str) -> None
     assert says in record.message
     assert [reason for reason, _ in found.events()].count("Woken") == 1
     known = stored(service, found)
-    after = cycle(known, load, NOW + 5 + SETTLE_S)
+    after = cycle(known, load, NOW + 5 + REPLICAS_SETTLE_S)
     assert after.one(ScaleWorkload).replicas == 1
-    again = cycle(known.replicas(1), load, NOW + 7 + SETTLE_S, ready=False)
+    again = cycle(known.replicas(1), load, NOW + 7 + REPLICAS_SETTLE_S, ready=False)
     assert scaling(again, known) == record, "until a replica is ready it says what it waits for"
     assert not again.all(ScaleWorkload)
 

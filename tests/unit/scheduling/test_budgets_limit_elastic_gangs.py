@@ -18,7 +18,7 @@ from ullage.scheduling.capacity.budgets import limits_of
 from ullage.scheduling.capacity.capacity_choice import CapacityChoices, PoolChoice
 from ullage.scheduling.capacity.market import affordable
 from ullage.scheduling.model.device_choice import NO_CHOICE
-from ullage.scheduling.model.gang_speed import HOLD_S
+from ullage.scheduling.times import GANG_HOLD_S
 
 
 def gang(budget: float | None = 4.0, least: int = 1, most: int = 6) -> WorkloadBuilder:
@@ -47,7 +47,7 @@ def test_it_starts_with_as_many_as_the_budget_pays_for() -> None:
     size = toy.job().status.size
     assert size is not None
     assert size.message == "4 of 6 members: spec.cost.budgetPerHour pays for 4"
-    toy.run(4 * HOLD_S)
+    toy.run(4 * GANG_HOLD_S)
     assert members(toy) == 4, "room for more is no reason to leave the budget"
     assert toy.dearest["train"] <= 4.0
     assert toy.counts["EvictPod"] == 0
@@ -84,7 +84,7 @@ def test_it_grows_again_when_prices_fall() -> None:
     toy.run(60)
     assert members(toy) == 2
     toy.price("cheap", 2.0)
-    toy.run(2 * HOLD_S)
+    toy.run(2 * GANG_HOLD_S)
     assert members(toy) == 4
     assert ("train", "Grown") in toy.events
 

@@ -14,7 +14,7 @@ from ullage.api.labels import GATE
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.pod import project_pod
 from ullage.kube.manifests.ungate import NodeAffinityConflict, ungate_patch
-from ullage.scheduling.inventory.node_affinity import pin_conflict
+from ullage.scheduling.inventory.node_fit import pin_conflict
 
 PIN = {"key": "metadata.name", "operator": "In", "values": ["node-3"]}
 ZONE = {"key": "zone", "operator": "In", "values": ["a"]}

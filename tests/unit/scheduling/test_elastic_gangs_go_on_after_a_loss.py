@@ -15,7 +15,7 @@ from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage.api.reasons import Reason
 from ullage.api.words import OnNotice
 from ullage.cluster.records.snapshot import PodStage
-from ullage.scheduling.lifecycle.training import WRITE_OFF_S
+from ullage.scheduling.times import POD_WRITTEN_OFF_S
 
 
 def member(turns: Turns, rank: int, name: str = "train") -> str:
@@ -37,7 +37,7 @@ def running(devices: int = 1, nodes: int = 2, least: int = 1, most: int = 2) -> 
 def test_a_lost_node_shrinks_the_gang_to_what_is_left(lost: str) -> None:
     turns = running()
     turns.toy.lose_node(lost)
-    turns.run(WRITE_OFF_S + 20)
+    turns.run(POD_WRITTEN_OFF_S + 20)
     assert sizes(turns) == (1, 1)
     (one,) = turns.toy.members("uid-default-train")
     assert one.node != lost
@@ -96,7 +96,7 @@ def test_the_checkpoint_signal_reaches_those_who_are_left_before_they_start_agai
 def test_a_member_alone_is_not_written_off_while_it_may_still_train() -> None:
     turns = running(nodes=1, most=1)
     turns.toy.lose_node("n0")
-    turns.run(WRITE_OFF_S + 30)
+    turns.run(POD_WRITTEN_OFF_S + 30)
     (one,) = turns.toy.members("uid-default-train")
     assert one.deleting
     assert turns.toy.nodes["n0"].ready is False
@@ -115,7 +115,7 @@ def test_a_deleted_pod_costs_a_restart_and_no_member_where_its_device_is_still_t
 def test_a_spare_device_replaces_the_lost_one() -> None:
     turns = running(nodes=3)
     turns.toy.lose_node(turns.toy.pods[member(turns, 0)].node)
-    turns.run(WRITE_OFF_S + 20)
+    turns.run(POD_WRITTEN_OFF_S + 20)
     assert sizes(turns) == (2, 2)
     assert "Shrunk" not in events(turns)
 
@@ -123,7 +123,7 @@ def test_a_spare_device_replaces_the_lost_one() -> None:
 def test_with_less_left_than_the_fewest_it_waits_for_these() -> None:
     turns = running(least=2)
     turns.toy.lose_node("n1")
-    turns.run(WRITE_OFF_S + 20)
+    turns.run(POD_WRITTEN_OFF_S + 20)
     assert sizes(turns) == (2, 0)
     turns.toy.remove_node("n1")
     turns.run(20)
@@ -139,7 +139,7 @@ def test_members_that_fail_because_a_node_went_silent_are_not_to_blame() -> None
     assert turns.job("train").status.restarts == 0
     assert size_of(turns).reason is Reason.SHRUNK
     assert "does not answer; goes on with 1 of 2 members" in size_of(turns).message
-    turns.run(WRITE_OFF_S + 20)
+    turns.run(POD_WRITTEN_OFF_S + 20)
     assert sizes(turns) == (1, 1)
 
 
@@ -166,7 +166,7 @@ def test_no_one_older_takes_the_places_of_those_who_start_again() -> None:
     turns.run(30)
     assert sizes(turns) == (3, 3)
     turns.toy.lose_node(turns.toy.pods[member(turns, 2)].node)
-    turns.run(WRITE_OFF_S + 30)
+    turns.run(POD_WRITTEN_OFF_S + 30)
     # two devices are left; big, which is older, could have had both while no one held them
     assert sizes(turns) == (2, 2)
     assert not [
@@ -198,7 +198,7 @@ def test_a_gang_at_rest_is_not_written_to() -> None:
 def test_success_of_all_members_ends_it_in_whatever_size() -> None:
     turns = running()
     turns.toy.lose_node("n1")
-    turns.run(WRITE_OFF_S + 20)
+    turns.run(POD_WRITTEN_OFF_S + 20)
     assert sizes(turns) == (1, 1)
     turns.toy.finish(turns.toy.pods[member(turns, 0)], 0)
     turns.run(5)

@@ -14,14 +14,8 @@ from fakes.toy_rounds import Turns
 from ullage.api.reasons import Reason
 from ullage.cluster.records.spec_fields import Elasticity
 from ullage.cluster.records.status import Progress
-from ullage.scheduling.model.gang_speed import (
-    HOLD_S,
-    ROOM_LASTS_S,
-    is_worth_it,
-    saved_s,
-    speed,
-    wanted_members,
-)
+from ullage.scheduling.model.gang_speed import is_worth_it, saved_s, speed, wanted_members
+from ullage.scheduling.times import GANG_HOLD_S, GANG_ROOM_LASTS_S
 
 
 def small(devices: int = 1, most: int = 2) -> Turns:
@@ -43,9 +37,9 @@ def free(turns: Turns, name: str = "other-0") -> None:
 
 def test_it_grows_once_room_has_lasted_and_says_why() -> None:
     turns = small()
-    turns.run(HOLD_S)
+    turns.run(GANG_HOLD_S)
     free(turns)
-    turns.run(ROOM_LASTS_S - 5)
+    turns.run(GANG_ROOM_LASTS_S - 5)
     assert sizes(turns) == (1, 1)
     assert size_of(turns).room_since
     turns.run(30)
@@ -63,16 +57,16 @@ def test_it_grows_once_room_has_lasted_and_says_why() -> None:
 def test_not_again_within_five_minutes_of_the_last_change() -> None:
     turns = small()
     free(turns)
-    turns.run(HOLD_S - 60)
+    turns.run(GANG_HOLD_S - 60)
     assert sizes(turns) == (1, 1)
     assert not size_of(turns).room_since
-    turns.run(60 + ROOM_LASTS_S + 20)
+    turns.run(60 + GANG_ROOM_LASTS_S + 20)
     assert sizes(turns) == (2, 2)
 
 
 def test_room_that_goes_again_is_forgotten() -> None:
     turns = small()
-    turns.run(HOLD_S)
+    turns.run(GANG_HOLD_S)
     free(turns)
     turns.run(10)
     assert size_of(turns).room_since
@@ -89,15 +83,15 @@ def test_a_quiet_cluster_is_looked_at_again_when_the_size_may_change() -> None:
     free(turns)
     turns.run(20)
     turns.cycle()
-    assert turns.wakes_at == size_of(turns).since + HOLD_S
+    assert turns.wakes_at == size_of(turns).since + GANG_HOLD_S
 
 
 def test_what_someone_waits_for_is_not_grown_into() -> None:
     turns = small(devices=2, most=4)
     turns.add(a_job("big").gang(2))
-    turns.run(HOLD_S)
+    turns.run(GANG_HOLD_S)
     free(turns)  # one device, of no use to big alone, which waits for two
-    turns.run(3 * ROOM_LASTS_S)
+    turns.run(3 * GANG_ROOM_LASTS_S)
     assert sizes(turns) == (1, 1)
     free(turns, "other-1")
     turns.run(20)
@@ -106,22 +100,22 @@ def test_what_someone_waits_for_is_not_grown_into() -> None:
 
 def test_nearly_done_work_is_not_restarted_for_it() -> None:
     turns = small()
-    turns.run(HOLD_S)
+    turns.run(GANG_HOLD_S)
     free(turns)
     job = turns.job("train")
     near = Progress(steps=99, total=100, percent=99, eta=turns.toy.now + 40)
     turns.toy.workloads[job.ref.uid] = replace(job, status=replace(job.status, progress=near))
-    turns.run(3 * ROOM_LASTS_S)
+    turns.run(3 * GANG_ROOM_LASTS_S)
     assert sizes(turns) == (1, 1)
     assert not size_of(turns).room_since
 
 
 def test_it_never_grows_above_the_most_and_by_all_that_is_free_at_once() -> None:
     turns = small(devices=3, most=4)
-    turns.run(HOLD_S)
+    turns.run(GANG_HOLD_S)
     for at in range(5):
         free(turns, f"other-{at}")
-    turns.run(ROOM_LASTS_S + 20)
+    turns.run(GANG_ROOM_LASTS_S + 20)
     assert sizes(turns) == (4, 4)
     assert events(turns).count("Grown") == 1
 
@@ -136,9 +130,9 @@ def test_two_gangs_do_not_grow_into_the_same_room() -> None:
     turns.add(a_job("b").elastic(1, 3))
     turns.run(10)
     assert sizes(turns, "a") == sizes(turns, "b") == (1, 1)
-    turns.run(HOLD_S)
+    turns.run(GANG_HOLD_S)
     free(turns, "other-1")
-    turns.run(ROOM_LASTS_S + 60)
+    turns.run(GANG_ROOM_LASTS_S + 60)
     now = sorted(sizes(turns, name)[1] for name in "ab")
     assert now == [1, 2]
     grown = events(turns, "a").count("Grown") + events(turns, "b").count("Grown")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from builders import a_job
 from fakes.toy_elastic import cluster, events, size_of, sizes
 from ullage.api.reasons import Reason
-from ullage.scheduling.model.gang_speed import ROOM_LASTS_S
+from ullage.scheduling.times import GANG_ROOM_LASTS_S
 
 
 def test_it_takes_all_the_room_that_it_may_have() -> None:
@@ -69,7 +69,7 @@ def test_a_gang_that_waited_starts_with_all_that_became_free() -> None:
     turns.add(*(a_job(f"other-{at}") for at in range(4)))
     turns.run(5)
     turns.add(a_job("train").elastic(1, 4))
-    turns.run(ROOM_LASTS_S + 10)
+    turns.run(GANG_ROOM_LASTS_S + 10)
     assert sizes(turns) == (1, 0)
     for at in range(3):
         turns.toy.delete_workload(f"uid-default-other-{at}")

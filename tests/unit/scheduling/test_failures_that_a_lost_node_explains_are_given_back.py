@@ -19,8 +19,7 @@ from ullage.api.readers import WireError
 from ullage.api.reasons import Reason
 from ullage.cluster.codecs.status import as_stored, status_from_wire
 from ullage.cluster.records.snapshot import PodRecord, PodStage, Taint, WorkloadKind
-from ullage.scheduling.lifecycle.node_losses import LOSS_TELLS_S
-from ullage.scheduling.lifecycle.training import WRITE_OFF_S
+from ullage.scheduling.times import LOSS_EXPLAINS_S, POD_WRITTEN_OFF_S
 
 UID = "uid-default-train"
 FIXED = a_job("train").gang(3)
@@ -87,7 +86,7 @@ def test_an_elastic_gang_goes_on_with_what_is_left() -> None:
     silent = cut_off(turns, 1)
     turns.run(40)
     unready(turns, silent)
-    turns.run(WRITE_OFF_S + 20)
+    turns.run(POD_WRITTEN_OFF_S + 20)
     assert {one.node for one in turns.toy.members(UID)} == {"n0", "n1", "n2"} - {silent}
     assert all(one.stage is PodStage.RUNNING for one in turns.toy.members(UID))
     assert size_of(turns).reason is Reason.SHRUNK
@@ -158,7 +157,7 @@ def test_a_machine_that_is_gone_with_its_member_tells_it_too() -> None:
 def test_it_is_given_back_once() -> None:
     turns = running(ELASTIC)
     turns.toy.finish(member(turns, 2), 1)
-    turns.run(LOSS_TELLS_S + 30)
+    turns.run(LOSS_EXPLAINS_S + 30)
     assert restarts(turns) == 1
     silent = cut_off(turns, 1)
     assert restarts(turns) == 2
@@ -172,7 +171,7 @@ def test_it_is_given_back_once() -> None:
 def test_a_loss_long_after_gives_nothing_back() -> None:
     turns = running(FIXED)
     silent = cut_off(turns, 1)
-    turns.run(LOSS_TELLS_S + 5)
+    turns.run(LOSS_EXPLAINS_S + 5)
     unready(turns, silent)
     turns.run(30)
     assert restarts(turns) == 1

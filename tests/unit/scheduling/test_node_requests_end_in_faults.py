@@ -30,12 +30,12 @@ from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord, PodStage, Snapshot
 from ullage.cluster.records.status import Condition
 from ullage.scheduling.inventory.instances import Watch, look
-from ullage.scheduling.inventory.node_orders import AGENT_S, LAUNCH_S, ORDER_S, SETTLE_S
 from ullage.scheduling.model.plan import CreatePod, DecideSettings, DeletePod, RegisterNode
+from ullage.scheduling.times import NODE_AGENT_S, NODE_COMES_S, NODE_MEMBERS_S, NODE_READY_S
 
 SETTINGS = DecideSettings(epoch=EPOCH, orders=True)
 POOL = a_pool("spot-a", most=None)
-LATE = NOW - ORDER_S - 120
+LATE = NOW - NODE_COMES_S - 120
 COUNTED = {LABEL_REGISTERED: "true"}
 
 
@@ -105,7 +105,9 @@ def test_what_is_on_its_way_is_counted_once_and_what_failed_is_not() -> None:
     assert launching(*waiting(), served, a_request(node="new", created=young)) == 1
     assert launching(*waiting(), served) == 0
     assert launching(*waiting(), a_request()) == 0
-    assert launching(replace(booting, created=NOW - LAUNCH_S, ready_since=NOW - LAUNCH_S)) == 0
+    assert (
+        launching(replace(booting, created=NOW - NODE_READY_S, ready_since=NOW - NODE_READY_S)) == 0
+    )
 
 
 def test_a_machine_of_another_type_is_a_failed_launch_that_says_what_came() -> None:
@@ -176,21 +178,21 @@ def test_a_node_that_boots_long_is_waited_for_and_counted_once_when_it_never_is_
         node = bought(created=NOW - age_s, ready=False)
         return [*waiting(), replace(node, ready_since=NOW - age_s), a_request(created=LATE)]
 
-    boots = parts(ORDER_S)
+    boots = parts(NODE_COMES_S)
     assert (taken_back(plan(*boots)), failed_launches(*boots)) == ({}, 0)
-    never = parts(LAUNCH_S + 60)
-    never[-1] = a_request(created=NOW - LAUNCH_S - 120)
+    never = parts(NODE_READY_S + 60)
+    never[-1] = a_request(created=NOW - NODE_READY_S - 120)
     assert failed_launches(*never) == 1
     assert taken_back(plan(*never)) == {"train-order-0": Reason.LAUNCH_FAILED}
 
 
 @pytest.mark.parametrize(
-    ("spoke", "failed"), [(NOW - 5, 0), (NOW - SETTLE_S - 120, 1)], ids=["just", "long ago"]
+    ("spoke", "failed"), [(NOW - 5, 0), (NOW - NODE_MEMBERS_S - 120, 1)], ids=["just", "long ago"]
 )
 def test_an_agent_that_speaks_after_a_long_pull_has_time_to_get_its_members(
     spoke: float, failed: int
 ) -> None:
-    old = NOW - AGENT_S / 2
+    old = NOW - NODE_AGENT_S / 2
     node = bought(created=old + 60)
     parts = [*waiting(), node, speaks(since=spoke), a_request(node="new", created=old)]
     assert failed_launches(*parts) == failed
@@ -234,7 +236,7 @@ def test_a_label_forged_on_a_new_node_keeps_no_member_from_it() -> None:
 def test_another_controllers_gate_on_the_members_blames_no_pool() -> None:
     held = job()
     pods = [replace(pod, gates=(*pod.gates, "kueue.x-k8s.io/admission")) for pod in held.pods()]
-    long_ago = NOW - LAUNCH_S - AGENT_S
+    long_ago = NOW - NODE_READY_S - NODE_AGENT_S
     node = replace(bought(created=long_ago + 60), labels={"pool": "spot-a", **COUNTED})
     parts = [
         held,
@@ -248,7 +250,7 @@ def test_another_controllers_gate_on_the_members_blames_no_pool() -> None:
 
 
 def test_another_controllers_gate_on_the_request_blames_no_pool() -> None:
-    long_ago = NOW - LAUNCH_S - AGENT_S
+    long_ago = NOW - NODE_READY_S - NODE_AGENT_S
     request = replace(a_request(created=long_ago), gates=("kueue.x-k8s.io/admission",))
     parts = [*waiting(), request]
     assert failed_launches(*parts) == 0

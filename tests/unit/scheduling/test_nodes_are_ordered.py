@@ -45,7 +45,6 @@ from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import NodeRecord, PodRecord, PodStage, PolicyRecord
 from ullage.kube.manifests.node_requests import order_body
 from ullage.scheduling.inventory.instances import Watch, look
-from ullage.scheduling.inventory.node_orders import AGENT_S, ORDER_S
 from ullage.scheduling.model.plan import (
     CreatePod,
     DecideSettings,
@@ -54,6 +53,7 @@ from ullage.scheduling.model.plan import (
     Order,
     RegisterNode,
 )
+from ullage.scheduling.times import NODE_AGENT_S, NODE_COMES_S
 
 SETTINGS = DecideSettings(epoch=EPOCH, orders=True)
 POOL = a_pool("spot-a", most=None)
@@ -175,18 +175,18 @@ def test_an_order_goes_when_members_hold_slices_on_its_node() -> None:
 def test_a_node_whose_agent_still_starts_is_no_failed_launch() -> None:
     node = full(**{LABEL_REGISTERED: "true"})
     silent = replace(a_gpu_node(), heartbeat=0.0, devices=())
-    slow = an_order(created=NOW - ORDER_S - 120, node="node-1", stage=PodStage.RUNNING)
+    slow = an_order(created=NOW - NODE_COMES_S - 120, node="node-1", stage=PodStage.RUNNING)
     snapshot = replace(a_snapshot(*waiting(), node, silent, slow), pools={"spot-a": POOL})
     assert plan(*waiting(), node, silent, slow).all(DeletePod) == []
     assert look(Watch(), snapshot, [POOL], NOW)[1][POOL.uid].failed == 0
-    late = replace(slow, created=NOW - AGENT_S - 120)
+    late = replace(slow, created=NOW - NODE_AGENT_S - 120)
     (gone,) = plan(*waiting(), node, silent, late).all(DeletePod)
     assert gone.reason is Reason.LAUNCH_FAILED
 
 
 def test_a_node_that_does_not_take_the_members_is_a_failed_launch() -> None:
     node = full(**{LABEL_REGISTERED: "true"})
-    late = an_order(created=NOW - ORDER_S - 120, node="node-1", stage=PodStage.RUNNING)
+    late = an_order(created=NOW - NODE_COMES_S - 120, node="node-1", stage=PodStage.RUNNING)
     (gone,) = plan(*waiting(), node, a_gpu_node(), late).all(DeletePod)
     assert gone.reason is Reason.LAUNCH_FAILED
     assert "node-1 came and does not take the members" in gone.text
@@ -237,7 +237,7 @@ def test_an_order_goes_when_the_members_run_or_the_plan_changes() -> None:
 
 
 def test_an_order_that_no_one_serves_fails_and_is_told() -> None:
-    late = an_order(created=NOW - ORDER_S - 61, scheduling_message="0/3 nodes are available")
+    late = an_order(created=NOW - NODE_COMES_S - 61, scheduling_message="0/3 nodes are available")
     found = plan(*waiting(), late)
     (gone,) = found.all(DeletePod)
     assert gone.reason is Reason.LAUNCH_FAILED
@@ -246,7 +246,7 @@ def test_an_order_that_no_one_serves_fails_and_is_told() -> None:
 
 
 def test_a_failed_order_counts_as_one_failed_launch_of_its_pool() -> None:
-    late = an_order(created=NOW - ORDER_S - 1)
+    late = an_order(created=NOW - NODE_COMES_S - 1)
     snapshot = replace(a_snapshot(*waiting(), late), pools={"spot-a": POOL})  # type: ignore[arg-type]
     watch, seen = look(Watch(), snapshot, [POOL], NOW)
     assert seen[POOL.uid].failed == 1

@@ -10,14 +10,9 @@ from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import GPUNodeRecord
 from ullage.kube.manifests.applied import gpunode_body
 from ullage.scheduling.cycle.diff import diff
-from ullage.scheduling.learning.loop import (
-    ENOUGH_ROWS,
-    EVERY_S,
-    GIVE_UP_S,
-    NODES_MOST,
-    taken_in,
-)
+from ullage.scheduling.learning.loop import ENOUGH_ROWS, NODES_MOST, taken_in
 from ullage.scheduling.model.plan import ApplyGPUNode, Plan
+from ullage.scheduling.times import ACKNOWLEDGE_S, OBSERVATION_GIVEN_UP_S
 
 
 def row(number: int, age_s: float = 0.0) -> Observation:
@@ -39,13 +34,15 @@ def node(*rows: Observation, name: str = "node-1", read: str = "") -> GPUNodeRec
 def test_a_few_new_rows_wait_and_many_do_not() -> None:
     few = [row(number) for number in range(ENOUGH_ROWS - 1)]
     waits = taken_in([node(*few)], frozenset(), NOW)
-    assert (waits.up_to, waits.wake_at) == ({}, int(NOW) + EVERY_S)
+    assert (waits.up_to, waits.wake_at) == ({}, int(NOW) + ACKNOWLEDGE_S)
     many = taken_in([node(*few, row(99))], frozenset(), NOW)
     assert many.up_to == {"node-1": "row-99"}
 
 
 def test_an_old_row_is_acknowledged_alone() -> None:
-    assert taken_in([node(row(1, EVERY_S + 1))], frozenset(), NOW).up_to == {"node-1": "row-1"}
+    assert taken_in([node(row(1, ACKNOWLEDGE_S + 1))], frozenset(), NOW).up_to == {
+        "node-1": "row-1"
+    }
 
 
 def test_a_row_that_a_profile_will_take_holds_back_those_behind_it() -> None:
@@ -55,7 +52,7 @@ def test_a_row_that_a_profile_will_take_holds_back_those_behind_it() -> None:
 
 
 def test_a_row_that_no_profile_takes_holds_back_nothing_for_ever() -> None:
-    rows = [row(0, GIVE_UP_S + 1), row(1, 1000.0)]
+    rows = [row(0, OBSERVATION_GIVEN_UP_S + 1), row(1, 1000.0)]
     assert taken_in([node(*rows)], {"row-0"}, NOW).up_to == {"node-1": "row-1"}
 
 

@@ -33,8 +33,8 @@ from ullage.api.slices import SlicePhase
 from ullage.cluster.projection.notice import NOTICE_TAINTS, TAINT_KEY
 from ullage.cluster.records.pod_shape import Taint
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord, PodStage
-from ullage.scheduling.lifecycle.drain import LAST_CALL_S, MARGIN_S
 from ullage.scheduling.model.plan import ApplyDeployment, Emit, EvictPod, SetStatus, TaintNode
+from ullage.scheduling.times import DRAIN_LAST_CALL_S, DRAIN_MARGIN_S
 
 TERMINATE = Interruption(kind=InterruptionKind.TERMINATE, deadline_s=NOW + 120, source="EC2")
 OPEN_ENDED = Interruption(kind=InterruptionKind.TERMINATE, source="karpenter.sh/disrupted")
@@ -175,7 +175,7 @@ def test_grace_ends_before_the_machine_does() -> None:
     soon = replace(TERMINATE, deadline_s=NOW + 25)
     assert [one.grace_s for one in a_spread_gang(TERMINATE, job=GANG).all(EvictPod)] == [None] * 2
     found = {one.pod.name: one.grace_s for one in a_spread_gang(soon, job=GANG).all(EvictPod)}
-    assert found == {"train-0": None, "train-1": 25 - int(MARGIN_S)}
+    assert found == {"train-0": None, "train-1": 25 - int(DRAIN_MARGIN_S)}
     over = replace(TERMINATE, deadline_s=NOW - 100)
     late = {one.pod.name: one.grace_s for one in a_spread_gang(over, job=GANG).all(EvictPod)}
     assert late == {"train-0": None, "train-1": 1}
@@ -186,7 +186,7 @@ def test_a_notice_that_does_not_say_when_leaves_what_its_pool_usually_does() -> 
     short = a_pool(node_selector=label, notice_s=25.0)
     found = a_spread_gang(OPEN_ENDED, short, job=GANG).all(EvictPod)
     graces = {one.pod.name: one.grace_s for one in found}
-    assert graces == {"train-0": None, "train-1": 25 - int(MARGIN_S)}
+    assert graces == {"train-0": None, "train-1": 25 - int(DRAIN_MARGIN_S)}
     silent = a_spread_gang(OPEN_ENDED, a_pool(node_selector=label), job=GANG).all(EvictPod)
     assert [one.grace_s for one in silent] == [None] * 2
 
@@ -336,11 +336,11 @@ def test_without_room_a_replica_serves_until_the_last_call() -> None:
     alone = [a_replica("a")]
     early = serving(SERVICE, alone, deployed=1, room=False)
     assert (evicted(early), deployed_to(early)) == ([], None)
-    last_call = TERMINATE.deadline_s - LAST_CALL_S if TERMINATE.deadline_s else 0.0
+    last_call = TERMINATE.deadline_s - DRAIN_LAST_CALL_S if TERMINATE.deadline_s else 0.0
     assert early.plan.wake_at <= last_call
     late = serving(SERVICE, alone, deployed=1, room=False, at=last_call)
     assert evicted(late) == ["serve-a"]
-    assert [one.grace_s for one in late.all(EvictPod)] == [int(LAST_CALL_S - MARGIN_S)]
+    assert [one.grace_s for one in late.all(EvictPod)] == [int(DRAIN_LAST_CALL_S - DRAIN_MARGIN_S)]
 
 
 def test_without_a_known_end_a_replica_waits_for_its_replacement() -> None:

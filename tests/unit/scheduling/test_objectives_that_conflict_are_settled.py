@@ -26,8 +26,8 @@ from ullage.api.reasons import Reason
 from ullage.api.sharing import SharingRules
 from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
 from ullage.cluster.records.snapshot import PodStage
-from ullage.scheduling.assignment.conflicts import SETTLE_S
 from ullage.scheduling.model.plan import EvictPod
+from ullage.scheduling.times import NEIGHBOURS_SETTLE_S
 
 ABOVE = {"phase": SlicePhase.VIOLATING, "reason": Reason.ABOVE_OBJECTIVE.value, "windows": 6}
 
@@ -56,7 +56,7 @@ def pair(
     new: WorkloadBuilder,
     *,
     devices: int = 1,
-    age: float = 2 * SETTLE_S,
+    age: float = 2 * NEIGHBOURS_SETTLE_S,
     above: tuple[dict[str, object], dict[str, object]] = (ABOVE, {}),
     fields: tuple[dict[str, object], dict[str, object]] = ({}, {}),
 ) -> list[Part]:
@@ -97,7 +97,9 @@ def test_who_cannot_save_its_work_stays_and_the_older_one_moves() -> None:
 
 
 def test_a_device_is_given_time_to_settle_first() -> None:
-    parts = pair(tenant("old", **SAVES), tenant("new", **SAVES), devices=2, age=SETTLE_S - 10)
+    parts = pair(
+        tenant("old", **SAVES), tenant("new", **SAVES), devices=2, age=NEIGHBOURS_SETTLE_S - 10
+    )
     found = decided(*parts)
     assert leaving(found, "old", "new") == []
     assert 0 < found.plan.wake_at <= NOW + 10
@@ -199,7 +201,7 @@ def test_two_conflicts_do_not_move_to_one_place_at_once() -> None:
     for number in range(2):
         for name, fields in ((f"old-{number}", ABOVE), (f"new-{number}", {})):
             job = tenant(name, **SAVES)
-            pod, wanted = held(job, NOW - 2 * SETTLE_S)
+            pod, wanted = held(job, NOW - 2 * NEIGHBOURS_SETTLE_S)
             wanted = replace(wanted, gpu=gpu(number))
             parts += [job, pod]
             desired.append(wanted)

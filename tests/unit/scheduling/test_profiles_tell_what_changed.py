@@ -14,7 +14,7 @@ from ullage.cluster.records.profile import ProfileRecord, ProfileStatus
 from ullage.cluster.records.snapshot import ObjectRef, Snapshot
 from ullage.cluster.records.status import Condition
 from ullage.scheduling.cycle.diff import diff
-from ullage.scheduling.learning.events import profile_news
+from ullage.scheduling.learning.loop import profile_news
 from ullage.scheduling.model.plan import Emit, Plan, SetProfile
 
 

@@ -16,9 +16,9 @@ from ullage.cluster.projection.pod_shape import node_affinity
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.kube.manifests.tiers import narrowed
 from ullage.scheduling.inventory.reliable_machines import held_to
-from ullage.scheduling.model.gang_speed import HOLD_IN_PLACE_S, ROOM_LASTS_IN_PLACE_S
+from ullage.scheduling.times import GANG_HOLD_IN_PLACE_S, GANG_ROOM_LASTS_IN_PLACE_S
 
-JOINS_S = HOLD_IN_PLACE_S + ROOM_LASTS_IN_PLACE_S + 30
+JOINS_S = GANG_HOLD_IN_PLACE_S + GANG_ROOM_LASTS_IN_PLACE_S + 30
 
 
 def job(reliable: int = 1, least: int = 2, most: int = 4) -> WorkloadBuilder:

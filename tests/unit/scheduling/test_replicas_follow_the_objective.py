@@ -39,8 +39,8 @@ from ullage.cluster.records.status import (
     ScalingRecord,
     WorkloadStatus,
 )
-from ullage.scheduling.lifecycle.scaling import BIN_S, SETTLE_S
 from ullage.scheduling.model.plan import Emit, ScaleWorkload
+from ullage.scheduling.times import LOAD_BIN_S, REPLICAS_SETTLE_S
 
 SERVICE_S = 0.1
 BOUNDS = ReplicaBounds(min_replicas=1, max_replicas=8)
@@ -131,11 +131,11 @@ class Played:
         self.events += [one.reason.value for one in found.all(Emit)]
         status = found.status(self.service)
         self.service = stored(self.service, status)
-        after = cycle(self.service, loads, self.now + SETTLE_S)
+        after = cycle(self.service, loads, self.now + REPLICAS_SETTLE_S)
         for step in after.all(ScaleWorkload):
             self.service = self.service.replicas(step.replicas)
         self.sizes.append(self.service.build().replicas)
-        self.now += BIN_S
+        self.now += LOAD_BIN_S
         assert status.scaling is not None
         return status.scaling
 
@@ -158,7 +158,7 @@ def test_more_load_brings_more_replicas_through_the_status() -> None:
     assert not found.all(ScaleWorkload), "first the status says so"
     assert [one.reason for one in found.all(Emit)].count(Reason.SCALED_UP) == 1
     known = stored(service, found.status(service))
-    after = cycle(known, [load(9.5)], NOW + SETTLE_S)
+    after = cycle(known, [load(9.5)], NOW + REPLICAS_SETTLE_S)
     step = after.one(ScaleWorkload)
     assert step.replicas == record.chosen.replicas
     assert step.resource_version == known.build().resource_version
@@ -308,7 +308,7 @@ def test_the_number_of_others_is_put_right() -> None:
     size = played.service.build().replicas
     by_hand = played.service.replicas(size + 3)
     loads: list[ObservedLoad | None] = [load(15.0 / (size + 3))] * (size + 3)
-    assert cycle(by_hand, loads, played.now - BIN_S + 2).one(ScaleWorkload).replicas == size
+    assert cycle(by_hand, loads, played.now - LOAD_BIN_S + 2).one(ScaleWorkload).replicas == size
 
 
 def test_a_number_that_is_refused_is_told_once() -> None:
@@ -317,8 +317,8 @@ def test_a_number_that_is_refused_is_told_once() -> None:
         found = cycle(service, [load(30.0 + at / 100)], now)
         events += [one.reason for one in found.all(Emit)]
         service = stored(service, found.status(service))
-        assert cycle(service, [load(30.0)], now + SETTLE_S).one(ScaleWorkload).replicas > 1
-        now += BIN_S
+        assert cycle(service, [load(30.0)], now + REPLICAS_SETTLE_S).one(ScaleWorkload).replicas > 1
+        now += LOAD_BIN_S
     assert events.count(Reason.SCALED_UP) == 1
 
 
@@ -332,7 +332,7 @@ def test_a_number_of_others_is_told_when_it_is_put_right() -> None:
     record = played.bin(15.0)
     assert played.sizes[-1] == size
     assert played.events[told:] == [Reason.SCALED_UP.value]
-    assert record.last_scale_time == played.now - BIN_S
+    assert record.last_scale_time == played.now - LOAD_BIN_S
 
 
 def test_new_bounds_hold_at_once() -> None:
@@ -341,7 +341,7 @@ def test_new_bounds_hold_at_once() -> None:
         played.bin(40.0)
     narrow = played.service.with_(scaling=ReplicaBounds(min_replicas=1, max_replicas=2))
     size = narrow.build().replicas
-    found = cycle(narrow, [load(40.0 / size)] * size, played.now - BIN_S + 2)
+    found = cycle(narrow, [load(40.0 / size)] * size, played.now - LOAD_BIN_S + 2)
     assert found.one(ScaleWorkload).replicas == 2
 
 
@@ -350,7 +350,7 @@ def test_between_two_bins_the_status_is_not_written() -> None:
     for _ in range(6):
         record = played.bin(12.0)
     size = played.service.build().replicas
-    found = cycle(played.service, [load(30.0)] * size, played.now - BIN_S + 5)
+    found = cycle(played.service, [load(30.0)] * size, played.now - LOAD_BIN_S + 5)
     assert found.status(played.service).scaling == record
     assert found.plan.wake_at <= played.now + 1
 

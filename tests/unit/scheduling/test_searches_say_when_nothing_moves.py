@@ -11,7 +11,7 @@ import pytest
 from fakes.tuning_world import TuningWorld, a_search
 from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.records.status import Condition, DecisionRecord, RefusalLine
-from ullage.scheduling.tuning.conditions import STALLED_AFTER_S
+from ullage.scheduling.times import SEARCH_STALLED_S
 from ullage.scheduling.tuning.step import TuningStep
 
 
@@ -48,7 +48,7 @@ def a_world() -> TuningWorld:
 def test_a_search_in_which_no_trial_runs_is_stalled_and_says_what_for() -> None:
     world = a_world()
     step = world.carry_out()
-    assert step.again_at == 1_000.0 + STALLED_AFTER_S
+    assert step.again_at == 1_000.0 + SEARCH_STALLED_S
     world.now = step.again_at - 1.0
     world.carry_out()
     assert condition(world, ConditionType.STALLED) is None
@@ -69,7 +69,7 @@ def test_a_stalled_search_writes_nothing_more_and_ends_to_be_stalled_with_the_fi
     None
 ):
     world = a_world()
-    world.now += STALLED_AFTER_S
+    world.now += SEARCH_STALLED_S
     world.carry_out()
     before = world.job.status
     world.now += 5_000.0
@@ -89,7 +89,7 @@ def test_a_stalled_search_writes_nothing_more_and_ends_to_be_stalled_with_the_fi
 
 def test_a_trial_that_ends_is_progress() -> None:
     world = a_world()
-    world.now += STALLED_AFTER_S - 10.0
+    world.now += SEARCH_STALLED_S - 10.0
     world.end("digits-t0000-e1")
     world.carry_out()
     wait(world, "digits-t0002-e1", Reason.NO_CAPACITY)

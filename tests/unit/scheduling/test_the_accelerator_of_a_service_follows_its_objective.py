@@ -44,8 +44,8 @@ from ullage.cluster.records.status import (
     WorkloadStatus,
 )
 from ullage.scheduling.inventory.held_shares import accelerators_asked
-from ullage.scheduling.lifecycle.scaling import BIN_S
-from ullage.scheduling.lifecycle.share_choice import HOLD_S, KNOWN_BINS, REPAIR_S, ROOM_S
+from ullage.scheduling.lifecycle.share_choice import KNOWN_BINS
+from ullage.scheduling.times import LOAD_BIN_S, SHARE_HOLD_S, SHARE_REPAIR_S, SHARE_ROOM_S
 
 FAST, SLOW = "fast", "slow"
 ON: Final = {FAST: "node-1", SLOW: "node-2"}
@@ -138,7 +138,7 @@ def lived(service: WorkloadBuilder, **world: object) -> tuple[WorkloadBuilder, f
     """At the end of so many bins that a change that saves may be made."""
     on, per_s = str(world.get("on", FAST)), 2.0
     history = ScalingHistory(
-        as_of=NOW - BIN_S,
+        as_of=NOW - LOAD_BIN_S,
         rates_milli=(round(per_s * 1e3),) * KNOWN_BINS,
         service_micros=round(WHOLE_S[on] * 100 / PERCENT * 1e6),
         percent=PERCENT,
@@ -147,7 +147,7 @@ def lived(service: WorkloadBuilder, **world: object) -> tuple[WorkloadBuilder, f
     record = ScalingRecord(chosen=ReplicaChoice(replicas=1), reason=Reason.STEADY, history=history)
     service = service.with_(status=WorkloadStatus(scaling=record))
     found = cycle(service, NOW, **world)  # type: ignore[arg-type]
-    return stored(service, found), NOW + BIN_S
+    return stored(service, found), NOW + LOAD_BIN_S
 
 
 def share_of(service: WorkloadBuilder) -> ChosenShare | None:
@@ -185,7 +185,7 @@ def test_it_stays_where_it_is_once_all_are_replaced() -> None:
     chosen = share_of(service)
     for _ in range(4):
         found = cycle(service, now, on=SLOW)
-        service, now = stored(service, found), now + HOLD_S
+        service, now = stored(service, found), now + SHARE_HOLD_S
     assert share_of(service) == chosen
     assert "Degraded" not in {
         one.type for one in service.build().status.conditions if one.status == "True"
@@ -249,7 +249,7 @@ def test_an_accelerator_that_is_too_slow_is_left_at_once() -> None:
     assert record.share is not None
     assert record.share.accelerator == FAST
     assert record.share.time == NOW
-    assert REPAIR_S < HOLD_S
+    assert SHARE_REPAIR_S < SHARE_HOLD_S
 
 
 def test_an_accelerator_on_which_the_objective_was_seen_to_fail_is_left() -> None:
@@ -268,7 +268,7 @@ def test_an_accelerator_on_which_the_objective_was_seen_to_fail_is_left() -> Non
 
 def test_one_that_finds_no_room_is_given_up() -> None:
     service, now = lived(movable())
-    found = cycle(service.replicas(2), now, waits_s=ROOM_S + 1)
+    found = cycle(service.replicas(2), now, waits_s=SHARE_ROOM_S + 1)
     assert share_of(stored(service, found)) == ChosenShare(percent=0, time=now)
     assert accelerators_asked(stored(service, found).build()) == ()
 
@@ -314,7 +314,7 @@ def test_the_service_time_follows_from_one_accelerator_to_the_other() -> None:
     accelerator=st.text(max_size=63) | st.sampled_from([FAST, SLOW]),
     allowed=st.lists(st.sampled_from([FAST, SLOW, "gone"]), max_size=3, unique=True),
     percent=st.integers(0, 100),
-    at=st.floats(NOW - 10 * HOLD_S, NOW + 10 * HOLD_S),
+    at=st.floats(NOW - 10 * SHARE_HOLD_S, NOW + 10 * SHARE_HOLD_S),
     per_s=st.floats(0, 100),
     timed=st.lists(st.sampled_from([FAST, SLOW]), unique=True),
     waits_s=st.sampled_from([0.0, 1.0, 1000.0]),
@@ -333,7 +333,7 @@ def test_whatever_a_status_says_replicas_go_where_the_spec_allows(
         share=ChosenShare(percent=percent, accelerator=accelerator, time=at),
         reason=Reason.STEADY,
         history=ScalingHistory(
-            as_of=NOW - BIN_S, rates_milli=(1000,) * 40, percent=50, accelerator=accelerator
+            as_of=NOW - LOAD_BIN_S, rates_milli=(1000,) * 40, percent=50, accelerator=accelerator
         ),
     )
     service = movable(*allowed).replicas(2).with_(status=WorkloadStatus(scaling=record))

@@ -44,9 +44,9 @@ from ullage.cluster.records.status import (
     WorkloadStatus,
 )
 from ullage.scheduling.inventory.held_shares import scaled_share
-from ullage.scheduling.lifecycle.scaling import BIN_S
-from ullage.scheduling.lifecycle.share_choice import HOLD_S, KNOWN_BINS, ROOM_S
+from ullage.scheduling.lifecycle.share_choice import KNOWN_BINS
 from ullage.scheduling.model.plan import ApplyDeployment
+from ullage.scheduling.times import LOAD_BIN_S, SHARE_HOLD_S, SHARE_ROOM_S
 
 BOUNDS: Final = ReplicaBounds(min_replicas=1, max_replicas=3)
 LEAST, MOST = 20, 80
@@ -128,7 +128,7 @@ def lived(service: WorkloadBuilder, per_s: float, **world: object) -> tuple[Work
     now = NOW
     for _ in range(KNOWN_BINS + 1):
         found = cycle(service, per_s, now, **world)  # type: ignore[arg-type]
-        service, now = stored(service, found.status(service)), now + BIN_S
+        service, now = stored(service, found.status(service)), now + LOAD_BIN_S
     return service, now
 
 
@@ -153,7 +153,7 @@ def test_nothing_is_chosen_before_five_minutes_of_load_are_known() -> None:
     for _ in range(KNOWN_BINS - 1):
         service = stored(service, cycle(service, 1.0, now).status(service))
         assert share_of(service) is None
-        now += BIN_S
+        now += LOAD_BIN_S
 
 
 @pytest.mark.parametrize(
@@ -202,11 +202,13 @@ def test_a_share_that_finds_no_room_is_given_up() -> None:
         chosen=ReplicaChoice(replicas=2, percent=MOST),
         share=ChosenShare(percent=MOST, time=NOW - 60),
         reason=Reason.STEADY,
-        history=ScalingHistory(as_of=NOW - BIN_S, rates_milli=(1000,) * 40, service_micros=30_000),
+        history=ScalingHistory(
+            as_of=NOW - LOAD_BIN_S, rates_milli=(1000,) * 40, service_micros=30_000
+        ),
     )
     service = resizable().replicas(2).with_(status=WorkloadStatus(scaling=small))
     full = (MOST,) * 4
-    found = cycle(service, 1.0, NOW, percents=full, waits_s=ROOM_S + 1)
+    found = cycle(service, 1.0, NOW, percents=full, waits_s=SHARE_ROOM_S + 1)
     given_up = found.status(service).scaling
     assert given_up is not None
     assert given_up.share == ChosenShare(percent=0, time=NOW)
@@ -215,7 +217,7 @@ def test_a_share_that_finds_no_room_is_given_up() -> None:
 
 def test_a_replica_that_another_controller_holds_ends_no_choice() -> None:
     service, now = lived(resizable(), 1.0)
-    waiting = replica(service.replicas(2), 9, now, waits_s=ROOM_S + 1)
+    waiting = replica(service.replicas(2), 9, now, waits_s=SHARE_ROOM_S + 1)
     held = replace(waiting, gates=(*waiting.gates, "kueue.x-k8s.io/admission"))
     found = cycle(service.replicas(2), 1.0, now, extra=(held,)).status(service).scaling
     assert found is not None
@@ -237,7 +239,7 @@ def test_a_share_that_serves_too_slowly_becomes_larger_at_once() -> None:
     (text,) = [text for reason, text in found.events() if reason == "ShareChosen"]
     assert f"each replica is to have {record.share.percent} % of a device" in text
     again = stored(service, found.status(service))
-    later = cycle(again, 2.0, NOW + BIN_S, percents=(LEAST,), whole_s=0.2)
+    later = cycle(again, 2.0, NOW + LOAD_BIN_S, percents=(LEAST,), whole_s=0.2)
     assert "ShareChosen" not in dict(later.events())
 
 
@@ -246,7 +248,7 @@ def test_it_does_not_change_again_while_replicas_are_replaced() -> None:
     before = share_of(service)
     for _ in range(10):
         found = cycle(service, 1.0, now)
-        service, now = stored(service, found.status(service)), now + BIN_S
+        service, now = stored(service, found.status(service)), now + LOAD_BIN_S
     assert share_of(service) == before
 
 
@@ -292,7 +294,7 @@ def test_a_clock_that_went_back_holds_nothing_up() -> None:
 @settings(deadline=None, max_examples=40)
 @given(
     percent=st.integers(0, 100),
-    at=st.floats(NOW - 10 * HOLD_S, NOW + 10 * HOLD_S),
+    at=st.floats(NOW - 10 * SHARE_HOLD_S, NOW + 10 * SHARE_HOLD_S),
     per_s=st.floats(0, 500),
     held=st.lists(st.integers(1, 100), min_size=1, max_size=4),
     waits_s=st.sampled_from([0.0, 1.0, 1000.0]),
@@ -304,7 +306,7 @@ def test_whatever_a_status_says_the_share_stays_within_its_bounds(
         chosen=ReplicaChoice(replicas=len(held), percent=percent),
         share=ChosenShare(percent=percent, time=at),
         reason=Reason.STEADY,
-        history=ScalingHistory(as_of=NOW - BIN_S, rates_milli=(1000,) * 40, percent=percent),
+        history=ScalingHistory(as_of=NOW - LOAD_BIN_S, rates_milli=(1000,) * 40, percent=percent),
     )
     service = resizable().replicas(len(held)).with_(status=WorkloadStatus(scaling=record))
     found = cycle(service, per_s, NOW, percents=tuple(held), waits_s=waits_s)

@@ -19,8 +19,9 @@ from ullage.engines.capacity.records import Ask, CapacitySettings, Pool
 from ullage.engines.capacity.search import MOST_SIZES, CapacitySearch
 from ullage.scheduling.capacity import choice
 from ullage.scheduling.capacity.choice import Facts
-from ullage.scheduling.capacity.market import Stall, Stalls
-from ullage.scheduling.model.gang_speed import HOLD_S, speed
+from ullage.scheduling.capacity.market import SuitedPool, SuitedPools
+from ullage.scheduling.model.gang_speed import speed
+from ullage.scheduling.times import GANG_HOLD_S
 
 
 def gang(delay: float | None, least: int = 1, most: int = 6, **cost: object) -> WorkloadBuilder:
@@ -58,7 +59,7 @@ def test_the_cheapest_size_is_the_least_where_delay_costs_nothing() -> None:
     assert size.message == (
         "2 of 6 members: instances and delay (spec.cost.delayCostPerHour) cost least with 2"
     )
-    toy.run(4 * HOLD_S)
+    toy.run(4 * GANG_HOLD_S)
     assert members(toy) == 2, "room for more is no reason to pay more"
 
 
@@ -125,14 +126,14 @@ def test_a_gang_that_restarts_to_grow_keeps_its_pools_and_takes_the_best_size_th
 
 
 def facts_of(pools: list[Pool], least: int, most: int, delay: float) -> Facts:
-    stalls = {
-        pool.name: Stall(pool=pool, record=a_pool(pool.name), per_node=2, grows=True)
+    suited = {
+        pool.name: SuitedPool(pool=pool, record=a_pool(pool.name), per_node=2, grows=True)
         for pool in pools
     }
     return Facts(
         job=gang(delay, least, most).build(),
         members=most,
-        stalls=Stalls(stalls=stalls, speeds_known=True, steps_per_second=1.0, unsuitable=""),
+        suited=SuitedPools(by_name=suited, speeds_known=True, steps_per_second=1.0, unsuitable=""),
         work=None,
         due=None,
         held={},

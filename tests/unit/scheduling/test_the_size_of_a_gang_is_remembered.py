@@ -11,9 +11,9 @@ from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import SizeRecord
 from ullage.scheduling.elastic.sizes import Size, news, resumes, told
-from ullage.scheduling.model.gang_speed import KEEP_S
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.times import GANG_PLACES_KEPT_S
 
 RESIZED = SizeRecord(
     since=NOW - 60, reason=Reason.RESIZING, message="4 members", resumes=NOW - 5, room_since=NOW - 9
@@ -68,7 +68,7 @@ def test_a_gang_that_runs_waits_for_nothing_and_remembers_room_beside_it() -> No
 def test_room_is_kept_for_a_while_after_the_old_pods_are_gone() -> None:
     gone = SizeRecord(since=NOW, reason=Reason.RESIZING, message="", resumes=NOW)
     waiting, stopping = a_gang("Pending", gone), a_gang("Restarting", gone)
-    moments = (NOW, NOW + KEEP_S - 1, NOW + KEEP_S)
+    moments = (NOW, NOW + GANG_PLACES_KEPT_S - 1, NOW + GANG_PLACES_KEPT_S)
     assert [resumes(waiting, at) for at in moments] == [True, True, False]
     assert [resumes(stopping, at) for at in moments] == [True, True, True]
     assert not resumes(a_gang("Restarting", None), NOW)

@@ -34,8 +34,9 @@ from ullage.scheduling.learning.estimates import MOST_CONFIDENT, estimated, gath
 from ullage.scheduling.learning.loop import ProfileUpdates
 from ullage.scheduling.learning.operations import OpTables, op_time_fits
 from ullage.scheduling.learning.throughput import Throughput, Throughputs
-from ullage.scheduling.learning.written_speeds import AGAIN_AFTER_S, MOST_A_CYCLE, with_estimates
+from ullage.scheduling.learning.written_speeds import MOST_A_CYCLE, with_estimates
 from ullage.scheduling.model.plan import SetProfile
+from ullage.scheduling.times import SPEEDS_WRITE_S
 
 TYPES = ("k80", "p100", "v100")
 LESSONS = ProfileUpdates(dropped={})
@@ -374,8 +375,8 @@ def test_new_evidence_is_taken_in_after_a_while() -> None:
     stored = replace(profiles[-1], status=action.status)
     more = a_snapshot(node("k80", "v100"), *world_of(4, 0), stored)
     assert written(more, NOW + 10) == []
-    assert with_estimates(more, NOW + 10, 7, LESSONS).wake_at == NOW + AGAIN_AFTER_S
-    (again,) = written(more, NOW + AGAIN_AFTER_S)
+    assert with_estimates(more, NOW + 10, 7, LESSONS).wake_at == NOW + SPEEDS_WRITE_S
+    (again,) = written(more, NOW + SPEEDS_WRITE_S)
     assert again.status.throughput[1].samples == 4
 
 

@@ -13,11 +13,12 @@ from ullage.api.slices import SlicePhase
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.profile import ProfileRecord, ProfileStatus
 from ullage.cluster.records.snapshot import PodStage, Snapshot
-from ullage.scheduling.learning.loop import WRITE_EVERY_S, profiles_to_write
+from ullage.scheduling.learning.loop import profiles_to_write
 from ullage.scheduling.model.plan import CreateProfile, SetProfile
+from ullage.scheduling.times import PROFILE_WRITE_S
 
 CLASS = "small"
-LATER = NOW + 2 * WRITE_EVERY_S
+LATER = NOW + 2 * PROFILE_WRITE_S
 
 
 def world(
@@ -78,8 +79,8 @@ def test_more_is_written_at_most_every_half_minute() -> None:
     profile = known(700, 1200, updated=NOW)
     snapshot = world((700, 1300), profile=profile)
     updates = profiles_to_write(snapshot, NOW + 1, 7)
-    assert (updates.actions, updates.wake_at) == ((), NOW + WRITE_EVERY_S)
-    assert learned(snapshot, NOW + WRITE_EVERY_S) == (700, 1300)
+    assert (updates.actions, updates.wake_at) == ((), NOW + PROFILE_WRITE_S)
+    assert learned(snapshot, NOW + PROFILE_WRITE_S) == (700, 1300)
 
 
 def test_a_class_without_a_profile_gets_one() -> None:

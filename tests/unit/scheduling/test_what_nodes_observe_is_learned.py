@@ -23,11 +23,12 @@ from ullage.cluster.records.profile import ProfileRecord, SoloEntry, StepRow
 from ullage.cluster.records.snapshot import RefusedWrite, Snapshot
 from ullage.engines.admission.query import Account
 from ullage.engines.admission.records import Partner
-from ullage.scheduling.learning.loop import WRITE_EVERY_S, ProfileUpdates, profiles_to_write
-from ullage.scheduling.learning.merge import HALF_LIFE_S, MOST_ROWS, kept
+from ullage.scheduling.learning.loop import ProfileUpdates, profiles_to_write
+from ullage.scheduling.learning.merge import MOST_ROWS, kept
 from ullage.scheduling.learning.sift import Dropped
 from ullage.scheduling.model.plan import CreateProfile, SetProfile
 from ullage.scheduling.prediction.rows import class_profiles, rows_of, share_curve
+from ullage.scheduling.times import MIXTURE_HALF_LIFE_S, PROFILE_WRITE_S
 
 START = int(NOW) - 5_000
 CLASS = "resnet"
@@ -79,7 +80,7 @@ def after(lessons: ProfileUpdates, profile: ProfileRecord) -> ProfileRecord:
 
 def taught(*seen: Observation, profile: ProfileRecord | None = None) -> ProfileRecord:
     held = profile or mine()
-    now = max(NOW, held.status.updated + WRITE_EVERY_S)
+    now = max(NOW, held.status.updated + PROFILE_WRITE_S)
     return after(profiles_to_write(world(*seen, profile=held), now, 7), held)
 
 
@@ -136,7 +137,7 @@ def test_writes_of_a_profile_keep_their_distance() -> None:
     profile = taught(row(0))
     soon = profiles_to_write(world(row(0), row(1), profile=profile), NOW + 10, 7)
     assert soon.actions == ()
-    assert soon.wake_at == NOW + WRITE_EVERY_S
+    assert soon.wake_at == NOW + PROFILE_WRITE_S
     (written,) = profiles_to_write(world(row(0), row(1), profile=profile), NOW + 31, 7).actions
     assert isinstance(written, SetProfile)
     assert len(written.status.step_time) == 2
@@ -398,7 +399,7 @@ def test_windows_alone_displace_no_pauses() -> None:
 
 
 def test_a_share_of_long_ago_gives_way_to_that_of_today() -> None:
-    later = 4 * HALF_LIFE_S
+    later = 4 * MIXTURE_HALF_LIFE_S
     before = [kept_row(n, "bert", share=20) for n in range(MOST_ROWS)]
     today = [kept_row(n, "bert", share=60, at_s=later + n, id=f"t{n}") for n in range(MOST_ROWS)]
     left = Counter(one.share for one in kept([*before, *today]))
@@ -427,7 +428,7 @@ def test_three_pauses_say_how_fast_the_class_is_alone() -> None:
         max_size=600,
     ),
     st.integers(0, 600),
-    st.sampled_from([1.0, 1e4, HALF_LIFE_S / 100]),
+    st.sampled_from([1.0, 1e4, MIXTURE_HALF_LIFE_S / 100]),
 )
 def test_what_is_kept_does_not_depend_on_how_often_it_was_sifted(
     seen: list[tuple[int, str, int, bool]], cut: int, apart_s: float

@@ -9,7 +9,8 @@ import pytest
 from builders import NOW, a_job
 from ullage.api.gpurequest import Share
 from ullage.cluster.records.status import MadeRoom
-from ullage.scheduling.inventory.held_shares import HOLD_S, active_share_limit, bounded, share_asked
+from ullage.scheduling.inventory.held_shares import active_share_limit, bounded, share_asked
+from ullage.scheduling.times import AGREEMENT_HOLD_S
 
 MADE = MadeRoom(
     time=NOW,
@@ -22,7 +23,8 @@ MADE = MadeRoom(
 
 
 @pytest.mark.parametrize(
-    ("now", "binds"), [(NOW, True), (NOW + HOLD_S - 1, True), (NOW + HOLD_S, False)]
+    ("now", "binds"),
+    [(NOW, True), (NOW + AGREEMENT_HOLD_S - 1, True), (NOW + AGREEMENT_HOLD_S, False)],
 )
 def test_room_that_was_made_binds_for_a_while(now: float, binds: bool) -> None:
     job = a_job().fractional(30, 80).status(made_room=MADE).build()

@@ -22,15 +22,11 @@ from ullage.engines.admission.model import step_of
 from ullage.engines.admission.pair_gp import MAX_ROWS, Rows
 from ullage.engines.admission.prior import Side, base, side_of
 from ullage.engines.admission.records import ClassProfile, Row, origin_of
+from ullage.engines.admission.times import COLOCATION_WINDOW_S, MEETING_GAP_S
 
 Item = TypeVar("Item")
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-WINDOW_S = 30.0
-"""Rows of a mixture within this time are one co-location."""
-MEETING_GAP_S = 900.0
-"""Windows of a mixture that are further apart belong to two meetings (not measured)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,7 +261,7 @@ def colocations(rows: Sequence[Row]) -> list[list[int]]:
         size = len(rows[numbers[0]].partners) + 1
         groups = [[numbers[0]]]
         for before, after in pairwise(numbers):
-            apart = rows[after].at_s - rows[groups[-1][0]].at_s >= WINDOW_S
+            apart = rows[after].at_s - rows[groups[-1][0]].at_s >= COLOCATION_WINDOW_S
             if apart or len(groups[-1]) == size or rows[before].id == rows[after].id:
                 groups.append([])
             groups[-1].append(after)

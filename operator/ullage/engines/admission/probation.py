@@ -17,10 +17,9 @@ from typing import Final
 from ullage.api.reasons import Reason
 from ullage.engines.admission.query import Account, AdmissionQuery
 from ullage.engines.admission.records import Refusal, Tenant
+from ullage.engines.admission.times import PROBATION_LEAST_S, PROBATION_MOST_S
 from ullage.engines.admission.verdict import RiskSettings, Verdict
 
-LEAST_SECONDS: Final = 20.0
-MOST_SECONDS: Final = 60.0
 HEADROOM: Final = 1.10
 """Smallest objective of a tenant beside a trial, as a multiple of the slowdown by its share alone:
 neighbours slow each step further, by 4 to 9 % where it was measured (derived)."""
@@ -96,13 +95,13 @@ def may_probe(
     profile = query.newcomer.profile
     rows = profile.rows if profile is not None else 0
     left_s = account.left_s(settings.probation_seconds_per_class, rows)
-    if left_s < LEAST_SECONDS:
+    if left_s < PROBATION_LEAST_S:
         return Refusal(
             Reason.NEED_PROFILE,
             f"class {account.workload_class} has {left_s:.0f} s of trial left and one takes "
-            f"{LEAST_SECONDS:.0f} s; it needs a whole device until new rows exist",
+            f"{PROBATION_LEAST_S:.0f} s; it needs a whole device until new rows exist",
         )
-    return Trial(percent=percent, seconds=min(left_s, MOST_SECONDS))
+    return Trial(percent=percent, seconds=min(left_s, PROBATION_MOST_S))
 
 
 def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Trial) -> TrialOutcome:
@@ -122,7 +121,7 @@ def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Tri
         if sum(counted[max(0, last - OF_WINDOWS) : last]) >= VIOLATIONS:
             return TrialOutcome.ROLL_BACK
     calm = len(counted) >= LEAST_WINDOWS and not any(counted[-OF_WINDOWS:])
-    if elapsed_s >= LEAST_SECONDS and calm:
+    if elapsed_s >= PROBATION_LEAST_S and calm:
         return TrialOutcome.COMMIT
     return TrialOutcome.ROLL_BACK if elapsed_s >= trial.seconds else TrialOutcome.GOES_ON
 

@@ -14,18 +14,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-HALF_LIFE_H: Final = 48.0
-"""Hours after which what was seen counts half (measured compromise of calibration and ranking)."""
-PRIOR_HOURS: Final = 10.0
-"""Weight of the prior in pool-hours."""
+from ullage.engines.capacity.times import BULK_LOSS_H, HAZARD_HALF_LIFE_H, HAZARD_PRIOR_H, MONTH_H
+
 DEFAULT_PRIOR_PER_HOUR: Final = 0.01
 """Rate where no provider says anything: one event in 100 hours."""
 REBALANCE_WEIGHT: Final = 0.1
 """Part of an event that a rebalance recommendation counts as (derived: often without a loss)."""
-BULK_H: Final = 0.25
-"""A loss no later than this after the last one, nothing gained between, belongs to the same event:
-bulk losses take some minutes (measured on 4 and 16 nodes of one zone)."""
-MONTH_H: Final = 730.0
 
 
 class AdvisorBand(StrEnum):
@@ -63,7 +57,7 @@ class Prior:
     """
 
     events: float
-    hours: float = PRIOR_HOURS
+    hours: float = HAZARD_PRIOR_H
 
     def __post_init__(self) -> None:
         """Keep the posterior above 0.
@@ -75,7 +69,7 @@ class Prior:
             raise ValueError(f"a prior has events and hours above 0, not {self}")
 
 
-def prior(band: AdvisorBand | None = None, *, hours: float = PRIOR_HOURS) -> Prior:
+def prior(band: AdvisorBand | None = None, *, hours: float = HAZARD_PRIOR_H) -> Prior:
     """The prior of a pool.
 
     Args:
@@ -114,7 +108,9 @@ class Hazard:
         """Mean part of the instances that an event took; 1 where none was seen."""
         return self.lost_sum / self.events if self.events > 0 else 1.0
 
-    def after(self, hours: float, *, held: bool, half_life_h: float | None = HALF_LIFE_H) -> Hazard:
+    def after(
+        self, hours: float, *, held: bool, half_life_h: float | None = HAZARD_HALF_LIFE_H
+    ) -> Hazard:
         """The posterior some hours later.
 
         Args:
@@ -151,7 +147,7 @@ class Hazard:
         """
         if not 0 < fraction <= 1:
             raise ValueError(f"an event takes more than none and at most all, not {fraction}")
-        same = self.draining_h is not None and self.draining_h <= BULK_H
+        same = self.draining_h is not None and self.draining_h <= BULK_LOSS_H
         return replace(
             self,
             events=self.events + (0 if same else 1),
@@ -211,7 +207,7 @@ class Launches:
             return replace(self, started=self.started + 1, in_a_row=0)
         return replace(self, failed=self.failed + 1, in_a_row=self.in_a_row + 1)
 
-    def after(self, hours: float, *, half_life_h: float = HALF_LIFE_H) -> Launches:
+    def after(self, hours: float, *, half_life_h: float = HAZARD_HALF_LIFE_H) -> Launches:
         """Some hours later: counts decay by half in every half-life.
 
         Args:

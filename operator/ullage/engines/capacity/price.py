@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from ullage.engines.capacity.times import PRICE_FRESH_S
+
 LARGEST_RISE: Final = 3.0
 """Times the believed price above which a quote is an outlier."""
-FRESH_S: Final = 6 * 3600.0
-"""Seconds after which a price without a new quote is stale."""
 
 
 class Doubt(StrEnum):
@@ -69,7 +69,7 @@ class PriceRecord:
             return replace(self, refused=quote, doubt=Doubt.OUTLIER)
         return PriceRecord(quote=quote)
 
-    def why_not_fresh(self, now_s: float, *, fresh_s: float = FRESH_S) -> Doubt | None:
+    def why_not_fresh(self, now_s: float, *, fresh_s: float = PRICE_FRESH_S) -> Doubt | None:
         """Reason of condition ``PriceFresh``; ``None`` = it is fresh.
 
         Args:

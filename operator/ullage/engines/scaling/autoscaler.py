@@ -7,15 +7,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from ullage.engines.scaling.configurations import Configuration, Demand, ReplicaOption, ranked
 from ullage.engines.scaling.forecast import FIRST_CAUTION, LoadForecast, forecast
 from ullage.engines.scaling.pooled_queue import LatencyTarget, PooledLoad
 from ullage.engines.scaling.season import expected
 from ullage.engines.scaling.stabilisation import ReplicaNeed, desired_replicas
-
-HOLD_S: Final = 120.0
+from ullage.engines.scaling.times import SCALE_DOWN_HOLD_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +37,7 @@ class ScalingTerms:
     most: int
     bin_s: float
     launch_s: float
-    hold_s: float = HOLD_S
+    hold_s: float = SCALE_DOWN_HOLD_S
     season_s: float = 0.0
     cv2: float = 1.0
     pooled: bool = True

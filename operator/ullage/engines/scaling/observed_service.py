@@ -15,6 +15,7 @@ from typing import Final
 
 from ullage.engines.scaling.pooled_queue import PooledLoad, predicted_s
 from ullage.engines.scaling.service_times import ServiceTime
+from ullage.engines.scaling.times import SERVICE_LEAST_S
 
 BUSY: Final = 0.8
 """Above this utilisation the tail is that of the queue: it tells nothing of the service."""
@@ -24,7 +25,6 @@ HALVINGS: Final = 12
 FIRST_SIGMA: Final = 0.5
 WIDEST: Final = 1.5
 """Spread of the logarithm; wider service times are taken for these."""
-LEAST_MEAN_S: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ def mean_without_wait(requests_per_s: float, latency_s: float, cv2: float) -> fl
     square = requests_per_s * (cv2 - 1) / 2
     line = 1 + requests_per_s * latency_s
     root = math.sqrt(line * line + 4 * square * latency_s)
-    return max(LEAST_MEAN_S, 2 * latency_s / (line + root))
+    return max(SERVICE_LEAST_S, 2 * latency_s / (line + root))
 
 
 def _spread(seen: Latencies) -> float:

@@ -15,9 +15,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ullage.engines.scaling.times import SEASON_SLOT_S
+
 Floats = NDArray[np.float64]
 
-SLOT_S: Final = 900.0
 NEWEST: Final = 0.5
 """Weight of the newest season in a slot (not measured)."""
 MOST_GROWTH: Final = 1.5
@@ -30,7 +31,7 @@ def slots_of(season_s: float) -> int:
     Args:
         season_s: Its length, seconds.
     """
-    return math.ceil(season_s / SLOT_S)
+    return math.ceil(season_s / SEASON_SLOT_S)
 
 
 def learned(
@@ -50,9 +51,10 @@ def learned(
     if not count:
         return ()
     slot, following = (
-        min(int((now_s + half * bin_s) % season_s // SLOT_S), count - 1) for half in (-0.5, 0.5)
+        min(int((now_s + half * bin_s) % season_s // SEASON_SLOT_S), count - 1)
+        for half in (-0.5, 0.5)
     )
-    bins = max(1, round(SLOT_S / bin_s))
+    bins = max(1, round(SEASON_SLOT_S / bin_s))
     if slot == following or 2 * len(rates) < bins:
         return tuple(means)
     newest, before = float(np.mean(rates[-bins:])), means[slot]
@@ -80,5 +82,5 @@ def expected(
     if not slots or len(slots) != slots_of(season_s):
         return np.zeros(bins + ahead)
     middles = now_s + (np.arange(bins + ahead) - bins + 0.5) * bin_s
-    at = (middles % season_s // SLOT_S).astype(np.int64)
+    at = (middles % season_s // SEASON_SLOT_S).astype(np.int64)
     return np.asarray(slots, dtype=np.float64)[np.minimum(at, len(slots) - 1)]

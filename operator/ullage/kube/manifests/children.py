@@ -30,6 +30,7 @@ from ullage.cluster.values.names import pod_name, workers_service
 from ullage.kube.manifests.node_requests import HOLD
 from ullage.kube.manifests.router import routed_ports, router_labels
 from ullage.kube.manifests.tiers import child_metadata, join, narrowed
+from ullage.kube.times import DEFAULT_GRACE_S, TORCHRUN_LAST_CALL_S
 from ullage.ports import JsonObject
 from ullage.scheduling.model.plan import (
     ApplyDeployment,
@@ -46,14 +47,9 @@ MASTER_PORT: Final = 29500
 TORCHRUN_RESTARTS: Final = 100
 """Of the worker processes, inside pods that stay: torchrun counts the loss of another member as
 one, and its default of none would end everyone (not measured)."""
-LAST_CALL_S: Final = 10
-"""How long torchrun waits for more members once the fewest have met, below the most (not measured):
-its 30 s are lost at every change, and who comes later joins by a change of its own."""
 PYTHON_PATH: Final = "PYTHONPATH"
 TEMPLATE_PYTHON_PATH: Final = "ULLAGE_TEMPLATE_PYTHONPATH"
 """Name that the template's own PYTHONPATH gets where the step hook is injected."""
-DEFAULT_GRACE_S: Final = 30
-"""Termination grace that Kubernetes gives where a pod states none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +157,7 @@ def _environment_in_place(
     then connect to no one (seen with torch 2.15).
     """
     (least, most), (address, port) = bounds, leader
-    conf = f"is_host={int(member.rank == 0)},last_call_timeout={LAST_CALL_S}"
+    conf = f"is_host={int(member.rank == 0)},last_call_timeout={TORCHRUN_LAST_CALL_S}"
     return {
         "ULLAGE_MEMBER": member.name,
         "MASTER_ADDR": address,

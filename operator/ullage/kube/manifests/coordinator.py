@@ -29,6 +29,7 @@ from ullage.kube.manifests.tiers import (
     mount_token,
     narrowed,
 )
+from ullage.kube.times import COORDINATOR_AWAY_S
 from ullage.scheduling.model.plan import CoordinatorStart, CreatePod
 
 Body = dict[str, object]
@@ -37,9 +38,6 @@ COPIES: Final = 2
 """Of the state: a whole one and one that arrives."""
 BESIDE_MIB: Final = 256
 """The interpreter, and the values of one gathering (64 MiB at most) on their way in and out."""
-AWAY_S: Final = 30
-"""After so long on a node that does not answer the coordinator counts as lost; its members cannot
-go on without it anyway."""
 _MIB: Final = 1 << 20
 _USER: Final = 65532
 
@@ -172,7 +170,7 @@ _AWAY: Final[tuple[JsonObject, ...]] = tuple(
         "key": f"node.kubernetes.io/{word}",
         "operator": "Exists",
         "effect": "NoExecute",
-        "tolerationSeconds": AWAY_S,
+        "tolerationSeconds": COORDINATOR_AWAY_S,
     }
     for word in ("not-ready", "unreachable")
 )

@@ -16,6 +16,14 @@ from ullage.api.readers import JsonObject, WireError, objects, section
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.values.names import replicas_service
 from ullage.kube.manifests.tiers import child_metadata
+from ullage.kube.times import (
+    ROUTER_DEADLINE_MOST_MS,
+    ROUTER_DRAIN_S,
+    ROUTER_GENERATION_S,
+    ROUTER_LINGER_S,
+    ROUTER_SPARE_S,
+    ROUTER_START_S,
+)
 from ullage.scheduling.model.plan import ApplyRouter
 from ullage.scheduling.model.selectors import owner_labels
 
@@ -24,21 +32,9 @@ Body = dict[str, object]
 HTTP_PORT: Final = 8080
 METRICS_PORT: Final = 9464
 GRPC_PORT: Final = 8081
-LINGER_S: Final = 5
-"""Between SIGTERM and the last new connection: so long endpoints take to be withdrawn."""
-DRAIN_S: Final = 30
-"""For what has a replica when the router is told to end; what is held may wait before that."""
-SPARE_S: Final = 10
-"""Between the end of the drain and kubelet's SIGKILL."""
-LONGEST_MS: Final = 60_000
-"""Latest deadline that a request may name, unless the objective is later."""
-GENERATION_S: Final = 600
-"""An answer of a generative server that comes at once, and each part of another, takes at most."""
 MORE_CONNECTIONS: Final = 1_000
 """Connections beside those whose request waits."""
 PROBE_PATH: Final = "/v2/health/ready"
-START_S: Final = 120
-"""Until a router that never answered is started again, as the other pods of the operator."""
 _ALIVE: Final = {"path": "/v2/health/live", "port": "http"}
 _USER: Final = 65532
 
@@ -82,7 +78,7 @@ def router_deployment(action: ApplyRouter, template: JsonObject, uid: str = "") 
             "httpGet": _ALIVE,
             "periodSeconds": 1,
             "timeoutSeconds": 3,
-            "failureThreshold": START_S,
+            "failureThreshold": ROUTER_START_S,
         },
         "livenessProbe": {
             "httpGet": _ALIVE,
@@ -105,7 +101,7 @@ def router_deployment(action: ApplyRouter, template: JsonObject, uid: str = "") 
     spec: Body = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": LINGER_S + _drain_s(batching) + SPARE_S,
+        "terminationGracePeriodSeconds": ROUTER_LINGER_S + _drain_s(batching) + ROUTER_SPARE_S,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _USER,
@@ -177,7 +173,7 @@ def routed_ports(template: JsonObject, grpc_port: int = 0) -> list[Body]:
 
 def _drain_s(batching: Batching) -> int:
     """Seconds to answer what it took, also a request that it holds as long as it may."""
-    return batching.hold_s + DRAIN_S
+    return batching.hold_s + ROUTER_DRAIN_S
 
 
 def _listens(batching: Batching) -> dict[str, int]:
@@ -217,8 +213,8 @@ def _arguments(action: ApplyRouter, spec: JsonObject) -> list[str]:
         "--queue-bytes": limits.queue_bytes,
         "--stream-seconds": limits.stream_s,
         "--connections": limits.queue + MORE_CONNECTIONS,
-        "--longest-ms": max(LONGEST_MS, action.objective_ms),
-        "--linger-seconds": LINGER_S,
+        "--longest-ms": max(ROUTER_DEADLINE_MOST_MS, action.objective_ms),
+        "--linger-seconds": ROUTER_LINGER_S,
         "--drain-seconds": _drain_s(batching),
         "--listen": f"0.0.0.0:{HTTP_PORT}",
         "--metrics": f"0.0.0.0:{METRICS_PORT}",
@@ -237,5 +233,5 @@ def _generative(action: ApplyRouter) -> list[str]:
         "--generative",
         f"--cache-limit-percent={generative.cache_limit_percent}",
         f"--inter-token-ms={action.inter_token_ms}",
-        f"--answer-seconds={GENERATION_S}",
+        f"--answer-seconds={ROUTER_GENERATION_S}",
     ]

@@ -14,7 +14,7 @@ from typing import Final
 
 from ullage.api.labels import GATE
 from ullage.cluster.records.pod_shape import NodeAffinity, Requirement, SelectorTerm
-from ullage.scheduling.inventory.node_affinity import pin_conflict, pins
+from ullage.scheduling.inventory.node_fit import pin_conflict, pins
 
 Operation = dict[str, object]
 

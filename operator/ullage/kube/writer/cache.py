@@ -17,10 +17,9 @@ import orjson
 
 from ullage.cluster.projection.pod_template import Seen
 from ullage.cluster.values.bounded import Memo
+from ullage.kube.times import APPLY_UNSEEN_S
 from ullage.ports import JsonObject
 
-UNSEEN_TTL_S: Final = 30.0
-"""How long an apply is trusted whose result the watch cannot confirm."""
 _CHAIN: Final = 16
 """Own versions remembered per object."""
 
@@ -74,7 +73,7 @@ class ApplyGate(Generic[Key]):
         if last is None or last.digest != content:
             return False
         if seen is None or not seen.generation or not last.generation:
-            return now - last.at < UNSEEN_TTL_S
+            return now - last.at < APPLY_UNSEEN_S
         return seen.uid == last.uid and seen.generation <= last.generation
 
     def applied(self, key: Key, content: str, answer: JsonObject, now: float) -> None:

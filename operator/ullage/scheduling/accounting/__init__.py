@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What workloads used, what it costs, and what was lost."""
+"""Costs of workloads, and the work that losses took."""

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Bills: what workloads have cost as of a moment, one by one or added up, for people and metrics.
+"""Bills: the cost of workloads as of a moment, single or added up, for people and metrics.
 
-Money that is not known stays unknown; a sum tells how many of its parts it lacks.
+Money that is not known stays unknown; a sum says how many of its parts are missing.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from ullage.scheduling.inventory.tenant_bindings import tenant_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """What something cost.
+    """Cost of one workload or of several.
 
     Attributes:
         spent: Dollars; ``None`` = no price was known.
         on_demand: Dollars on on-demand for the same time; ``None`` = not known.
-        compared: Of what was spent, what ``on_demand`` compares with.
+        compared: Part of ``spent`` that ``on_demand`` compares with.
         per_hour: Dollars per hour now.
-        steps: That count; 0 = not known.
-        stepped: Of what was spent, what those steps took.
-        lost_seconds: Work that losses took.
+        steps: Steps that count; 0 = not known.
+        stepped: Part of ``spent`` that those steps took.
+        lost_seconds: Seconds of work that losses took.
         lost_steps: The same in steps, where known.
         evictions: Starts that ended because devices were taken.
         expected: Dollars that the rest of the work should save against on-demand in the pools that
             were chosen for it; ``None`` = not known.
         unpriced: Workloads of which some or all time had no price.
-        workloads: That have books.
-        message: What is missing, of the first that lacks something.
+        workloads: Workloads with an account.
+        message: Missing price, of the first workload that lacks one.
     """
 
     spent: Decimal | None = None
@@ -70,27 +70,28 @@ class Bill:
 
 
 def bill_of(workload: WorkloadRecord, now: float) -> Bill | None:
-    """The bill of a workload as of a moment; ``None`` = it has no books."""
+    """The bill of a workload as of a moment; ``None`` = it has no account."""
     spend = workload.status.spend
     account = spend.account if spend is not None else None
-    if account is None:
+    if spend is None or account is None:
         return None
+    savings = spend.expected_savings
     spent, on_demand = cost_records.spent(account, now), cost_records.on_demand(account, now)
     steps = (
         cost_records.useful_steps(account, workload, workload.status) if spent is not None else 0
     )
-    known = spent or Decimal(0)
+    paid = spent or Decimal(0)
     return Bill(
         spent=spent,
         on_demand=on_demand,
-        compared=known if on_demand is not None else Decimal(0),
+        compared=paid if on_demand is not None else Decimal(0),
         per_hour=Decimal(account.per_hour or 0),
         steps=max(0, steps),
-        stepped=known if steps > 0 else Decimal(0),
+        stepped=paid if steps > 0 else Decimal(0),
         lost_seconds=account.lost_seconds,
         lost_steps=account.lost_steps,
         evictions=account.evictions,
-        expected=_known(spend.expected_savings if spend is not None else ""),
+        expected=Decimal(savings) if savings else None,
         unpriced=int(bool(account.message or account.unpriced_seconds)),
         workloads=1,
         message=account.message,
@@ -99,36 +100,32 @@ def bill_of(workload: WorkloadRecord, now: float) -> Bill | None:
 
 def total(bills: Iterable[Bill]) -> Bill:
     """One bill for many."""
-    found = Bill()
+    combined = Bill()
     for bill in bills:
-        found = Bill(
-            spent=_sum(found.spent, bill.spent),
-            on_demand=_sum(found.on_demand, bill.on_demand),
-            compared=found.compared + bill.compared,
-            per_hour=found.per_hour + bill.per_hour,
-            steps=found.steps + bill.steps,
-            stepped=found.stepped + bill.stepped,
-            lost_seconds=found.lost_seconds + bill.lost_seconds,
-            lost_steps=found.lost_steps + bill.lost_steps,
-            evictions=found.evictions + bill.evictions,
-            expected=_sum(found.expected, bill.expected),
-            unpriced=found.unpriced + bill.unpriced,
-            workloads=found.workloads + bill.workloads,
-            message=found.message or bill.message,
+        combined = Bill(
+            spent=_sum(combined.spent, bill.spent),
+            on_demand=_sum(combined.on_demand, bill.on_demand),
+            compared=combined.compared + bill.compared,
+            per_hour=combined.per_hour + bill.per_hour,
+            steps=combined.steps + bill.steps,
+            stepped=combined.stepped + bill.stepped,
+            lost_seconds=combined.lost_seconds + bill.lost_seconds,
+            lost_steps=combined.lost_steps + bill.lost_steps,
+            evictions=combined.evictions + bill.evictions,
+            expected=_sum(combined.expected, bill.expected),
+            unpriced=combined.unpriced + bill.unpriced,
+            workloads=combined.workloads + bill.workloads,
+            message=combined.message or bill.message,
         )
-    return found
+    return combined
 
 
 def party_of(policy: PolicyRecord, workload: WorkloadRecord) -> str:
-    """Whom a bill goes to: the tenant that the work counts for, or the namespace where none is."""
+    """Name on a bill: the tenant that the work counts for, or the namespace where there is none."""
     return tenant_of(policy, workload) or workload.ref.namespace
 
 
-def _known(said: str) -> Decimal | None:
-    return Decimal(said) if said else None
-
-
-def _sum(left: Decimal | None, right: Decimal | None) -> Decimal | None:
-    if left is None or right is None:
-        return right if left is None else left
-    return left + right
+def _sum(total: Decimal | None, amount: Decimal | None) -> Decimal | None:
+    if total is None or amount is None:
+        return amount if total is None else total
+    return total + amount

@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The books of cost: what a workload spent, what on-demand would have taken, what losses took.
+"""Accounts of cost: a workload's spending, the same on on-demand capacity, and losses.
 
-They live in its status. Between two entries everything follows from the rates and the clock, so
-an entry is made when the rates change, at the end, or when a figure moved by more than 1 %; a new
-leader reads them and goes on. A second is never counted twice, and a jump of the clock is bounded.
+An account stands in the workload's status. Between two entries everything follows from the rates
+and the clock, so an entry is made when the rates change, at the end, or when a figure moved by more
+than 1 %; a new leader goes on from it. A second is never counted twice, and a jump of the clock is
+bounded.
 """
 
 from __future__ import annotations
@@ -18,17 +19,15 @@ from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import Account, WorkloadStatus
 from ullage.scheduling.accounting.losses import Ending
 from ullage.scheduling.accounting.rates import Rate
+from ullage.scheduling.times import (
+    COST_COUNTED_MOST_S,
+    COST_ENTRY_MOST_S,
+    COST_ENTRY_PER_WORKLOAD_S,
+    COST_ENTRY_S,
+)
 
-PERIOD_S: Final = 60.0
-"""Least time between two entries that only prices or the clock ask for."""
-EACH_S: Final = 0.1
-"""What every workload adds to it, so that a large cluster writes ten such entries a second."""
 MOVED: Final = 0.01
 """Part by which a figure has to move for an entry."""
-LONGEST_S: Final = 12 * 3600.0
-"""An entry comes at the latest after this, however little it moves."""
-MOST_S: Final = 24 * 3600.0
-"""Most time that one entry counts: what is longer is a clock that jumped."""
 _HOUR: Final = 3600
 _MOST: Final = Decimal("999999999")
 _SIX: Final = Decimal("0.000001")
@@ -38,13 +37,13 @@ def money(value: float | Decimal) -> str:
     """Decimal text of the API: seven digits, at most six of them behind the point."""
     exact = min(_MOST, Decimal(value)) if value > 0 else Decimal(0)
     digits = max(0, min(6, 6 - exact.adjusted())) if exact else 0
-    said = f"{exact.quantize(_SIX):.{digits}f}"
-    return said.rstrip("0").rstrip(".") if "." in said else said
+    text = f"{exact.quantize(_SIX):.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def elapsed_s(account: Account, now: float) -> float:
     """Seconds since the sums were made; a clock that went back or far ahead is not believed."""
-    return max(0.0, min(MOST_S, now - account.as_of))
+    return max(0.0, min(COST_COUNTED_MOST_S, now - account.as_of))
 
 
 def spent(account: Account, now: float) -> Decimal | None:
@@ -66,7 +65,7 @@ def on_demand(account: Account, now: float) -> Decimal | None:
 
 def period_s(workloads: int) -> float:
     """Least time between two entries of one workload that only prices or the clock ask for."""
-    return max(PERIOD_S, EACH_S * workloads)
+    return max(COST_ENTRY_S, COST_ENTRY_PER_WORKLOAD_S * workloads)
 
 
 def due(
@@ -76,16 +75,16 @@ def due(
     now: float,
     *,
     moved: bool,
-    period_s: float = PERIOD_S,
+    period_s: float = COST_ENTRY_S,
 ) -> bool:
-    """Whether an entry is made.
+    """True when an entry is due.
 
     Args:
-        before: The books.
-        rate: What is held costs now.
-        ending: What ended, if anything.
-        now: The moment.
-        moved: Something else is held than before.
+        before: The account.
+        rate: Of what is held now.
+        ending: End of a start, if there is one.
+        now: Seconds since the epoch.
+        moved: Other devices are held than before.
         period_s: Least time between two entries that nothing else asks for.
     """
     if ending.matters:
@@ -99,44 +98,47 @@ def due(
     if turned or (drifted and moved):
         return True
     passed_s = now - before.as_of
-    if passed_s < -PERIOD_S:
+    if passed_s < -COST_ENTRY_S:
         return True  # the clock was ahead: count from here, not from where it will be again
     if passed_s < period_s or not (paid or before.message):
         return False
     grown = paid * passed_s / _HOUR
-    settled = grown <= MOVED * float(before.total or 0) and passed_s < LONGEST_S
+    settled = grown <= MOVED * float(before.total or 0) and passed_s < COST_ENTRY_MOST_S
     return drifted or before.message != rate.message or (bool(paid) and not settled)
 
 
 def entered(
     before: Account | None, rate: Rate, ending: Ending, now: float, *, off_spot: bool = False
 ) -> Account:
-    """The books with everything until now, and the rates that hold from now on.
+    """The account with all costs until now, and the rates that hold from now on.
 
     Args:
-        before: The books; ``None`` = there are none yet.
-        rate: What is held from now on.
-        ending: What ended, if anything.
-        now: The moment.
-        off_spot: What was held until now is on-demand or reserved capacity.
+        before: The account; ``None`` = there is none yet.
+        rate: Of what is held from now on.
+        ending: End of a start, if there is one.
+        now: Seconds since the epoch.
+        off_spot: The capacity held until now is on-demand or reserved.
     """
     moment = whole_second(now)
     old = before or Account(since=moment, as_of=moment)
     total, reliable = spent(old, moment), on_demand(old, moment)
     passed_s = int(elapsed_s(old, moment))
     waited_s = passed_s if old.message and not old.per_hour else 0
-    held = bool(old.message or old.per_hour)
-    said = money(total) if total is not None else ""
-    compared = money(reliable) if reliable is not None else ""
+    priced = bool(old.message or old.per_hour)
+    spent_text = money(total) if total is not None else ""
+    on_demand_text = money(reliable) if reliable is not None else ""
+    ratio = ""
+    if spent_text and on_demand_text and Decimal(on_demand_text):
+        ratio = f"{min(_MOST, Decimal(spent_text) / Decimal(on_demand_text)):.4f}"
     open_ = ending.reached is None  # nothing was settled, and nothing has to be
     return replace(
         old,
         as_of=moment,
-        total=said,
-        on_demand_total=compared,
+        total=spent_text,
+        on_demand_total=on_demand_text,
         per_hour=money(rate.per_hour) if rate.per_hour else "",
         on_demand_per_hour=money(rate.on_demand) if rate.on_demand else "",
-        vs_on_demand=_ratio(said, compared),
+        vs_on_demand=ratio,
         first_step=old.first_step + ending.first_step,
         earlier_steps=old.earlier_steps + ending.steps,
         reached_steps=old.reached_steps if open_ else ending.reached or 0,
@@ -145,14 +147,14 @@ def entered(
         assumed_steps=old.assumed_steps if open_ else ending.assumed[0],
         assumed_seconds=old.assumed_seconds if open_ else ending.assumed[1],
         evictions=old.evictions + ending.evicted,
-        on_demand_seconds=old.on_demand_seconds + (passed_s if held and off_spot else 0),
+        on_demand_seconds=old.on_demand_seconds + (passed_s if priced and off_spot else 0),
         unpriced_seconds=old.unpriced_seconds + waited_s,
         message=rate.message,
     )
 
 
 def per_thousand_steps(account: Account, workload: WorkloadRecord, status: WorkloadStatus) -> str:
-    """Dollars per thousand steps that count; "" where nothing is known of steps or of money."""
+    """Dollars per thousand steps that count; "" where steps or money are not known."""
     done = useful_steps(account, workload, status)
     if not account.total or done <= 0:
         return ""
@@ -160,9 +162,9 @@ def per_thousand_steps(account: Account, workload: WorkloadRecord, status: Workl
 
 
 def useful_steps(account: Account, workload: WorkloadRecord, status: WorkloadStatus) -> int:
-    """Steps of all starts, without those that losses took; a finished job's are its declared.
+    """Steps of all starts, without those that losses took; of a finished job the declared ones.
 
-    A job that says where it resumes counts itself what is done again, so nothing is added up.
+    A job that says where it resumes counts repeated steps itself, so nothing is added up.
     """
     progress = status.progress
     if progress is not None and progress.percent >= 100 and workload.work_steps:
@@ -181,14 +183,8 @@ def _grown(before: str, per_hour: str, passed_s: float) -> Decimal | None:
     return Decimal(before or 0) + more
 
 
-def _ratio(total: str, reliable: str) -> str:
-    if not total or not reliable or not Decimal(reliable):
-        return ""
-    return f"{min(_MOST, Decimal(total) / Decimal(reliable)):.4f}"
-
-
 def _same(before: str, now: float | None, exactly: bool) -> bool:
-    """Whether a rate is what it was, or close enough to wait for the next entry."""
+    """True when a rate is the old one, or close enough to wait for the next entry."""
     if not before or not now:
         return not before and not now
     old = float(before)

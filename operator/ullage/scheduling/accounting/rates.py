@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a slice costs per hour: its part of the price of its node, and of on-demand.
+"""Hourly cost of a slice: its part of the price of its node, and of on-demand.
 
 A price that is missing is a reason, never 0. The parts of a node never add up to more than its
 price.
@@ -28,8 +28,8 @@ class Rate:
 
     Attributes:
         per_hour: Paid; ``None`` = a price is missing.
-        on_demand: The same on on-demand; ``None`` = likewise.
-        message: What is missing; empty = nothing.
+        on_demand: The same on on-demand; ``None`` = a price is missing.
+        message: The missing price; empty = none is missing.
     """
 
     per_hour: float | None = 0.0
@@ -43,8 +43,8 @@ class Rates:
 
     Attributes:
         snapshot: The snapshot.
-        slices: What every node holds by the plan.
-        any_price: Someone stated a price; without one, nothing is accounted for.
+        slices: Slices of every node by the plan.
+        any_price: There is a price; without any, no accounts are kept.
     """
 
     snapshot: Snapshot
@@ -71,13 +71,13 @@ class Rates:
         )
 
     def held(self, placement: Sequence[Placement]) -> Rate:
-        """What these slices cost together."""
+        """Cost of these slices together."""
         paid, reliable = 0.0, 0.0
         paid_known = reliable_known = True
         message = ""
-        for one in placement:
-            device = self.device(one.node, one.gpu)
-            part = one.percent / 100
+        for slice_ in placement:
+            device = self.device(slice_.node, slice_.gpu)
+            part = slice_.percent / 100
             paid += (device.per_hour or 0.0) * part
             reliable += (device.on_demand or 0.0) * part
             paid_known &= device.per_hour is not None
@@ -85,26 +85,26 @@ class Rates:
             message = message or device.message
         return Rate(
             per_hour=paid if paid_known else None,
-            # what is not paid for in any sum is compared with nothing
+            # a sum that lacks a price is compared with nothing
             on_demand=reliable if paid_known and reliable_known else None,
             message=message,
         )
 
     def device(self, node: str, gpu: str) -> Rate:
-        """What the whole of a device costs."""
-        known = self._devices.get((node, gpu))
-        if known is None:
-            known = self._devices[node, gpu] = self._device(node, gpu)
-        return known
+        """Cost of a whole device."""
+        rate = self._devices.get((node, gpu))
+        if rate is None:
+            rate = self._devices[node, gpu] = self._device(node, gpu)
+        return rate
 
     def _device(self, node: str, gpu: str) -> Rate:
         record, kube = self.snapshot.gpu_nodes.get(node), self.snapshot.nodes.get(node)
         devices = record.devices if record is not None else ()
-        model = next((one.model for one in devices if one.uuid == gpu), "")
+        model = next((device.model for device in devices if device.uuid == gpu), "")
         pool = self._membership.pool_of(kube.labels) if kube is not None else None
         if pool is None and not model:
             return Rate(per_hour=None, on_demand=None, message=f"node {node} is not known now")
-        # a device that was lost, or one that no one declared, makes no other dearer
+        # a device that was lost or never declared does not raise the price of others
         crowd = self._crowd(node, gpu)
         declared = declared_price(self.snapshot, model)
         if pool is None:
@@ -117,11 +117,11 @@ class Rates:
         return _rate(price, on_demand_price(pool, price, declared, self._by_type), crowd, message)
 
     def _crowd(self, node: str, gpu: str) -> float:
-        """By how much the percents of a device exceed the whole; 1 where they do not."""
-        here = [part for part in self.slices.get(node, ()) if part.gpu == gpu]
-        if self.snapshot.policy.max_percent_sum <= 100 and not any(part.lane for part in here):
+        """Percents of a device over the whole; 1 where they do not exceed it."""
+        parts = [part for part in self.slices.get(node, ()) if part.gpu == gpu]
+        if self.snapshot.policy.max_percent_sum <= 100 and not any(part.lane for part in parts):
             return 1.0
-        percents = sum(part.percent for part in here)
+        percents = sum(part.percent for part in parts)
         return max(1.0, percents / 100)
 
 
@@ -137,7 +137,7 @@ def _rate(price: float | None, on_demand: float | None, crowd: float, message: s
 
 
 def declared_price(snapshot: Snapshot, model: str) -> float | None:
-    """Dollars per hour of a device as its DeviceProfile says; ``None`` = it says nothing."""
+    """Dollars per hour of a device by its DeviceProfile; ``None`` = it states none."""
     profile = snapshot.device_profiles.get(model)
     return profile.price_per_hour if profile is not None else None
 
@@ -148,21 +148,21 @@ def on_demand_price(
     declared: float | None,
     reliable: Mapping[tuple[str, str], float],
 ) -> float | None:
-    """What a device of a pool's type costs on capacity that is not taken away; ``None`` = unknown.
+    """Price of a device of a pool's type on capacity that is not taken away; ``None`` = unknown.
 
     Args:
         pool: The pool.
         price: Of one of its devices, dollars per hour.
         declared: Of the type, by its DeviceProfile.
-        reliable: What pools that are not taken away cost, as ``reliable_prices`` says it.
+        reliable: Prices of pools that are not taken away, as ``reliable_prices`` gives them.
     """
     if pool.capacity_type is CapacityType.ON_DEMAND:
         return price
-    own = price if pool.capacity_type is CapacityType.RESERVED else None
+    reserved = price if pool.capacity_type is CapacityType.RESERVED else None
     for key in ((pool.instance_type, pool.accelerator), ("", pool.accelerator)):
         if key in reliable:
             return reliable[key]
-    return own if own is not None else declared
+    return reserved if reserved is not None else declared
 
 
 def reliable_prices(snapshot: Snapshot) -> dict[tuple[str, str], float]:
@@ -170,15 +170,15 @@ def reliable_prices(snapshot: Snapshot) -> dict[tuple[str, str], float]:
 
     On-demand before reserved, the cheapest of a kind; pools without a price say nothing.
     """
-    found: dict[tuple[str, str], float] = {}
+    prices: dict[tuple[str, str], float] = {}
     for kind in (CapacityType.ON_DEMAND, CapacityType.RESERVED):
-        here: dict[tuple[str, str], float] = {}
+        of_kind: dict[tuple[str, str], float] = {}
         for pool in snapshot.pools.values():
             price = pool.status.price
             if pool.capacity_type is not kind or price is None:
                 continue
             each = price / max(1, pool.gpus_per_instance)
             for key in ((pool.instance_type, pool.accelerator), ("", pool.accelerator)):
-                here[key] = min(each, here.get(key, each))
-        found = here | found
-    return found
+                of_kind[key] = min(each, of_kind.get(key, each))
+        prices = of_kind | prices
+    return prices

@@ -20,7 +20,6 @@ from ullage.scheduling.elastic.sizing import Sizing
 from ullage.scheduling.elastic.space import other_models
 from ullage.scheduling.inventory.tenant_bindings import tenant_of
 from ullage.scheduling.lifecycle.backoff import after_preemption_s, preemptions_in_a_row
-from ullage.scheduling.lifecycle.in_place import JOIN_AGAIN_S
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, delete, evict
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member
@@ -28,6 +27,7 @@ from ullage.scheduling.placement.attempt import Outcome
 from ullage.scheduling.placement.downsizing import made_room, restart_step
 from ullage.scheduling.placement.placement import Placement, slices_of
 from ullage.scheduling.placement.preemption import Victim, divided, pods_of, priority_of
+from ullage.scheduling.times import JOIN_RETRY_S
 from ullage.scheduling.timeslicing.rounds import Rounds
 from ullage.scheduling.timeslicing.serve import serve
 
@@ -238,7 +238,7 @@ def _join(
         text = "the room that it was to join in is gone"
         epoch = context.view.settings.epoch
         result.steps.append(delete(job, member, epoch, Reason.NO_CAPACITY, text))
-        again = max(life.retry_at, context.view.now + JOIN_AGAIN_S)
+        again = max(life.retry_at, context.view.now + JOIN_RETRY_S)
         context.lifecycles[job.ref.uid] = replace(life, retry_at=again)
     if placements:
         result.entries.of(job.ref.uid).outcome = Outcome(placements=tuple(placements))

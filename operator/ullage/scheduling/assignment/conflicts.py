@@ -38,16 +38,10 @@ from ullage.scheduling.placement.placement import Placer
 from ullage.scheduling.placement.preemption import priority_of
 from ullage.scheduling.placement.room import elsewhere
 from ullage.scheduling.prediction.effort import in_turns
+from ullage.scheduling.times import CONFLICT_NEXT_S, CONFLICT_RETRY_S, NEIGHBOURS_SETTLE_S
 
-SETTLE_S: Final = 120.0
-"""Age of the youngest tenant of a device before any gives way (not measured): a pod takes as long
-to start and to fill the windows that a guard judges."""
 MOST_JUDGED: Final = 16
 """Conflicts that one cycle settles; the others have their turn in the next ones (not measured)."""
-NEXT_S: Final = 1.0
-"""When the others are settled after one moves: it has its place by then."""
-AGAIN_S: Final = 30.0
-"""When those are looked at that no cycle had time for."""
 CONFLICT: Final = Reason.OBJECTIVES_CONFLICT
 _finding = partial(Finding, reason=CONFLICT, because=CONFLICT)
 
@@ -123,9 +117,9 @@ class _Judge:
                 uid, finding = self._unsettled(victim, text)
                 findings[uid] = finding
         if len(ready) > 1 and moves:
-            moments.append(self.view.now + NEXT_S)
+            moments.append(self.view.now + CONFLICT_NEXT_S)
         elif len(ready) > MOST_JUDGED:
-            moments.append(self.view.now + AGAIN_S)
+            moments.append(self.view.now + CONFLICT_RETRY_S)
         return Conflicts(findings=findings, wake_at=earliest(*moments))
 
     def _conflicts(self, name: str) -> Iterator[tuple[DeviceRef, list[_CoRunner]]]:
@@ -170,7 +164,7 @@ class _Judge:
     def _ready_at(self, device: DeviceRef, parties: Sequence[_CoRunner]) -> float:
         """Time at which the device has settled after a tenant came or gave way."""
         gave_way = self._gave_way.get(device, 0.0)
-        return max(gave_way, *(party.since for party in parties)) + SETTLE_S
+        return max(gave_way, *(party.since for party in parties)) + NEIGHBOURS_SETTLE_S
 
     @cached_property
     def _gave_way(self) -> Mapping[DeviceRef, float]:

@@ -24,10 +24,8 @@ from ullage.scheduling.model.view import Member
 from ullage.scheduling.placement.attempt import Outcome
 from ullage.scheduling.placement.preemption import unsaved_s
 from ullage.scheduling.placement.room import elsewhere
+from ullage.scheduling.times import BETTER_CHOICE_SETTLES_S
 
-SETTLE_S: Final = 60.0
-"""Age of a better choice before a job moves for it: prices and first windows vary (not
-measured)."""
 _BETTER: Final = Reason.BETTER_CHOICE
 
 
@@ -125,10 +123,10 @@ def _ready_at(context: CycleContext, job: WorkloadRecord, members: Sequence[Memb
     """Time at which a job has run, and has shown that it may move, for long enough."""
     shown, now = job.status.condition(ConditionType.AS_RECOMMENDED), context.view.now
     if shown is None or any(member.pod.stage is not PodStage.RUNNING for member in members):
-        return now + SETTLE_S
+        return now + BETTER_CHOICE_SETTLES_S
     runs_since = max((member.pod.stage_since for member in members), default=now)
     hold_s = context.view.snapshot.policy.reconsider.hold_s
-    return max(shown.since + SETTLE_S, runs_since + hold_s)
+    return max(shown.since + BETTER_CHOICE_SETTLES_S, runs_since + hold_s)
 
 
 def _is_asked_for(

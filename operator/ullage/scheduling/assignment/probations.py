@@ -20,15 +20,14 @@ from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.engines.admission.probation import (
-    LEAST_SECONDS,
     LEAST_WINDOWS,
-    MOST_SECONDS,
     OF_WINDOWS,
     Trial,
     TrialOutcome,
     end_of_trial,
 )
 from ullage.engines.admission.query import Account
+from ullage.engines.admission.times import PROBATION_LEAST_S, PROBATION_MOST_S
 from ullage.scheduling.inventory.exclusions import active_exclusions
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.phases import Phase
@@ -76,8 +75,11 @@ def judge_probations(view: View) -> Probations:
                 continue
             since = max(pod.stage_since, record.desired_since.get(wanted.key, 0.0))
             elapsed_s = view.now - since
-            if elapsed_s < LEAST_SECONDS and name not in violating:
-                moments += [since + LEAST_SECONDS, since + MOST_SECONDS]  # nothing ends it yet
+            if elapsed_s < PROBATION_LEAST_S and name not in violating:
+                moments += [
+                    since + PROBATION_LEAST_S,
+                    since + PROBATION_MOST_S,
+                ]  # nothing ends it yet
                 continue
             outcome, text = _outcome(record, wanted, elapsed_s)
             if outcome is TrialOutcome.COMMIT:
@@ -88,7 +90,7 @@ def judge_probations(view: View) -> Probations:
                 eviction = PendingEviction(reason, f"{device}: {text}", device)
                 evictions.setdefault(pod.uid, eviction)
             else:
-                moments += [since + LEAST_SECONDS, since + MOST_SECONDS]
+                moments += [since + PROBATION_LEAST_S, since + PROBATION_MOST_S]
     wake_at = earliest(*(moment for moment in moments if moment > view.now))
     return Probations(evictions, tuple(committed), tuple(sorted(violating)), wake_at)
 
@@ -107,7 +109,7 @@ def _outcome(
         windows = [True] * OF_WINDOWS
     elif counted and attached:
         windows = [False] * LEAST_WINDOWS
-    trial = Trial(percent=wanted.percent, seconds=MOST_SECONDS)
+    trial = Trial(percent=wanted.percent, seconds=PROBATION_MOST_S)
     outcome = end_of_trial(windows, elapsed_s=elapsed_s, trial=trial)
     if broken:
         names = ", ".join(_by_how_much(part, reports.get(part.key)) for part in broken)

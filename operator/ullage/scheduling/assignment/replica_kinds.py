@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from ullage.api.gpurequest import Share
 from ullage.cluster.records.snapshot import WorkloadRecord
@@ -14,9 +13,7 @@ from ullage.engines.admission.records import ShareCurve
 from ullage.scheduling.assignment.cycle_context import CycleContext
 from ullage.scheduling.learning.device_prices import prices_of
 from ullage.scheduling.lifecycle.share_choice import Kinds
-
-LEAST_S: Final = 1e-9
-"""Of a time that others are divided by."""
+from ullage.scheduling.times import SHORTEST_S
 
 
 def kinds_of(context: CycleContext, service: WorkloadRecord) -> Kinds:
@@ -29,7 +26,7 @@ def kinds_of(context: CycleContext, service: WorkloadRecord) -> Kinds:
 
     def seconds(accelerator: str, percent: int) -> float:
         curve, part = _curve(context, service, accelerator), percent / WHOLE_PERCENT
-        return max(curve.seconds(part), LEAST_S) if curve is not None else 1 / part
+        return max(curve.seconds(part), SHORTEST_S) if curve is not None else 1 / part
 
     def room(accelerator: str, percent: int) -> int:
         share = Share(min_percent=percent, max_percent=percent)

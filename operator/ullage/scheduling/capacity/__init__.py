@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which capacity pools a workload should use, and the nodes to request from them."""
+"""Choice of capacity pools for workloads, and requests for nodes from them."""

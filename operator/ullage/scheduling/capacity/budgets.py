@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The most members of an elastic gang for the sake of its bounds and its aim.
+"""Most members of an elastic gang by its budget, its chosen pools and its aim.
 
-A gang takes what there is room for, so without this it would grow out of its budget and be stopped
-for it, beyond the size that was chosen with its pools, or beyond the number that serves its aim
-best. A pool without a price says nothing; the fewest members are never cut here.
+A gang takes all the room there is, so without a limit it would grow out of its budget and be
+stopped for it, beyond the size that was chosen with its pools, or beyond the number that serves its
+aim best. A pool without a price sets no limit; the fewest members are never cut here.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ def limits_of(
     pools: Mapping[str, PoolRecord],
     choose: Callable[[WorkloadRecord], DeviceChoice],
 ) -> dict[str, Limit]:
-    """Most members of elastic jobs, by uid; who may have all is left out.
+    """Most members of elastic jobs, by uid; jobs without a limit are left out.
 
     A budget counts in the dearest of the pools that a job may be placed in, since it may go to any
     of them. A size that was chosen with the pools goes before the one that is recommended.
 
     Args:
-        capacity_choices: What this cycle decided about pools.
+        capacity_choices: Choices of pools of this cycle.
         workloads: By uid.
         pools: By name.
-        choose: What the choice of devices says of a job.
+        choose: The choice of devices of a job.
     """
-    found: dict[str, Limit] = {}
+    limits: dict[str, Limit] = {}
     for uid, job in workloads.items():
         if job.elasticity is None or job.cost is None:
             continue
-        pool_choice, said = capacity_choices.choices.get(uid), list[Limit | None]()
+        pool_choice, candidates = capacity_choices.choices.get(uid), list[Limit | None]()
         chosen = None
         if pool_choice is not None:
             chosen = _chosen(pool_choice)
-            said = [_paid(job, pool_choice, pools), chosen]
+            candidates = [_paid(job, pool_choice, pools), chosen]
         if chosen is None:
-            said.append(_recommended(job, choose(job).members))
-        limit = min((one for one in said if one), key=lambda one: one.members, default=None)
+            candidates.append(_recommended(job, choose(job).members))
+        limit = min(filter(None, candidates), key=lambda limit: limit.members, default=None)
         if limit is not None and limit.members < job.elasticity.max_replicas:
-            found[uid] = limit
-    return found
+            limits[uid] = limit
+    return limits
 
 
 def _recommended(job: WorkloadRecord, members: int) -> Limit | None:
@@ -74,8 +74,8 @@ def _recommended(job: WorkloadRecord, members: int) -> Limit | None:
 def _paid(
     job: WorkloadRecord, pool_choice: PoolChoice, pools: Mapping[str, PoolRecord]
 ) -> Limit | None:
-    said = [affordable(pools[name], job) for name in pool_choice.pools if name in pools]
-    most = min((one for one in said if one is not None), default=None)
+    paid = [affordable(pools[name], job) for name in pool_choice.pools if name in pools]
+    most = min((members for members in paid if members is not None), default=None)
     return None if most is None else Limit(most, f"spec.cost.budgetPerHour pays for {most}")
 
 

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Every job with a cost objective to the pools that it may be placed in now.
+"""Pools that each job with a cost objective may be placed in now.
 
-A decision stands until something speaks against it: what it holds is lost, a price moved, a limit
-is broken, the deadline's verdict changes, or its time is up. Work that waits is looked at again in
-turns. Without pools, or for jobs without an objective, nothing is done at all. It must never write
-again what says the same.
+A decision stands until there is a reason against it: held capacity is lost, a price moved, a limit
+is broken, the deadline's verdict changes, or its time is up. Waiting work is looked at again in
+turns. Without pools, or for jobs without an objective, nothing is done. An unchanged decision must
+never be written again.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ullage.scheduling.capacity import choice
 from ullage.scheduling.capacity.choice import Facts
 from ullage.scheduling.capacity.market import Market, most_affordable
 from ullage.scheduling.capacity.record import infeasible, kept, lapsed, recorded, unknown_work
-from ullage.scheduling.capacity.remaining_work import TICK_S, due_of, spare_s, turns_at, work_of
+from ullage.scheduling.capacity.remaining_work import due_of, spare_s, turns_at, work_of
 from ullage.scheduling.capacity.separate_pools import bound
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.phases import Phase
-from ullage.scheduling.model.plan import RECHECK_S
 from ullage.scheduling.model.view import Member, PendingEviction, View
 from ullage.scheduling.prediction.effort import in_turns
+from ullage.scheduling.times import DEADLINE_LOOK_S, RECHECK_S
 
 MOST_URGENT: Final = 200
 """Jobs that are decided again in one cycle for a cause; the rest is next."""
@@ -40,14 +40,14 @@ _LIVE: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolChoice:
-    """Where one job stands.
+    """The choice of pools of one job.
 
     Attributes:
-        spend: What its status should say.
+        spend: Record for its status.
         pools: Pools that its members may be placed in; none = it waits.
         grows: The pools can be given more nodes.
-        safe: Whether its deadline is kept; `None` = it has none, or no one can tell.
-        facts: What the decision rests on; `None` = nothing is decided about it any more.
+        safe: Its deadline is kept; `None` = it has none, or this is not known.
+        facts: Inputs of the decision; `None` = nothing is decided about it any more.
     """
 
     spend: SpendRecord
@@ -59,14 +59,14 @@ class PoolChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityChoices:
-    """What a cycle decides about pools; empty where there are none.
+    """Choices of pools of a cycle; empty where there are no pools.
 
     Attributes:
         choices: By uid of the job; jobs that are not here are placed anywhere.
         evictions: Pods that leave for other capacity, by uid.
-        market: The pools; `None` = no one asks for them.
-        wake_at: When the next decision is due; 0 = never.
-        lapsed: What to say of jobs whose pools are gone, by uid; they are left alone.
+        market: The pools; `None` = no job asks for them.
+        wake_at: Time of the next decision; 0 = never.
+        lapsed: Records of jobs whose pools are gone, by uid; they are left alone.
     """
 
     choices: Mapping[str, PoolChoice] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class CapacityChoices:
     lapsed: Mapping[str, PoolChoice] = field(default_factory=dict)
 
     def said(self, uid: str) -> PoolChoice | None:
-        """What is told of a job; `None` = what its status says already."""
+        """The choice for a job's status; `None` = the status stands."""
         return self.choices.get(uid) or self.lapsed.get(uid)
 
     def idle(self) -> Mapping[str, tuple[Reason, str]]:
@@ -90,7 +90,7 @@ class CapacityChoices:
         }
 
     def never(self, uid: str) -> tuple[Reason, str] | None:
-        """Why a job is not started as it is; `None` = it may be."""
+        """Reason why a job is not started as it is; `None` = it may be."""
         pool_choice = self.choices.get(uid)
         decision = pool_choice.spend.decision if pool_choice is not None else None
         if decision is None or decision.chosen.pools or not never_starts(decision):
@@ -113,42 +113,42 @@ def decide_pools(view: View) -> CapacityChoices:
     if not jobs:
         return NOTHING
     market = Market(view, growing=view.settings.orders)
-    clerk = _Clerk(view, market)
-    postponed = clerk.see(jobs)
+    decider = _Decider(view, market)
+    postponed = decider.decide(jobs)
     evictions = {
         uid: eviction
         for job in jobs
-        if (pool_choice := clerk.choices.get(job.ref.uid)) is not None
+        if (pool_choice := decider.choices.get(job.ref.uid)) is not None
         for uid, eviction in _marks(
             job, pool_choice, bound(job, view.members_of(job), pool_choice.pools, market), market
         )
     }
     return CapacityChoices(
-        choices=clerk.choices,
+        choices=decider.choices,
         evictions=evictions,
         market=market,
         wake_at=earliest(
-            *(moment for moment in clerk.moments if moment > view.now),
+            *(moment for moment in decider.moments if moment > view.now),
             view.now + RECHECK_S if postponed else 0.0,
         ),
-        lapsed=clerk.lapsed,
+        lapsed=decider.lapsed,
     )
 
 
 def _without_pools(view: View) -> CapacityChoices:
-    """Where there are no pools no one chooses; jobs that did so before are told."""
-    found = {}
+    """Records of jobs whose pools are all gone."""
+    choices = {}
     for uid, job in view.index.those(view.index.spending):
         spend = job.status.spend
         if spend is not None and spend.decision is not None and chooses(job):
-            said = lapsed(job, (), now=view.now, epoch=view.settings.epoch)
-            if said is not None:
-                found[uid] = PoolChoice(spend=said, pools=frozenset())
-    return CapacityChoices(lapsed=found) if found else NOTHING
+            record = lapsed(job, (), now=view.now, epoch=view.settings.epoch)
+            if record is not None:
+                choices[uid] = PoolChoice(spend=record, pools=frozenset())
+    return CapacityChoices(lapsed=choices) if choices else NOTHING
 
 
 def chooses(job: WorkloadRecord) -> bool:
-    """Whether pools are chosen for a job."""
+    """True when pools are chosen for a job."""
     return (
         job.cost is not None
         and bool(job.cost.objective)
@@ -160,8 +160,8 @@ def chooses(job: WorkloadRecord) -> bool:
 
 
 @dataclass(slots=True)
-class _Clerk:
-    """Goes through the jobs of one cycle."""
+class _Decider:
+    """Decides for the jobs of one cycle."""
 
     view: View
     market: Market
@@ -169,15 +169,18 @@ class _Clerk:
     moments: list[float] = field(default_factory=list)
     lapsed: dict[str, PoolChoice] = field(default_factory=dict)
 
-    def see(self, jobs: Sequence[WorkloadRecord]) -> bool:
-        """Decide for whom it is due; says whether someone has to wait for the next cycle."""
+    def decide(self, jobs: Sequence[WorkloadRecord]) -> bool:
+        """Decide where it is due; True when jobs have to wait for the next cycle."""
+        view = self.view
         urgent: list[Facts] = []
         waiting: list[Facts] = []
         for job in sorted(jobs, key=lambda workload: (workload.created, workload.ref.uid)):
             facts = self._facts(job)
-            if facts is None:
-                self._leave(job)
-                continue  # it runs where no one sells anything
+            if facts is None:  # it runs on nodes of no pool
+                record = lapsed(job, view.snapshot.pools, now=view.now, epoch=view.settings.epoch)
+                if record is not None:
+                    self.lapsed[job.ref.uid] = PoolChoice(spend=record, pools=frozenset())
+                continue
             if is_due(facts):
                 urgent.append(facts)
             else:
@@ -185,20 +188,13 @@ class _Clerk:
                     waiting.append(facts)
                 self._record(facts, kept(facts))
         for facts in urgent[:MOST_URGENT]:
-            self._record(facts, decided(facts, self.view.settings.epoch))
+            self._record(facts, decided(facts, view.settings.epoch))
         for facts in urgent[MOST_URGENT:]:
             self._record(facts, kept(facts))
-        turns = in_turns(waiting, self.view.now) if len(waiting) > MOST_IN_TURN else waiting
+        turns = in_turns(waiting, view.now) if len(waiting) > MOST_IN_TURN else waiting
         for facts in turns[:MOST_IN_TURN]:
-            self._record(facts, decided(facts, self.view.settings.epoch))
+            self._record(facts, decided(facts, view.settings.epoch))
         return len(urgent) > MOST_URGENT
-
-    def _leave(self, job: WorkloadRecord) -> None:
-        """Tell a job that runs where a pool was that this one is gone."""
-        view = self.view
-        said = lapsed(job, view.snapshot.pools, now=view.now, epoch=view.settings.epoch)
-        if said is not None:
-            self.lapsed[job.ref.uid] = PoolChoice(spend=said, pools=frozenset())
 
     def _facts(self, job: WorkloadRecord) -> Facts | None:
         members = self.view.members_of(job)
@@ -206,8 +202,8 @@ class _Clerk:
         if held is None:
             return None
         wanted = self._wanted(job, members, held)
-        stalls = self.market.stalls_of(job, wanted)
-        work = work_of(job, stalls, members)
+        suited = self.market.suited_to(job, wanted)
+        work = work_of(job, suited, members)
         before = job.status.spend.decision if job.status.spend is not None else None
         due = None
         if work is not None:
@@ -215,13 +211,13 @@ class _Clerk:
                 self.view,
                 job,
                 work,
-                stalls,
+                suited,
                 committed=before is not None and before.committed,
             )
         return Facts(
             job=job,
             members=wanted,
-            stalls=stalls,
+            suited=suited,
             work=work,
             due=due,
             held=held,
@@ -244,21 +240,23 @@ class _Clerk:
     def _held(self, job: WorkloadRecord, members: Sequence[Member]) -> Mapping[str, int] | None:
         """Members by pool; `None` = some are on nodes of no pool."""
         if job.status.phase not in _LIVE:
-            return {}  # what is left of its last start goes
-        found: dict[str, int] = {}
-        for member in bound(job, members, _chosen(job), self.market):
+            return {}  # the rest of its last start goes
+        decision = job.status.spend.decision if job.status.spend is not None else None
+        chosen = [share.pool for share in decision.chosen.pools] if decision is not None else []
+        counts: dict[str, int] = {}
+        for member in bound(job, members, chosen, self.market):
             if not member.held or not member.live or member.pod.deleting:
                 continue
             pool = self.market.pool_of.get(member.held[0].node)
             if pool is None:
                 return None
-            found[pool] = found.get(pool, 0) + 1
-        return found
+            counts[pool] = counts.get(pool, 0) + 1
+        return counts
 
     def _record(self, facts: Facts, spend: SpendRecord) -> None:
         decision, due = spend.decision, facts.due
         pools = frozenset(pool.pool for pool in decision.chosen.pools) if decision else frozenset()
-        stalls = facts.stalls.stalls
+        suited = facts.suited.by_name
         safe = None
         if due is not None and decision is not None and not never_starts(decision):
             spare = spare_s(due) - (0 if facts.held else due.line.changeover_s)
@@ -269,19 +267,19 @@ class _Clerk:
         self.choices[facts.job.ref.uid] = PoolChoice(
             spend=spend,
             pools=pools,
-            grows=any(name in stalls and stalls[name].grows for name in pools),
+            grows=any(name in suited and suited[name].grows for name in pools),
             safe=safe,
             facts=facts,
         )
 
 
 def never_starts(decision: SpendDecision) -> bool:
-    """Whether a job with a deadline is not started at all."""
+    """True when a job with a deadline is not started at all."""
     return Standing.NEVER_STARTS in decision.reason.standing
 
 
 def is_due(facts: Facts) -> bool:
-    """Whether something speaks against the decision in force."""
+    """True when the decision in force has to be made again."""
     job, before = facts.job, facts.before
     spend = job.status.spend
     if before is None or spend is None or job.status.observed_generation != job.generation:
@@ -297,35 +295,37 @@ def is_due(facts: Facts) -> bool:
     if not spend.next_decision:
         return True  # it has just been placed
     chosen = {pool.pool for pool in before.chosen.pools}
-    if not facts.held.keys() <= chosen or sum(facts.held.values()) > _members(before):
+    members = sum(pool.replicas for pool in before.chosen.pools)
+    if not facts.held.keys() <= chosen or sum(facts.held.values()) > members:
         return True
-    if due is not None and spare_s(due) < due.line.changeover_s + 2 * TICK_S:
+    if due is not None and spare_s(due) < due.line.changeover_s + 2 * DEADLINE_LOOK_S:
         return not before.committed
     return choice.over_budget(facts) or _moved(facts, before)
 
 
 def _moved(facts: Facts, before: SpendDecision) -> bool:
-    """Whether a price that the decision rests on is another by more than the least gain."""
+    """True when a price of the decision has moved by more than the least gain."""
     part = facts.terms.min_gain_percent / 100
     now = choice.held_option(facts).expected.per_hour
-    if _differs(before.chosen.per_hour, now, part):
+    stated = float(before.chosen.per_hour or 0)
+    if before.chosen.per_hour and abs(now - stated) > part * max(stated, now):
         return True
     other = before.runner_up
     if other is None or not other.pools or not other.per_hour:
         return False
-    prices = [facts.stalls.stalls.get(pool.pool) for pool in other.pools]
+    prices = [facts.suited.by_name.get(pool.pool) for pool in other.pools]
     if any(price is None or price.pool.price_per_hour is None for price in prices):
         return False
     per_hour = sum(
-        (stall.pool.price_per_hour or 0.0) * one.replicas
-        for stall, one in zip(prices, other.pools, strict=True)
-        if stall is not None
+        (candidate.pool.price_per_hour or 0.0) * share.replicas
+        for candidate, share in zip(prices, other.pools, strict=True)
+        if candidate is not None
     )
     return per_hour < float(other.per_hour) * (1 - part)
 
 
 def decided(facts: Facts, epoch: int) -> SpendRecord:
-    """A new decision; the record of before where it says the same."""
+    """A new decision; the last record where it says the same."""
     deadline = facts.job.cost is not None and facts.job.cost.deadline_s is not None
     if deadline and facts.due is None:
         return unknown_work(facts, epoch)
@@ -333,24 +333,24 @@ def decided(facts: Facts, epoch: int) -> SpendRecord:
         refused = choice.refused(facts)
         if refused:
             return infeasible(facts, epoch, refused)
-    found = choice.choose(facts)
-    if choice.stays(facts, found):
-        found = choice.staying(facts, found)
-    if _compares(facts, found):
-        found = choice.compare_prices(facts, found)
+    decision = choice.choose(facts)
+    if choice.stays(facts, decision):
+        decision = choice.staying(facts, decision)
+    if _compares(facts, decision):
+        decision = choice.compare_prices(facts, decision)
     elif not facts.held:
-        found = choice.settled(facts, found)
-    return recorded(facts, found, epoch)
+        decision = choice.settled(facts, decision)
+    return recorded(facts, decision, epoch)
 
 
-def _compares(facts: Facts, found: CapacityDecision) -> bool:
-    """Whether a job that stays where it is should look at other pools' prices now."""
+def _compares(facts: Facts, decision: CapacityDecision) -> bool:
+    """True when a job that stays where it is should compare other pools' prices now."""
     before, spend = facts.before, facts.job.status.spend
     if before is None or spend is None or not facts.held:
         return False
-    if facts.held.keys() != {share.pool for share in found.chosen.shares} or found.committed:
+    if facts.held.keys() != {share.pool for share in decision.chosen.shares} or decision.committed:
         return False
-    if facts.due is not None and choice.mode_of(facts, found.chosen) != SpendMode.SPOT:
+    if facts.due is not None and choice.mode_of(facts, decision.chosen) != SpendMode.SPOT:
         return False
     return facts.now >= spend.next_decision > 0 or _moved(facts, before)
 
@@ -358,7 +358,7 @@ def _compares(facts: Facts, found: CapacityDecision) -> bool:
 def _marks(
     job: WorkloadRecord, pool_choice: PoolChoice, members: Sequence[Member], market: Market
 ) -> Iterable[tuple[str, PendingEviction]]:
-    """Members that leave: they are in a pool that is not chosen any more."""
+    """Members that leave, because their pool is not chosen any more."""
     decision = pool_choice.spend.decision
     if decision is None or job.status.phase not in _LIVE:
         return
@@ -383,7 +383,7 @@ def _marks(
 
 
 def is_watched(facts: Facts) -> bool:
-    """Whether what others do may change a decision that stands.
+    """True when changes of other jobs may change a standing decision.
 
     The job waits, its size follows prices and room, or it could go back to spot.
     """
@@ -391,19 +391,3 @@ def is_watched(facts: Facts) -> bool:
     if not facts.held or before is None or facts.sized:
         return True
     return facts.due is not None and before.mode != SpendMode.SPOT and not before.committed
-
-
-def _chosen(job: WorkloadRecord) -> list[str]:
-    decision = job.status.spend.decision if job.status.spend is not None else None
-    return [pool.pool for pool in decision.chosen.pools] if decision is not None else []
-
-
-def _members(decision: SpendDecision) -> int:
-    return sum(pool.replicas for pool in decision.chosen.pools)
-
-
-def _differs(stated: str, now: float, part: float) -> bool:
-    if not stated:
-        return False
-    before = float(stated)
-    return abs(now - before) > part * max(before, now)

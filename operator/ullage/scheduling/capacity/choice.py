@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where one job should run: the engine's answer, and what of it is worth a restart.
+"""Choice of pools for one job: the engine's answer, as far as it is worth a restart.
 
-Who holds nothing gets the engine's choice at once. Who runs is moved for a deadline, for a limit,
-or when the prices are compared and the saving pays for the restart; without a checkpoint never. It
-must never stop running work because something is not known.
+A job that holds nothing gets the engine's choice at once. A running job is moved for a deadline,
+for a limit, or when prices are compared and the saving pays for the restart; without a checkpoint
+never. Missing knowledge must never stop running work.
 """
 
 from __future__ import annotations
@@ -35,26 +35,25 @@ from ullage.engines.capacity.records import (
     PoolHolding,
     PoolInstances,
 )
-from ullage.scheduling.capacity.market import Stalls, affordable, may_use_on_demand
-from ullage.scheduling.capacity.remaining_work import TICK_S, Work, fallback_speed, spare_s
-from ullage.scheduling.model.gang_speed import PHI, ROOM_LASTS_IN_PLACE_S
+from ullage.scheduling.capacity.market import SuitedPools, affordable, may_use_on_demand
+from ullage.scheduling.capacity.remaining_work import Work, fallback_speed, spare_s
+from ullage.scheduling.model.gang_speed import PHI
+from ullage.scheduling.times import DEADLINE_LOOK_S, GANG_ROOM_LASTS_IN_PLACE_S, UNRECORDED_HOLD_S
 
-HELD_LONG_S: Final = 1e9
-"""Since when a job holds what no one noted the time of."""
 MOST_LOST: Final = 0.9
 """Part of the time that losses can cost at most, so that every pool has some speed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What one job's choice depends on.
+    """Inputs of one job's choice.
 
     Attributes:
         job: The job.
         members: Members that are to be placed.
-        stalls: Pools that suit it.
-        work: What is left to do; `None` = not known.
-        due: Where it stands on the line to its deadline, if it has one.
+        suited: Pools that suit it.
+        work: Its work; `None` = not known.
+        due: Its place on the line to its deadline, if it has one.
         held: Members by pool, of all that are placed; empty = it holds nothing.
         terms: Of the policy.
         now: Seconds since the epoch.
@@ -62,7 +61,7 @@ class Facts:
 
     job: WorkloadRecord
     members: int
-    stalls: Stalls
+    suited: SuitedPools
     work: Work | None
     due: Due | None
     held: Mapping[str, int]
@@ -77,7 +76,7 @@ class Facts:
 
     @property
     def sized(self) -> bool:
-        """Whether the number of members is chosen together with the pools."""
+        """True when the number of members is chosen together with the pools."""
         cost = self.job.cost
         return (
             self.job.elasticity is not None
@@ -89,7 +88,7 @@ class Facts:
     def held_s(self) -> float:
         """Seconds since its pools were chosen."""
         before = self.before
-        return self.now - before.since if before is not None and before.since else HELD_LONG_S
+        return self.now - before.since if before is not None and before.since else UNRECORDED_HOLD_S
 
     @property
     def restart_h(self) -> float:
@@ -98,16 +97,19 @@ class Facts:
 
 
 def choose(facts: Facts) -> CapacityDecision:
-    """What the engine says from what the job holds now."""
+    """The engine's decision from what the job holds now."""
     job, cost = facts.job, facts.job.cost
     if cost is None:
         raise ValueError(f"{job.ref.name} has no spec.cost")
     # what spot takes without a checkpoint is lost, so a deadline cannot be kept on it
     spot = cost.allow_spot and (facts.due is None or job.checkpoint)
     objective, due = CostObjective(cost.objective), facts.due
-    if due is not None and not (spot and _has_spot(facts)):
+    kinds = {candidate.pool.capacity_type for candidate in facts.suited.by_name.values()}
+    if due is not None and not (spot and CapacityType.SPOT in kinds):
         objective, due = CostObjective.COST_PER_WORK, None  # there is nothing to wait for
-    least, most = _bounds(facts)
+    least = most = facts.members
+    if facts.sized and job.elasticity is not None:
+        least, most = job.elasticity.min_replicas, job.elasticity.max_replicas
     ask = Ask(
         objective=objective,
         least=least,
@@ -132,65 +134,52 @@ def choose(facts: Facts) -> CapacityDecision:
     return _net_on_spot(facts, decision)
 
 
-def _bounds(facts: Facts) -> tuple[int, int]:
-    """Fewest and most members."""
-    bounds = facts.job.elasticity
-    if bounds is None or not facts.sized:
-        return facts.members, facts.members
-    return bounds.min_replicas, bounds.max_replicas
-
-
 def _terms(facts: Facts) -> CostTerms:
-    """What a loss and an hour cost the job, and how it scales where its size is chosen."""
+    """Costs of a loss and an hour, and the scaling of a job whose size is chosen."""
     cost = facts.job.cost
     if cost is None or not facts.sized:
         return CostTerms(eviction_h=facts.restart_h)
     return CostTerms(
         scaling=ScalingCurve(per_doubling=PHI),
         eviction_h=facts.restart_h,
-        meet_h=ROOM_LASTS_IN_PLACE_S / 3600 if facts.job.in_place else None,
+        meet_h=GANG_ROOM_LASTS_IN_PLACE_S / 3600 if facts.job.in_place else None,
         delay_per_hour=cost.delay_cost_per_hour,
     )
 
 
-def _has_spot(facts: Facts) -> bool:
-    """Whether any spot pool suits the job, whether or not it has room now."""
-    kinds = (stall.pool.capacity_type for stall in facts.stalls.stalls.values())
-    return any(kind is CapacityType.SPOT for kind in kinds)
-
-
 def _with_held(facts: Facts) -> list[Pool]:
-    """The pools with room for what the job has there itself."""
+    """The pools, with the room that the job itself takes there."""
     return [
         pool
         if pool.most is None or not facts.held.get(pool.name)
         else replace(pool, most=pool.most + facts.held[pool.name])
-        for pool in facts.stalls.pools()
+        for pool in facts.suited.pools()
     ]
 
 
-def _net_on_spot(facts: Facts, found: CapacityDecision) -> CapacityDecision:
-    """The safety net for spot that is slower than what the deadline was planned on.
+def _net_on_spot(facts: Facts, decision: CapacityDecision) -> CapacityDecision:
+    """The safety net for spot that is slower than the capacity that the deadline was planned on.
 
     On spot of equal speed the time in reserve does not shrink, so the rules let it run; where it
     shrinks, the job leaves while a restart still fits.
     """
     due = facts.due
-    if due is None or found.reason is not CapacityWhy.STAYS_ON_SPOT:
-        return found
+    if due is None or decision.reason is not CapacityWhy.STAYS_ON_SPOT:
+        return decision
     slowest = min(
-        (facts.stalls.stalls[share.pool].pool.speed for share in found.chosen.shares), default=1.0
+        (facts.suited.by_name[share.pool].pool.speed for share in decision.chosen.shares),
+        default=1.0,
     )
-    slower = slowest < fallback_speed(facts.stalls) * (1 - 1e-6)
-    reserve_s = due.line.changeover_s + (2 * TICK_S if slower else 0)
+    slower = slowest < fallback_speed(facts.suited) * (1 - 1e-6)
+    reserve_s = due.line.changeover_s + (2 * DEADLINE_LOOK_S if slower else 0)
     if spare_s(due) >= reserve_s:
-        return found
+        return decision
     committed = replace(due, committed=True)
     return choose(replace(facts, due=committed))
 
 
 def refused(facts: Facts) -> str:
-    """Why the deadline cannot be kept from the start; empty = it can, or there is none."""
+    """Reason why the deadline cannot be kept from the start; empty = it can, or there is none."""
     if facts.due is None:
         return ""
     return (
@@ -203,15 +192,15 @@ def refused(facts: Facts) -> str:
     )
 
 
-def stays(facts: Facts, found: CapacityDecision) -> bool:
-    """Whether running work goes on where it is, though the engine would have it elsewhere."""
-    pools = {share.pool for share in found.chosen.shares}
+def stays(facts: Facts, decision: CapacityDecision) -> bool:
+    """True when running work goes on where it is, though the engine would move it."""
+    pools = {share.pool for share in decision.chosen.shares}
     if not facts.held or facts.held.keys() <= pools:
         return False
     if not facts.job.checkpoint:
         return True
-    if not facts.held.keys() <= facts.stalls.stalls.keys():
-        return not pools  # they suit it no longer, but stopping helps no one
+    if not facts.held.keys() <= facts.suited.by_name.keys():
+        return not pools  # they suit it no longer, but a stop gains nothing
     if any(_price(facts, pool) is None for pool in facts.held):
         return True
     if over_budget(facts):
@@ -223,7 +212,7 @@ def stays(facts: Facts, found: CapacityDecision) -> bool:
 
 
 def over_budget(facts: Facts) -> bool:
-    """Whether what is held costs more per hour than the job may."""
+    """True when the held capacity costs more per hour than the job may."""
     cost = facts.job.cost
     if cost is None or cost.budget_per_hour is None:
         return False
@@ -231,28 +220,32 @@ def over_budget(facts: Facts) -> bool:
 
 
 def gives_up_members(facts: Facts) -> bool:
-    """Whether an elastic gang can go on where it is within its budget, with fewer members.
+    """True when an elastic gang can go on where it is within its budget, with fewer members.
 
     Its size is changed elsewhere.
     """
     bounds = facts.job.elasticity
     if bounds is None:
         return False
-    said = [affordable(facts.stalls.stalls[pool].record, facts.job) for pool in facts.held]
-    return all(one is not None and one >= bounds.min_replicas for one in said)
+    affordable_members = [
+        affordable(facts.suited.by_name[pool].record, facts.job) for pool in facts.held
+    ]
+    return all(
+        members is not None and members >= bounds.min_replicas for members in affordable_members
+    )
 
 
 def _price(facts: Facts, pool: str) -> float | None:
-    stall = facts.stalls.stalls.get(pool)
-    return stall.pool.price_per_hour if stall is not None else None
+    candidate = facts.suited.by_name.get(pool)
+    return candidate.pool.price_per_hour if candidate is not None else None
 
 
 def held_option(facts: Facts) -> CapacityOption:
-    """What is held, as an allocation with its price."""
+    """The held capacity as an allocation with its price."""
     shares = tuple(PoolInstances(pool=pool, instances=n) for pool, n in sorted(facts.held.items()))
     per_hour = sum((_price(facts, pool) or 0.0) * n for pool, n in facts.held.items())
     speeds = [
-        facts.stalls.stalls[pool].pool.speed for pool in facts.held if pool in facts.stalls.stalls
+        facts.suited.by_name[pool].pool.speed for pool in facts.held if pool in facts.suited.by_name
     ]
     work = min(speeds, default=0.0) * sum(facts.held.values())
     return CapacityOption(
@@ -260,73 +253,73 @@ def held_option(facts: Facts) -> CapacityOption:
     )
 
 
-def settled(facts: Facts, found: CapacityDecision) -> CapacityDecision:
-    """What a job that holds nothing goes for: the pool of before, unless another is clearly better.
+def settled(facts: Facts, decision: CapacityDecision) -> CapacityDecision:
+    """The choice of a job that holds nothing: the last pool, unless another is clearly better.
 
-    Noise in prices and hazards would else send it from pool to pool while it waits.
+    Noise in prices and hazards would otherwise move it from pool to pool while it waits.
     """
     before = facts.before
-    if before is None or not found.chosen.shares or len(before.chosen.pools) != 1:
-        return found
-    here = before.chosen.pools[0].pool
-    stall = facts.stalls.stalls.get(here)
-    if stall is None or found.chosen.shares[0].pool == here:
-        return found
-    pool = stall.pool
+    if before is None or not decision.chosen.shares or len(before.chosen.pools) != 1:
+        return decision
+    last_pool = before.chosen.pools[0].pool
+    candidate = facts.suited.by_name.get(last_pool)
+    if candidate is None or decision.chosen.shares[0].pool == last_pool:
+        return decision
+    pool = candidate.pool
     if pool.price_per_hour is None or not pool.speed:
-        return found
-    members = sum(share.instances for share in found.chosen.shares)
+        return decision
+    members = sum(share.instances for share in decision.chosen.shares)
     if pool.most is not None and pool.most < members:
-        return found
+        return decision
     budget = facts.job.cost.budget_per_hour if facts.job.cost is not None else None
     if budget is not None and pool.price_per_hour * members > budget:
-        return found
+        return decision
     old = expected([pool], [members], _terms(facts), changed=False)
-    option = CapacityOption(shares=(PoolInstances(pool=here, instances=members),), expected=old)
-    if mode_of(facts, option) != mode_of(facts, found.chosen):
-        return found
-    gain, new = facts.terms.min_gain_percent / 100, found.chosen.expected
+    option = CapacityOption(
+        shares=(PoolInstances(pool=last_pool, instances=members),), expected=old
+    )
+    if mode_of(facts, option) != mode_of(facts, decision.chosen):
+        return decision
+    gain, new = facts.terms.min_gain_percent / 100, decision.chosen.expected
     cost = facts.job.cost
     fastest = cost is not None and OBJECTIVES[CostObjective(cost.objective)].fastest
     better = (
         new.work > old.work * (1 + gain) if fastest else new.per_work < old.per_work * (1 - gain)
     )
     if better:
-        return found
-    return replace(found, chosen=option, runner_up=found.chosen)
+        return decision
+    return replace(decision, chosen=option, runner_up=decision.chosen)
 
 
-def staying(facts: Facts, found: CapacityDecision) -> CapacityDecision:
-    """The decision to go on with what is held; what the engine would take comes second."""
-    here = _best_here(facts) if facts.sized else held_option(facts)
+def staying(facts: Facts, decision: CapacityDecision) -> CapacityDecision:
+    """The decision to go on with what is held; the engine's choice comes second."""
+    option = held_option(facts)
+    if facts.sized:  # the best size in the pools that it holds
+        pools = facts.suited.by_name
+        held = {name: pools[name] for name in facts.held if name in pools}
+        best = choose(replace(facts, suited=replace(facts.suited, by_name=held))).chosen
+        option = best if best.shares else option
     reason = CapacityWhy.HOLDING if facts.held_s < facts.terms.min_hold_s else CapacityWhy.KEPT
     names = " and ".join(sorted(facts.held))
     why = "" if facts.job.checkpoint else " (without spec.checkpoint it is never moved)"
     return replace(
-        found,
-        chosen=here,
-        runner_up=found.chosen if found.chosen.shares else found.runner_up,
+        decision,
+        chosen=option,
+        runner_up=decision.chosen if decision.chosen.shares else decision.runner_up,
         reason=reason,
-        text=f"stay on {names}{why}; otherwise: {found.text}",
+        text=f"stay on {names}{why}; otherwise: {decision.text}",
     )
 
 
-def _best_here(facts: Facts) -> CapacityOption:
-    """The size that serves a job best in the pools that it holds."""
-    held = {name: facts.stalls.stalls[name] for name in facts.held if name in facts.stalls.stalls}
-    found = choose(replace(facts, stalls=replace(facts.stalls, stalls=held))).chosen
-    return found if found.shares else held_option(facts)
-
-
 def compare_prices(facts: Facts, kept: CapacityDecision) -> CapacityDecision:
-    """What running work does when prices are compared: it stays, or moves for a saving that pays.
+    """The decision of running work when prices are compared: stay, or move for a saving that pays.
 
     Args:
         facts: The job holds one pool, within its limits.
         kept: The decision to stay.
     """
-    here = next(iter(facts.held), "")
-    if len(facts.held) != 1 or not facts.job.checkpoint or here not in facts.stalls.stalls:
+    current = next(iter(facts.held), "")
+    if len(facts.held) != 1 or not facts.job.checkpoint or current not in facts.suited.by_name:
         return kept
     if facts.due is not None and spare_s(facts.due) < (
         facts.due.line.reserve_s + facts.due.line.changeover_s
@@ -334,18 +327,18 @@ def compare_prices(facts: Facts, kept: CapacityDecision) -> CapacityDecision:
         return kept  # a move is a restart, and the deadline has none to spare
     if facts.held_s < facts.terms.min_hold_s:
         return replace(kept, reason=CapacityWhy.HOLDING)
-    offers = {offer.name: offer for offer in _offers(facts, here)}
-    if here not in offers:
+    offers = {offer.name: offer for offer in _offers(facts, current)}
+    if current not in offers:
         return kept
     cost = facts.job.cost
     if cost is not None and OBJECTIVES[CostObjective(cost.objective)].fastest:
-        best = _fastest(facts, offers, here)
-        said = f"move to {best}: the rest is done sooner by more than the restart takes"
+        best = _fastest(facts, offers, current)
+        text = f"move to {best}: the rest is done sooner by more than the restart takes"
     else:
         least = max(facts.terms.min_gain_percent, facts.terms.min_savings_percent) / 100
         answer = choose_offer(
             list(offers.values()),
-            here,
+            current,
             facts.work.left_h if facts.work is not None else math.inf,
             hours_left=None
             if facts.due is None
@@ -356,32 +349,32 @@ def compare_prices(facts: Facts, kept: CapacityDecision) -> CapacityDecision:
                 min_savings=least,
             ),
         )
-        best = here
+        best = current
         if answer.reason is PriceWhy.SWITCHED and answer.chosen is not None:
             best = answer.chosen.name
-        said = answer.text
-    if best == here:
+        text = answer.text
+    if best == current:
         return kept
     return replace(
         kept,
         chosen=_option(facts, best),
         runner_up=kept.chosen,
         reason=CapacityWhy.SWITCHED,
-        text=said,
+        text=text,
     )
 
 
-def _offers(facts: Facts, here: str) -> list[PricedOffer]:
+def _offers(facts: Facts, current: str) -> list[PricedOffer]:
     """Pools that take the whole gang now, of the kind that it runs on, within its budget."""
-    kind = facts.stalls.stalls[here].pool.capacity_type
+    kind = facts.suited.by_name[current].pool.capacity_type
     cost = facts.job.cost
-    found = []
-    for name, stall in facts.stalls.stalls.items():
-        pool = stall.pool
+    offers = []
+    for name, candidate in facts.suited.by_name.items():
+        pool = candidate.pool
         if pool.price_per_hour is None or not pool.speed:
             continue
         per_hour = pool.price_per_hour * facts.members
-        if name != here:
+        if name != current:
             if facts.due is not None and pool.capacity_type is not kind:
                 continue
             if pool.most is not None and pool.most < facts.members:
@@ -394,40 +387,48 @@ def _offers(facts: Facts, here: str) -> list[PricedOffer]:
                 continue
         # every loss costs a restart, so a pool is as fast as the time between them lets it be
         lost = min(MOST_LOST, pool.hazard_per_hour * facts.restart_h)
-        found.append(PricedOffer(name=name, price_per_hour=per_hour, speed=pool.speed * (1 - lost)))
-    return found
+        offers.append(
+            PricedOffer(name=name, price_per_hour=per_hour, speed=pool.speed * (1 - lost))
+        )
+    return offers
 
 
-def _fastest(facts: Facts, offers: Mapping[str, PricedOffer], here: str) -> str:
+def _fastest(facts: Facts, offers: Mapping[str, PricedOffer], current: str) -> str:
     """The offer that ends the job soonest, the restart paid, by more than the least gain."""
     left_h = min(
         facts.work.left_h if facts.work is not None else math.inf,
         facts.terms.decision_period_s / 3600,
     )
-    stay_h = left_h / offers[here].speed
-    gone = {
-        name: left_h / one.speed + facts.restart_h for name, one in offers.items() if name != here
+    stay_h = left_h / offers[current].speed
+    moved_h = {
+        name: left_h / offer.speed + facts.restart_h
+        for name, offer in offers.items()
+        if name != current
     }
-    best = min(gone, key=lambda name: (gone[name], offers[name].price_per_hour, name), default=here)
+    best = min(
+        moved_h,
+        key=lambda name: (moved_h[name], offers[name].price_per_hour, name),
+        default=current,
+    )
     gain = 1 - facts.terms.min_gain_percent / 100
-    return best if gone and gone[best] < stay_h * gain else here
+    return best if moved_h and moved_h[best] < stay_h * gain else current
 
 
 def _option(facts: Facts, pool: str) -> CapacityOption:
-    stall = facts.stalls.stalls[pool].pool
-    per_hour = (stall.price_per_hour or 0.0) * facts.members
+    candidate = facts.suited.by_name[pool].pool
+    per_hour = (candidate.price_per_hour or 0.0) * facts.members
     return CapacityOption(
         shares=(PoolInstances(pool=pool, instances=facts.members),),
-        expected=Expected(cost=per_hour, work=stall.speed * facts.members, per_hour=per_hour),
+        expected=Expected(cost=per_hour, work=candidate.speed * facts.members, per_hour=per_hour),
     )
 
 
 def mode_of(facts: Facts, option: CapacityOption) -> str:
     """Spot, on-demand or nothing."""
     kinds = {
-        facts.stalls.stalls[share.pool].pool.capacity_type is CapacityType.SPOT
+        facts.suited.by_name[share.pool].pool.capacity_type is CapacityType.SPOT
         for share in option.shares
-        if share.pool in facts.stalls.stalls
+        if share.pool in facts.suited.by_name
     }
     if not option.shares:
         return SpendMode.IDLE.value

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From what happened in a pool to what is known of it: hazard, launches, availability.
+"""Hazard, launches and availability of a pool, learned from the changes of its instances.
 
-The status is the whole memory: what is read back after a restart goes on where it stopped. A loss
-event counts once however many instances it takes, exposure counts while the pool holds at least
-one. What happened in one look has no order: losses come first, then warnings, then gains.
+The status is the whole memory: after a restart learning goes on from it. A loss event counts once
+however many instances it takes, exposure counts while the pool holds at least one. Changes in one
+look have no order: losses come first, then warnings, then gains.
 """
 
 from __future__ import annotations
@@ -20,34 +20,23 @@ from ullage.cluster.records.pool import (
     PoolRecord,
     PoolStatus,
 )
-from ullage.engines.capacity.hazard import (
-    BULK_H,
-    HALF_LIFE_H,
-    PRIOR_HOURS,
-    Hazard,
-    Launches,
-    Prior,
-    prior,
-)
+from ullage.engines.capacity.hazard import Hazard, Launches, Prior, prior
+from ullage.engines.capacity.times import BULK_LOSS_H, HAZARD_HALF_LIFE_H, HAZARD_PRIOR_H
 from ullage.scheduling.inventory.instances import Sighting
+from ullage.scheduling.times import BULK_LOSS_S, HOUR_S, LAUNCH_RETRY_FIRST_S
 
-HOUR_S: Final = 3600.0
-BULK_S: Final = BULK_H * HOUR_S
-"""For so long after a loss more of it may come, and nothing new should be started there."""
 RELIABLE_PER_HOUR: Final = 1e-4
 """Prior of capacity that is not taken away: one failure of a machine a year (derived)."""
-FIRST_WAIT_S: Final = 60.0
-"""How long a pool where launches surely succeed is left alone after one that failed."""
 LEAST_SUCCESS: Final = 0.05
 """Part of launches that is expected to succeed at least; it bounds the wait after failures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learning:
-    """Of ``SchedulingPolicy.spec.spot``: how fast is forgotten, how much the prior weighs."""
+    """Half-life and weight of the prior, from ``SchedulingPolicy.spec.spot``."""
 
-    half_life_h: float = HALF_LIFE_H
-    prior_hours: float = PRIOR_HOURS
+    half_life_h: float = HAZARD_HALF_LIFE_H
+    prior_hours: float = HAZARD_PRIOR_H
 
     @classmethod
     def of(cls, terms: SpotTerms) -> Self:
@@ -58,7 +47,7 @@ class Learning:
 
 
 def prior_of(pool: PoolRecord, learning: Learning) -> Prior:
-    """What is believed of a pool before anything was seen of it."""
+    """Belief about a pool before anything was observed of it."""
     reliable = pool.capacity_type is not CapacityType.SPOT
     if pool.advisor_band is None and reliable:
         hours = learning.prior_hours
@@ -98,16 +87,21 @@ def observed(
 
     Args:
         pool: The pool; its own status is not looked at.
-        status: What was known at the last look.
-        seen: What happened since.
+        status: The one after the last look.
+        seen: Changes since.
         now: Seconds since the epoch.
-        learning: How fast is forgotten, how much the prior weighs.
+        learning: Half-life and weight of the prior.
     """
     now = max(now, status.observed_at_s)  # clocks of two leaders differ a little
-    hazard, loss = _forward(hazard_of(pool, status, learning), status, seen, now, learning)
-    hazard, loss = _lost(hazard, loss, seen, now)
+    held_s = _held_s(status, seen, now)
+    idle_s = (now - status.observed_at_s if status.observed_at_s else 0.0) - held_s
+    half_life_h = learning.half_life_h
+    hazard = hazard_of(pool, status, learning)
+    hazard = hazard.after(max(0.0, idle_s) / HOUR_S, held=False, half_life_h=half_life_h)
+    hazard = hazard.after(held_s / HOUR_S, held=True, half_life_h=half_life_h)
+    hazard, loss = _lost(hazard, status.last_loss, seen, now)
     warned_at_s = status.warned_at_s
-    if seen.warned and (warned_at_s is None or now - warned_at_s > BULK_S):
+    if seen.warned and (warned_at_s is None or now - warned_at_s > BULK_LOSS_S):
         hazard, warned_at_s = hazard.warned(), now
     if seen.gained:
         hazard = hazard.gained()
@@ -132,22 +126,10 @@ def observed(
     return replace(after, available=_available(pool, after, launches, seen, now))
 
 
-def _forward(
-    hazard: Hazard, status: PoolStatus, seen: Sighting, now: float, learning: Learning
-) -> tuple[Hazard, LossRecord | None]:
-    """Let the time since the last look pass."""
-    held_s = _held_s(status, seen, now)
-    idle_s = (now - status.observed_at_s if status.observed_at_s else 0.0) - held_s
-    half_life_h = learning.half_life_h
-    hazard = hazard.after(max(0.0, idle_s) / HOUR_S, held=False, half_life_h=half_life_h)
-    hazard = hazard.after(held_s / HOUR_S, held=True, half_life_h=half_life_h)
-    return hazard, status.last_loss
-
-
 def _held_s(status: PoolStatus, seen: Sighting, now: float) -> float:
     """Seconds since the last look in which the pool held an instance."""
     if not status.observed_at_s:
-        return 0.0  # no one knows what was before the pool was first looked at
+        return 0.0  # nothing is known of the time before the first look
     since = status.observed_at_s
     if not seen.gap:
         return now - since if status.nodes else 0.0
@@ -159,10 +141,10 @@ def _held_s(status: PoolStatus, seen: Sighting, now: float) -> float:
 def _lost(
     hazard: Hazard, loss: LossRecord | None, seen: Sighting, now: float
 ) -> tuple[Hazard, LossRecord | None]:
-    """Count what went, as an event of its own or as more of the last one."""
+    """Count lost instances, as an event of their own or as more of the last one."""
     if not seen.lost:
         return hazard, loss
-    same = hazard.draining_h is not None and hazard.draining_h <= BULK_H and loss is not None
+    same = hazard.draining_h is not None and hazard.draining_h <= BULK_LOSS_H and loss is not None
     whole = loss.nodes if same and loss is not None else max(seen.before, seen.lost)
     took = (loss.lost if same and loss is not None else 0) + seen.lost
     whole = max(whole, took)
@@ -186,18 +168,18 @@ def _launched(
 def _available(
     pool: PoolRecord, status: PoolStatus, launches: Launches, seen: Sighting, now: float
 ) -> bool:
-    """Whether nothing says that new instances cannot be had.
+    """True unless something says that new instances cannot be had.
 
-    After a loss of spot more of it may come; a machine of other capacity that fails says nothing
-    of the next.
+    After a loss of spot more of it may come; a failed machine of other capacity says nothing of
+    the next.
     """
     if seen.advised:
         return False
     loss, failed_at_s = status.last_loss, status.launches.failed_at_s
     spot = pool.capacity_type is CapacityType.SPOT
-    if spot and loss is not None and loss.open and now - loss.at_s <= BULK_S:
+    if spot and loss is not None and loss.open and now - loss.at_s <= BULK_LOSS_S:
         return False
     if failed_at_s is None or not launches.in_a_row:
         return True
-    wait_s = launches.wait_s(first_s=FIRST_WAIT_S / max(launches.success, LEAST_SUCCESS))
+    wait_s = launches.wait_s(first_s=LAUNCH_RETRY_FIRST_S / max(launches.success, LEAST_SUCCESS))
     return now - failed_at_s >= wait_s

@@ -4,7 +4,7 @@
 
 Made once a cycle, and only where there are pools and jobs that ask for them. A price is that of one
 member: whole instances are bought, so members pay for the part of an instance that they leave idle.
-It must never offer room that other jobs hold.
+Room that other jobs hold must never be offered.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Final
 from ullage.api.devices import Health
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.profile import Source
-from ullage.cluster.records.snapshot import GPUNodeRecord, WorkloadRecord
+from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.engines.capacity.records import CapacityType, Pool
 from ullage.scheduling.accounting.rates import declared_price, on_demand_price, reliable_prices
 from ullage.scheduling.inventory.inventory import node_trouble
-from ullage.scheduling.inventory.node_orders import AGENT_S
 from ullage.scheduling.inventory.pool_membership import Membership
 from ullage.scheduling.learning.throughput import Throughputs
 from ullage.scheduling.model.view import View
+from ullage.scheduling.times import NODE_AGENT_S
 
 WHOLE: Final = 100
 _ANY: Final = (1 << 31) - 1
@@ -36,7 +36,7 @@ _KNOWN: Final = (Source.MEASURED, Source.DECLARED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stall:
+class SuitedPool:
     """A pool as one job sees it.
 
     Attributes:
@@ -53,24 +53,24 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stalls:
-    """All pools that suit a class of jobs, by name.
+class SuitedPools:
+    """All pools that suit a class of jobs.
 
     Attributes:
-        stalls: In order of their names.
+        by_name: In order of their names.
         speeds_known: False = nothing is known of any, all count as equal.
         steps_per_second: Of one member at speed 1, measured or declared; 0 = not known.
-        unsuitable: Why pools are left out, in words.
+        unsuitable: Reasons why pools are left out, as text.
     """
 
-    stalls: Mapping[str, Stall]
+    by_name: Mapping[str, SuitedPool]
     speeds_known: bool
     steps_per_second: float
     unsuitable: str
 
     def pools(self) -> list[Pool]:
         """As the engine takes them."""
-        return [stall.pool for stall in self.stalls.values()]
+        return [candidate.pool for candidate in self.by_name.values()]
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Market:
     view: View
     growing: bool
     """Nodes can be ordered."""
-    _stalls: dict[tuple[object, ...], Stalls] = field(default_factory=dict)
+    _suited: dict[tuple[object, ...], SuitedPools] = field(default_factory=dict)
     _rooms: dict[tuple[str, int, int], int] = field(default_factory=dict)
     _speeds: Throughputs | None = None
 
@@ -88,21 +88,19 @@ class Market:
     def pool_of(self) -> Mapping[str, str]:
         """Pool by node; nodes of no pool are not in it."""
         members = Membership.of(self.view.snapshot.pools)
-        found = {}
-        for name, node in self.view.snapshot.nodes.items():
-            if node.managed:
-                pool = members.pool_of(node.labels)
-                if pool is not None:
-                    found[name] = pool.name
-        return found
+        return {
+            name: pool.name
+            for name, node in self.view.snapshot.nodes.items()
+            if node.managed and (pool := members.pool_of(node.labels)) is not None
+        }
 
     @cached_property
     def nodes(self) -> Mapping[str, Sequence[str]]:
         """Nodes by pool, sorted."""
-        found: dict[str, list[str]] = {name: [] for name in self.view.snapshot.pools}
+        by_pool: dict[str, list[str]] = {name: [] for name in self.view.snapshot.pools}
         for node in sorted(self.pool_of):
-            found[self.pool_of[node]].append(node)
-        return found
+            by_pool[self.pool_of[node]].append(node)
+        return by_pool
 
     @cached_property
     def reliable(self) -> Mapping[tuple[str, str], float]:
@@ -113,8 +111,8 @@ class Market:
         """Dollars per hour of an instance like those of a pool on on-demand; ``None`` = unknown."""
         count, price = max(1, record.gpus_per_instance), record.status.price
         declared = declared_price(self.view.snapshot, record.accelerator)
-        own = None if price is None else price / count
-        each = on_demand_price(record, own, declared, self.reliable)
+        price_each = None if price is None else price / count
+        each = on_demand_price(record, price_each, declared, self.reliable)
         return None if each is None else each * count
 
     @cached_property
@@ -125,7 +123,7 @@ class Market:
             for pool, nodes in self.nodes.items()
         }
 
-    def stalls_of(self, job: WorkloadRecord, members: int) -> Stalls:
+    def suited_to(self, job: WorkloadRecord, members: int) -> SuitedPools:
         """The pools that suit a job; alike jobs get the same."""
         cost, share = job.cost, job.gpu.share
         if cost is None:
@@ -142,29 +140,29 @@ class Market:
             cost.on_demand_fallback,
             members,
         )
-        found = self._stalls.get(key)
-        if found is None:
+        suited = self._suited.get(key)
+        if suited is None:
             least = share.min_percent if share is not None else WHOLE
-            found = self._stalls[key] = self._look(job, members, least)
-        return found
+            suited = self._suited[key] = self._look(job, members, least)
+        return suited
 
-    def _look(self, job: WorkloadRecord, members: int, least: int) -> Stalls:
-        suited, why = [], dict[str, str]()
+    def _look(self, job: WorkloadRecord, members: int, least: int) -> SuitedPools:
+        records, reasons = [], dict[str, str]()
         for name in sorted(self.view.snapshot.pools):
             record = self.view.snapshot.pools[name]
             refused = unsuited(record, job)
             if refused:
-                why.setdefault(refused, name)
+                reasons.setdefault(refused, name)
             else:
-                suited.append(record)
-        speeds, steps, known = self._speeds_of(job, suited)
-        stalls = {}
-        for record in suited:
+                records.append(record)
+        speeds, steps, are_known = self._speeds_of(job, records)
+        suited = {}
+        for record in records:
             per_node = members_per_node(record, job)
-            speed = speeds.get(record.accelerator, 0.0) if known else 1.0
+            speed = speeds.get(record.accelerator, 0.0) if are_known else 1.0
             room = self._room(record, job.gpu.count, least if job.gpu.share else 0)
             more = self._more_nodes(record)
-            stalls[record.name] = Stall(
+            suited[record.name] = SuitedPool(
                 pool=Pool(
                     name=record.name,
                     capacity_type=record.capacity_type,
@@ -177,8 +175,10 @@ class Market:
                 per_node=per_node,
                 grows=more is None or more > 0,
             )
-        said = "; ".join(f"{name}: {refused}" for refused, name in sorted(why.items()))
-        return Stalls(stalls=stalls, speeds_known=known, steps_per_second=steps, unsuitable=said)
+        text = "; ".join(f"{name}: {refused}" for refused, name in sorted(reasons.items()))
+        return SuitedPools(
+            by_name=suited, speeds_known=are_known, steps_per_second=steps, unsuitable=text
+        )
 
     def _speeds_of(
         self, job: WorkloadRecord, pools: Sequence[PoolRecord]
@@ -186,19 +186,19 @@ class Market:
         """Speed by accelerator against the fastest, its steps per second, whether any is known."""
         if self._speeds is None:
             self._speeds = Throughputs(self.view.snapshot)
-        kinds = {one.accelerator for one in pools}
-        known = {
-            name: one
-            for name, one in self._speeds.of(job).items()
-            if name in kinds and one.steps_per_second > 0
+        kinds = {pool.accelerator for pool in pools}
+        by_type = {
+            name: entry
+            for name, entry in self._speeds.of(job).items()
+            if name in kinds and entry.steps_per_second > 0
         }
-        if not known:
+        if not by_type:
             return {}, 0.0, False
-        fastest = max(entry.steps_per_second for entry in known.values())
-        sure = [entry.steps_per_second for entry in known.values() if entry.source in _KNOWN]
+        fastest = max(entry.steps_per_second for entry in by_type.values())
+        sure = [entry.steps_per_second for entry in by_type.values() if entry.source in _KNOWN]
         reference = fastest if sure and fastest in sure else 0.0
         return (
-            {name: one.steps_per_second / fastest for name, one in known.items()},
+            {name: entry.steps_per_second / fastest for name, entry in by_type.items()},
             reference,
             True,
         )
@@ -210,34 +210,32 @@ class Market:
         if record.most is None:
             return None
         # a node that was bought and whose agent still starts is room that comes
-        there = [name for name in self.nodes[record.name] if not self._is_coming(name)]
-        return max(0, record.most - len(there))
+        present = [name for name in self.nodes[record.name] if not self._is_coming(name)]
+        return max(0, record.most - len(present))
 
     def _is_coming(self, name: str) -> bool:
-        """Whether the agent of a new node has not spoken yet."""
+        """True while the agent of a new node has not reported its devices."""
         node, record = self.view.snapshot.nodes[name], self.view.snapshot.gpu_nodes.get(name)
         silent = record is None or not record.devices
-        return silent and not node.unschedulable and self.view.now - node.created < AGENT_S
+        return silent and not node.unschedulable and self.view.now - node.created < NODE_AGENT_S
 
     def _room(self, record: PoolRecord, count: int, least: int) -> int:
         """Members that the free devices of the pool take now; ``least`` 0 = whole devices."""
         key = (record.name, count, least)
-        found = self._rooms.get(key)
-        if found is None:
+        room = self._rooms.get(key)
+        if room is None:
             free = self.free[record.name]
             if least:
-                found = sum(percent // least for node in free for percent in node)
+                room = sum(percent // least for node in free for percent in node)
             else:
-                found = sum(node.count(WHOLE) // count for node in free)
-            self._rooms[key] = found
-        return found
+                room = sum(node.count(WHOLE) // count for node in free)
+            self._rooms[key] = room
+        return room
 
     def _free_on(self, name: str) -> list[int]:
         record = self.view.snapshot.gpu_nodes.get(name)
         node = self.view.snapshot.nodes[name]
-        if record is None or node.unschedulable or leaving(record, node.interruption is not None):
-            return []
-        if node_trouble(self.view, record, node):
+        if record is None or node.unschedulable or node_trouble(self.view, record, node):
             return []
         taken: dict[str, int] = {}
         for part in record.desired:
@@ -249,13 +247,8 @@ class Market:
         ]
 
 
-def leaving(record: GPUNodeRecord, warned: bool) -> bool:
-    """Whether the provider said that it may take the node."""
-    return warned or record.interruption is not None
-
-
 def unsuited(record: PoolRecord, job: WorkloadRecord) -> str:
-    """Why a pool cannot serve a job, in words; empty = it can."""
+    """Reason why a pool cannot serve a job; empty = it can."""
     cost = job.cost
     if job.accelerators and record.accelerator not in job.accelerators:
         return f"has {record.accelerator}, which spec.accelerators leaves out"
@@ -273,7 +266,7 @@ def unsuited(record: PoolRecord, job: WorkloadRecord) -> str:
 
 
 def may_use_on_demand(job: WorkloadRecord) -> bool:
-    """Whether a job may run on capacity that is not taken away."""
+    """True when a job may run on capacity that is not taken away."""
     cost = job.cost
     return cost is None or cost.on_demand_fallback or not cost.allow_spot
 
@@ -303,7 +296,7 @@ def member_price(record: PoolRecord, job: WorkloadRecord, members: int) -> float
 
 
 def affordable(record: PoolRecord, job: WorkloadRecord) -> int | None:
-    """Members in one pool that the budget of a job pays for; ``None`` = no one can tell.
+    """Members in one pool that the budget of a job pays for; ``None`` = not known.
 
     Whole devices: members of as many whole instances as it pays for. A share: by its part of one
     device.
@@ -323,13 +316,13 @@ def affordable(record: PoolRecord, job: WorkloadRecord) -> int | None:
 
 def most_affordable(pools: Iterable[PoolRecord], job: WorkloadRecord) -> int | None:
     """Members that the budget pays for in the best of the pools that suit a job."""
-    said = [affordable(one, job) for one in pools if not unsuited(one, job)]
-    return max((one for one in said if one is not None), default=None)
+    counts = [affordable(pool, job) for pool in pools if not unsuited(pool, job)]
+    return max((members for members in counts if members is not None), default=None)
 
 
 def hazard(record: PoolRecord) -> float:
     """Loss events per hour; what is not spot is not taken away."""
-    known = record.status.hazard_per_hour
-    if record.capacity_type is not CapacityType.SPOT or known is None:
+    rate = record.status.hazard_per_hour
+    if record.capacity_type is not CapacityType.SPOT or rate is None:
         return 0.0
-    return known
+    return rate

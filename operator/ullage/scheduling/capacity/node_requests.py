@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that are ordered: a placeholder pod for each that the chosen pool lacks.
+"""Orders of nodes: a placeholder pod for each node that the chosen pool lacks.
 
-Members stay gated until slices are reserved for them, so no autoscaler ever sees them wait; the
-placeholder is what it sees. It asks for the CPU and memory of the members that are to run there,
+Members stay gated until slices are reserved for them, so autoscalers never see them wait; they see
+the placeholder. It asks for the CPU and memory of the members that are to run there,
 and for a node without our label. It goes when members hold slices on its node, when the plan
-changes, or when no node came in time, which counts as a failed launch of the pool. It must never
-order more than the pool allows, nor order again while an order is out.
+changes, or when no node came in time, which counts as a failed launch of the pool. Orders
+must never exceed what the pool allows, nor be repeated while they are out.
 """
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Action, CreatePod, DeletePod, Emit, Order, RegisterNode
 from ullage.scheduling.model.view import View
 from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue
+from ullage.scheduling.times import ORDER_LINGERS_S
 
 MOST_OUT: Final = 64
 """Orders of one pool that may be out at once."""
 MOST_A_CYCLE: Final = 32
 """Orders that one cycle gives."""
-LINGERS_S: Final = 60.0
-"""For so long after its time an order is still there to be counted as failed."""
 
 _WAITS: Final = (PodStage.UNSCHEDULED, PodStage.GATED)
 _REASONS: Final = {Fate.UNUSED: Reason.POOL_RELEASED, Fate.FAILED: Reason.LAUNCH_FAILED}
@@ -48,12 +47,12 @@ _REASONS: Final = {Fate.UNUSED: Reason.POOL_RELEASED, Fate.FAILED: Reason.LAUNCH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRequests:
-    """What a cycle does about orders.
+    """Actions of a cycle on orders.
 
     Attributes:
-        steps: Orders that are given, and those that are taken back.
-        events: That an order failed, or is given.
-        wake_at: When the first order's time is up; 0 = none is out.
+        steps: Orders that are given or taken back.
+        events: Events for orders that failed or are given.
+        wake_at: Time limit of the first order; 0 = none is out.
     """
 
     steps: tuple[Action, ...] = ()
@@ -70,7 +69,7 @@ class Lack:
     """Of them, those that count on machines that stay."""
     lost: bool
     asks: bool
-    """Whether nodes may be requested for them now, while it runs."""
+    """Nodes may be requested for them now, while it runs."""
 
 
 def order_nodes(
@@ -85,9 +84,9 @@ def order_nodes(
     Args:
         view: The cycle's snapshot.
         capacity_choices: Pools that were chosen.
-        outcomes: What placing said to those who wait, by uid.
+        outcomes: Results of placing for the jobs that wait, by uid.
         lacking: Gangs that could use more members, by uid.
-        held: What tenants hold of their quota; ``None`` = no one has any.
+        held: Quota that tenants hold; ``None`` = no tenant has any.
     """
     if not view.orders and (capacity_choices.market is None or not view.settings.orders):
         return NodeRequests()
@@ -124,10 +123,10 @@ class _Requests:
     moments: list[float] = field(default_factory=list)
     out: dict[str, int] = field(default_factory=dict)
     """Orders by pool for which no node is there yet."""
-    mine: dict[tuple[str, str], int] = field(default_factory=dict)
+    of_job: dict[tuple[str, str], int] = field(default_factory=dict)
     """Orders by uid of the job and pool."""
     oldest: dict[str, float] = field(default_factory=dict)
-    """When the first order of a pool that waits for its node was created."""
+    """Creation of the oldest order of a pool that waits for its node."""
     named: set[tuple[str, str]] = field(default_factory=set)
     """Orders that this cycle gives."""
     _nodes: Mapping[str, Sequence[str]] | None = None
@@ -165,7 +164,7 @@ class _Requests:
         if order.stage in _WAITS:
             self.out[order.order] = self.out.get(order.order, 0) + 1
         key = (order.owner.uid, order.order)
-        self.mine[key] = self.mine.get(key, 0) + 1
+        self.of_job[key] = self.of_job.get(key, 0) + 1
         if order.node:
             self._register(order.node)
         else:
@@ -173,7 +172,7 @@ class _Requests:
             self.oldest[order.order] = min(oldest, order.created)
 
     def _why_not(self, order: PodRecord) -> tuple[Reason | None, str]:
-        """Why an order goes; none = it stays."""
+        """Reason to take an order back; none = it stays."""
         job = self.view.snapshot.workloads[order.owner.uid]
         pool_choice = self.capacity_choices.choices.get(order.owner.uid)
         if order.order not in self.view.snapshot.pools:
@@ -190,7 +189,7 @@ class _Requests:
             return Reason.LAUNCH_FAILED, f"the order {order.name} ended before its time"
         in_pool = [self.view.snapshot.nodes[name] for name in self._in_pool(order.order)]
         verdict = judged(
-            self.view.snapshot, order, self.view.orders, in_pool, self.view.now, LINGERS_S
+            self.view.snapshot, order, self.view.orders, in_pool, self.view.now, ORDER_LINGERS_S
         )
         self.moments.append(verdict.until)
         return _REASONS.get(verdict.fate), verdict.text
@@ -232,7 +231,7 @@ class _Requests:
         decision = self.capacity_choices.choices[job.ref.uid].spend.decision
         shares = decision.chosen.pools[:1] if decision is not None else ()
         pools = self.view.snapshot.pools
-        return [(pools[one.pool], members) for one in shares if one.pool in pools]
+        return [(pools[share.pool], members) for share in shares if share.pool in pools]
 
     def _order(
         self, job: WorkloadRecord, wanted: Iterable[tuple[PoolRecord, int]], placed: int = 0
@@ -244,7 +243,7 @@ class _Requests:
                 continue
             each = members_per_node(pool, job)
             nodes = -(-members // each)
-            nodes -= self.mine.get((job.ref.uid, pool.name), 0)
+            nodes -= self.of_job.get((job.ref.uid, pool.name), 0)
             nodes = min(nodes, self._left(pool), MOST_A_CYCLE - len(self.named))
             for name in self._names(job, max(0, nodes)):
                 self._give(job, pool, name, min(each, members))
@@ -286,11 +285,11 @@ class _Requests:
                 yield steady, terms.reliable - placed
             return
         spend = self.capacity_choices.choices[job.ref.uid].spend
-        left = placed
+        seated = placed
         for share in spend.decision.chosen.pools if spend.decision is not None else ():
             pool = self.view.snapshot.pools.get(share.pool)
-            missing = max(0, share.replicas - left)
-            left = max(0, left - share.replicas)
+            missing = max(0, share.replicas - seated)
+            seated = max(0, seated - share.replicas)
             if pool is not None and missing:
                 yield pool, missing
 
@@ -309,33 +308,33 @@ class _Requests:
         return room
 
     def _is_full(self, pool: PoolRecord) -> bool:
-        """Whether a pool may have no more than its nodes and the orders before this one."""
+        """True when a pool may have no more than its nodes and the orders before this one."""
         most, out = pool.most, self.out.get(pool.name, 0)
         return most is not None and self._counted(pool.name) + out >= most
 
     def _counted(self, pool: str) -> int:
-        """Nodes that no order waits for: any other may be the one of an order."""
+        """Nodes that no order waits for; any other may be that of an order."""
         if pool not in self._taken:
             self._taken[pool] = sum(map(self._is_registered, self._in_pool(pool)))
         return self._taken[pool]
 
     def _names(self, job: WorkloadRecord, nodes: int) -> Sequence[str]:
-        """Names that no pod has yet."""
-        found: list[str] = []
+        """Names for orders that no pod has yet."""
+        names: list[str] = []
         number = 0
-        while len(found) < nodes:
+        while len(names) < nodes:
             name = order_name(job.ref.name, number)
             key = (job.ref.namespace, name)
-            there = key in self.view.names or key in self.view.snapshot.creating
-            if not there and key not in self.named:
-                found.append(name)
+            taken = key in self.view.names or key in self.view.snapshot.creating
+            if not taken and key not in self.named:
+                names.append(name)
             number += 1
-        return found
+        return names
 
     def _all_registered(self, pool: str) -> bool:
-        """Whether every node of a pool is labelled that an order could be served by.
+        """True when every node of a pool that could serve an order is labelled.
 
-        One that came after an order that waits may be the one that it waits for.
+        A node that came after a waiting order may be the node of that order.
         """
         before = self.oldest.get(pool, math.inf)
         lacking = [
@@ -350,12 +349,12 @@ class _Requests:
     def _in_pool(self, pool: str) -> Sequence[str]:
         """Nodes of a pool, those included that no agent runs on."""
         if self._nodes is None:
-            members, found = Membership.of(self.view.snapshot.pools), dict[str, list[str]]()
+            members, by_pool = Membership.of(self.view.snapshot.pools), dict[str, list[str]]()
             for name in sorted(self.view.snapshot.nodes):
                 record = members.pool_of(self.view.snapshot.nodes[name].labels)
                 if record is not None:
-                    found.setdefault(record.name, []).append(name)
-            self._nodes = found
+                    by_pool.setdefault(record.name, []).append(name)
+            self._nodes = by_pool
         return self._nodes.get(pool, ())
 
     def _is_registered(self, name: str) -> bool:
@@ -382,7 +381,7 @@ class _Requests:
         needs = job.shape.requests
         self.named.add((job.ref.namespace, name))
         self.out[pool.name] = self.out.get(pool.name, 0) + 1
-        self.mine[job.ref.uid, pool.name] = self.mine.get((job.ref.uid, pool.name), 0) + 1
+        self.of_job[job.ref.uid, pool.name] = self.of_job.get((job.ref.uid, pool.name), 0) + 1
         self.steps.append(
             CreatePod(
                 owner=job.ref,
@@ -412,7 +411,7 @@ class _Requests:
 
 
 def _without_room(outcome: Outcome | None) -> Refused | None:
-    """Why a job waits, where no one is about to leave room for it; else ``None``."""
+    """Refusal of a job for which no room is about to be left; ``None`` = it needs no nodes."""
     refused = outcome.refused if outcome is not None else None
     if refused is None or refused.requeue is Requeue.ROOM_COMING:
         return None
@@ -421,7 +420,7 @@ def _without_room(outcome: Outcome | None) -> Refused | None:
 
 def _together(wanted: Iterable[tuple[PoolRecord, int]]) -> list[tuple[PoolRecord, int]]:
     """Members by pool, each pool once."""
-    found: dict[str, tuple[PoolRecord, int]] = {}
+    by_pool: dict[str, tuple[PoolRecord, int]] = {}
     for pool, members in wanted:
-        found[pool.name] = pool, found.get(pool.name, (pool, 0))[1] + members
-    return list(found.values())
+        by_pool[pool.name] = pool, by_pool.get(pool.name, (pool, 0))[1] + members
+    return list(by_pool.values())

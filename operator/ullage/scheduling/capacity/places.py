@@ -15,19 +15,19 @@ from ullage.scheduling.inventory.reliable_machines import stays
 
 
 def places(capacity_choices: CapacityChoices, inventory: Inventory) -> Mapping[str, Place]:
-    """Where jobs may be placed, by uid; jobs that are not in it may go anywhere."""
+    """Nodes that jobs may be placed on, by uid; jobs that are not in it may go anywhere."""
     if capacity_choices.market is None:
         return {}
     pool_of, pools = capacity_choices.market.pool_of, capacity_choices.market.view.snapshot.pools
     of_node = [pool_of.get(node.name, "") for node in inventory.nodes]
-    known: dict[tuple[frozenset[str], bool], Place] = {}
-    found: dict[str, Place] = {}
+    shared: dict[tuple[frozenset[str], bool], Place] = {}
+    by_job: dict[str, Place] = {}
     for uid, pool_choice in capacity_choices.choices.items():
         key = (pool_choice.pools, pool_choice.grows)
-        if key not in known:
+        if key not in shared:
             flags = np.array([name in pool_choice.pools for name in of_node], dtype=np.bool_)
             names = " or ".join(sorted(pool_choice.pools)) or "none"
             steady = any(name in pools and stays(pools[name]) for name in pool_choice.pools)
-            known[key] = Place(nodes=flags, names=names, grows=pool_choice.grows, stays=steady)
-        found[uid] = known[key]
-    return found
+            shared[key] = Place(nodes=flags, names=names, grows=pool_choice.grows, stays=steady)
+        by_job[uid] = shared[key]
+    return by_job

@@ -1,39 +1,51 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a CapacityPool's status says now, and whether that is worth a write.
+"""The status of a CapacityPool, and the test whether it is worth a write.
 
-Quiet: what happens is told at once, figures that only drift every ten minutes at most and only if
-they moved, and a pool to which nothing happens is not written to.
+Events are written at once, figures that only drift every ten minutes at most and only if they
+moved. An unchanged pool is not written. A believed price stands until a better one comes; doubts
+are stated, never priced in.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.codecs.status import pool_as_stored
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import ObjectRef
+from ullage.engines.capacity.price import LARGEST_RISE, Doubt, PriceRecord, Quote
+from ullage.engines.capacity.times import PRICE_FRESH_S
 from ullage.scheduling.capacity.hazard import Learning
-from ullage.scheduling.capacity.prices import PriceNews, price_fresh, priced
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.plan import SetPoolStatus
+from ullage.scheduling.times import POOL_COUNT_S, POOL_DRIFT_S, POOL_LOOKED_S, POOL_PRICED_S
 
 PRICE_MOVED: Final = 0.01
-"""A price that moves by more than this part is told at once."""
-COUNT_EVERY_S: Final = 30.0
-"""A number of instances that moves is told this often at most."""
-DRIFT_EVERY_S: Final = 600.0
-"""Figures that only drift are told this often at most ..."""
+"""A price that moves by more than this part is written at once."""
 HAZARD_MOVED: Final = 0.02
+"""Least change of a drifting hazard that is worth a write, as a part of it."""
 EXPOSURE_MOVED: Final = 0.05
-"""... and only if one moved by more than this part ..."""
-LOOKED_EVERY_S: Final = 3600.0
-"""... or a pool that holds instances was not written to for so long: what a new process cannot know
-is what happened since then."""
-PRICED_EVERY_S: Final = 10_800.0
-"""The time of a price that does not move is told this often, well before it would be stale."""
+"""The same of the exposure."""
+_REASONS: Final = {
+    Doubt.NEVER: Reason.NEVER_PRICED,
+    Doubt.STALE: Reason.PRICE_STALE,
+    Doubt.OUTLIER: Reason.PRICE_OUTLIER,
+    Doubt.UNREADABLE: Reason.PRICE_UNREADABLE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceNews:
+    """Answers of a pool's price source so far."""
+
+    record: PriceRecord = field(default_factory=PriceRecord)
+    failure: str = ""
+    """Reason why the last try brought no price; empty = it brought one."""
+    reached: bool = True
+    """The source answered the last try, whatever the answer."""
 
 
 def current(
@@ -48,11 +60,11 @@ def current(
 
     Args:
         pool: The pool as the API shows it.
-        known: What was last said of it: price and conditions.
-        seen: What its instances did, prices and conditions aside.
-        news: What asking its price source has brought; ``None`` = not asked yet.
+        known: Its last status: price and conditions.
+        seen: The status by its instances, prices and conditions aside.
+        news: Answers of its price source; ``None`` = not asked yet.
         now: Seconds since the epoch.
-        learning: How fast is forgotten, how much the prior weighs.
+        learning: Half-life and weight of the prior.
     """
     seen = replace(seen, price=known.price, priced_at_s=known.priced_at_s)
     status = priced(seen, news)
@@ -68,7 +80,7 @@ def current(
 
 
 def failed(pool: PoolRecord, known: PoolStatus, text: str, now: float) -> PoolStatus:
-    """The status of before, and that nothing new can be said of the pool."""
+    """The last status, with the condition that the look at the pool failed."""
     said = Said(
         ConditionType.HAZARD_KNOWN, False, Reason.DECISION_FAILED, f"the look at it failed: {text}"
     )
@@ -80,23 +92,18 @@ def failed(pool: PoolRecord, known: PoolStatus, text: str, now: float) -> PoolSt
 
 
 def _hazard_known(status: PoolStatus, learning: Learning) -> Said:
-    if status.exposure_hours >= learning.prior_hours:
-        return Said(
-            ConditionType.HAZARD_KNOWN,
-            True,
-            Reason.HAZARD_LEARNED,
-            f"more was seen than the {learning.prior_hours:g} pool-hours that the prior counts",
-        )
+    learned = status.exposure_hours >= learning.prior_hours
     return Said(
         ConditionType.HAZARD_KNOWN,
-        False,
-        Reason.HAZARD_FROM_PRIOR,
-        f"less was seen than the {learning.prior_hours:g} pool-hours that the prior counts",
+        learned,
+        Reason.HAZARD_LEARNED if learned else Reason.HAZARD_FROM_PRIOR,
+        f"{'more' if learned else 'less'} was seen than the {learning.prior_hours:g} pool-hours"
+        " that the prior counts",
     )
 
 
 def worth_a_write(written: PoolStatus, status: PoolStatus) -> bool:
-    """Whether what is known differs enough from what the API shows.
+    """True when the known status differs enough from the written one.
 
     Args:
         written: As the API shows it.
@@ -105,33 +112,33 @@ def worth_a_write(written: PoolStatus, status: PoolStatus) -> bool:
     passed_s = status.observed_at_s - written.observed_at_s
     if not written.observed_at_s or _happened(written, status):
         return True
-    if written.nodes != status.nodes and passed_s >= COUNT_EVERY_S:
+    if written.nodes != status.nodes and passed_s >= POOL_COUNT_S:
         return True
-    if passed_s < DRIFT_EVERY_S:
+    if passed_s < POOL_DRIFT_S:
         return False
     return (
         _moved(written.hazard_per_hour, status.hazard_per_hour, HAZARD_MOVED)
         or _moved(written.exposure_hours, status.exposure_hours, EXPOSURE_MOVED)
-        or (status.nodes > 0 and passed_s >= LOOKED_EVERY_S)
-        or (status.priced_at_s or 0.0) - (written.priced_at_s or 0.0) >= PRICED_EVERY_S
+        or (status.nodes > 0 and passed_s >= POOL_LOOKED_S)
+        or (status.priced_at_s or 0.0) - (written.priced_at_s or 0.0) >= POOL_PRICED_S
     )
 
 
 def _happened(written: PoolStatus, status: PoolStatus) -> bool:
-    """Whether something changed that is more than a figure that drifts."""
+    """True when something changed that is more than a drifting figure."""
     status = pool_as_stored(status)
 
-    def facts(one: PoolStatus) -> tuple[object, ...]:
+    def facts(pool_status: PoolStatus) -> tuple[object, ...]:
         return (
-            one.launch_failures,
-            one.available,
-            one.nodes == 0,
-            one.launching == 0,
-            one.launches.failed_at_s,
-            one.last_loss,
-            one.warned_at_s,
-            one.observed_generation,
-            one.conditions,
+            pool_status.launch_failures,
+            pool_status.available,
+            pool_status.nodes == 0,
+            pool_status.launching == 0,
+            pool_status.launches.failed_at_s,
+            pool_status.last_loss,
+            pool_status.warned_at_s,
+            pool_status.observed_generation,
+            pool_status.conditions,
         )
 
     return facts(written) != facts(status) or _moved(written.price, status.price, PRICE_MOVED)
@@ -144,7 +151,7 @@ def _moved(before: float | None, after: float | None, part: float) -> bool:
 
 
 def write_of(pool: PoolRecord, status: PoolStatus, epoch: int) -> SetPoolStatus:
-    """The action that tells a pool what is known of it."""
+    """The action that writes a pool's status."""
     return SetPoolStatus(
         target=ObjectRef(kind="CapacityPool", namespace="", name=pool.name, uid=pool.uid),
         status=pool_as_stored(status),
@@ -155,3 +162,53 @@ def write_of(pool: PoolRecord, status: PoolStatus, epoch: int) -> SetPoolStatus:
             f"price {'unknown' if status.price is None else format(status.price, 'g')}"
         ),
     )
+
+
+def remembered(status: PoolStatus) -> PriceRecord:
+    """The believed price that a status remembers."""
+    if status.price is None or status.priced_at_s is None:
+        return PriceRecord()
+    return PriceRecord(quote=Quote(price_per_hour=status.price, at_s=status.priced_at_s))
+
+
+def priced(status: PoolStatus, news: PriceNews | None) -> PoolStatus:
+    """The status with the price that is believed now."""
+    quote = news.record.quote if news is not None else None
+    if quote is None:
+        return status
+    return replace(status, price=quote.price_per_hour, priced_at_s=quote.at_s)
+
+
+def price_fresh(status: PoolStatus, news: PriceNews | None, now: float) -> Said | None:
+    """The condition ``PriceFresh``; ``None`` = the source was not asked yet.
+
+    Args:
+        status: The pool's status, with its price.
+        news: Answers of the source; ``None`` = this process has not asked yet.
+        now: Seconds since the epoch.
+    """
+    if news is None:
+        stale = remembered(status).why_not_fresh(now)
+        if stale is not Doubt.STALE:
+            return None
+        news = PriceNews(record=remembered(status))
+    doubt = news.record.why_not_fresh(now)
+    if doubt is None:
+        return Said(ConditionType.PRICE_FRESH, True, Reason.PRICE_READ, "the source answers")
+    if doubt in (Doubt.NEVER, Doubt.STALE) and news.failure:
+        reason = Reason.PRICE_UNREADABLE if news.reached else Reason.PRICE_UNREACHABLE
+        return Said(ConditionType.PRICE_FRESH, False, reason, news.failure)
+    return Said(ConditionType.PRICE_FRESH, False, _REASONS[doubt], _why(doubt, news.record))
+
+
+def _why(doubt: Doubt, record: PriceRecord) -> str:
+    believed = "" if record.quote is None else f"{record.quote.price_per_hour:g} an hour stands"
+    match doubt:
+        case Doubt.NEVER:
+            return "the source was not read yet"
+        case Doubt.STALE:
+            return f"no price for {PRICE_FRESH_S / 3600:g} hours; {believed}"
+        case Doubt.OUTLIER | Doubt.UNREADABLE:
+            said = "" if record.refused is None else f"{record.refused.price_per_hour:g}"
+            limit = f", more than {LARGEST_RISE:g} times the price before"
+            return f"the source says {said}{limit if doubt is Doubt.OUTLIER else ''}; {believed}"

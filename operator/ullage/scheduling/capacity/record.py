@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A decision as the status holds it; the very record of before where it says the same.
+"""A decision as the status holds it; the last record itself where it says the same.
 
-What a new leader needs stands in it: the pools, since when, and whether the job is committed.
+It holds what a new leader needs: the pools, since when, and whether the job is committed.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import Offer, PoolShare, SpendDecision, SpendRecord
 from ullage.engines.capacity.records import CapacityDecision, CapacityOption, CapacityWhy
 from ullage.scheduling.capacity.choice import Facts, mode_of
-from ullage.scheduling.capacity.remaining_work import TICK_S
+from ullage.scheduling.times import DEADLINE_LOOK_S
 
 _LARGEST: Final = 999_999_999.0
 
 
 def kept(facts: Facts) -> SpendRecord:
-    """What stands: the record of before, or none at all."""
+    """The record in force: the last one, or an empty one."""
     return facts.job.status.spend or SpendRecord()
 
 
-def recorded(facts: Facts, found: CapacityDecision, epoch: int) -> SpendRecord:
+def recorded(facts: Facts, decision: CapacityDecision, epoch: int) -> SpendRecord:
     """The record of a decision; prices are compared again a period later while the job runs."""
     before, spend = facts.before, kept(facts)
-    chosen, runner_up = offer_of(found.chosen), None
-    if found.runner_up is not None:
-        runner_up = offer_of(found.runner_up)
-    reason, mode = Reason(found.reason.value), mode_of(facts, found.chosen)
-    text = found.text
-    if not facts.stalls.stalls:
-        reason, text = Reason.NO_POOL, f"no pool suits it: {facts.stalls.unsuitable}"
-    elif not facts.stalls.speeds_known and chosen.pools:
+    chosen, runner_up = offer_of(decision.chosen), None
+    if decision.runner_up is not None:
+        runner_up = offer_of(decision.runner_up)
+    reason, mode = Reason(decision.reason.value), mode_of(facts, decision.chosen)
+    text = decision.text
+    if not facts.suited.by_name:
+        reason, text = Reason.NO_POOL, f"no pool suits it: {facts.suited.unsuitable}"
+    elif not facts.suited.speeds_known and chosen.pools:
         text += "; speeds are not known, so all types count as equal"
     now = whole_second(facts.now)
     same_pools = before is not None and before.chosen.pools == chosen.pools
     due_at = 0.0
     if facts.held:
-        wait_s = max(facts.terms.decision_period_s, TICK_S)
-        if found.reason is CapacityWhy.HOLDING:
-            wait_s = min(wait_s, max(TICK_S, facts.terms.min_hold_s - facts.held_s))
+        wait_s = max(facts.terms.decision_period_s, DEADLINE_LOOK_S)
+        if decision.reason is CapacityWhy.HOLDING:
+            wait_s = min(wait_s, max(DEADLINE_LOOK_S, facts.terms.min_hold_s - facts.held_s))
         due_at = now + wait_s
     if (
         before is not None
         and same_pools
-        and (before.mode, before.committed) == (mode, found.committed)
+        and (before.mode, before.committed) == (mode, decision.committed)
         and (before.reason is reason or Standing.STAYS in reason.standing)
         and _close(before.chosen, chosen, facts)
         and _pools(before.runner_up) == _pools(runner_up)
@@ -65,13 +65,13 @@ def recorded(facts: Facts, found: CapacityDecision, epoch: int) -> SpendRecord:
         decision=SpendDecision(
             time=now,
             epoch=epoch,
-            inputs_hash=found.inputs_hash,
+            inputs_hash=decision.inputs_hash,
             mode=mode,
             reason=reason,
             message=text,
             chosen=chosen,
             runner_up=runner_up,
-            committed=found.committed,
+            committed=decision.committed,
             since=before.since if before is not None and same_pools else now,
         ),
         next_decision=whole_second(due_at),
@@ -86,7 +86,7 @@ def infeasible(facts: Facts, epoch: int, text: str) -> SpendRecord:
 def lapsed(
     job: WorkloadRecord, pools: Collection[str], *, now: float, epoch: int
 ) -> SpendRecord | None:
-    """What stands of a job whose pools are gone; ``None`` = nothing has to be said.
+    """The record of a job whose pools are gone; ``None`` = nothing has to be written.
 
     It is left alone: it runs where it is, or is placed anywhere while there is no pool at all.
 
@@ -100,12 +100,12 @@ def lapsed(
     before = spend.decision if spend is not None else None
     if spend is None or before is None:
         return None
-    gone = sorted(pool.pool for pool in before.chosen.pools if pool.pool not in pools)
+    deleted = sorted(pool.pool for pool in before.chosen.pools if pool.pool not in pools)
     if not pools:
         text = "there is no CapacityPool any more: it is placed wherever there is room"
-    elif gone:
+    elif deleted:
         text = (
-            f"{' and '.join(gone)} was deleted: it goes on where it is, and its pools are chosen"
+            f"{' and '.join(deleted)} was deleted: it goes on where it is, and its pools are chosen"
             " again when it starts again"
         )
     else:
@@ -129,9 +129,9 @@ def lapsed(
 
 
 def unknown_work(facts: Facts, epoch: int) -> SpendRecord:
-    """Nothing can be planned: no one knows how long the work takes.
+    """Nothing can be planned, because the length of the work is not known.
 
-    What runs goes on where it is, and says so.
+    Running work goes on where it is, with this record.
     """
     text = (
         "how long the work takes is not known: set spec.cost.estimatedWork, or declare"
@@ -177,14 +177,14 @@ def offer_of(option: CapacityOption) -> Offer:
 
 
 def money(value: float) -> str:
-    """Dollars as a plain decimal string; "" = not to be told."""
+    """Dollars as a plain decimal string; "" = not stated."""
     if not math.isfinite(value) or not 0 <= value <= _LARGEST:
         return ""
     return f"{value:.4f}".rstrip("0").rstrip(".")
 
 
 def _close(before: Offer, after: Offer, facts: Facts) -> bool:
-    """Whether the price is the same but for what is no reason to decide again."""
+    """True when prices differ by no more than the least gain."""
     if not before.per_hour or not after.per_hour:
         return before.per_hour == after.per_hour
     old, new = float(before.per_hour), float(after.per_hour)

@@ -1,34 +1,31 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a job is done and how much there is, in seconds of undisturbed running.
+"""Work of a job, total and done, in seconds of undisturbed running.
 
-Seconds are of the capacity that the deadline falls back to, so that they can be held against the
-time left. It must never count work as done that a restart would have to repeat more than once:
-restarts are charged by what the policy says one costs.
+Seconds are of the capacity that the deadline falls back to, so that they compare with the time
+left. Work that a restart would have to repeat more than once must never count as done: restarts are
+charged at the policy's cost of one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from ullage.api.slices import ObservedSlice
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.engines.capacity.deadline import ProgressLine
 from ullage.engines.capacity.decide import Due
 from ullage.engines.capacity.records import CapacityType
-from ullage.scheduling.capacity.market import Stalls
+from ullage.scheduling.capacity.market import SuitedPools
 from ullage.scheduling.model.progress import gang_progress
 from ullage.scheduling.model.view import Member, View
-
-TICK_S: Final = 60
-"""Seconds between two looks at a deadline, at most (not measured)."""
+from ullage.scheduling.times import DEADLINE_LOOK_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What there is to do at speed 1, and the part of it that is done."""
+    """Work at speed 1, and the part of it that is done."""
 
     total_s: float
     done: float
@@ -47,42 +44,42 @@ def done_part(job: WorkloadRecord, members: Sequence[Member]) -> float:
     total, before = job.work_steps, job.status.progress
     if not total:
         return 0.0
-    seen: list[tuple[str, ObservedSlice | None]] = []
+    reports: list[tuple[str, ObservedSlice | None]] = []
     for member in members:
         if member.live:
-            seen.extend((member.pod.uid, held.seen) for held in member.held)
-            seen.extend([] if member.held else [(member.pod.uid, None)])
-    now = gang_progress(seen, before)
+            reports.extend((member.pod.uid, held.seen) for held in member.held)
+            reports.extend([] if member.held else [(member.pod.uid, None)])
+    now = gang_progress(reports, before)
     if now is not None:
         return min(now.steps, total) / total
     return min(before.steps, total) / total if before is not None else 0.0
 
 
-def work_of(job: WorkloadRecord, stalls: Stalls, members: Sequence[Member]) -> Work | None:
-    """The work of a job; ``None`` = no one knows how long it takes.
+def work_of(job: WorkloadRecord, suited: SuitedPools, members: Sequence[Member]) -> Work | None:
+    """The work of a job; ``None`` = its length is not known.
 
     Of an estimate and a measured or declared speed the longer one counts.
     """
-    stated = job.cost.estimated_work_s if job.cost is not None else None
-    known = job.work_steps / stalls.steps_per_second if stalls.steps_per_second else None
-    if stated is None and known is None:
+    estimate = job.cost.estimated_work_s if job.cost is not None else None
+    by_steps = job.work_steps / suited.steps_per_second if suited.steps_per_second else None
+    if estimate is None and by_steps is None:
         return None
-    total_s = max(stated or 0.0, known or 0.0)
+    total_s = max(estimate or 0.0, by_steps or 0.0)
     return Work(total_s=total_s, done=done_part(job, members))
 
 
 def due_of(
-    view: View, job: WorkloadRecord, work: Work, stalls: Stalls, *, committed: bool
+    view: View, job: WorkloadRecord, work: Work, suited: SuitedPools, *, committed: bool
 ) -> Due | None:
     """A job on the line to its deadline; ``None`` = it has none."""
     if job.cost is None or job.cost.deadline_s is None:
         return None
-    work_s = max(1, round(work.total_s / fallback_speed(stalls)))
+    work_s = max(1, round(work.total_s / fallback_speed(suited)))
     line = ProgressLine(
         work_s=work_s,
         deadline_s=max(1, int(job.cost.deadline_s)),
         changeover_s=view.snapshot.policy.spot.restart_cost_s,
-        tick_s=TICK_S,
+        tick_s=DEADLINE_LOOK_S,
     )
     return Due(
         line=line,
@@ -93,12 +90,12 @@ def due_of(
     )
 
 
-def fallback_speed(stalls: Stalls) -> float:
+def fallback_speed(suited: SuitedPools) -> float:
     """Speed of the slowest capacity that a job may fall back to; 1 where there is none."""
     speeds = [
-        stall.pool.speed
-        for stall in stalls.stalls.values()
-        if stall.pool.capacity_type is not CapacityType.SPOT and stall.pool.speed > 0
+        candidate.pool.speed
+        for candidate in suited.by_name.values()
+        if candidate.pool.capacity_type is not CapacityType.SPOT and candidate.pool.speed > 0
     ]
     return min(speeds, default=1.0)
 
@@ -109,7 +106,7 @@ def spare_s(due: Due) -> int:
 
 
 def turns_at(created: float, due: Due) -> float:
-    """When an idle job's verdict changes by time alone: behind the line, or at the safety net."""
+    """Time at which an idle job's verdict changes: behind the line, or at the safety net."""
     line = due.line
     crossing_s = due.done_s * line.deadline_s // line.work_s + 1
     net_s = line.deadline_s - (line.work_s - due.done_s) - line.reserve_s + 1

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Members of a job in tiers that a choice of pools is not about: they are on machines that stay.
+"""Members of a job in tiers that a choice of pools leaves alone: those on machines that stay.
 
 Where none of the chosen pools stays, reliable members go to any pool that does, and are neither
-counted nor moved by the choice. It must never let another member stay where nothing was chosen.
+counted nor moved by the choice. Other members must never stay in pools that were not chosen.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def apart_pools(
     """
     if terms_of(job) is None or not chosen:
         return frozenset()
-    found = frozenset(name for name, one in pools.items() if stays(one))
-    return frozenset() if found & frozenset(chosen) else found
+    staying = frozenset(name for name, pool in pools.items() if stays(pool))
+    return frozenset() if staying & frozenset(chosen) else staying
 
 
 def bound(
@@ -41,7 +41,7 @@ def bound(
     """Members that the choice is about.
 
     Args:
-        job: Theirs.
+        job: The job.
         members: All of its members.
         chosen: Pools that were chosen for it.
         market: Knows the pool of every node.

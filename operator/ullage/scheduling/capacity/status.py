@@ -1,36 +1,46 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What users read of the pools that were chosen: the record, conditions, Events.
+"""Chosen pools as users read them: the record, expected savings, conditions, Events.
 
-Nothing is decided here.
+Nothing is decided here. The expected savings move with every step that is done, so they must never
+be the reason to write a status; they go along when another figure is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason, Standing
 from ullage.api.words import SpendMode
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.status import SpendDecision, SpendRecord, WorkloadStatus
-from ullage.scheduling.capacity.capacity_choice import PoolChoice
+from ullage.cluster.records.status import Offer, SpendDecision, SpendRecord, WorkloadStatus
+from ullage.scheduling.capacity.capacity_choice import CapacityChoices, PoolChoice
+from ullage.scheduling.capacity.choice import MOST_LOST, Facts
+from ullage.scheduling.capacity.market import Market, member_price
 from ullage.scheduling.model.conditions import Said
+from ullage.scheduling.model.phases import OVER
 from ullage.scheduling.model.plan import Emit
+
+_CENT: Final = Decimal("0.0001")
+_MOST: Final = 999_999_999.0
 
 
 def spend_of(workload: WorkloadRecord, pool_choice: PoolChoice | None) -> SpendRecord | None:
-    """`status.spend` of a job; what stood there stays where nothing is decided any more."""
+    """`status.spend` of a job; the last one where nothing is decided any more."""
     if pool_choice is None:
         spend = workload.status.spend
         if spend is None or spend.decision is None or workload.cost is not None:
             return spend
-        # what it cost stays, even if something else chooses its pools from now on
+        # its account stays, even if something else chooses its pools from now on
         return SpendRecord(account=spend.account) if spend.account is not None else None
     return pool_choice.spend if pool_choice.spend.decision is not None else workload.status.spend
 
 
 def says_already(workload: WorkloadRecord, pool_choice: PoolChoice | None) -> bool:
-    """Whether the status says all that was decided of the pools."""
+    """True when the status states the whole choice of pools."""
     return spend_of(workload, pool_choice) is workload.status.spend
 
 
@@ -49,7 +59,7 @@ def deadline_said(pool_choice: PoolChoice | None) -> Iterator[Said]:
 
 
 def spend_news(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Iterator[Emit]:
-    """Events for a change of pools, of the kind of capacity, or for what stands in the way."""
+    """Events for a change of pools, of the kind of capacity, or for an obstacle."""
     before = workload.status.spend.decision if workload.status.spend is not None else None
     after = status.spend.decision if status.spend is not None else None
     if after is None or after is before:
@@ -66,7 +76,7 @@ def spend_news(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> 
 
 
 def _news(before: SpendDecision | None, after: SpendDecision) -> Reason | None:
-    """The one thing that is new, if anything is."""
+    """Reason of the Event; ``None`` = nothing is new."""
     if Standing.OWNER_ACTS in after.reason.standing:
         return None if before is not None and before.reason is after.reason else after.reason
     old = {pool_share.pool for pool_share in before.chosen.pools} if before is not None else set()
@@ -83,3 +93,64 @@ def _news(before: SpendDecision | None, after: SpendDecision) -> Reason | None:
     if old and new:
         return Reason.OFFER_SWITCHED
     return Reason.POOL_ACQUIRED if new else Reason.POOL_RELEASED
+
+
+def with_savings(
+    capacity_choices: CapacityChoices, workload: WorkloadRecord, status: WorkloadStatus
+) -> WorkloadStatus:
+    """The status with the forecast as of now; the same object where nothing else is new in it.
+
+    Args:
+        capacity_choices: Choices of pools of this cycle.
+        workload: With the last status.
+        status: The one to be written.
+    """
+    spend = status.spend
+    if spend is None or status is workload.status:
+        return status
+    pool_choice = capacity_choices.said(workload.ref.uid)
+    if spend.decision is None or status.phase in OVER:
+        savings = ""
+    elif pool_choice is None:
+        return status  # a suspended job: its pools are the last ones
+    elif pool_choice.facts is None or capacity_choices.market is None:
+        savings = ""
+    else:
+        savings = expected_savings(
+            capacity_choices.market, pool_choice.facts, spend.decision.chosen
+        )
+    if savings == spend.expected_savings:
+        return status
+    return replace(status, spend=replace(spend, expected_savings=savings))
+
+
+def expected_savings(market: Market, facts: Facts, chosen: Offer) -> str:
+    """Dollars that the rest of the work should save in some pools; "" = not known.
+
+    The rest at the speed of the slowest pool, stretched by the restarts that their hazards cost,
+    against the same rest undisturbed on on-demand capacity of the same types (derived).
+    """
+    if facts.work is None or not chosen.pools:
+        return ""
+    paid = reliable = hazard = 0.0
+    speeds: list[float] = []
+    for share in chosen.pools:
+        candidate = facts.suited.by_name.get(share.pool)
+        if candidate is None:
+            return ""
+        on_demand = market.on_demand(candidate.record)
+        record = replace(candidate.record, status=replace(candidate.record.status, price=on_demand))
+        price = member_price(record, facts.job, facts.members)
+        if price is None or candidate.pool.price_per_hour is None:
+            return ""
+        paid += candidate.pool.price_per_hour * share.replicas
+        reliable += price * share.replicas
+        hazard += candidate.pool.hazard_per_hour
+        speeds.append(candidate.pool.speed)
+    if not min(speeds) or (hazard and not facts.job.checkpoint):
+        return ""
+    left_h = facts.work.left_h / min(speeds)
+    lost = min(MOST_LOST, hazard * facts.restart_h)
+    savings = left_h * reliable - left_h / (1 - lost) * paid
+    exact = Decimal(max(-_MOST, min(_MOST, savings))).quantize(_CENT)
+    return f"{exact:f}".rstrip("0").rstrip(".") if exact else "0"

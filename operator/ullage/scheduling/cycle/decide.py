@@ -36,10 +36,11 @@ from ullage.scheduling.lifecycle.drain import least_loss_order
 from ullage.scheduling.lifecycle.taints import eviction_notices, node_taints
 from ullage.scheduling.model.faults import WORKLOADS, Fault, faults_of
 from ullage.scheduling.model.lifecycle_step import earliest
-from ullage.scheduling.model.plan import RECHECK_S, DecideSettings, Plan
+from ullage.scheduling.model.plan import DecideSettings, Plan
 from ullage.scheduling.status.policies import unread_news, void_policies
 from ullage.scheduling.status.quota_status import quota_news
 from ullage.scheduling.status.report import report
+from ullage.scheduling.times import RECHECK_S
 from ullage.scheduling.timeslicing.division import Allocate
 from ullage.scheduling.timeslicing.rounds import division_news, next_turn
 

@@ -12,8 +12,8 @@ from ullage.cluster.records.status import WorkloadStatus
 from ullage.scheduling.inventory.exclusions import next_end
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
-from ullage.scheduling.model.plan import RECHECK_S
 from ullage.scheduling.model.view import View
+from ullage.scheduling.times import RECHECK_S
 
 _IN_TURN_S: Final = 1.0
 """When it should come if only those were left out who know why they wait."""

@@ -23,19 +23,16 @@ from ullage.scheduling.elastic.sizes import Size
 from ullage.scheduling.elastic.space import Space
 from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.lifecycle.in_place import reliable_due
-from ullage.scheduling.model.gang_speed import (
-    HOLD_IN_PLACE_S,
-    HOLD_S,
-    ROOM_LASTS_IN_PLACE_S,
-    ROOM_LASTS_S,
-    is_worth_it,
-    restart_s,
-    saved_s,
-    wanted_members,
-)
+from ullage.scheduling.model.gang_speed import is_worth_it, restart_s, saved_s, wanted_members
 from ullage.scheduling.model.gang_speed import left_s as left_of
 from ullage.scheduling.model.lifecycle_step import Headcount, LifecycleStep
 from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.times import (
+    GANG_HOLD_IN_PLACE_S,
+    GANG_HOLD_S,
+    GANG_ROOM_LASTS_IN_PLACE_S,
+    GANG_ROOM_LASTS_S,
+)
 
 _NEXT_SECOND_S: Final = 1.0
 """When others are counted that may join beside those that wait."""
@@ -79,7 +76,7 @@ class Resizer:
         room = self._when_all_left().members(job, bounds.max_replicas, avoid=others)
         members = self._wanted(job, room)
         known = job.status.size
-        if known is not None and (known.resumes or self.now - known.since < HOLD_S):
+        if known is not None and (known.resumes or self.now - known.since < GANG_HOLD_S):
             # decided lately: more room now is what others wait for, or comes and goes
             members = min(members, job.replicas)
         if known is not None and members == job.status.replicas:
@@ -138,7 +135,7 @@ class Resizer:
         missing = self._most(job) - job.replicas
         if bounds.in_place:
             return None  # it starts, and the rest joins
-        if known is None or missing <= 0 or self.now - known.since < ROOM_LASTS_S:
+        if known is None or missing <= 0 or self.now - known.since < GANG_ROOM_LASTS_S:
             return None
         members = job.replicas + self.space.members(job, missing, avoid=contested())
         if members == job.replicas:
@@ -162,13 +159,13 @@ class Resizer:
         known, most = job.status.size, self._most(job)
         if known is None:
             return None
-        held = self.now - known.since < HOLD_S
+        held = self.now - known.since < GANG_HOLD_S
         if job.replicas > most:  # at once: a limit is no matter of taste
             return self._restart(job, most, self._why(job))
         if job.replicas < most and held and not known.room_since:
             # nothing else may happen in the cluster until then
             same = Size(job.replicas, known)
-            return Growth(size=same, wake_at=known.since + HOLD_S)
+            return Growth(size=same, wake_at=known.since + GANG_HOLD_S)
         extra = 0
         if job.replicas < most and not held and is_worth_it(job, most, self.now):
             extra = self.space.members(
@@ -178,7 +175,7 @@ class Resizer:
             return self._noted(job, known, 0.0) if known.room_since else None
         if not known.room_since:
             return self._noted(job, known, whole_second(self.now))
-        if self.now < known.room_since + ROOM_LASTS_S:
+        if self.now < known.room_since + GANG_ROOM_LASTS_S:
             return self._noted(job, known, known.room_since)
         members = job.replicas + extra
         gain = saved_s(left_of(job, self.now), job.replicas, members)
@@ -208,9 +205,9 @@ class Resizer:
             most = self._most(job)
             text = f"{self._why(job)}; goes on in place with {_part(_bounds(job), most)}"
             return Growth(size=self._changed(job, most, text, resumes=0.0), leaves=-lacking)
-        if self.now - known.since < HOLD_IN_PLACE_S:
+        if self.now - known.since < GANG_HOLD_IN_PLACE_S:
             same = Size(job.replicas, known)
-            return Growth(size=same, wake_at=known.since + HOLD_IN_PLACE_S)
+            return Growth(size=same, wake_at=known.since + GANG_HOLD_IN_PLACE_S)
         extra, above, said = self._joining(job, lacking, avoid(), only)
         if said and said != known.message:
             known = replace(known, reason=Reason.SHRUNK, message=said, room_since=0.0)
@@ -219,7 +216,7 @@ class Resizer:
         if not extra:
             return self._noted(job, known, 0.0) if known.room_since else None
         since = known.room_since or whole_second(self.now)
-        wake_at = since + ROOM_LASTS_IN_PLACE_S
+        wake_at = since + GANG_ROOM_LASTS_IN_PLACE_S
         if self.now < wake_at:
             size = Size(job.replicas, replace(known, room_since=since))
             return Growth(size=size, wake_at=wake_at)
@@ -264,7 +261,7 @@ class Resizer:
     def is_held(self, job: WorkloadRecord) -> bool:
         """Whether the size of a gang that runs changed too lately to change again unforced."""
         known = job.status.size
-        hold_s = HOLD_IN_PLACE_S if _bounds(job).in_place else HOLD_S
+        hold_s = GANG_HOLD_IN_PLACE_S if _bounds(job).in_place else GANG_HOLD_S
         return known is None or self.now - known.since < hold_s
 
     def counted(self, job: WorkloadRecord, count: Headcount) -> Size | None:
@@ -335,7 +332,7 @@ class Resizer:
         """That there is room now, or none any more."""
         return Growth(
             size=Size(job.replicas, replace(known, room_since=room_since)),
-            wake_at=room_since + ROOM_LASTS_S if room_since else 0.0,
+            wake_at=room_since + GANG_ROOM_LASTS_S if room_since else 0.0,
         )
 
     def _changed(self, job: WorkloadRecord, members: int, text: str, *, resumes: float) -> Size:

@@ -16,11 +16,11 @@ from ullage.api.reasons import Reason, Standing, standing_of
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import PodStage, Snapshot, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import SizeRecord
-from ullage.scheduling.model.gang_speed import KEEP_S
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.placement.placement import Placement
+from ullage.scheduling.times import GANG_PLACES_KEPT_S
 
 _BETWEEN: Final = (Phase.RESTARTING, Phase.PENDING)
 
@@ -68,7 +68,7 @@ def resumes(job: WorkloadRecord, now: float) -> bool:
     size = job.status.size
     if size is None or not size.resumes:
         return False
-    return job.status.phase == Phase.RESTARTING or now < size.resumes + KEEP_S
+    return job.status.phase == Phase.RESTARTING or now < size.resumes + GANG_PLACES_KEPT_S
 
 
 def told(

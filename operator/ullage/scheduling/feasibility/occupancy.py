@@ -33,8 +33,8 @@ from ullage.scheduling.feasibility.held_quota import HeldQuota, held_quota
 from ullage.scheduling.feasibility.pod_rules import RuleBoard, RuledPods, board_of
 from ullage.scheduling.inventory.inventory import Flags, Ints, Inventory
 from ullage.scheduling.inventory.node_fit import amounts, counted
-from ullage.scheduling.inventory.pairing import paired, runs_here, says_no
 from ullage.scheduling.inventory.resource_usage import where_charged
+from ullage.scheduling.inventory.slices_by_pod import paired, runs_here, says_no
 from ullage.scheduling.inventory.trust_domains import effective_domain
 from ullage.scheduling.model.changes import Renewed
 from ullage.scheduling.model.slice_ledger import Ledger

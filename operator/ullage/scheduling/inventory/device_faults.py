@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whose fault a fault of a device is, and which classes are isolated for it.
+"""Classes that caused faults of devices, and their isolation.
 
 A class is charged only where it is certain: a program's fault, and no pod of another class held a
 slice of the device. Nothing a tenant can write counts: nodes report, the operator's status of a
-profile remembers, the policy clears. Pure and level-triggered: what nodes still report counts even
-where a profile was deleted.
+profile remembers, the policy clears. Pure and level-triggered: faults that nodes still report count
+even where a profile was deleted.
 """
 
 from __future__ import annotations
@@ -18,45 +18,43 @@ from ullage.api.xids import Cause, xid_of
 from ullage.cluster.records.profile import ChargedFault
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
 from ullage.scheduling.model.view import Class, Isolation
+from ullage.scheduling.times import CLOCK_AHEAD_MOST_S, HOUR_S
 
-AHEAD_MOST_S: Final = 300.0
-"""Most that a node's clock may be ahead of ours; later faults wait until their time has come."""
-HOUR_S: Final = 3600.0
 _NO_ONE: Final = Suspect(pod_uid="", namespace="", pod="")
 
 
 def charges(snapshot: Snapshot, now: float) -> dict[Class, tuple[ChargedFault, ...]]:
     """Faults that nodes report, a class is to blame for and no profile of it has counted.
 
-    By class, oldest first. What is counted costs next to nothing, however much nodes report.
+    By class, oldest first. Faults that are counted cost next to nothing, however many nodes report.
     """
-    known, counted_to = _counted(snapshot)
-    found: dict[Class, dict[str, ChargedFault]] = {}
+    counted, counted_to = _counted(snapshot)
+    uncounted: dict[Class, dict[str, ChargedFault]] = {}
     for node in snapshot.gpu_nodes.values():
         for fault in node.faults:
             first = fault.suspects[0] if fault.suspects else _NO_ONE
             at = (first.namespace, first.workload_class)
-            if (at, fault.id) in known or fault.at_s <= counted_to.get(at, 0.0):
+            if (at, fault.id) in counted or fault.at_s <= counted_to.get(at, 0.0):
                 continue
-            is_due = fault.at_s <= now + AHEAD_MOST_S
+            is_due = fault.at_s <= now + CLOCK_AHEAD_MOST_S
             if is_due and culprit_of(fault) == at and _could_be_there(fault, node, snapshot):
-                found.setdefault(at, {}).setdefault(fault.id, _charged(fault, node))
+                uncounted.setdefault(at, {}).setdefault(fault.id, _charged(fault, node))
     return {
         at: tuple(sorted(faults.values(), key=lambda fault: (fault.at_s, fault.id)))
-        for at, faults in found.items()
+        for at, faults in uncounted.items()
     }
 
 
 def _counted(snapshot: Snapshot) -> tuple[set[tuple[Class, str]], dict[Class, float]]:
     """Faults that profiles list, by class and identity, and the time to which each counted all."""
-    known: set[tuple[Class, str]] = set()
+    counted: set[tuple[Class, str]] = set()
     counted_to: dict[Class, float] = {}
     for profile in snapshot.profiles.values():
         at, status = (profile.namespace, profile.workload_class), profile.status
-        known.update((at, fault.id) for fault in status.recent_faults)
+        counted.update((at, fault.id) for fault in status.recent_faults)
         if status.faults_counted_to:
             counted_to[at] = max(status.faults_counted_to, counted_to.get(at, 0.0))
-    return known, counted_to
+    return counted, counted_to
 
 
 def culprit_of(fault: DeviceFault) -> Class | None:
@@ -78,7 +76,7 @@ def isolations(snapshot: Snapshot, now: float) -> dict[Class, Isolation]:
     """The classes that are isolated now.
 
     Args:
-        snapshot: what nodes report, what profiles remember, and the policy.
+        snapshot: reports of nodes, statuses of profiles, and the policy.
         now: seconds since the epoch.
     """
     terms = snapshot.policy.faults
@@ -86,16 +84,18 @@ def isolations(snapshot: Snapshot, now: float) -> dict[Class, Isolation]:
         return {}
     lasts_s = terms.isolation_hours * HOUR_S
     faults: dict[Class, dict[str, ChargedFault]] = {}
-    for at, known in _remembered(snapshot, now):
-        faults.setdefault(at, {}).update({fault.id: fault for fault in known})
-    found: dict[Class, Isolation] = {}
+    for at, charged in _remembered(snapshot, now):
+        faults.setdefault(at, {}).update({fault.id: fault for fault in charged})
+    isolated: dict[Class, Isolation] = {}
     for at, by_id in faults.items():
         since = terms.cleared.get(at, 0.0)
         counted = [fault for fault in by_id.values() if fault.at_s > since]
         newest = max(counted, key=lambda fault: (fault.at_s, fault.id), default=None)
         if newest is not None and now < newest.at_s + lasts_s:
-            found[at] = Isolation(faults=len(counted), newest=newest, until=newest.at_s + lasts_s)
-    return found
+            isolated[at] = Isolation(
+                faults=len(counted), newest=newest, until=newest.at_s + lasts_s
+            )
+    return isolated
 
 
 def _remembered(snapshot: Snapshot, now: float) -> Iterator[tuple[Class, Iterable[ChargedFault]]]:
@@ -106,11 +106,11 @@ def _remembered(snapshot: Snapshot, now: float) -> Iterator[tuple[Class, Iterabl
 
 
 def _could_be_there(fault: DeviceFault, node: GPUNodeRecord, snapshot: Snapshot) -> bool:
-    """Whether no suspect is known to be of another namespace or on another node."""
-    known = ((suspect, snapshot.pods.get(suspect.pod_uid)) for suspect in fault.suspects)
+    """True unless a suspect is known to be of another namespace or on another node."""
+    pods = ((suspect, snapshot.pods.get(suspect.pod_uid)) for suspect in fault.suspects)
     return all(
         pod is None or (pod.namespace == suspect.namespace and pod.node in ("", node.name))
-        for suspect, pod in known
+        for suspect, pod in pods
     )
 
 

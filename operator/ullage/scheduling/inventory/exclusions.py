@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices that failed a workload and are left out for it for a while.
 
-``status.scheduling.exclusions`` remembers them; beside it the snapshot holds what nodes refused
-lately. Nothing is remembered here.
+``status.scheduling.exclusions`` remembers them; the snapshot holds the latest refusals of nodes.
+Nothing is remembered here.
 """
 
 from __future__ import annotations
@@ -19,19 +19,16 @@ from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.model.lifecycle_step import Passed, earliest
 from ullage.scheduling.model.view import Member, View
+from ullage.scheduling.times import (
+    DEVICE_REFUSED_S,
+    NODE_STUCK_FIRST_S,
+    NODE_STUCK_FORGOTTEN_S,
+    NODE_STUCK_MOST_S,
+)
 
 REFUSALS_UNTIL_EXCLUDED: Final = 3
 """Refusals of one pod by one device after which it is left out for long (not measured)."""
-REFUSED_OFTEN_S: Final = 600.0
-"""How long it is then left out."""
 UNTIL_THE_AGENT_SPEAKS: Final = 0.0
-STUCK_FIRST_S: Final = 60.0
-"""How long a node is left out to which kube-scheduler did not take a pod, the first time; it
-doubles from time to time (our choice)."""
-STUCK_MOST_S: Final = 3600.0
-"""Longest such time (our choice)."""
-STUCK_FORGOTTEN_S: Final = 3600.0
-"""Time without such a failure after which the next one counts as the first (our choice)."""
 
 _NO_DEVICE: Final[frozenset[int]] = frozenset()
 
@@ -49,7 +46,7 @@ def active_exclusions(view: View, workload: WorkloadRecord) -> tuple[Exclusion, 
 def with_failure(
     view: View, workload: WorkloadRecord, passed: Passed | None
 ) -> tuple[Exclusion, ...]:
-    """What the status should remember after a device failed the workload, or none did.
+    """Exclusions for the status after a device failed the workload, or none did.
 
     Exclusions that are over stay until there is a new one: forgetting alone is worth no write.
     """
@@ -59,16 +56,16 @@ def with_failure(
     lasts_s = excluded_s(passed.reason) if passed is not None else None
     if passed is None or device is None or (lasts_s is None and not stuck):
         return before
-    held = active_exclusions(view, workload)
-    if any(_is_of(exclusion, passed.reason, device) for exclusion in held):
+    active = active_exclusions(view, workload)
+    if any(_is_of(exclusion, passed.reason, device) for exclusion in active):
         return before
     since = whole_second(view.now)
     if stuck:
         lasts_s = _stuck_s(view, before, device)
-    held = tuple(
+    active = tuple(
         exclusion
         for exclusion in before
-        if exclusion in held
+        if exclusion in active
         or (_counts(view, exclusion) and not _is_of(exclusion, passed.reason, device))
     )
     new = Exclusion(
@@ -79,15 +76,15 @@ def with_failure(
         until=since + lasts_s if lasts_s else 0.0,
         message=passed.message,
     )
-    return (*held, new)[-MOST_EXCLUSIONS:]
+    return (*active, new)[-MOST_EXCLUSIONS:]
 
 
 def excluded_s(reason: Reason) -> float | None:
-    """How long a device is left out after a failure for this reason; ``None`` = not at all.
+    """Seconds that a device is left out after a failure for this reason; ``None`` = not at all.
 
-    Not measured: a refusal passes soon, an agent that is silent may be so for long, and a guard
-    blames for five minutes. A load that peaks may fall and peak again: five minutes of training are
-    worth a restart. For a node that kube-scheduler did not take a pod to see :func:`_stuck_s`.
+    Not measured: a refusal passes soon, a silent agent may stay so for long, and a guard blames for
+    five minutes. A load that peaks may fall and peak again: five minutes of training are worth a
+    restart. For a node to which kube-scheduler did not bind a pod see :func:`_stuck_s`.
     """
     match reason:
         case Reason.RESERVATION_REFUSED:
@@ -99,7 +96,7 @@ def excluded_s(reason: Reason) -> float | None:
 
 
 def _is_of(exclusion: Exclusion, reason: Reason, device: DeviceRef) -> bool:
-    """Whether it leaves out a device, or with all of its node, for this reason."""
+    """True when an exclusion is of this device, or of all of its node, for this reason."""
     if exclusion.reason is not reason:
         return False
     if reason is Reason.STUCK_UNSCHEDULED:
@@ -108,13 +105,13 @@ def _is_of(exclusion: Exclusion, reason: Reason, device: DeviceRef) -> bool:
 
 
 def _counts(view: View, exclusion: Exclusion) -> bool:
-    """Whether the length of an exclusion of before decides how long the next one is."""
+    """True when the length of an earlier exclusion decides that of the next one."""
     stuck = exclusion.reason is Reason.STUCK_UNSCHEDULED
-    return stuck and view.now < exclusion.until + STUCK_FORGOTTEN_S
+    return stuck and view.now < exclusion.until + NODE_STUCK_FORGOTTEN_S
 
 
 def _stuck_s(view: View, before: Sequence[Exclusion], device: DeviceRef) -> float:
-    """How long a node is left out to which kube-scheduler did not take a pod."""
+    """Seconds that a node is left out to which kube-scheduler did not bind a pod."""
     last = max(
         (
             exclusion.until - exclusion.since
@@ -123,7 +120,7 @@ def _stuck_s(view: View, before: Sequence[Exclusion], device: DeviceRef) -> floa
         ),
         default=0.0,
     )
-    return min(max(STUCK_FIRST_S, 2 * last), STUCK_MOST_S)
+    return min(max(NODE_STUCK_FIRST_S, 2 * last), NODE_STUCK_MOST_S)
 
 
 def excluded_devices(
@@ -133,20 +130,20 @@ def excluded_devices(
     exclusions = active_exclusions(view, workload)
     if not exclusions and not view.snapshot.node_refusals:
         return _NO_DEVICE
-    found: set[int] = set()
+    indices: set[int] = set()
     for gpu, _ in _refused_often(view, members):
-        found.update(at for at, site in enumerate(inventory.sites) if site.uuid == gpu)
+        indices.update(at for at, site in enumerate(inventory.sites) if site.uuid == gpu)
     for exclusion in exclusions:
         node = inventory.node_index.get(exclusion.node)
         if node is not None and exclusion.is_of_node:
-            found.update(inventory.sites_on[node])
+            indices.update(inventory.sites_on[node])
         elif exclusion.device in inventory.site_index:
-            found.add(inventory.site_index[exclusion.device])
-    return frozenset(found)
+            indices.add(inventory.site_index[exclusion.device])
+    return frozenset(indices)
 
 
 def next_end(view: View, workload: WorkloadRecord, members: Sequence[Member]) -> float:
-    """When the first excluded device may be tried again; 0 = none, or not at a known time."""
+    """Time at which the first excluded device may be tried again; 0 = none, or at no known time."""
     if not workload.status.scheduling.exclusions and not view.snapshot.node_refusals:
         return 0.0
     refused = (until for _, until in _refused_often(view, members))
@@ -164,6 +161,6 @@ def _refused_often(view: View, members: Sequence[Member]) -> Iterator[tuple[str,
     """Devices that refused a member too often, and until when they are left out."""
     uids = {member.pod.uid for member in members}
     for (pod_uid, gpu), times in view.snapshot.node_refusals.items():
-        until = times[-1] + REFUSED_OFTEN_S
+        until = times[-1] + DEVICE_REFUSED_S
         if pod_uid in uids and len(times) >= REFUSALS_UNTIL_EXCLUDED and view.now < until:
             yield gpu, until

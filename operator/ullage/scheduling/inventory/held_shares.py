@@ -1,37 +1,33 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which share a workload may be given within ``spec.gpu.share``.
+"""Share and accelerators that a workload may be given within ``spec.gpu.share``.
 
-A job that made room for another starts with no more than it was left for a while: without that it
-would take back, at its very restart, what it was restarted for. No one is ever restarted to grow
-again; what runs out here only stops binding the next start. Replicas of a service get the share
-that the operator chose for its objective, on the accelerator that it chose.
+A job that made room for another is limited to its smaller share for a while: otherwise it would
+take back, at its very restart, the room that it was restarted for. No job is restarted to grow
+again; an expired limit only stops binding the next start. Replicas of a service get the share that
+the operator chose for its objective, on the accelerator that it chose.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Final
 
 from ullage.api.gpurequest import Share
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import MadeRoom
-
-HOLD_S: Final = 600.0
-"""How long what was agreed binds, and how long a job runs at least before it may be asked for room
-(again): at most one such restart of a job in this time (not measured)."""
+from ullage.scheduling.times import AGREEMENT_HOLD_S
 
 
 def active_share_limit(job: WorkloadRecord, now: float, present: Container[str]) -> MadeRoom | None:
-    """What a job was left when it made room, while that binds it.
+    """Share that a job kept when it made room, while that binds it.
 
     Args:
         job: the one that made room.
         now: seconds since the epoch.
-        present: uids of the workloads there are; room for someone who is gone is no one's.
+        present: uids of the workloads there are; room for a workload that is gone does not bind.
     """
     made = job.status.made_room
-    if made is None or now >= made.time + HOLD_S or made.beneficiary_uid not in present:
+    if made is None or now >= made.time + AGREEMENT_HOLD_S or made.beneficiary_uid not in present:
         return None
     return made
 
@@ -44,7 +40,7 @@ def bounded(share: Share, made: MadeRoom | None) -> Share:
 
 
 def share_follows(service: WorkloadRecord) -> bool:
-    """Whether the operator may choose the share of a service's replicas.
+    """True when the operator may choose the share of a service's replicas.
 
     Its replicas may be started again for another share, and their memory does not depend on it.
     """
@@ -55,7 +51,7 @@ def share_follows(service: WorkloadRecord) -> bool:
 
 
 def accelerator_follows(service: WorkloadRecord) -> bool:
-    """Whether the operator may choose the accelerator of a service's replicas.
+    """True when the operator may choose the accelerator of a service's replicas.
 
     It scales the service by its objective, and its replicas may be started again.
     """

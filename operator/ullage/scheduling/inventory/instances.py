@@ -1,19 +1,19 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What happened to the instances of each pool since the last look, from one snapshot to the next.
+"""Losses, gains and failed launches of each pool's instances, from one snapshot to the next.
 
-A loss is told apart from what someone wanted:
+A loss is distinguished from an intended removal:
 
-* A notice of the provider that a node goes is a loss at once, whatever else stands on the node; so
-  is a node that stays unready for five minutes, and one that vanishes without a word.
+* A notice of the provider that a node goes is a loss at once, whatever marks the node has; so is a
+  node that stays unready for five minutes, and one that vanishes without a mark.
 * A node that was cordoned, marked by an autoscaler for removal, or being deleted *while it was
-  ready* is going because someone wants it to; its end is none. Marks that come after a node went
-  unready prove nothing: cleaning up sets them too.
+  ready* is removed on purpose, which is no loss. Marks that come after a node went unready prove
+  nothing: cleaning up sets them too.
 * A node that was moved to another pool by its labels, or whose pool changed its selector, is no
   loss. A node that was counted as lost and comes back has come again.
 * A node that is not ready for the first time within a quarter hour of its creation, or vanishes
   before it ever was, is a launch that failed.
-* What vanished while no process looked can have been either: on spot it is counted as one loss if
+* Instances that vanished while no process looked may be either: on spot they count as one loss if
   that gap was shorter than two hours, and never on capacity that is not taken away.
 
 Pure: memory and snapshot in, memory and sightings out; never writes and never asks for the time.
@@ -21,26 +21,21 @@ Pure: memory and snapshot in, memory and sightings out; never writes and never a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage.cluster.projection.notice import CHOSEN_TAINTS
 from ullage.cluster.records.pool import CapacityType, PoolRecord
-from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord, Snapshot
-from ullage.scheduling.inventory.node_orders import LAUNCH_S, Fate, ever_ready, judged
+from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, Snapshot
+from ullage.scheduling.inventory.node_orders import Fate, ever_ready, judged
 from ullage.scheduling.inventory.pool_membership import Membership
-
-LOST_AFTER_S: Final = 300.0
-"""A node that stays unready for so long is gone for good."""
-GAP_S: Final = 7200.0
-"""What is missing after no one looked for longer says nothing."""
+from ullage.scheduling.times import INSTANCES_UNSEEN_S, NODE_LOST_S, NODE_READY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """What is remembered of a node of a pool."""
+    """Memory of one node of a pool."""
 
     pool: str
     """uid of its pool."""
@@ -48,20 +43,20 @@ class Instance:
     gone: bool = False
     """Counted as lost, whether or not the node is still there."""
     leaving: bool = False
-    """Someone wants it to go."""
+    """It is being removed on purpose."""
     failed: bool = False
     """Counted as a launch that failed."""
     warned: bool = False
 
     @property
     def held(self) -> bool:
-        """Whether it counts as an instance that the pool has."""
+        """True when it counts as an instance that the pool has."""
         return self.was_ready and not self.gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """What happened in one pool since the last look; nothing in it has an order."""
+    """Changes in one pool since the last look; they have no order."""
 
     nodes: int = 0
     """Instances that are held now."""
@@ -70,7 +65,7 @@ class Sighting:
     lost: int = 0
     gained: int = 0
     launched: int = 0
-    """Of those gained, how many were ready for the first time."""
+    """Gained instances that were ready for the first time."""
     failed: int = 0
     """Launches that failed."""
     launching: int = 0
@@ -80,9 +75,9 @@ class Sighting:
     advised: bool = False
     """Such a recommendation stands on an instance that is held."""
     held_since_s: float | None = None
-    """Since when an instance that is held now exists; ``None`` = none is held."""
+    """Creation of the oldest instance that is held; ``None`` = none is held."""
     gap: bool = False
-    """No one looked since what was read back: the rest is pieced together."""
+    """The memory was lost since the status was written: figures are reconstructed from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,20 +111,20 @@ class _Count:
 def look(
     watch: Watch, snapshot: Snapshot, written: Iterable[PoolRecord], now: float
 ) -> tuple[Watch, dict[str, Sighting]]:
-    """Compare the snapshot with what was remembered.
+    """Compare the snapshot with the memory.
 
     Args:
-        watch: What the last look remembered; an empty one at the start of a process.
+        watch: Memory of the last look; an empty one at the start of a process.
         snapshot: The snapshot.
         written: The pools with the statuses that the API shows.
         now: Seconds since the epoch.
 
     Returns:
-        What to remember, and what happened in each pool, by its uid.
+        The new memory, and the changes of each pool by its uid.
     """
     pools = {pool.uid: pool for pool in written if pool.uid}
     counts = {uid: _Count() for uid in pools}
-    known: dict[str, Instance] = {}
+    memory: dict[str, Instance] = {}
     membership = Membership(pools.values())
     in_pool: dict[str, list[NodeRecord]] = {pool.name: [] for pool in pools.values()}
     for name in sorted(snapshot.nodes):
@@ -141,10 +136,13 @@ def look(
         met = watch.instances.get(node.uid)
         before = met if met is not None and met.pool == pool.uid else None
         notice = provider_notice(node, snapshot.gpu_nodes.get(name))
-        after = known[node.uid] = _seen(node, before, notice, pool, now)
+        after = memory[node.uid] = _seen(node, before, notice, pool, now)
         count = counts[pool.uid]
         count.advised |= after.held and _is(notice, InterruptionKind.REBALANCE)
-        _hold(count, node, after)
+        if after.held:
+            count.nodes += 1
+            oldest_s = count.oldest_s
+            count.oldest_s = node.created if oldest_s is None else min(oldest_s, node.created)
         count.launching += not (after.was_ready or after.failed)
         if pool.uid not in watch.pools:
             _recall(count, node, after, pool.status.observed_at_s)
@@ -154,47 +152,36 @@ def look(
             _compare(count, before, after)
     orders = [pod for pod in snapshot.pods.values() if pod.order]
     for pool in pools.values() if orders else ():
-        never_ready = [one for one in in_pool[pool.name] if known[one.uid].failed]
-        for order in _failed_orders(snapshot, orders, pool, in_pool[pool.name], now):
-            came = next((one for one in never_ready if one.created >= order.created), None)
+        nodes = in_pool[pool.name]
+        never_ready = [node for node in nodes if memory[node.uid].failed]
+        for order in orders:
+            if order.order != pool.name:
+                continue
+            if judged(snapshot, order, orders, nodes, now).fate is not Fate.FAILED:
+                continue
+            came = next((node for node in never_ready if node.created >= order.created), None)
             if came is not None and not order.node:
                 never_ready.remove(came)  # it was counted itself
             elif order.uid not in watch.instances:
                 counts[pool.uid].failed += 1
-            known[order.uid] = Instance(pool=pool.uid, was_ready=False, failed=True)
-        out = [one for one in orders if one.order == pool.name and one.uid not in known]
+            memory[order.uid] = Instance(pool=pool.uid, was_ready=False, failed=True)
+        out = [pod for pod in orders if pod.order == pool.name and pod.uid not in memory]
         waiting, count = sum(not order.node for order in out), counts[pool.uid]
         # a node that boots is the one of an order that waits
         count.launching = max(count.launching, waiting) + len(out) - waiting
-    there = {node.uid for node in snapshot.nodes.values()}
+    uids = {node.uid for node in snapshot.nodes.values()}
     for uid, instance in watch.instances.items():
-        if instance.pool in counts and uid not in there:
+        if instance.pool in counts and uid not in uids:
             _vanished(counts[instance.pool], instance)
     sightings = {
         uid: _sighting(count, pools[uid], gap=uid not in watch.pools, now=now)
         for uid, count in counts.items()
     }
-    return Watch(instances=known, pools=frozenset(pools)), sightings
-
-
-def _failed_orders(
-    snapshot: Snapshot,
-    orders: Sequence[PodRecord],
-    pool: PoolRecord,
-    in_pool: Sequence[NodeRecord],
-    now: float,
-) -> list[PodRecord]:
-    """Requests that a pool did not serve as it promises."""
-    return [
-        order
-        for order in orders
-        if order.order == pool.name
-        and judged(snapshot, order, orders, in_pool, now).fate is Fate.FAILED
-    ]
+    return Watch(instances=memory, pools=frozenset(pools)), sightings
 
 
 def provider_notice(node: NodeRecord, agent: GPUNodeRecord | None) -> Interruption | None:
-    """What the provider says of a node: its agent hears it first, taints may say it too."""
+    """The provider's notice on a node: its agent gets it first, taints may carry it too."""
     interruption = agent.interruption if agent is not None else None
     if interruption is not None and interruption.source not in CHOSEN_TAINTS:
         return interruption
@@ -208,7 +195,7 @@ def _is(notice: Interruption | None, kind: InterruptionKind) -> bool:
 
 
 def someone_wants_it_gone(node: NodeRecord) -> bool:
-    """Whether someone, not the provider, wants the node to go."""
+    """True when the node is being removed, and not by the provider."""
     chosen = any(taint.key in CHOSEN_TAINTS for taint in node.taints)
     return node.unschedulable or node.deleting or chosen
 
@@ -220,29 +207,23 @@ def _seen(
     pool: PoolRecord,
     now: float,
 ) -> Instance:
-    """What to remember of a node that is there."""
+    """The new memory of a node that is there."""
     was_ready = before.was_ready if before is not None else ever_ready(node)
     unready_s = 0.0 if node.ready or not node.ready_since else now - node.ready_since
     doomed = _is(notice, InterruptionKind.TERMINATE)
     base = before or Instance(pool=pool.uid, was_ready=was_ready)
     leaving = someone_wants_it_gone(node) if node.ready else base.leaving
-    lost = unready_s >= LOST_AFTER_S and was_ready and not leaving
+    lost = unready_s >= NODE_LOST_S and was_ready and not leaving
     back = base.gone and node.ready and not doomed
     return replace(
         base,
         was_ready=was_ready or node.ready,
         gone=(base.gone and not back) or doomed or lost,
         leaving=leaving,
-        failed=base.failed or (not node.ready and not was_ready and now - node.created >= LAUNCH_S),
+        failed=base.failed
+        or (not node.ready and not was_ready and now - node.created >= NODE_READY_S),
         warned=base.warned or _is(notice, InterruptionKind.REBALANCE),
     )
-
-
-def _hold(count: _Count, node: NodeRecord, after: Instance) -> None:
-    if after.held:
-        count.nodes += 1
-        known = (count.oldest_s, node.created)
-        count.oldest_s = min(one for one in known if one is not None)
 
 
 def _welcome(count: _Count, after: Instance, *, moved: bool) -> None:
@@ -254,7 +235,7 @@ def _welcome(count: _Count, after: Instance, *, moved: bool) -> None:
 
 
 def _compare(count: _Count, before: Instance, after: Instance) -> None:
-    """Count what became of a node of the pool."""
+    """Count the changes of a node of the pool."""
     count.before += before.held
     count.lost += before.held and not after.held
     count.gained += after.held and not before.held
@@ -266,14 +247,14 @@ def _compare(count: _Count, before: Instance, after: Instance) -> None:
 def _recall(count: _Count, node: NodeRecord, after: Instance, observed_at_s: float) -> None:
     """Count a node of a pool that this process looks at for the first time.
 
-    What lies before ``observed_at_s`` stands in the pool's status already.
+    Changes before ``observed_at_s`` stand in the pool's status already.
     """
     if node.created > observed_at_s:
         count.gained += after.held
         count.launched += after.was_ready
     else:
         count.survivors += after.held
-    if after.failed and node.created + LAUNCH_S > observed_at_s > 0:
+    if after.failed and node.created + NODE_READY_S > observed_at_s > 0:
         count.failed += 1
 
 
@@ -292,7 +273,7 @@ def _sighting(count: _Count, pool: PoolRecord, *, gap: bool, now: float) -> Sigh
         status = pool.status
         before = status.nodes
         lost = max(0, before - count.survivors)
-        recent = status.observed_at_s > 0 and now - status.observed_at_s <= GAP_S
+        recent = status.observed_at_s > 0 and now - status.observed_at_s <= INSTANCES_UNSEEN_S
         if pool.capacity_type is not CapacityType.SPOT or not recent:
             lost = 0
     return Sighting(

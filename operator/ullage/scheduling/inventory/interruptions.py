@@ -14,23 +14,21 @@ from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, Snapshot
 
 
 def notice_on(node: NodeRecord, record: GPUNodeRecord | None) -> Interruption | None:
-    """What counts of the agent's word and the node's taints."""
-    said = record.interruption if record is not None else None
-    if said is None:
-        return node.interruption
-    return sooner(said, node.interruption)
+    """The sooner of the agent's notice and that of the node's taints."""
+    notice = record.interruption if record is not None else None
+    return sooner(notice, node.interruption) if notice is not None else node.interruption
 
 
 def terminations(snapshot: Snapshot) -> dict[str, Interruption]:
     """The managed nodes that go, by name, with the notice of each."""
-    found: dict[str, Interruption] = {}
+    notices: dict[str, Interruption] = {}
     for name, node in snapshot.nodes.items():
         if not node.managed:
             continue
         notice = notice_on(node, snapshot.gpu_nodes.get(name))
         if notice is not None and notice.kind is InterruptionKind.TERMINATE:
-            found[name] = notice
-    return found
+            notices[name] = notice
+    return notices
 
 
 def words(notice: Interruption) -> str:
@@ -57,7 +55,7 @@ def termination(snapshot: Snapshot, name: str) -> Interruption | None:
 
 
 def left_s(snapshot: Snapshot, name: str, now: float) -> float | None:
-    """Seconds until a node goes; ``None`` = no one said when, or it does not go."""
+    """Seconds until a node goes; ``None`` = it stays, or there is no deadline."""
     notice = termination(snapshot, name)
     if notice is None or notice.deadline_s is None:
         return None

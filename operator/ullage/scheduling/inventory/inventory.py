@@ -36,7 +36,7 @@ from ullage.scheduling.model.view import View
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Fits = dict[tuple[int, bool], tuple[PodShape, Ints]]
-"""By identity of the shape, and whether in principle: the shape, and by node how it answers."""
+"""By identity of the shape and ``in_principle``: the shape, and the answer of each node."""
 MOST_FITS: Final = 512
 """Answers that an inventory hands on to the next one."""
 
@@ -45,14 +45,14 @@ DEFAULT_CONTEXT_OVERHEAD_MIB: Final = 512
 
 
 class NodeTrouble(NamedTuple):
-    """Why a node takes nothing new."""
+    """Reason why a node takes nothing new."""
 
     reason: Reason
     text: str
 
     @property
     def health(self) -> int:
-        """What the hard limits count it as."""
+        """Its code in the hard limits."""
         return NODE_LEAVES if self.reason is Reason.NODE_LEAVES else NODE_UNHEALTHY
 
 
@@ -72,7 +72,7 @@ class Inventory:
 
     nodes: tuple[NodeRecord, ...]
     node_troubles: tuple[NodeTrouble | None, ...]
-    """By node: why nothing new may go there; empty = nothing speaks against it."""
+    """By node: the reason why nothing new may go there; ``None`` = it may."""
     sites: tuple[Device, ...]
     sites_on: tuple[tuple[int, ...], ...]
     """By node: its devices."""
@@ -86,29 +86,29 @@ class Inventory:
     node_of: Ints
     model: Ints
     sound: Ints
-    """1 where the device itself is healthy, whatever is the matter with its node."""
+    """1 where the device itself is healthy, whatever the state of its node."""
     health: Ints
     modes: Ints
     memory_mib: Ints
     overhead_mib: Ints
     contexts: Ints
-    """Containers that may share it, less what an MPS server needs for itself or has beside."""
+    """Containers that may share it, less the contexts that an MPS server keeps or has beside."""
     mps: Ints
     """1 where an MPS server should serve shares and does not."""
     suspends: Ints
     """1 where the node can suspend programs on it."""
     fits: Fits = field(default_factory=dict, compare=False)
-    """How the nodes answer to shapes; filled by those who ask, while the nodes are the same."""
+    """Answers of nodes to shapes; filled on demand, while the nodes are the same."""
 
     def place_name(self, site: int) -> str:
         """A device as users read it: node/uuid."""
-        one = self.sites[site]
-        return f"{self.nodes[one.node].name}/{one.uuid}"
+        device = self.sites[site]
+        return f"{self.nodes[device.node].name}/{device.uuid}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """An inventory, and the records that it was taken from."""
+    """An inventory, and the records that it was made from."""
 
     inventory: Inventory
     records: Mapping[str, GPUNodeRecord]
@@ -117,7 +117,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class InventoryCache:
-    """The inventory of the last cycle: while devices stand where they stood, it is brought up."""
+    """The inventory of the last cycle, updated while devices stay in place."""
 
     kept: _Kept | None = None
 
@@ -130,7 +130,7 @@ def take_inventory(view: View, cache: InventoryCache | None = None) -> Inventory
         name for name, record in snapshot.nodes.items() if record.managed and name in records
     )
     nodes = tuple(snapshot.nodes[name] for name in names)
-    node_troubles = tuple(node_trouble(view, records[one.name], one) for one in nodes)
+    node_troubles = tuple(node_trouble(view, records[node.name], node) for node in nodes)
     inventory = _renewed(cache.kept, snapshot, nodes, node_troubles)
     if inventory is None:
         inventory = _arranged(snapshot, nodes, node_troubles)
@@ -148,7 +148,7 @@ def _renewed(
     if kept is None or changed(kept.profiles, snapshot.device_profiles):
         return None
     last, records = kept.inventory, snapshot.gpu_nodes
-    if [one.name for one in nodes] != [one.name for one in last.nodes]:
+    if [record.name for record in nodes] != [record.name for record in last.nodes]:
         return None
     sites, contexts, mps = list(last.sites), last.contexts.copy(), last.mps.copy()
     sound = last.sound.copy()
@@ -157,7 +157,7 @@ def _renewed(
         if node is None:
             continue
         devices, before = records[name].devices, kept.records[name].devices
-        is_clear = len({one.uuid for one in devices}) == len(devices)
+        is_clear = len({device.uuid for device in devices}) == len(devices)
         if not is_clear or list(map(_fixed, devices)) != list(map(_fixed, before)):
             return None
         for device in devices:
@@ -181,7 +181,7 @@ def _renewed(
 
 
 def _fixed(device: ObservedDevice) -> tuple[object, ...]:
-    """What of a device does not change while it stands where it stands."""
+    """Facts of a device that do not change while it stays in place."""
     of_its_kind = device.uuid, device.model, device.backend, device.modes, device.memory_mib
     return *of_its_kind, device.suspends
 
@@ -189,7 +189,7 @@ def _fixed(device: ObservedDevice) -> tuple[object, ...]:
 def _arranged(
     snapshot: Snapshot, nodes: tuple[NodeRecord, ...], node_troubles: tuple[NodeTrouble | None, ...]
 ) -> Inventory:
-    names = [one.name for one in nodes]
+    names = [node.name for node in nodes]
     node_index = {name: index for index, name in enumerate(names)}
     overheads: dict[tuple[str, Backend], int] = {}
     sites: list[Device] = []
@@ -204,17 +204,19 @@ def _arranged(
     for index, site in enumerate(sites):
         on[site.node].append(index)
     models = {model: at for at, model in enumerate(sorted({site.device.model for site in sites}))}
-    mixed = [at for at, here in enumerate(on) if len({sites[one].device.model for one in here}) > 1]
+    mixed = [
+        node for node, held in enumerate(on) if len({sites[at].device.model for at in held}) > 1
+    ]
     node_of = _column([site.node for site in sites])
     sound = _column([_is_sound(site.device) for site in sites])
     return Inventory(
         nodes=nodes,
         node_troubles=node_troubles,
         sites=tuple(sites),
-        sites_on=tuple(tuple(one) for one in on),
+        sites_on=tuple(tuple(devices) for devices in on),
         mixed=frozenset(mixed),
         node_index=node_index,
-        site_index={(names[one.node], one.uuid): at for at, one in enumerate(sites)},
+        site_index={(names[site.node], site.uuid): at for at, site in enumerate(sites)},
         models=models,
         model_names=tuple(models),
         node_of=node_of,
@@ -241,23 +243,17 @@ def overhead_mib(snapshot: Snapshot, device: ObservedDevice) -> int:
 
 
 def node_trouble(view: View, record: GPUNodeRecord, node: NodeRecord) -> NodeTrouble | None:
-    """Why a node takes nothing new; ``None`` when it does."""
-    if text := _leaves(record, node):
-        return NodeTrouble(Reason.NODE_LEAVES, text)
-    if text := _is_unhealthy(view, record, node):
+    """Reason why a node takes nothing new; ``None`` when it does."""
+    if record.retire:
+        return NodeTrouble(Reason.NODE_LEAVES, "the node is being retired")
+    if (notice := notice_on(node, record)) is not None:
+        return NodeTrouble(Reason.NODE_LEAVES, words(notice))
+    if text := _unhealthy(view, record, node):
         return NodeTrouble(Reason.NODE_UNHEALTHY, text)
     return None
 
 
-def _leaves(record: GPUNodeRecord, node: NodeRecord) -> str:
-    """Why a node that may be as sound as any is emptied; nothing when it is not."""
-    if record.retire:
-        return "the node is being retired"
-    notice = notice_on(node, record)
-    return words(notice) if notice is not None else ""
-
-
-def _is_unhealthy(view: View, record: GPUNodeRecord, node: NodeRecord) -> str:
+def _unhealthy(view: View, record: GPUNodeRecord, node: NodeRecord) -> str:
     if not node.ready:
         return "the node is not Ready"
     if record.heartbeat <= 0:
@@ -278,8 +274,8 @@ def _mps_is_away(device: ObservedDevice) -> int:
 def _contexts(record: GPUNodeRecord, device: ObservedDevice) -> int:
     """Containers that may share a device.
 
-    An MPS server takes so many contexts, of which some are kept back; a container that opened
-    more than one leaves less for others.
+    An MPS server takes a number of contexts, of which some are kept back; a container that opened
+    more than one leaves fewer for others.
     """
     mps = device.mps
     if mps is None or not mps.context_limit:

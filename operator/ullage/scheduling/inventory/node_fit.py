@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""May this pod run on that node at all? kube-scheduler's rules, as far as a pin depends on them.
+"""kube-scheduler's rules for a pod on a node, as far as a pin depends on them.
 
-A pin that kube-scheduler must reject is a dead reservation, so node selector, required affinity,
-taints, cordon and requests are judged here first, by the same rules. Texts are made only for the
-node that is shown to the user.
+A pin that kube-scheduler must reject holds devices for nothing, so node selector, required
+affinity, taints, cordon and requests are judged here first, by the same rules. Texts are made only
+for the node that is shown to the user.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from ullage.cluster.records.pod_shape import (
     Toleration,
 )
 from ullage.cluster.records.snapshot import NodeRecord
-from ullage.scheduling.inventory.node_affinity import pin_conflict
 
 NAME_FIELD: Final = "metadata.name"
 MOST: Final = 2**53
@@ -33,12 +32,11 @@ _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
 _PASSING_TAINT: Final = "node.kubernetes.io/"
 """Taints that Kubernetes sets and lifts by itself; they say nothing about what may ever run."""
 _NOTICES: Final = frozenset({*NOTICE_TAINTS, TAINT_KEY})
-"""Taints that are notices, or say that there is one: a node under notice takes nothing at all, and
-that is told in the words of the notice."""
+"""Taints of notices: a node under notice takes nothing at all, and the notice says so."""
 
 
 class Fit(IntEnum):
-    """How a node answers to a pod's rules, its free amounts apart."""
+    """Answer of a node to a pod's rules, its free amounts apart."""
 
     OK = 0
     NO_MATCH = 1
@@ -47,17 +45,17 @@ class Fit(IntEnum):
 
 
 def is_pinned(affinity: NodeAffinity) -> bool:
-    """Whether a required term names nodes, as the pin of a pod that was let go does."""
+    """True when a required term names nodes, as the pin of an ungated pod does."""
     if affinity.required is None:
         return False
     return any(field.key == NAME_FIELD for term in affinity.required for field in term.fields)
 
 
 def judge_node(shape: PodShape, node: NodeRecord, *, in_principle: bool = False) -> Fit:
-    """Whether a pod of this shape may be pinned to the node.
+    """Test whether a pod of this shape may be pinned to the node.
 
     Args:
-        shape: what the pod asks.
+        shape: of the pod.
         node: the node.
         in_principle: overlook what passes by itself: a cordon, Kubernetes' own taints.
     """
@@ -78,8 +76,10 @@ def judge_node(shape: PodShape, node: NodeRecord, *, in_principle: bool = False)
 def why_not(shape: PodShape, node: NodeRecord) -> str:
     """The first rule that keeps a pod of this shape from the node, in words; empty if none."""
     for key, value in shape.node_selector:
-        if node.labels.get(key) != value:
-            return f"the node selector asks for {key}={value}, the node has {_has(node, key)}"
+        label = node.labels.get(key)
+        if label != value:
+            has = "no such label" if label is None else f"{key}={label}"
+            return f"the node selector asks for {key}={value}, the node has {has}"
     required = shape.affinity.required
     if required is not None and _empty(required):
         return "a term of the required node affinity is empty and matches no node"
@@ -95,7 +95,7 @@ def why_not(shape: PodShape, node: NodeRecord) -> str:
 
 
 def shortages(wanted: Resources, free: Mapping[str, int]) -> tuple[tuple[str, int, int], ...]:
-    """What a node lacks for a pod: (name, wanted, free), for every amount that falls short."""
+    """Amounts that a node lacks for a pod: (name, wanted, free)."""
     return tuple(
         (name, amount, free.get(name, 0))
         for name, amount in amounts(wanted)
@@ -114,12 +114,12 @@ def amounts(wanted: Resources) -> tuple[tuple[str, int], ...]:
 
 
 def counted(amount: int) -> int:
-    """What is left of an amount as columns of 64 bits hold it: pods of anyone may ask for more."""
+    """An amount as columns of 64 bits hold it: pods may ask for more."""
     return max(-MOST, min(amount, MOST))
 
 
 def allocatable(node: NodeRecord, name: str) -> int:
-    """How much of an amount the node has for pods when it is empty."""
+    """Amount that an empty node has for pods."""
     match name:
         case "cpu":
             return node.allocatable.cpu_milli
@@ -146,7 +146,7 @@ def untolerated(
 
 
 def tolerates(shape: PodShape, node: NodeRecord) -> bool:
-    """Whether a pod tolerates every taint of a node that keeps pods from being placed there."""
+    """True when a pod tolerates every taint of a node that keeps pods from being placed there."""
     return all(
         any(_tolerates(toleration, taint) for toleration in shape.tolerations)
         for taint in node.taints
@@ -180,14 +180,14 @@ def _term_matches(term: SelectorTerm, node: NodeRecord) -> bool:
 
 
 def labels_match(term: SelectorTerm, labels: Mapping[str, str]) -> bool:
-    """Whether labels of a node fulfil the expressions of a term that is not empty."""
+    """True when the labels of a node fulfil the expressions of a term that is not empty."""
     if not term.expressions and not term.fields:
         return False
     return all(expression.holds(labels) for expression in term.expressions)
 
 
 def selects(shape: PodShape, node: NodeRecord) -> bool:
-    """Whether node selector and required affinity of a pod match a node."""
+    """True when node selector and required affinity of a pod match a node."""
     if shape.node_selector and not _selected(shape, node):
         return False
     required = shape.affinity.required
@@ -201,6 +201,45 @@ def _field_holds(requirement: Requirement, node: NodeRecord) -> bool:
     return named if requirement.operator == "In" else not named
 
 
-def _has(node: NodeRecord, key: str) -> str:
-    value = node.labels.get(key)
-    return "no such label" if value is None else f"{key}={value}"
+def pins(term: SelectorTerm, node: str) -> bool:
+    """True when a term selects this node alone."""
+    return any(field.operator == "In" and field.values == (node,) for field in term.fields)
+
+
+def _term_conflict(index: int, term: SelectorTerm, node: str) -> str:
+    if not term.expressions and not term.fields:
+        return (
+            f"node selector term {index} is empty: it matches no node and cannot be narrowed; "
+            "remove it from the template's required node affinity"
+        )
+    others = [field for field in term.fields if field.operator == "In" and field.values != (node,)]
+    if others:
+        return (
+            f"node selector term {index} pins the pod to node {','.join(others[0].values)}, not "
+            f"to {node}; remove its matchFields from the template's required node affinity"
+        )
+    return ""
+
+
+def pin_conflict(affinity: NodeAffinity, node: str) -> str:
+    """Reason why a pod with this affinity cannot be pinned to the node; empty when it can.
+
+    Terms are ORed, so each must take our field requirement: one that pins another node, or is
+    empty (it matches nothing and may not be filled), cannot.
+    """
+    terms = affinity.required
+    if terms is None:
+        return ""
+    for index, term in enumerate(terms):
+        conflict = _term_conflict(index, term, node)
+        if conflict:
+            return conflict
+    if all(
+        any(field.operator == "NotIn" and node in field.values for field in term.fields)
+        for term in terms
+    ):
+        return (
+            f"every node selector term excludes node {node}; remove its matchFields from the "
+            "template's required node affinity"
+        )
+    return ""

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What became of a node request: its node comes, its agent speaks, members hold it, or it failed.
+"""Fate of a node request: its node comes, its agent reports, members hold it, or it fails.
 
-A placeholder that no node serves in time is a failed launch of its pool. A node that came is none
-while it boots or its agent starts (large images take longer to pull than machines take to boot),
-nor where it is what the pool promises and its job does not use it.
+A placeholder that no node serves in time is a failed launch of its pool. A node that came is no
+failure while it boots or its agent starts (large images take longer to pull than machines take to
+boot), nor where it is what the pool promises and its job does not use it.
 """
 
 from __future__ import annotations
@@ -21,23 +21,19 @@ from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord, Snapshot
 from ullage.scheduling.inventory.interruptions import notice_on
 from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.times import (
+    NODE_AGENT_S,
+    NODE_COMES_S,
+    NODE_MEMBERS_S,
+    NODE_NEVER_READY_S,
+    NODE_READY_S,
+)
 
-ORDER_S: Final = 600.0
-"""How long a node may take to come (our choice; clouds rarely need five minutes)."""
-LAUNCH_S: Final = 900.0
-"""A node that is not ready so long after its creation is a launch that failed."""
-AGENT_S: Final = 3600.0
-"""How long the agent of a node that came may take to speak (not measured)."""
-SETTLE_S: Final = 120.0
-"""How long members may take to get slices on a node whose agent spoke (our choice: a cycle and two
-writes take seconds)."""
-FIRST_READY_S: Final = 60.0
-"""An unready node whose readiness changed no later than this after its creation never was ready."""
 _LIVE: Final = (Phase.RESERVING, Phase.STARTING, Phase.RUNNING, Phase.RESTARTING)
 
 
 class Fate(StrEnum):
-    """What a request has come to."""
+    """State of a node request."""
 
     WAITS = "Waits"
     UNUSED = "Unused"
@@ -52,8 +48,8 @@ class Verdict:
 
     Attributes:
         fate: Of the request.
-        text: Why; empty while it waits.
-        until: When it is judged again, seconds since the epoch; 0 = it is over.
+        text: The reason; empty while it waits.
+        until: Time of the next judgement, seconds since the epoch; 0 = it is over.
     """
 
     fate: Fate
@@ -62,12 +58,12 @@ class Verdict:
 
 
 def ever_ready(node: NodeRecord) -> bool:
-    """Whether a node that is met for the first time was ready at some time."""
-    return node.ready or node.ready_since - node.created > FIRST_READY_S
+    """True when a node that is seen for the first time was ready at some time."""
+    return node.ready or node.ready_since - node.created > NODE_NEVER_READY_S
 
 
 def serves(snapshot: Snapshot, order: PodRecord) -> bool:
-    """Whether members of its job hold slices on the node that a request brought."""
+    """True when members of its job hold slices on the node that a request brought."""
     record = snapshot.gpu_nodes.get(order.node)
     return record is not None and any(
         owner == order.owner.uid for owner in _holders(snapshot, record)
@@ -87,18 +83,18 @@ def judged(
     Args:
         snapshot: The snapshot.
         order: The placeholder pod.
-        orders: All of them.
+        orders: All placeholder pods.
         in_pool: Nodes of its pool.
         now: Seconds since the epoch.
-        grace_s: Every time is so much longer.
+        grace_s: Seconds that every limit is longer.
     """
     if serves(snapshot, order):
         return Verdict(Fate.WAITS)
     if order.node:
-        said = _of_no_use(snapshot, order)
-        if said is not None:
-            return said
-    until = order.created + ORDER_S + grace_s
+        verdict = _of_no_use(snapshot, order)
+        if verdict is not None:
+            return verdict
+    until = order.created + NODE_COMES_S + grace_s
     if now < until:
         return Verdict(Fate.WAITS, until=until)
     # a gang waits for the last of its nodes
@@ -109,16 +105,16 @@ def judged(
     if not order.node and order.gates:
         return Verdict(Fate.UNUSED, f"other controllers hold it back: {', '.join(order.gates)}")
     if not order.node:
-        said_by = order.scheduling_message or "no one said why"
-        waited = f"no usable node of {order.order} within {ORDER_S / 60:.0f} min: {said_by}"
-        return Verdict(Fate.FAILED, waited)
+        message = order.scheduling_message or "no one said why"
+        text = f"no usable node of {order.order} within {NODE_COMES_S / 60:.0f} min: {message}"
+        return Verdict(Fate.FAILED, text)
     return _unused(snapshot, order, alike, now, grace_s)
 
 
 def _unused(
     snapshot: Snapshot, order: PodRecord, alike: Sequence[PodRecord], now: float, grace_s: float
 ) -> Verdict:
-    """Of a node that came, whose agent had its time, and that no member of the job is on."""
+    """The fate where a node came, its agent had its time, and no member of the job is on it."""
     record, pool = snapshot.gpu_nodes.get(order.node), snapshot.pools.get(order.order)
     unlike = _unlike(record, pool)
     if not unlike:
@@ -126,7 +122,7 @@ def _unused(
         if _held_back(snapshot, order.owner.uid):
             return Verdict(Fate.UNUSED, "other controllers hold the members of the job back")
         if job is not None and job.status.phase in _LIVE:
-            until = order.created + AGENT_S + grace_s  # it may grow onto the node yet
+            until = order.created + NODE_AGENT_S + grace_s  # it may grow onto the node yet
             if now < until:
                 return Verdict(Fate.WAITS, until=until)
             return Verdict(Fate.UNUSED, f"the job has not grown onto {order.node}")
@@ -136,7 +132,7 @@ def _unused(
 
 
 def _held_back(snapshot: Snapshot, uid: str) -> bool:
-    """Whether a member of the job waits behind a gate that is not ours."""
+    """True when a member of the job waits behind a gate that is not ours."""
     return any(
         pod.owner.uid == uid
         and not pod.order
@@ -164,11 +160,11 @@ def _of_no_use(snapshot: Snapshot, order: PodRecord) -> Verdict | None:
 
 
 def _comes_until(snapshot: Snapshot, order: PodRecord, in_pool: Sequence[NodeRecord]) -> float:
-    """Until when the node of a request may take to boot, and its agent to speak."""
+    """Time until which the node of a request may boot, and its agent start."""
     if not order.node:
         # it may be the one that boots
         booting = [
-            node.created + LAUNCH_S
+            node.created + NODE_READY_S
             for node in in_pool
             if node.created >= order.created and not ever_ready(node)
         ]
@@ -177,24 +173,24 @@ def _comes_until(snapshot: Snapshot, order: PodRecord, in_pool: Sequence[NodeRec
     if node is None or not node.managed:
         return 0.0
     if record is None or not record.heartbeat:
-        return order.created + AGENT_S
-    spoke = min((one.since for one in record.conditions), default=0.0)
-    return spoke + SETTLE_S
+        return order.created + NODE_AGENT_S
+    reported = min((condition.since for condition in record.conditions), default=0.0)
+    return reported + NODE_MEMBERS_S
 
 
 def _unlike(record: GPUNodeRecord | None, pool: PoolRecord | None) -> str:
-    """How a node is other than its pool says; empty = it is not."""
+    """Difference of a node from its pool; empty = there is none."""
     if record is None or pool is None:
         return ""
     models = [device.model for device in record.devices]
     if models.count(pool.accelerator) >= pool.gpus_per_instance:
         return ""
-    found = ", ".join(f"{models.count(model)} x {model}" for model in sorted(set(models)))
+    has = ", ".join(f"{models.count(model)} x {model}" for model in sorted(set(models)))
     wanted = f"{pool.gpus_per_instance} x {pool.accelerator}"
-    return f": it has {found or 'no device'}, {pool.name} is of {wanted}"
+    return f": it has {has or 'no device'}, {pool.name} is of {wanted}"
 
 
 def _holders(snapshot: Snapshot, record: GPUNodeRecord) -> Sequence[str]:
-    """Uids of those whose pods hold slices on a node."""
+    """Uids of the workloads whose pods hold slices on a node."""
     pods = snapshot.pods
     return [pods[part.key.pod_uid].owner.uid for part in record.desired if part.key.pod_uid in pods]

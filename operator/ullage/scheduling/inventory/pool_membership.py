@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which pool a node belongs to: the first one, by name, all of whose labels the node has.
+"""The pool of a node: the first one, by name, all of whose labels the node has.
 
 A node has one pool or none. It must never be guessed from prices or names of types.
 """
@@ -21,9 +21,9 @@ class Membership:
     def __init__(self, pools: Iterable[PoolRecord]) -> None:
         """Pools without a selector match nothing."""
         self._by_label: dict[tuple[str, str], list[PoolRecord]] = {}
-        for pool in sorted(pools, key=lambda one: one.name):
+        for pool in sorted(pools, key=lambda pool: pool.name):
             if pool.node_selector:
-                # zones are told by few nodes each: the last label in order splits well enough
+                # few nodes share a zone label: the last label in order splits well enough
                 rarest = max(pool.node_selector.items())
                 self._by_label.setdefault(rarest, []).append(pool)
 
@@ -34,15 +34,15 @@ class Membership:
 
     def pool_of(self, labels: Mapping[str, str]) -> PoolRecord | None:
         """The pool of a node with these labels."""
-        found: PoolRecord | None = None
+        first: PoolRecord | None = None
         for label in labels.items():
             for pool in self._by_label.get(label, _NOWHERE):
-                if found is not None and pool.name >= found.name:
+                if first is not None and pool.name >= first.name:
                     break
                 if pool.node_selector.items() <= labels.items():
-                    found = pool
+                    first = pool
                     break
-        return found
+        return first
 
 
 def pool_of(labels: Mapping[str, str], pools: Mapping[str, PoolRecord]) -> PoolRecord | None:

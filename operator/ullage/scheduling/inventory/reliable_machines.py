@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which machines members of a job in tiers count on: those of pools that no one takes away.
+"""Machines that members of a job in tiers count on: those of pools that are not taken away.
 
 Where there are no such pools any machine will do. Nothing is decided here.
 """
@@ -18,23 +18,23 @@ from ullage.scheduling.model.plan import Labels
 
 
 def terms_of(job: WorkloadRecord) -> TierTerms | None:
-    """What a job says of its tiers; ``None`` = it is in none."""
+    """Tiers of a job; ``None`` = it has none."""
     return job.elasticity.tiers if job.elasticity is not None else None
 
 
 def is_reliable(job: WorkloadRecord, rank: int) -> bool:
-    """Whether a member counts on its machine to stay."""
+    """True when a member counts on its machine to stay."""
     terms = terms_of(job)
     return terms is not None and 0 <= rank < terms.reliable
 
 
 def stays(pool: PoolRecord) -> bool:
-    """Whether no one takes the machines of a pool away."""
+    """True when the machines of a pool are not taken away."""
     return pool.capacity_type is not CapacityType.SPOT and bool(pool.node_selector)
 
 
 def staying(pools: Mapping[str, PoolRecord]) -> tuple[Labels, ...]:
-    """Labels of the nodes of each pool that no one takes away; sorted."""
+    """Labels of the nodes of each pool that is not taken away; sorted."""
     return tuple(
         sorted(
             {tuple(sorted(pool.node_selector.items())) for pool in pools.values() if stays(pool)}
@@ -60,10 +60,10 @@ def held_to(shape: PodShape, on: Sequence[Labels]) -> PodShape:
 
 
 def is_held_to(shape: PodShape, on: Sequence[Labels]) -> bool:
-    """Whether every term of a pod's required affinity asks for one of these sets of labels."""
+    """True when every term of a pod's required affinity asks for one of these sets of labels."""
     required, wanted = shape.affinity.required, _expressions(on)
     return bool(required) and all(
-        any(set(one) <= set(term.expressions) for one in wanted) for term in required or ()
+        any(set(labels) <= set(term.expressions) for labels in wanted) for term in required or ()
     )
 
 

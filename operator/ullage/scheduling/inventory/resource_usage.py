@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which node a pod of ours counts on, and with what: the one rule for all who charge or refund.
+"""Node and amounts that a pod of ours is charged with: one rule for charges and refunds.
 
-What is refunded to an occupancy must be what was charged there, or room is invented or lost.
+An occupancy must get back what was charged to it, or room is invented or lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def where_charged(member: Member) -> str:
 def charged(
     inventory: Inventory, members: Sequence[Member], *, staying: bool = False
 ) -> list[tuple[int, Resources]]:
-    """Where pods are charged, and with what.
+    """Nodes where pods are charged, and the amounts.
 
     Args:
         inventory: knows the nodes by name.
@@ -30,9 +30,9 @@ def charged(
         staying: leave out those that are on their way out, for an occupancy as it will be
             without them.
     """
-    found = []
+    charges = []
     for member in members:
         node = inventory.node_index.get(where_charged(member))
         if node is not None and member.live and not (staying and member.pod.deleting):
-            found.append((node, member.pod.shape.requests))
-    return found
+            charges.append((node, member.pod.shape.requests))
+    return charges

@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Slices by the pod that they are for: what specs give it, and what nodes report of it.
+"""Slices in the specs of nodes and in their reports: by the pod that they are for, and paired.
 
-Kept from cycle to cycle: only the nodes whose record changed are read again.
+Slices by pod are kept from cycle to cycle: only the nodes whose record changed are read again.
+Capacity is free only when a slice stands in neither spec nor report, so every slice counts once.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TypeVar
 
-from ullage.api.slices import DesiredSlice, ObservedSlice
+from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
 from ullage.cluster.records.snapshot import GPUNodeRecord
 from ullage.cluster.values.device_ref import DeviceRef
+from ullage.scheduling.model.view import View
 
 Slice = TypeVar("Slice", bound=DesiredSlice | ObservedSlice)
 
@@ -26,7 +28,7 @@ class SlicesByPod:
     desired: dict[str, Sequence[tuple[str, DesiredSlice]]] = field(default_factory=dict)
     observed: dict[str, Sequence[tuple[str, ObservedSlice]]] = field(default_factory=dict)
     touched: set[DeviceRef] = field(default_factory=set)
-    """Devices that other slices stand on since the last update."""
+    """Devices whose slices changed at the last update."""
     _records: Mapping[str, GPUNodeRecord] = field(default_factory=dict)
 
     def update(self, names: Collection[str], records: Mapping[str, GPUNodeRecord]) -> set[str]:
@@ -37,7 +39,7 @@ class SlicesByPod:
             records: The records of all nodes.
 
         Returns:
-            uids of the pods that other slices stand for now, or slices of another age.
+            uids of the pods whose slices, or the age of these, changed.
         """
         before = {name: self._records[name] for name in names if name in self._records}
         after = {name: records[name] for name in sorted(names) if name in records}
@@ -61,16 +63,14 @@ class SlicesByPod:
         pods = _replace(self.desired, self.touched, desired)
         pods |= _replace(self.observed, self.touched, observed)
         for name in before.keys() & after.keys():
-            pods.update(_of_another_age(before[name], after[name]))
+            old, new = before[name].desired_since, after[name].desired_since
+            if old is not new:
+                pods.update(
+                    part.key.pod_uid
+                    for part in after[name].desired
+                    if old.get(part.key) != new.get(part.key)
+                )
         return pods
-
-
-def _of_another_age(before: GPUNodeRecord, after: GPUNodeRecord) -> Iterator[str]:
-    old, new = before.desired_since, after.desired_since
-    if old is not new:
-        for part in after.desired:
-            if old.get(part.key) != new.get(part.key):
-                yield part.key.pod_uid
 
 
 def _others(
@@ -80,11 +80,11 @@ def _others(
     if before is after:
         return [], []
     olds, news = set(map(id, before)), set(map(id, after))
-    uids = {one.key.pod_uid for one in before if id(one) not in news}
-    uids.update(one.key.pod_uid for one in after if id(one) not in olds)
+    uids = {part.key.pod_uid for part in before if id(part) not in news}
+    uids.update(part.key.pod_uid for part in after if id(part) not in olds)
     return (
-        [(name, one) for one in before if one.key.pod_uid in uids],
-        [(name, one) for one in after if one.key.pod_uid in uids],
+        [(name, part) for part in before if part.key.pod_uid in uids],
+        [(name, part) for part in after if part.key.pod_uid in uids],
     )
 
 
@@ -98,17 +98,46 @@ def _replace(
     fresh: dict[str, list[tuple[str, Slice]]] = {}
     read: dict[str, set[str]] = {}
     for before, after in others:
-        for node, one in before:
-            fresh.setdefault(one.key.pod_uid, [])
-            read.setdefault(one.key.pod_uid, set()).add(node)
+        for node, part in before:
+            fresh.setdefault(part.key.pod_uid, [])
+            read.setdefault(part.key.pod_uid, set()).add(node)
         for located in after:
             fresh.setdefault(located[1].key.pod_uid, []).append(located)
     for uid, new in fresh.items():
         old, away = table.pop(uid, []), read.get(uid, ())
-        slices = sorted([*(one for one in old if one[0] not in away), *new], key=itemgetter(0))
+        slices = sorted(
+            [*(located for located in old if located[0] not in away), *new], key=itemgetter(0)
+        )
         if slices:
             table[uid] = slices
         if slices != old:
             pods.add(uid)
-            touched.update(DeviceRef(node, one.gpu) for node, one in (*old, *slices))
+            touched.update(DeviceRef(node, part.gpu) for node, part in (*old, *slices))
     return pods
+
+
+def paired(record: GPUNodeRecord) -> Iterator[tuple[DesiredSlice | None, ObservedSlice | None]]:
+    """Every slice that counts on a node once: as wanted, as reported, or both."""
+    desired, observed = record.desired, record.observed
+    if len(desired) == len(observed) and all(
+        part.key == seen.key and part.gpu == seen.gpu
+        for part, seen in zip(desired, observed, strict=True)
+    ):
+        yield from zip(desired, observed, strict=True)
+        return
+    reports = {(part.key, part.gpu): part for part in observed}
+    for part in desired:
+        yield part, reports.pop((part.key, part.gpu), None)
+    for seen in reports.values():
+        yield None, seen
+
+
+def says_no(wanted: DesiredSlice, seen: ObservedSlice) -> bool:
+    """True when a node refused just this decision."""
+    return seen.phase is SlicePhase.REFUSED and seen.epoch == wanted.epoch
+
+
+def runs_here(view: View, seen: ObservedSlice, node: str) -> bool:
+    """True when the pod of a reported slice runs on that node."""
+    pod = view.snapshot.pods.get(seen.key.pod_uid)
+    return pod is not None and not pod.stage.finished and pod.node == node

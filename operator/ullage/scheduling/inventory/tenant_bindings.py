@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which tenant a workload belongs to, and which namespaces may use a tenant.
+"""Tenants of workloads, and the namespaces that may use a tenant.
 
-A name that a workload merely states takes no one's part, and to state none, or one that no one
-knows, is no way around the quota of its namespace.
+A name that a workload merely states claims nothing. Stating none, or an unknown one, does not avoid
+the quota of the namespace.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def default_tenant(policy: PolicyRecord, namespace: str) -> str:
 
 
 def is_listed(policy: PolicyRecord, name: str) -> bool:
-    """Whether the policy lists a tenant of this name."""
+    """True when the policy lists a tenant of this name."""
     return _listed(policy, name) is not None
 
 
 def is_bound(policy: PolicyRecord, workload: WorkloadRecord) -> bool:
-    """Whether the namespace of a workload may use the tenant that it names, if it names one.
+    """True when the namespace of a workload may use the tenant that it names, if it names one.
 
     A tenant that lists no namespaces is open to all. One that the policy does not list is open to
     namespaces that belong to no tenant.
@@ -59,14 +59,14 @@ def is_bound(policy: PolicyRecord, workload: WorkloadRecord) -> bool:
 
 
 def not_bound(policy: PolicyRecord, workload: WorkloadRecord) -> str:
-    """What stands in the way of a workload that names a tenant; empty = nothing."""
+    """Reason why a workload may not use the tenant that it names; empty = it may."""
     if is_bound(policy, workload):
         return ""
     if _listed(policy, workload.tenant) is None:
-        own = default_tenant(policy, workload.ref.namespace)
+        default = default_tenant(policy, workload.ref.namespace)
         return (
             f"the SchedulingPolicy lists no tenant {workload.tenant}, and namespace"
-            f" {workload.ref.namespace} belongs to {own}"
+            f" {workload.ref.namespace} belongs to {default}"
         )
     return f"tenant {workload.tenant} is not open to namespace {workload.ref.namespace}"
 

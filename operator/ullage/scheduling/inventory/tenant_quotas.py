@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The quotas of a SchedulingPolicy, and against which of them a workload counts."""
+"""The quotas of a SchedulingPolicy, and the tenants that workloads count against."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.api.schedulingpolicy import Quota, Tenant
 from ullage.api.slices import DesiredSlice
 from ullage.api.words import ReclaimWithinCohort
 from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadRecord
@@ -39,23 +38,39 @@ class TenantQuotas:
     def number_of(self, workload: WorkloadRecord) -> int:
         """The number of the tenant that a workload counts against, or ``NO_TENANT``."""
         key = workload.ref.namespace, workload.tenant
-        known = self._known.get(key)
-        if known is None:
+        number = self._known.get(key)
+        if number is None:
             name = tenant_of(self.policy, workload)
-            known = self._known[key] = self._numbers.get(name, NO_TENANT)
-        return known
+            number = self._known[key] = self._numbers.get(name, NO_TENANT)
+        return number
 
 
 def quotas_of(policy: PolicyRecord) -> TenantQuotas | None:
     """The tenants of a policy that have quota; ``None`` = no tenant has."""
-    tenants = [_tenant(tenant) for tenant in policy.tenants if tenant.quota]
+    tenants = [
+        QuotaTenant(
+            name=tenant.name,
+            limits={
+                quota.accelerator: QuotaLimits(
+                    nominal=quota.nominal_quota,
+                    borrowing=quota.borrowing_limit,
+                    lending=quota.lending_limit,
+                )
+                for quota in tenant.quota
+            },
+            cohort=tenant.cohort,
+            reclaim=_RECLAIM[tenant.reclaim_within_cohort],
+        )
+        for tenant in policy.tenants
+        if tenant.quota
+    ]
     return TenantQuotas(policy, Quotas(tenants)) if tenants else None
 
 
 def usages_of(
     snapshot: Snapshot, slices: Mapping[str, Sequence[DesiredSlice]] | None = None
 ) -> tuple[TenantUsage, ...]:
-    """What tenants hold of each quota, for statuses, people and metrics; by tenant and type.
+    """Quota that tenants use and have available, by tenant and type.
 
     Args:
         snapshot: Policy, nodes, pods and workloads.
@@ -84,30 +99,13 @@ def _desired_usage(
     tenants: TenantQuotas,
     slices: Mapping[str, Sequence[DesiredSlice]] | None,
 ) -> QuotaUsage:
-    """What tenants hold by the slices that nodes are to have."""
+    """Usage of tenants by the slices that nodes are to have."""
     usage = QuotaUsage(tenants.quotas)
     for name, node in snapshot.gpu_nodes.items():
         kinds = {device.uuid: device.model for device in node.devices}
-        for held in node.desired if slices is None else slices.get(name, ()):
-            pod = snapshot.pods.get(held.key.pod_uid)
+        for part in node.desired if slices is None else slices.get(name, ()):
+            pod = snapshot.pods.get(part.key.pod_uid)
             workload = snapshot.workloads.get(pod.owner.uid) if pod is not None else None
-            if workload is not None and held.gpu in kinds:
-                usage.add(tenants.number_of(workload), kinds[held.gpu], held.percent)
+            if workload is not None and part.gpu in kinds:
+                usage.add(tenants.number_of(workload), kinds[part.gpu], part.percent)
     return usage
-
-
-def _tenant(tenant: Tenant) -> QuotaTenant:
-    return QuotaTenant(
-        name=tenant.name,
-        limits={quota.accelerator: _limits(quota) for quota in tenant.quota},
-        cohort=tenant.cohort,
-        reclaim=_RECLAIM[tenant.reclaim_within_cohort],
-    )
-
-
-def _limits(quota: Quota) -> QuotaLimits:
-    return QuotaLimits(
-        nominal=quota.nominal_quota,
-        borrowing=quota.borrowing_limit,
-        lending=quota.lending_limit,
-    )

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is stuck, and since when: the time limits of placement.
+"""Time limits of placement: members that are stuck, and since when.
 
 Times come from the snapshot; nothing is remembered here.
 """
@@ -16,13 +16,11 @@ from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.inventory.inventory import Inventory, NodeTrouble
 from ullage.scheduling.model.view import Held, Member, View
+from ullage.scheduling.times import LAG_EXCUSED_MOST_S
 
 STARTS_AT_ONCE: Final = 20
 """Pods that the nodes and the API server bring up in a second, at least (unmeasured): when more
 start at once, each gets more time."""
-MOST_LAG_S: Final = 600.0
-"""Lag of the API server that excuses a node or a pod, at most (unmeasured): a server that is always
-slow must not keep the stuck where they are for ever."""
 
 _PULLING: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Waiting reasons of a container whose image may still be on its way, however long it takes."""
@@ -42,22 +40,22 @@ _NOT_PULLED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A member that will not get further by itself."""
+    """Reason why a member will not get further by itself."""
 
     reason: Reason
     message: str
     device: DeviceRef | None = None
-    """Where it must not come back to for a while."""
+    """Device that it must avoid for a while."""
 
 
 def trouble(view: View, member: Member) -> Trouble | None:
-    """What is wrong with a pod whose gate is gone; ``None`` while there is hope."""
+    """The trouble of an ungated pod; ``None`` while it may still start."""
     pod = member.pod
     if member.gated or not member.live or pod.deleting:
         return None
     for held in member.held:
         if held.seen is not None and held.seen.phase is SlicePhase.FAILED:
-            return Trouble(_reason_of(held, Reason.UNENFORCED), _node_says(held))
+            return Trouble(_reason_of(held, Reason.UNENFORCED), node_says(held))
     eviction = view.evictions.get(pod.uid)
     if eviction is not None:
         return Trouble(eviction.reason, eviction.message, eviction.device)
@@ -65,11 +63,11 @@ def trouble(view: View, member: Member) -> Trouble | None:
         return None
     for held in member.held:
         if held.refused:
-            return Trouble(Reason.RESERVATION_REFUSED, _node_says(held))
+            return Trouble(Reason.RESERVATION_REFUSED, node_says(held))
     if pod.stage is PodStage.UNSCHEDULED and view.now >= _schedule_ends(view, pod):
-        said = pod.scheduling_message or "kube-scheduler said nothing"
+        message = pod.scheduling_message or "kube-scheduler said nothing"
         device = member.held[0].device if member.held else None
-        return Trouble(Reason.STUCK_UNSCHEDULED, f"{pod.name} was not scheduled: {said}", device)
+        return Trouble(Reason.STUCK_UNSCHEDULED, f"{pod.name} was not scheduled: {message}", device)
     late = pod.stage is PodStage.BOUND and view.now >= _start_ends(view, pod)
     if pod.stage is PodStage.BOUND and lacks_image(pod):
         text = f"{pod.name} did not get its image on {pod.node}: {_kubelet_says(pod)}"
@@ -84,12 +82,12 @@ def trouble(view: View, member: Member) -> Trouble | None:
 
 
 def lacks_image(pod: PodRecord) -> bool:
-    """Whether kubelet asked for an image of a pod and did not get it."""
+    """True when kubelet asked for an image of a pod and did not get it."""
     return pod.waiting_reason in _NOT_PULLED
 
 
 def next_look(view: View, member: Member) -> float:
-    """When a pod that is on its way must be looked at again; 0 = not before something changes."""
+    """Time of the next look at a pod on its way; 0 = not before something changes."""
     pod = member.pod
     if member.gated or pod.deleting:
         return 0.0
@@ -101,8 +99,8 @@ def next_look(view: View, member: Member) -> float:
 
 
 def counted_from(view: View, since: float) -> float:
-    """From when on a wait counts: while the API server lags, no one can be blamed for silence."""
-    return max(since, min(view.settings.backpressure_ended_at, since + MOST_LAG_S))
+    """Start of a wait that counts: while the API server lags, silence proves nothing."""
+    return max(since, min(view.settings.backpressure_ended_at, since + LAG_EXCUSED_MOST_S))
 
 
 def _schedule_ends(view: View, pod: PodRecord) -> float:
@@ -119,7 +117,7 @@ def _crowd_s(view: View) -> float:
 
 
 def reserve_ends(view: View, held: Held) -> float:
-    """When a node that has not answered to a reservation is given up."""
+    """Time at which a reservation without an answer is given up."""
     return counted_from(view, held.since) + view.settings.reserve_timeout_s
 
 
@@ -136,7 +134,7 @@ def overdue(view: View, member: Member) -> Held | None:
 
 
 def node_is_lost(inventory: Inventory, member: Member) -> NodeTrouble | None:
-    """Why a gated member must not be sent to the node of its slices; ``None`` when it may."""
+    """Reason why a gated member must not be sent to the node of its slices; ``None`` = it may."""
     for held in member.held:
         index = inventory.node_index.get(held.node)
         if index is None:
@@ -154,7 +152,7 @@ def node_is_lost(inventory: Inventory, member: Member) -> NodeTrouble | None:
 def _why(member: Member) -> str:
     for held in member.held:
         if held.seen is not None and held.seen.reason:
-            return _node_says(held)
+            return node_says(held)
     pod = member.pod
     return _kubelet_says(pod) if pod.waiting_reason else "its node said nothing"
 
@@ -163,7 +161,8 @@ def _kubelet_says(pod: PodRecord) -> str:
     return f"{pod.waiting_reason}: {pod.waiting_message}".rstrip(": ")
 
 
-def _node_says(held: Held) -> str:
+def node_says(held: Held) -> str:
+    """Reason and message of a slice that its node refused or failed."""
     seen = held.seen
     if seen is None or not seen.reason:
         return f"{held.node}/{held.slice.gpu} gave no reason"
@@ -175,8 +174,3 @@ def _reason_of(held: Held, default: Reason) -> Reason:
         return Reason(held.seen.reason if held.seen is not None else default)
     except ValueError:
         return default
-
-
-def refused_by_node(held: Held) -> str:
-    """What the node said to a slice that it refused."""
-    return _node_says(held)

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""With whom a workload shares devices: its own namespace, or a domain that was granted to it.
+"""Trust domains: a workload shares devices inside its namespace, or a domain granted to it.
 
-A name that a workload merely states grants nothing. What runs in a domain that is not granted (any
-more) stays, apart from everyone else, and gets no new place. A class that faulted a device is a
-domain of its own for a while: no one new comes beside it, nor it beside anyone.
+A name that a workload merely states grants nothing. Work in a domain that is not granted (any more)
+stays, apart from all others, and gets no new place. A class that faulted a device is a domain of
+its own for a while and gets no new neighbours.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ def effective_domain(view: View, workload: WorkloadRecord) -> str:
     One that is not granted becomes a domain of its namespace alone, a class that is isolated one of
     its own; no such name can be stated.
     """
-    stated, namespace = workload.trust_domain, workload.ref.namespace
-    domain = stated
+    name, namespace = workload.trust_domain, workload.ref.namespace
+    domain = name
     if not is_granted(view.snapshot.policy, workload):
-        domain = f"{default_trust_domain(namespace)}/{stated}"
+        domain = f"{default_trust_domain(namespace)}/{name}"
     if (namespace, workload.workload_class) in view.isolated:
         domain += f"{_APART}{namespace}/{workload.workload_class}"
     return domain
 
 
 def why_apart(own: str, other: str) -> str:
-    """Why work in domain ``own`` may not share with work in ``other``, as its user may read it.
+    """Reason why work in domain ``own`` may not share with work in ``other``, for its user.
 
     A class is named where it is of the namespace of that user.
     """
-    domain, apart, mine = own.partition(_APART)
+    domain, apart, own_class = own.partition(_APART)
     if apart:
-        return f"its class {mine.partition('/')[2]} {_FAULTED}"
-    beside, apart, theirs = other.partition(_APART)
+        return f"its class {own_class.partition('/')[2]} {_FAULTED}"
+    beside, apart, their_class = other.partition(_APART)
     if apart and beside == domain:
-        namespace, _, name = theirs.partition("/")
+        namespace, _, name = their_class.partition("/")
         of_user = domain == default_trust_domain(namespace)
         return f"class {name} on it {_FAULTED}" if of_user else f"a class on it {_FAULTED}"
     return (
@@ -56,16 +56,16 @@ def why_apart(own: str, other: str) -> str:
 
 
 def is_granted(policy: PolicyRecord, workload: WorkloadRecord) -> bool:
-    """Whether the domain is the namespace's own, or the policy lists the namespace for it."""
-    stated, namespace = workload.trust_domain, workload.ref.namespace
-    if stated == default_trust_domain(namespace):
+    """True when the domain is the namespace's own, or the policy lists the namespace for it."""
+    name, namespace = workload.trust_domain, workload.ref.namespace
+    if name == default_trust_domain(namespace):
         return True
-    granted = policy.trust_domains.get(stated, frozenset())
+    granted = policy.trust_domains.get(name, frozenset())
     return namespace in granted or EVERY_NAMESPACE in granted
 
 
 def not_granted(policy: PolicyRecord, workload: WorkloadRecord) -> str:
-    """What stands in the way of a workload that states a domain; empty = nothing."""
+    """Reason why a workload may not use the domain that it states; empty = it may."""
     if is_granted(policy, workload):
         return ""
     return (

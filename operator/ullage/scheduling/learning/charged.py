@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Enters faults of devices in the profile of the class that caused them.
 
-The profile lists the newest faults by identity; of older ones it knows the time up to which all are
-counted. By these, deciding twice, or after a restart, counts nothing twice. Pure.
+The profile lists the newest faults by identity, and the time up to which all older ones are
+counted. So deciding twice, or after a restart, counts nothing twice. Pure.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def charged(
     isolation: Isolation | None,
     now: float,
 ) -> ProfileStatus:
-    """A status with these faults in it; the very one where there is nothing to say.
+    """A status with these faults in it; an equal one where nothing changed.
 
     Args:
         profile: whose status it is.
-        status: what is known.
+        status: the one so far.
         faults: those that the class is to blame for and no profile has counted.
         isolation: of the class, ``None`` = it may share with others.
         now: the moment, seconds since the epoch.
@@ -59,23 +59,20 @@ def charged(
 def _conditions(
     profile: ProfileRecord, status: ProfileStatus, isolation: Isolation | None, now: float
 ) -> tuple[Condition, ...]:
-    said = [] if isolation is None else [_said(isolation)]
-    told = tuple(one for one in status.conditions if one.type == ConditionType.ISOLATED)
-    mine = merged(told, said, whole_second(now), profile.generation)
-    if mine is told:
+    kind, said = ConditionType.ISOLATED, list[Said]()
+    if isolation is not None:
+        text = isolation_text(isolation)
+        said.append(Said(kind, True, Reason.CLASS_FAULTED, text, follows=True))
+    before = tuple(condition for condition in status.conditions if condition.type == kind)
+    after = merged(before, said, whole_second(now), profile.generation)
+    if after is before:
         return status.conditions
-    others = (one for one in status.conditions if one.type != ConditionType.ISOLATED)
-    return tuple(sorted((*others, *mine), key=lambda one: one.type))
-
-
-def _said(isolation: Isolation) -> Said:
-    return Said(
-        ConditionType.ISOLATED, True, Reason.CLASS_FAULTED, isolation_text(isolation), follows=True
-    )
+    others = (condition for condition in status.conditions if condition.type != kind)
+    return tuple(sorted((*others, *after), key=lambda condition: condition.type))
 
 
 def isolation_text(isolation: Isolation) -> str:
-    """What happened, and what follows until when."""
+    """The newest fault, and the end of the isolation."""
     newest = isolation.newest
     more = f", the last of {isolation.faults} faults" if isolation.faults > 1 else ""
     return (

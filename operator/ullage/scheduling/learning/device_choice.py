@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a job's recommendation and the speeds of its class mean for placing it.
+"""Choice of devices for placing a job, from its recommendation and the speeds of its class.
 
-The recommendation is read from the status, as it was written; a bound that no one could check yet
-is checked before the job starts. It must never let a job start where its bounds are known to break.
+The recommendation is read from the status as written; a bound that could not be checked yet is
+checked before the job starts. A job must never start where its bounds are known to break.
 """
 
 from __future__ import annotations
@@ -38,31 +38,30 @@ class DeviceChoices:
         """The choice of a job; of a service none."""
         if job.kind is not WorkloadKind.TRAINING_JOB:
             return NO_CHOICE
-        known, rows = self.speeds.of(job), job.status.recommendation
+        speeds, rows = self.speeds.of(job), job.status.recommendation
         basis = bool(job.status.recommendation_basis)
-        across = self._across(job)
-        key = id(known), rows, basis, job.cost, job.gpu.count, job.elasticity is None, across
-        found = self._known.get(key)
-        if found is None:
-            found = choice_of(job, known)
+        across = BEST  # percent of its speed that a gang keeps on several nodes
+        if job.replicas > 1 or job.elasticity is not None:
+            part = across_nodes(self.speeds.profiles_of(job))
+            across = BEST if part is None else max(1, round(BEST * part))
+        key = id(speeds), rows, basis, job.cost, job.gpu.count, job.elasticity is None, across
+        choice = self._known.get(key)
+        if choice is None:
+            choice = choice_of(job, speeds)
             if across != BEST:
-                found = replace(found, across=across)
-            self._known[key] = found
-        return found
-
-    def _across(self, job: WorkloadRecord) -> int:
-        """Percent of its speed that a gang keeps on several nodes."""
-        if job.replicas < 2 and job.elasticity is None:
-            return BEST
-        part = across_nodes(self.speeds.profiles_of(job))
-        return BEST if part is None else max(1, round(BEST * part))
+                choice = replace(choice, across=across)
+            self._known[key] = choice
+        return choice
 
 
 def choice_of(job: WorkloadRecord, speeds: Mapping[str, Throughput]) -> DeviceChoice:
     """The choice that follows from a job's recommendation, and from speeds where it has no aim."""
     if job.cost is None:
         values = _by_speed(speeds)
-        return DeviceChoice(values=values, rest=_mean(values)) if values else NO_CHOICE
+        if not values:
+            return NO_CHOICE
+        mean = round(sum(value for _, value in values) / len(values))
+        return DeviceChoice(values=values, rest=mean)
     rows = by_type(job.status.recommendation)
     first = next(iter(rows.values()), None)
     aim = goal_of(job).aim()
@@ -75,7 +74,7 @@ def choice_of(job: WorkloadRecord, speeds: Mapping[str, Throughput]) -> DeviceCh
     values = _by_aim(rows, aim) if acts and aim is not None else ()
     return DeviceChoice(
         values=values,
-        # what nothing is known of comes after all that was compared
+        # types of which nothing is known come after all that were compared
         rest=max(1, min((value for _, value in values), default=BEST) - 1),
         by_cost=acts and aim is ChoiceAim.COST,
         refused=_refused(job.cost, rows),
@@ -97,8 +96,8 @@ def by_type(recommendation: Iterable[Recommended]) -> dict[str, Recommended]:
 def _refused(cost: CostAim, rows: Mapping[str, Recommended]) -> tuple[tuple[str, Refusal], ...]:
     """Types where a job may not start, and why, by name.
 
-    A cap that cannot be compared with anything rules a type out, but for the speed: that of a job
-    that never ran is found out by running it, unless another type is known to keep the caps.
+    A cap that cannot be compared rules a type out. An unknown speed does not: it is measured by
+    running the job, unless another type is known to keep the caps.
     """
 
     def is_out(reason: Reason) -> bool:
@@ -138,23 +137,19 @@ def _percent(best: float, figure: float) -> int:
 
 
 def _figure(row: Recommended, aim: ChoiceAim) -> float | None:
-    """What is minimised; ``None`` = not known."""
+    """The figure to minimise; ``None`` = not known."""
     if aim is ChoiceAim.COST:
         return float(row.cost) if row.cost else None
     return row.total_s
 
 
-def _mean(values: tuple[tuple[str, int], ...]) -> int:
-    return round(sum(value for _, value in values) / len(values))
-
-
 def _by_speed(speeds: Mapping[str, Throughput]) -> tuple[tuple[str, int], ...]:
     """Percent of the fastest type's speed, as far as speeds are known."""
-    known = {name: one.steps_per_second for name, one in speeds.items()}
-    fastest = max(known.values(), default=0.0)
-    if fastest <= 0 or len(known) < 2:
+    rates = {name: entry.steps_per_second for name, entry in speeds.items()}
+    fastest = max(rates.values(), default=0.0)
+    if fastest <= 0 or len(rates) < 2:
         return ()
     return tuple(
         (name, max(1, round(BEST * speed / fastest)) if speed > 0 else 1)
-        for name, speed in sorted(known.items())
+        for name, speed in sorted(rates.items())
     )

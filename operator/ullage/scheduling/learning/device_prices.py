@@ -1,16 +1,13 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What an hour of one device of each type costs: the one answer for advice and for dividing time.
+"""Hourly price of one device of each type: one answer for advice and for dividing time.
 
-A CapacityPool that can be had goes before the DeviceProfile: it says what is paid, the other what
-an administrator wrote once. A type that is missing has no price, which is not a price of nothing.
+A CapacityPool that can be had goes before the DeviceProfile: it has the price that is paid, the
+other what an administrator wrote once. A missing type has no price, which is not a price of 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import Snapshot
 
 
@@ -19,20 +16,16 @@ def prices_of(snapshot: Snapshot) -> dict[str, float]:
 
     A pool counts that has nodes or of which more can be had. Types without a price are left out.
     """
-    found = {
+    declared = {
         name: profile.price_per_hour
         for name, profile in snapshot.device_profiles.items()
         if profile.price_per_hour is not None
     }
-    return found | _of_pools(snapshot.pools)
-
-
-def _of_pools(pools: Mapping[str, PoolRecord]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for pool in pools.values():
+    paid: dict[str, float] = {}
+    for pool in snapshot.pools.values():
         price = pool.status.price
         if price is None or not (pool.status.available or pool.status.nodes):
             continue
         each = price / max(1, pool.gpus_per_instance)
-        found[pool.accelerator] = min(each, found.get(pool.accelerator, each))
-    return found
+        paid[pool.accelerator] = min(each, paid.get(pool.accelerator, each))
+    return declared | paid

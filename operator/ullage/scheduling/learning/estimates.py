@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speeds of a class on types of device where it never ran, from everything that was measured.
 
-Each way of estimating says how far it may be off; the one with the narrowest bounds is taken.
-It must never touch a measured speed, and never estimate without anything to hold on to: classes of
-other families are nothing.
+Each method states bounds; the one with the narrowest is taken. Measured speeds must never be
+touched, and nothing is estimated without evidence: classes of other families are none.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ class Guess:
 
     @property
     def factor(self) -> float:
-        """How many times longer the step may be than estimated."""
+        """Upper bound of the step, as a multiple of the estimate."""
         return self.step.high_s / self.step.value_s
 
 
 @dataclass(slots=True)
 class Evidence:
-    """What profiles that may learn from each other say together.
+    """Evidence in profiles that may learn from each other.
 
     Tables are made when they are first asked for.
     """
@@ -74,16 +73,20 @@ class Evidence:
     def references(self, profile: ProfileRecord, *needed: str) -> list[ProfileRecord]:
         """Other classes with speeds on all of these types; those of the family first."""
         family = family_of(profile)
-        found = [
-            one
-            for one in self.profiles
-            if one.workload_class != profile.workload_class
-            and all(name in self.known(one) for name in needed)
+        others = [
+            other
+            for other in self.profiles
+            if other.workload_class != profile.workload_class
+            and all(name in self.known(other) for name in needed)
         ]
-        found.sort(
-            key=lambda one: (not family or family_of(one) != family, one.workload_class, one.name)
+        others.sort(
+            key=lambda other: (
+                not family or family_of(other) != family,
+                other.workload_class,
+                other.name,
+            )
         )
-        return found[:MOST_REFERENCES]
+        return others[:MOST_REFERENCES]
 
     def op_tables(self, accelerator: str) -> by_ops.OpTables | None:
         """Op tables that were timed on a type; ``None`` = too few."""
@@ -106,9 +109,9 @@ class Evidence:
         )
 
     def has_kin(self, profile: ProfileRecord, *needed: str) -> bool:
-        """Whether another class of the family has speeds on all of these types."""
+        """True when another class of the family has speeds on all of these types."""
         nearest = self.references(profile, *needed)[:1]
-        return any(family_of(one) == family_of(profile) for one in nearest)
+        return any(family_of(other) == family_of(profile) for other in nearest)
 
 
 def gather(snapshot: Snapshot, fits: by_ops.OpTimeFits | None = None) -> dict[str, Evidence]:
@@ -133,15 +136,15 @@ def estimated(profile: ProfileRecord, evidence: Evidence) -> tuple[Throughput, .
 
     A type with a declared speed gets one too: readers take the surer of both.
     """
-    have = known(profile)
-    measured = {name for name, one in have.items() if one.source is Source.MEASURED}
-    found: list[Throughput] = []
+    speeds = known(profile)
+    measured = {name for name, entry in speeds.items() if entry.source is Source.MEASURED}
+    estimates: list[Throughput] = []
     for accelerator in sorted(evidence.accelerators - measured):
-        others = {name: one for name, one in have.items() if name != accelerator}
+        others = {name: entry for name, entry in speeds.items() if name != accelerator}
         guesses = list(_guesses(profile, others, accelerator, evidence))
         if guesses:
-            found.append(_entry(accelerator, min(guesses, key=lambda guess: guess.factor)))
-    return tuple(found)
+            estimates.append(_entry(accelerator, min(guesses, key=lambda guess: guess.factor)))
+    return tuple(estimates)
 
 
 def _entry(accelerator: str, guess: Guess) -> Throughput:
@@ -159,49 +162,47 @@ def _entry(accelerator: str, guess: Guess) -> Throughput:
 
 
 def _guesses(
-    profile: ProfileRecord, have: Mapping[str, Throughput], accelerator: str, evidence: Evidence
+    profile: ProfileRecord, speeds: Mapping[str, Throughput], accelerator: str, evidence: Evidence
 ) -> Iterator[Guess]:
-    """Every way in which the evidence allows an estimate.
+    """An estimate by every method that the evidence allows.
 
-    Classes of other families say no more of a class than the average ratio of both types does
+    Classes of other families predict a class no better than the average ratio of both types does
     (measured: 51 against 52 %), so without kin there is no comparison.
     """
-    anchors = _anchors(have)
+    # the surest speed of the class first
+    anchors = sorted(
+        (entry for entry in speeds.values() if entry.steps_per_second > 0),
+        key=lambda entry: (entry.source is Source.MEASURED, entry.confidence, entry.accelerator),
+        reverse=True,
+    )
     for anchor in anchors:
         if evidence.has_kin(profile, anchor.accelerator, accelerator):
             yield from _siblings(profile, anchor, accelerator, evidence)
-            yield from _neighbours(profile, have, (anchor.accelerator, accelerator), evidence)
+            yield from _neighbours(profile, speeds, (anchor.accelerator, accelerator), evidence)
             break
     for anchor in anchors[:1]:
         yield from _roofline(profile, anchor, accelerator, evidence)
     timed = evidence.op_times(profile, accelerator) if profile.op_table is not None else None
     if timed is not None and profile.op_table is not None:
-        here = have.get(profile.op_table.accelerator)
-        step = by_ops.predicted(timed, profile, 1 / here.steps_per_second if here else None)
+        timed_speed = speeds.get(profile.op_table.accelerator)
+        step = by_ops.predicted(
+            timed, profile, 1 / timed_speed.steps_per_second if timed_speed else None
+        )
         if step is not None:
             yield Guess(step=step, method=Method.OPS, samples=timed.networks)
-
-
-def _anchors(have: Mapping[str, Throughput]) -> list[Throughput]:
-    """Speeds of the class that others may be carried over from, the surest first."""
-    usable = [entry for entry in have.values() if entry.steps_per_second > 0]
-    usable.sort(
-        key=lambda entry: (entry.source is Source.MEASURED, entry.confidence, entry.accelerator)
-    )
-    return usable[::-1]
 
 
 def _siblings(
     profile: ProfileRecord, anchor: Throughput, accelerator: str, evidence: Evidence
 ) -> Iterator[Guess]:
-    """By family and length of step, from what classes measured on both types did."""
+    """By family and length of step, from classes that were measured on both types."""
     rows: list[tuple[Config, float]] = []
     for reference in evidence.references(profile, anchor.accelerator, accelerator):
         speeds = evidence.known(reference)
-        here = speeds[anchor.accelerator].steps_per_second
-        there = speeds[accelerator].steps_per_second
-        if here > 0 and there > 0:
-            rows.append((_config(reference, here), 1 / there))
+        at_anchor = speeds[anchor.accelerator].steps_per_second
+        at_target = speeds[accelerator].steps_per_second
+        if at_anchor > 0 and at_target > 0:
+            rows.append((_config(reference, at_anchor), 1 / at_target))
     if len(rows) < FEWEST_ROWS:
         return
     step = learn_transfer(rows).step(_config(profile, anchor.steps_per_second))
@@ -215,7 +216,7 @@ def _config(profile: ProfileRecord, steps_per_second: float) -> Config:
 
 def _neighbours(
     profile: ProfileRecord,
-    have: Mapping[str, Throughput],
+    speeds: Mapping[str, Throughput],
     pair: tuple[str, str],
     evidence: Evidence,
 ) -> Iterator[Guess]:
@@ -226,7 +227,7 @@ def _neighbours(
     each is estimated from the others. Source: derived from allocation's estimator.
     """
     anchor, accelerator = pair
-    columns = [*sorted(have), accelerator]
+    columns = [*sorted(speeds), accelerator]
     alike = [
         reference
         for reference in evidence.references(profile, anchor, accelerator)
@@ -234,12 +235,12 @@ def _neighbours(
     ]
     if not alike:
         return
-    table = np.array([_ratios(evidence.known(one), columns, anchor) for one in alike])
-    rate = _completed(table, np.array(_ratios(have, columns, anchor)))
+    table = np.array([_ratios(evidence.known(other), columns, anchor) for other in alike])
+    rate = _completed(table, np.array(_ratios(speeds, columns, anchor)))
     if rate is None:
         return
     errors = list(_left_out(table))
-    step = around(1 / (rate * have[anchor].steps_per_second), factor_of(errors))
+    step = around(1 / (rate * speeds[anchor].steps_per_second), factor_of(errors))
     yield Guess(step=step, method=Method.NEIGHBOURS, samples=len(alike))
 
 
@@ -250,21 +251,21 @@ def _left_out(table: Floats) -> Iterator[float]:
     """
     for at, row in enumerate(table):
         others = [other for other in range(len(table)) if other != at]
-        seen = row.copy()
-        seen[-1] = np.nan
-        rate = _completed(table[others], seen) if others else None
+        hidden = row.copy()
+        hidden[-1] = np.nan
+        rate = _completed(table[others], hidden) if others else None
         if rate is not None and row[-1] > 0:
             yield rate / float(row[-1]) - 1.0
 
 
-def _completed(table: Floats, mine: Floats) -> float | None:
-    """The last cell of a row of ratios; ``None`` where the references say nothing."""
-    scale = np.fmax.reduce(np.vstack([table, mine]), axis=0)
-    scale = np.where(np.isnan(scale), 1.0, scale)  # a type that neither side knows says nothing
+def _completed(table: Floats, row: Floats) -> float | None:
+    """The last cell of a row of ratios; ``None`` where the references give none."""
+    scale = np.fmax.reduce(np.vstack([table, row]), axis=0)
+    scale = np.where(np.isnan(scale), 1.0, scale)  # a type that neither side knows has no ratio
     if not (scale > 0).all():
         return None
-    said = complete(np.minimum(table / scale, 1.0), np.minimum(mine / scale, 1.0))
-    value = float(said.values[-1]) * float(scale[-1])
+    completed = complete(np.minimum(table / scale, 1.0), np.minimum(row / scale, 1.0))
+    value = float(completed.values[-1]) * float(scale[-1])
     return value if value > 0 else None
 
 
@@ -277,10 +278,10 @@ def _roofline(
     profile: ProfileRecord, anchor: Throughput, accelerator: str, evidence: Evidence
 ) -> Iterator[Guess]:
     """By the peak rates of both types."""
-    here = evidence.devices.get(anchor.accelerator)
-    there = evidence.devices.get(accelerator)
-    if here is None or there is None:
+    anchor_device = evidence.devices.get(anchor.accelerator)
+    target_device = evidence.devices.get(accelerator)
+    if anchor_device is None or target_device is None:
         return
-    step = by_ops.roofline(profile, (here, there), 1 / anchor.steps_per_second)
+    step = by_ops.roofline(profile, (anchor_device, target_device), 1 / anchor.steps_per_second)
     if step is not None:
         yield Guess(step=step, method=Method.ROOFLINE)

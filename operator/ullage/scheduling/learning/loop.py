@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import takewhile
 from types import MappingProxyType
 from typing import Final
@@ -25,26 +26,25 @@ from ullage.cluster.records.snapshot import GPUNodeRecord, ObjectRef, Snapshot
 from ullage.engines.admission.query import Account
 from ullage.scheduling.inventory.device_faults import charges
 from ullage.scheduling.learning.charged import charged, isolation_news
-from ullage.scheduling.learning.events import profile_news
-from ullage.scheduling.learning.lane_memory import lane_peaks, with_lane_memory
 from ullage.scheduling.learning.merge import learned, news
 from ullage.scheduling.learning.sift import Dropped, fault
 from ullage.scheduling.model.plan import CreateProfile, Emit, SetProfile
 from ullage.scheduling.model.view import Class, Isolation
+from ullage.scheduling.times import ACKNOWLEDGE_S, OBSERVATION_GIVEN_UP_S, PROFILE_WRITE_S
 
 ENOUGH_ROWS: Final = 8
 """Observations that are worth an acknowledgement at once."""
-EVERY_S: Final = 300.0
-"""How long fewer wait for one; carrying them that long costs less than the write."""
-GIVE_UP_S: Final = 3600.0
-"""An observation that no profile takes holds up those behind it for so long."""
 NODES_MOST: Final = 20
 """Acknowledgements of one cycle, so that they never crowd out placement."""
+KIND: Final = "WorkloadProfile"
+
+_NOT_ISOLATED: Final[Mapping[Class, Isolation]] = MappingProxyType({})
+_NO_TRIALS: Final[Mapping[Class, Account]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenIn:
-    """Newest settled observation by node, and when the next acknowledgement is due (0 = none)."""
+    """Newest settled observation by node, and the time of the next acknowledgement (0 = none)."""
 
     up_to: dict[str, str] = field(default_factory=dict)
     wake_at: float = 0.0
@@ -64,7 +64,8 @@ def taken_in(nodes: Iterable[GPUNodeRecord], unsettled: Set[str], now: float) ->
         settled = list(
             takewhile(
                 lambda observation: (
-                    observation.id not in unsettled or now - observation.at_s > GIVE_UP_S
+                    observation.id not in unsettled
+                    or now - observation.at_s > OBSERVATION_GIVEN_UP_S
                 ),
                 node.observations,
             )
@@ -72,10 +73,10 @@ def taken_in(nodes: Iterable[GPUNodeRecord], unsettled: Set[str], now: float) ->
         if not settled or settled[-1].id == node.observations_read:
             continue
         oldest_s = min(observation.at_s for observation in settled)
-        if len(settled) >= ENOUGH_ROWS or now - oldest_s >= EVERY_S:
+        if len(settled) >= ENOUGH_ROWS or now - oldest_s >= ACKNOWLEDGE_S:
             due.append((oldest_s, node.name, settled[-1].id))
         else:
-            later.append(oldest_s + EVERY_S)
+            later.append(oldest_s + ACKNOWLEDGE_S)
     due.sort()
     return TakenIn(
         up_to={name: newest for _, name, newest in due[:NODES_MOST]},
@@ -83,17 +84,12 @@ def taken_in(nodes: Iterable[GPUNodeRecord], unsettled: Set[str], now: float) ->
     )
 
 
-WRITE_EVERY_S: Final = 30.0
-"""A profile's status is written at most so often."""
-KIND: Final = "WorkloadProfile"
-
-_NOT_ISOLATED: Final[Mapping[Class, Isolation]] = MappingProxyType({})
-_NO_TRIALS: Final[Mapping[Class, Account]] = MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileUpdates:
-    """What to write, what was dropped and why, and when to look again (0 = at the next news)."""
+    """Actions and Events, dropped observations by reason, and the time of the next look.
+
+    ``wake_at`` 0 = with the next change of the snapshot.
+    """
 
     actions: tuple[CreateProfile | SetProfile, ...] = ()
     events: tuple[Emit, ...] = ()
@@ -116,7 +112,7 @@ def profiles_to_write(
         snapshot: the snapshot, with profiles assumed as asked for.
         now: the moment, seconds since the epoch.
         epoch: epoch of this leader.
-        trials: what trials of classes have cost by now, to be remembered in their profiles.
+        trials: costs of classes' trials by now, to be remembered in their profiles.
         isolated: classes that share with themselves alone.
     """
     dropped: Counter[Dropped] = Counter()
@@ -124,7 +120,10 @@ def profiles_to_write(
     profiles = _by_class(snapshot.profiles.values())
     faults, lanes = charges(snapshot, now), lane_peaks(snapshot)
     named = groups.keys() | trials.keys() | faults.keys() | isolated.keys() | lanes.keys()
-    named |= _told_isolated(profiles)
+    # a profile must not say that its class is isolated for longer than it is
+    named |= {
+        at for at, profile in profiles.items() if profile.status.condition(ConditionType.ISOLATED)
+    }
     workloads = snapshot.workloads.values() if named else ()
     inhabited = {workload.ref.namespace for workload in workloads if not workload.deleting}
     inflicted: Mapping[Class, Mapping[str, list[float]]] | None = None
@@ -134,28 +133,28 @@ def profiles_to_write(
     wake_at = 0.0
     newly: dict[Class, Isolation] = {}
     for at in sorted(named):
-        seen = groups.get(at, [])
+        observations = groups.get(at, [])
         profile = profiles.get(at)
         if profile is None:
             name = profile_name(at[1])
             if (at[0], name) in snapshot.profiles:
-                dropped[Dropped.NAME_TAKEN] += len(seen)
+                dropped[Dropped.NAME_TAKEN] += len(observations)
             elif at[0] not in inhabited:
-                dropped[Dropped.NOBODY_LEFT] += len(seen)
+                dropped[Dropped.NOBODY_LEFT] += len(observations)
             elif (KIND, at[0], name) not in snapshot.refused_writes:
                 actions.append(_create(at, name, epoch))
-                unsettled |= {observation.id for observation in seen}
+                unsettled |= {observation.id for observation in observations}
             continue
         isolation = isolated.get(at)
         booked = _booked(profile.status, trials.get(at))
         booked = charged(profile, booked, faults.get(at, ()), isolation, now)
         booked = with_lane_memory(booked, lanes.get(at))
-        fresh = news(booked, seen)
+        fresh = news(booked, observations)
         if (KIND, at[0], profile.name) not in snapshot.refused_writes:
             unsettled |= {observation.id for observation in fresh}
         if not profile.uid or not (fresh or booked != profile.status):
             continue
-        due = profile.status.updated + WRITE_EVERY_S
+        due = profile.status.updated + PROFILE_WRITE_S
         is_charged = booked.faults > profile.status.faults
         if now < due and not is_charged:
             wake_at = min(wake_at or due, due)
@@ -182,15 +181,8 @@ def profiles_to_write(
     )
 
 
-def _told_isolated(profiles: Mapping[Class, ProfileRecord]) -> set[Class]:
-    """Classes whose profile says that they are isolated: it must say so no longer than they are."""
-    return {
-        at for at, profile in profiles.items() if profile.status.condition(ConditionType.ISOLATED)
-    }
-
-
 def _booked(status: ProfileStatus, account: Account | None) -> ProfileStatus:
-    """The status with what trials have cost by now."""
+    """The status with the cost of trials by now."""
     if account is None:
         return status
     return replace(
@@ -208,41 +200,37 @@ def _groups(
         node = snapshot.gpu_nodes[name]
         dropped[Dropped.MALFORMED] += node.unreadable_observations
         for observation in node.observations:
-            wrong = fault(observation, node, now)
-            if wrong is None:
+            reason = fault(observation, node, now)
+            if reason is None:
                 groups.setdefault((observation.namespace, observation.workload_class), []).append(
                     observation
                 )
             else:
-                dropped[wrong] += 1
+                dropped[reason] += 1
     return groups
 
 
 def _by_class(profiles: Iterable[ProfileRecord]) -> dict[Class, ProfileRecord]:
     """The profile that learns for a class: the operator's own before others, then by name."""
-    found: dict[Class, ProfileRecord] = {}
+    by_class: dict[Class, ProfileRecord] = {}
     for profile in sorted(
         profiles, key=lambda p: (p.name != profile_name(p.workload_class), p.name)
     ):
-        found.setdefault((profile.namespace, profile.workload_class), profile)
-    return found
+        by_class.setdefault((profile.namespace, profile.workload_class), profile)
+    return by_class
 
 
 def _inflicted(profiles: Iterable[ProfileRecord]) -> dict[Class, dict[str, list[float]]]:
     """Slowdowns of others beside one class alone, by that class and accelerator."""
-    found: dict[Class, dict[str, list[float]]] = {}
+    slowdowns: dict[Class, dict[str, list[float]]] = {}
     for profile in profiles:
         for row in profile.status.step_time:
             if len(row.partners) == 1 and row.slowdown:
-                at = _of_elsewhere(row.partners[0].workload_class, profile.namespace)
-                found.setdefault(at, {}).setdefault(row.accelerator, []).append(row.slowdown)
-    return found
-
-
-def _of_elsewhere(workload_class: str, namespace: str) -> Class:
-    """The class of a partner, whose namespace stands before it where it is another one."""
-    other, found, name = workload_class.partition("/")
-    return (other, name) if found else (namespace, workload_class)
+                # another namespace stands before the class
+                first, slash, name = row.partners[0].workload_class.partition("/")
+                at = (first, name) if slash else (profile.namespace, first)
+                slowdowns.setdefault(at, {}).setdefault(row.accelerator, []).append(row.slowdown)
+    return slowdowns
 
 
 def _create(at: Class, name: str, epoch: int) -> CreateProfile:
@@ -268,3 +256,71 @@ def _write(profile: ProfileRecord, status: ProfileStatus, rows: int, epoch: int)
             f"{rows} rows of class {profile.workload_class} come in, {len(status.step_time)} in all"
         ),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneMemory:
+    """Most memory, in MiB, that stayed between two steps, and that a step took above it."""
+
+    persistent_mib: int
+    ephemeral_mib: int
+
+
+def lane_peaks(snapshot: Snapshot) -> dict[Class, LaneMemory]:
+    """Most memory that running programs took of their lanes, by class.
+
+    A program reports it at the end of a step; classes without reports are left out. A report is no
+    more than its device has, and counts in the profile of its own namespace.
+    """
+    peaks: dict[Class, LaneMemory] = {}
+    for node in snapshot.gpu_nodes.values():
+        for part in node.observed:
+            if not part.lane or not (part.persistent_peak_mib or part.ephemeral_peak_mib):
+                continue
+            pod = snapshot.pods.get(part.key.pod_uid)
+            owner = snapshot.workloads.get(pod.owner.uid) if pod is not None else None
+            if owner is None or not owner.workload_class:
+                continue
+            at = (owner.ref.namespace, owner.workload_class)
+            before = peaks.get(at, LaneMemory(persistent_mib=0, ephemeral_mib=0))
+            peaks[at] = LaneMemory(
+                persistent_mib=max(before.persistent_mib, part.persistent_peak_mib),
+                ephemeral_mib=max(before.ephemeral_mib, part.ephemeral_peak_mib),
+            )
+    return peaks
+
+
+def with_lane_memory(status: ProfileStatus, memory: LaneMemory | None) -> ProfileStatus:
+    """The status with the larger of its own and the reported memory; ``None`` = no report."""
+    if memory is None:
+        return status
+    return replace(
+        status,
+        lane_persistent_mib=max(status.lane_persistent_mib, memory.persistent_mib),
+        lane_ephemeral_mib=max(status.lane_ephemeral_mib, memory.ephemeral_mib),
+    )
+
+
+def profile_news(before: ProfileRecord, written: SetProfile) -> list[Emit]:
+    """Events of this write: values hold again or no longer, or differ from declared ones.
+
+    There is none for another window alone.
+    """
+    news: list[Emit] = []
+    fresh_before = before.status.condition(ConditionType.FRESH)
+    fresh = written.status.condition(ConditionType.FRESH)
+    turned = (
+        fresh_before is not None
+        and fresh is not None
+        and (fresh_before.status, fresh_before.reason) != (fresh.status, fresh.reason)
+    )
+    event = partial(Emit, target=written.target, epoch=written.epoch)
+    if fresh is not None and turned:
+        rows = f"{len(written.status.step_time)} rows measured"
+        text = fresh.message or f"what was measured counts from now on, {rows}"
+        warning = fresh.status != "True"
+        news.append(event(warning=warning, reason=Reason.PROFILE_UPDATED, text=text))
+    conflict = written.status.condition(ConditionType.CONFLICTING)
+    if conflict is not None and before.status.condition(ConditionType.CONFLICTING) is None:
+        news.append(event(warning=True, reason=Reason.PROFILE_CONFLICT, text=conflict.message))
+    return news

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Adds observations to what is known of a class of work.
+"""Adds observations to the profile of a class.
 
-Every row counts once, by its identity; what comes out depends on the rows alone and not on when or
-how often they were seen, so a restart of the operator changes nothing. Pure.
+Every row counts once, by its identity; the result depends on the rows alone and not on when or how
+often they were seen, so a restart of the operator changes nothing. Pure.
 """
 
 from __future__ import annotations
@@ -36,17 +36,14 @@ from ullage.engines.admission.records import Fingerprint, Partner, origin_of
 from ullage.scheduling.learning.sift import believable
 from ullage.scheduling.learning.throughput import remeasured
 from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.times import MIXTURE_HALF_LIFE_S, OLD_IMAGE_S
 
 MOST_ROWS: Final = 200
-HALF_LIFE_S: Final = 14 * 86400.0
-"""Time in which a mixture of shares loses half of its rows to others (not measured)."""
 SHARES: Final = 4
 """Depth of a mixture of shares; see :func:`_branch`."""
 MOST_SOLO: Final = 64
 KNOWN_ROWS: Final = 10
 """Rows from which a class counts as known, and that make a confidence of one half."""
-OLD_IMAGE_S: Final = 600.0
-"""How long rows of the former image may still come in while a rollout ends."""
 CELL_ROWS: Final = 3
 """Rows alike from which a further one can be told to be odd."""
 SPREAD_LEAST: Final = 0.05
@@ -62,7 +59,7 @@ DISAGREE: Final = 0.2
 
 @dataclass(slots=True)
 class _Book:
-    """What is known while observations are added."""
+    """The profile's status while observations are added."""
 
     status: ProfileStatus
     rows: list[StepRow]
@@ -74,7 +71,7 @@ class _Book:
     family: str = field(default="")
 
     def start_again(self, at_s: float) -> None:
-        """Forget what was measured before; rows up to then count no more."""
+        """Forget earlier measurements; rows up to then count no more."""
         self.rows.clear()
         self.solo.clear()
         self.drift = Drift()
@@ -89,30 +86,29 @@ class _Book:
         )
 
 
-def news(status: ProfileStatus, seen: Sequence[Observation]) -> list[Observation]:
+def news(status: ProfileStatus, observations: Sequence[Observation]) -> list[Observation]:
     """The observations that are not in the rows yet and would stay there, oldest first."""
-    known = {row.id for row in status.step_time}
-    found = {
+    ids = {row.id for row in status.step_time}
+    fresh = {
         observation.id: observation
-        for observation in seen
-        if observation.id not in known
+        for observation in observations
+        if observation.id not in ids
         and observation.at_s > status.since
         and not _late(status, observation)
     }
-    if len(known) + len(found) > MOST_ROWS:
-        stay = {row.id for row in kept([*status.step_time, *map(_row, found.values())])}
-        found = {name: observation for name, observation in found.items() if name in stay}
-    return sorted(found.values(), key=lambda observation: (observation.at_s, observation.id))
+    if len(ids) + len(fresh) > MOST_ROWS:
+        stay = {row.id for row in kept([*status.step_time, *map(_row, fresh.values())])}
+        fresh = {name: observation for name, observation in fresh.items() if name in stay}
+    return sorted(fresh.values(), key=lambda observation: (observation.at_s, observation.id))
 
 
 def kept(rows: Sequence[StepRow]) -> tuple[StepRow, ...]:
     """At most ``MOST_ROWS`` rows: types of device, namespaces, neighbours and shares in turn.
 
     Every type of device gives one row in turn; of a type every namespace beside the class; of a
-    namespace every set of classes, windows alone and pauses; of a set every mixture of shares, the
-    longer ago the seldomer. So hours beside one partner displace no other partner, and a namespace
-    that shows ever new classes displaces its own. What is left out stays left out when more rows
-    come.
+    namespace every set of classes, windows alone and pauses; of a set every mixture of shares,
+    older ones less often. So hours beside one partner displace no other partner, and a namespace
+    that shows ever new classes displaces its own. Rows that are left out stay so when more come.
 
     Args:
         rows: Of one class, in any order.
@@ -128,7 +124,7 @@ def kept(rows: Sequence[StepRow]) -> tuple[StepRow, ...]:
         mixture = _branch(row, SHARES)
         ranks[mixture] += 1
         # log of rank x 2^(age / half-life): half as many rows for every half-life of age
-        ranked.append((math.log2(ranks[mixture]) - row.at_s / HALF_LIFE_S, row))
+        ranked.append((math.log2(ranks[mixture]) - row.at_s / MIXTURE_HALF_LIFE_S, row))
     order = [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
     for depth in range(SHARES - 1, 0, -1):
         order = in_turn(order, partial(_branch, depth=depth), len(order))
@@ -136,7 +132,7 @@ def kept(rows: Sequence[StepRow]) -> tuple[StepRow, ...]:
 
 
 def _branch(row: StepRow, depth: int) -> tuple[object, ...]:
-    """Type of device, namespaces beside the class, who exactly, shares: the first ``depth``."""
+    """Type of device, namespaces beside the class, classes, shares: the first ``depth``."""
     classes = tuple(partner.workload_class for partner in row.partners)
     shares = (row.share, *(partner.percent for partner in row.partners))
     origins = tuple(sorted({origin_of(name) for name in classes} or {""}))
@@ -144,7 +140,7 @@ def _branch(row: StepRow, depth: int) -> tuple[object, ...]:
 
 
 def _late(status: ProfileStatus, observation: Observation) -> bool:
-    """Whether it is of the former image, while that one's last containers go."""
+    """True when an observation is of the former image, whose last containers are ending."""
     return (
         bool(observation.image)
         and observation.image == status.former_hash
@@ -161,7 +157,7 @@ def learned(
     """The status with these observations in it, and how many fingerprints were left out.
 
     Args:
-        profile: what was declared and known.
+        profile: the class so far, declared and measured.
         fresh: see :func:`news`.
         inflicted: slowdowns of others beside this class alone, by accelerator.
         now: the moment, seconds since the epoch.
@@ -179,56 +175,58 @@ def learned(
     return _closed(profile, book, inflicted, now), book.odd_prints
 
 
-def _add(book: _Book, one: Observation) -> None:
+def _add(book: _Book, observation: Observation) -> None:
     status = book.status
-    if _late(status, one):
+    if _late(status, observation):
         return
-    if one.image and one.image != status.source_hash:
+    if observation.image and observation.image != status.source_hash:
         if status.source_hash:
-            book.start_again(one.at_s)
+            book.start_again(observation.at_s)
             book.image_changed = True
         book.status = replace(
-            book.status, source_hash=one.image, former_hash=status.source_hash, novel=False
+            book.status, source_hash=observation.image, former_hash=status.source_hash, novel=False
         )
-    row = _row(one)
+    row = _row(observation)
     _follow(book, row)
     book.rows.append(row)
-    book.family = one.family or book.family
+    book.family = observation.family or book.family
     if not row.partners:
-        _add_solo(book, one, row)
+        _add_solo(book, observation, row)
 
 
-def _row(one: Observation) -> StepRow:
-    solo = one.solo_step_micros
+def _row(observation: Observation) -> StepRow:
+    solo = observation.solo_step_micros
     return StepRow(
-        id=one.id,
-        accelerator=one.accelerator,
-        share=one.percent,
+        id=observation.id,
+        accelerator=observation.accelerator,
+        share=observation.percent,
         partners=tuple(
             Partner(workload_class=other.workload_class, percent=other.percent)
             for other in sorted(
-                one.partners, key=lambda other: (other.workload_class, other.percent)
+                observation.partners, key=lambda other: (other.workload_class, other.percent)
             )
         ),
-        step_s=one.step_micros / 1e6,
-        slowdown=one.step_micros / solo if solo else None,
-        max_slowdown=one.max_slowdown_percent / 100 if one.max_slowdown_percent else None,
-        requests_per_s=one.requests_milli / 1e3 if one.requests_milli else None,
-        latency_s=one.latency_micros / 1e6 if _says_latency(one) else None,
-        quantile=quantile_of(one.percentile) if _says_latency(one) else None,
-        at_s=float(one.at_s),
-        counterfactual=one.frozen,
-        probation=one.probation,
-        violated=one.violated,
+        step_s=observation.step_micros / 1e6,
+        slowdown=observation.step_micros / solo if solo else None,
+        max_slowdown=observation.max_slowdown_percent / 100
+        if observation.max_slowdown_percent
+        else None,
+        requests_per_s=observation.requests_milli / 1e3 if observation.requests_milli else None,
+        latency_s=observation.latency_micros / 1e6 if _says_latency(observation) else None,
+        quantile=quantile_of(observation.percentile) if _says_latency(observation) else None,
+        at_s=float(observation.at_s),
+        counterfactual=observation.frozen,
+        probation=observation.probation,
+        violated=observation.violated,
     )
 
 
-def _says_latency(one: Observation) -> bool:
-    return bool(one.latency_micros and one.percentile)
+def _says_latency(observation: Observation) -> bool:
+    return bool(observation.latency_micros and observation.percentile)
 
 
 def _follow(book: _Book, row: StepRow) -> None:
-    """Hold a row against those like it; times that wander off make the class unknown again."""
+    """Compare a row with those like it; times that drift away make the class unknown again."""
     mixture = (row.accelerator, row.share, row.partners, row.counterfactual)
     alike = [
         math.log(other.step_s)
@@ -238,7 +236,7 @@ def _follow(book: _Book, row: StepRow) -> None:
     if len(alike) < CELL_ROWS:
         return
     middle = median(alike)
-    spread = max(SPREAD_LEAST, 1.4826 * median(abs(one - middle) for one in alike))
+    spread = max(SPREAD_LEAST, 1.4826 * median(abs(log - middle) for log in alike))
     book.drift = follow(book.drift, (math.log(row.step_s) - middle) / spread)
     if book.drift.drifted():
         book.start_again(row.at_s)
@@ -246,30 +244,30 @@ def _follow(book: _Book, row: StepRow) -> None:
         book.drifted = True
 
 
-def _add_solo(book: _Book, one: Observation, row: StepRow) -> None:
+def _add_solo(book: _Book, observation: Observation, row: StepRow) -> None:
     key = (row.accelerator, row.share)
-    held = book.solo.get(key) or SoloEntry(device=row.accelerator, share=row.share)
-    print_ = one.fingerprint
+    entry = book.solo.get(key) or SoloEntry(device=row.accelerator, share=row.share)
+    print_ = observation.fingerprint
     if print_ is not None and not believable(print_):
         print_, book.odd_prints = None, book.odd_prints + 1
-    samples = held.samples + 1
-    mixed = _mixed(held.fingerprint, print_, samples) if print_ is not None else held.fingerprint
-    book.solo[key] = replace(held, fingerprint=mixed, sm_util=mixed.sm or 0.0, samples=samples)
+    samples = entry.samples + 1
+    mixed = _mixed(entry.fingerprint, print_, samples) if print_ is not None else entry.fingerprint
+    book.solo[key] = replace(entry, fingerprint=mixed, sm_util=mixed.sm or 0.0, samples=samples)
 
 
 def _mixed(old: Fingerprint, new: WireFingerprint, samples: int) -> Fingerprint:
     """Running means of the counters; of memory the peak."""
-    seen = _measured(new)
+    measured = _measured(new)
     weight = 1 / min(samples, MEMORY)
     values: dict[str, float | None] = {}
-    for one in fields(Fingerprint):
-        was, now = getattr(old, one.name), getattr(seen, one.name)
-        if now is None or was is None:
-            values[one.name] = was if now is None else now
+    for counter in fields(Fingerprint):
+        before, after = getattr(old, counter.name), getattr(measured, counter.name)
+        if after is None or before is None:
+            values[counter.name] = before if after is None else after
         else:
-            values[one.name] = was + (now - was) * weight
-    if seen.peak_memory_mib is not None:
-        values["peak_memory_mib"] = max(seen.peak_memory_mib, old.peak_memory_mib or 0.0)
+            values[counter.name] = before + (after - before) * weight
+    if measured.peak_memory_mib is not None:
+        values["peak_memory_mib"] = max(measured.peak_memory_mib, old.peak_memory_mib or 0.0)
     return Fingerprint(**values)
 
 
@@ -330,8 +328,8 @@ def _closed(
 def _solo_table(book: _Book, rows: Sequence[StepRow]) -> tuple[SoloEntry, ...]:
     """Medians of the times alone that are still among the rows, else as known before.
 
-    Pauses go before windows where there are enough: input, host and load are those of the seconds
-    beside the others, so the slowdown is of the others alone.
+    Pauses go before windows where there are enough: input, host and load are those of the same
+    seconds, so the slowdown is caused by the others alone.
     """
     times: dict[tuple[str, int], list[StepRow]] = {}
     for row in rows:
@@ -350,13 +348,13 @@ def _solo_table(book: _Book, rows: Sequence[StepRow]) -> tuple[SoloEntry, ...]:
 def _with_latency(entry: SoloEntry, rows: Sequence[StepRow]) -> SoloEntry:
     """Medians of the latency alone, by quantile, and of the load in the same windows.
 
-    Windows of a pause say nothing here: they are short, and begin with what had piled up.
+    Windows of a pause do not count: they are short, and begin with a backlog.
     """
     times: dict[float, list[float]] = {}
     loads: list[float] = []
     for row in rows:
-        mine = (row.accelerator, row.share) == (entry.device, entry.share)
-        if not mine or row.partners or row.counterfactual or not row.requests_per_s:
+        alike = (row.accelerator, row.share) == (entry.device, entry.share)
+        if not alike or row.partners or row.counterfactual or not row.requests_per_s:
             continue
         if row.latency_s is not None and row.quantile is not None:
             times.setdefault(row.quantile, []).append(row.latency_s)
@@ -366,7 +364,7 @@ def _with_latency(entry: SoloEntry, rows: Sequence[StepRow]) -> SoloEntry:
     kept = sorted(times, key=lambda time: (-len(times[time]), time))[:MOST_PERCENTILES]
     return replace(
         entry,
-        measured=tuple((one, median(times[one])) for one in sorted(kept)),
+        measured=tuple((quantile, median(times[quantile])) for quantile in sorted(kept)),
         requests_per_s=median(loads),
     )
 
@@ -374,7 +372,7 @@ def _with_latency(entry: SoloEntry, rows: Sequence[StepRow]) -> SoloEntry:
 def _offered(rows: Sequence[StepRow], before: float | None) -> float | None:
     """The load that one replica is offered, from the newest windows (newest first).
 
-    A high quantile, since what is admitted must bear the busy hours too; rounded up to two digits,
+    A high quantile, since the admitted load must include busy hours; rounded up to two digits,
     so that small changes change no decision. Source: derived.
     """
     newest = sorted([row.requests_per_s for row in rows if row.requests_per_s][:MEMORY])
@@ -397,7 +395,7 @@ def _interference(
             accelerator=accelerator,
             sensitivity=_mean(suffered[accelerator]),
             aggressiveness=(
-                _mean([math.log(one) for one in inflicted[accelerator]])
+                _mean([math.log(slowdown) for slowdown in inflicted[accelerator]])
                 if inflicted.get(accelerator)
                 else None
             ),
@@ -412,16 +410,18 @@ def _mean(logs: Sequence[float]) -> float:
 
 
 def _said(profile: ProfileRecord, status: ProfileStatus, book: _Book) -> list[Said]:
-    """Whether the values hold for what runs now, and whether people declared otherwise."""
-    held = profile.status.condition(ConditionType.FRESH)
+    """Conditions of the profile: freshness of its values, and conflict with declared ones."""
+    before = profile.status.condition(ConditionType.FRESH)
     if status.novel:
         fresh = Said(ConditionType.FRESH, False, Reason.DRIFTED, _DRIFTED)
-    elif len(status.step_time) >= KNOWN_ROWS or held is None:
+    elif len(status.step_time) >= KNOWN_ROWS or before is None:
         fresh = Said(ConditionType.FRESH, True, Reason.MEASURED)
     elif book.image_changed:
         fresh = Said(ConditionType.FRESH, False, Reason.IMAGE_CHANGED, _NEW_IMAGE)
     else:
-        fresh = Said(ConditionType.FRESH, held.status == "True", _reason(held.reason), held.message)
+        fresh = Said(
+            ConditionType.FRESH, before.status == "True", _reason(before.reason), before.message
+        )
     conflict = _conflict(profile.solo, status.solo)
     differs = Said(ConditionType.CONFLICTING, True, Reason.DECLARED_DIFFERS, conflict)
     isolated = profile.status.condition(ConditionType.ISOLATED)
@@ -445,15 +445,15 @@ _NEW_IMAGE: Final = "another image runs under the same name; what was measured s
 
 
 def _conflict(declared: Sequence[SoloEntry], measured: Sequence[SoloEntry]) -> str:
-    """The first declared speed that measuring does not bear out; empty = none."""
-    known = {(row.device, row.share): row for row in measured}
+    """The first declared speed that measurements contradict; empty = none."""
+    speeds = {(row.device, row.share): row for row in measured}
     for row in declared:
-        seen = known.get((row.device, row.share))
-        if seen is None or not (row.steps_per_second and seen.steps_per_second):
+        speed = speeds.get((row.device, row.share))
+        if speed is None or not (row.steps_per_second and speed.steps_per_second):
             continue
-        if abs(row.steps_per_second / seen.steps_per_second - 1) > DISAGREE:
+        if abs(row.steps_per_second / speed.steps_per_second - 1) > DISAGREE:
             return (
                 f"{row.device} at {row.share} %: declared {row.steps_per_second:g} steps/s, "
-                f"measured {seen.steps_per_second:.4g}; the measured value is used"
+                f"measured {speed.steps_per_second:.4g}; the measured value is used"
             )
     return ""

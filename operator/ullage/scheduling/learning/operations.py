@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Estimates from what a step runs: fitted op times, and the peak rates of types of device.
+"""Estimates from the ops of a step: by fitted op times, and by the peak rates of device types.
 
-It must never be surer than the errors of left-out classes show, and a roofline never sure at all.
+Bounds must never be narrower than the errors of left-out classes show; a roofline is never certain.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ullage.engines.devicechoice.intervals import Interval, around
 from ullage.engines.devicechoice.roofline import RooflineDevice, correction_of, roofline_step
 from ullage.scheduling.learning.throughput import family_of
 from ullage.scheduling.prediction.rows import solo_rows
+from ullage.scheduling.times import SHORTEST_S
 
 FEWEST_NETWORKS: Final = 3
 """Op tables on a type from which op times are fitted: one is left out to see the error."""
@@ -35,7 +36,6 @@ FITS_MOST: Final = 8
 """Fits that are kept: each holds the op tables that it was made of."""
 SMALLEST: Final = 1.0
 """Bytes, or operations."""
-SHORTEST_S: Final = 1e-9
 OPS_FACTOR: Final = 1.5
 COUNTERS_FACTOR: Final = 2.0
 RATES_FACTOR: Final = 2.5
@@ -46,7 +46,7 @@ SCALAR: Final = ("FP32", "TF32", "FP16", "BF16", "FP64", "FP8", "INT8")
 """The same for other work."""
 
 OpTables = tuple[tuple[str, str, Network], ...]
-"""Class, what is left out with it when errors are looked at, and op table; sorted by class."""
+"""Class, the group that is left out with it to see errors, and op table; sorted by class."""
 OpTimeFits = Callable[[OpTables], LearnedOpTimes]
 
 
@@ -77,13 +77,13 @@ def timed_on(profiles: Sequence[ProfileRecord], accelerator: str) -> OpTables | 
 
 
 def predicted(fit: LearnedOpTimes, profile: ProfileRecord, step_s: float | None) -> Interval | None:
-    """A step of the class on the fitted type; ``None`` where the fit says nothing of its ops.
+    """A step of the class on the fitted type; ``None`` where the fit does not cover its ops.
 
     Args:
         fit: Op times of the type.
         profile: The class, with an op table.
-        step_s: Its whole step on the type that the table was timed on; what is beyond its ops
-            there (the host) is added. ``None`` = not known.
+        step_s: Its whole step on the type that the table was timed on; time beyond its ops there
+            (the host) is added. ``None`` = not known.
     """
     table = profile.op_table
     if table is None:
@@ -97,7 +97,7 @@ def predicted(fit: LearnedOpTimes, profile: ProfileRecord, step_s: float | None)
 
 
 def ops_of(table: OpTable) -> list[LayerOp]:
-    """The rows as features; what the trace did not say counts as nothing."""
+    """The rows as features; values that the trace lacks count as 0."""
     return [_op(row) for row in table.ops]
 
 
@@ -122,9 +122,9 @@ def _op(row: OpRow) -> LayerOp:
     )
 
 
-def _from(least: float, stated: float | None) -> float:
-    """What was stated; less than ``least`` is nothing, and would overflow as a divisor."""
-    return stated if stated is not None and stated >= least else 0.0
+def _from(least: float, value: float | None) -> float:
+    """A stated value; less than ``least`` counts as 0: it would overflow as a divisor."""
+    return value if value is not None and value >= least else 0.0
 
 
 def roofline(
@@ -140,13 +140,13 @@ def roofline(
         devices: The type where the step is known, and the other.
         step_s: Seconds of the step on the first.
     """
-    here, there = devices
-    seen = solo_rows(profile, here.name)
-    print_ = seen[-1].fingerprint if seen else Fingerprint()
+    known_device, other_device = devices
+    rows = solo_rows(profile, known_device.name)
+    print_ = rows[-1].fingerprint if rows else Fingerprint()
     number = _number_format(profile, print_, devices)
-    if number is None or not (here.memory_bytes_per_s and there.memory_bytes_per_s):
+    if number is None or not (known_device.memory_bytes_per_s and other_device.memory_bytes_per_s):
         return None
-    first, second = _device(here), _device(there)
+    first, second = _device(known_device), _device(other_device)
     ops = ops_of(profile.op_table) if profile.op_table is not None else []
     if any(op.flops or op.moved_bytes for op in ops):
         return around(_carried(first, second, ops, number, step_s), OPS_FACTOR)
@@ -179,9 +179,9 @@ def _number_format(
 ) -> str | None:
     """The number format that both types have a rate for: the table's own, else a likely one."""
     both = dict(devices[0].peak_flops).keys() & dict(devices[1].peak_flops).keys()
-    stated = profile.op_table.precision if profile.op_table is not None else ""
+    format_ = profile.op_table.precision if profile.op_table is not None else ""
     order = BALANCED if (print_.tensor or 0.0) > (print_.fp32 or 0.0) else SCALAR
-    return next((name for name in (stated, *order) if name in both), None)
+    return next((name for name in (format_, *order) if name in both), None)
 
 
 def _device(record: DeviceProfileRecord) -> RooflineDevice:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which accelerator a job should take, and how many: the same answer for status and command line.
+"""Recommended accelerator and number of devices of a job: one answer for status and command line.
 
-Speeds come from the class's table, memory from its runs or its own statement, prices from the
-DeviceProfiles. It must never recommend a type whose memory cannot hold the job.
+Speeds come from the class's table, memory from its runs or its own statement, prices from pools and
+DeviceProfiles. A type whose memory cannot hold the job must never be recommended.
 """
 
 from __future__ import annotations
@@ -51,11 +51,18 @@ MOST_NUMBERS: Final = 12
 """Numbers of members that are looked at; of wider bounds a geometric series."""
 MOST_ADVISED: Final = 8
 """Devices up to which other numbers are told to a job that does not change its own (unmeasured)."""
+MIB: Final = 2**20
+MOST_A_CYCLE: Final = 4000
+"""Offers looked at for new answers in one cycle: each takes some hundredths of a millisecond."""
+SAMPLE_STEPS: Final = 1000
+"""Steps that time and cost are stated for where the job does not state its own."""
+SAME_RATE: Final = 0.1
+"""Speeds in one band of this width (in e-folds) count as the same for the digest."""
 _SUREST: Final = 0.5
 """Confidence of an estimate without any error; that of a measured speed begins there."""
 
 
-def numbers_of(job: WorkloadRecord, there: int) -> tuple[int, ...]:
+def numbers_of(job: WorkloadRecord, most_members: int) -> tuple[int, ...]:
     """Numbers of members to look at beside the job's own, ascending.
 
     Of an elastic job those within its bounds. Of others powers of two, no further than an eighth
@@ -63,15 +70,19 @@ def numbers_of(job: WorkloadRecord, there: int) -> tuple[int, ...]:
 
     Args:
         job: the job.
-        there: most members that the cluster has devices of one type for.
+        most_members: that the cluster has devices of one type for.
     """
-    own, bounds = job.replicas, job.elasticity
+    members, bounds = job.replicas, job.elasticity
     if bounds is not None:
-        found = _series(bounds.min_replicas, max(bounds.min_replicas, bounds.within(there)))
+        numbers = _series(
+            bounds.min_replicas, max(bounds.min_replicas, bounds.within(most_members))
+        )
     else:
-        most = min(there, max(2 * own, MOST_ADVISED // max(1, job.gpu.count)))
-        found = {2**at for at in range(most.bit_length()) if own <= 2**at * 8 and 2**at <= most}
-    return tuple(sorted(found - {own}))
+        most = min(most_members, max(2 * members, MOST_ADVISED // max(1, job.gpu.count)))
+        numbers = {
+            2**at for at in range(most.bit_length()) if members <= 2**at * 8 and 2**at <= most
+        }
+    return tuple(sorted(numbers - {members}))
 
 
 def _series(least: int, most: int) -> set[int]:
@@ -103,7 +114,7 @@ def forecast_at(
 
 
 def longer_at(own: int, other: int) -> float:
-    """How many times longer a step of ``other`` members takes than one of ``own``."""
+    """Step time of ``other`` members as a multiple of that of ``own``."""
     return speed(own) / own / (speed(other) / other)
 
 
@@ -111,7 +122,7 @@ def memory_at(known: MemoryVerdict, own: int, other: int) -> MemoryVerdict:
     """The memory of one of ``other`` members that divide one global batch.
 
     With fewer members each holds a larger part of the batch: at most as much more memory as there
-    are fewer of them (derived). Where that bound does not fit, no one knows.
+    are fewer of them (derived). Where that bound does not fit, nothing is known.
     """
     if other >= own or known.verdict is not MemoryFit.FITS or known.need_bytes is None:
         return known
@@ -132,26 +143,26 @@ def confidence_at(known: float, own: int, other: int) -> float:
 
 
 def best_of_each_type(rows: Sequence[Priced]) -> tuple[Priced, ...]:
-    """One row of every type: the first that can be taken, else advice, else what is nearest.
+    """One row of every type: the first that can be taken, else advice, else the nearest.
 
     Args:
         rows: by rank.
     """
-    found: dict[str, Priced] = {}
+    best: dict[str, Priced] = {}
     for row in rows:
-        held = found.get(row.offer.accelerator)
-        if held is None or _distance(row) < _distance(held):
-            found[row.offer.accelerator] = row
-    return tuple(found.values())
+        current = best.get(row.offer.accelerator)
+        if current is None or _distance(row) < _distance(current):
+            best[row.offer.accelerator] = row
+    return tuple(best.values())
 
 
 def _distance(row: Priced) -> tuple[int, bool, float]:
-    """What keeps a row from being taken; of those that cannot be had, the quickest is nearest."""
+    """Rank of a row's obstacles; of rows that cannot be had, the quickest is nearest."""
     if row.infeasible is None:
         return int(row.hold is not None), False, 0.0
     seconds = math.inf if row.total is None else row.total.value_s
-    there = row.offer.available
-    return 2, not there, seconds if there else float(row.offer.gpus)
+    available = row.offer.available
+    return 2, not available, seconds if available else float(row.offer.gpus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +170,7 @@ class DeviceKind:
     """One type of device in the cluster.
 
     ``devices`` are healthy ones, ``most_on_a_node`` the most of them together; memory is that of
-    the smallest, MiB, ``overhead_mib`` what one context costs there.
+    the smallest, MiB, ``overhead_mib`` the cost of one context there.
     """
 
     accelerator: str
@@ -180,37 +191,28 @@ def fleet_of(snapshot: Snapshot) -> dict[str, DeviceKind]:
         for device in node.devices:
             if device.health is not Health.HEALTHY or node.retire:
                 continue
-            here = counts.setdefault(device.model, {})
-            here[name] = here.get(name, 0) + 1
+            on_nodes = counts.setdefault(device.model, {})
+            on_nodes[name] = on_nodes.get(name, 0) + 1
             least = memory.get(device.model, device.memory_mib)
             memory[device.model] = min(least, device.memory_mib)
             if device.model not in overhead:
                 overhead[device.model] = overhead_mib(snapshot, device)
     prices = prices_of(snapshot)
-    found: dict[str, DeviceKind] = {}
+    kinds: dict[str, DeviceKind] = {}
     for accelerator in sorted(counts.keys() | snapshot.device_profiles.keys()):
         profile = snapshot.device_profiles.get(accelerator)
-        here = counts.get(accelerator, {})
-        found[accelerator] = DeviceKind(
+        on_nodes = counts.get(accelerator, {})
+        kinds[accelerator] = DeviceKind(
             accelerator=accelerator,
-            devices=sum(here.values()),
-            most_on_a_node=max(here.values(), default=0),
+            devices=sum(on_nodes.values()),
+            most_on_a_node=max(on_nodes.values(), default=0),
             memory_mib=memory.get(accelerator) or (profile.memory_mib if profile else 0),
             overhead_mib=overhead.get(
                 accelerator, profile.context_overhead_mib if profile is not None else 0
             ),
             price_per_hour=prices.get(accelerator),
         )
-    return found
-
-
-MIB: Final = 2**20
-MOST_A_CYCLE: Final = 4000
-"""Offers looked at for new answers in one cycle: each takes some hundredths of a millisecond."""
-SAMPLE_STEPS: Final = 1000
-"""Steps that time and cost are told for where the job does not say how many it has."""
-SAME_RATE: Final = 0.1
-"""Speeds in one band of this width (in e-folds) count as the same for the digest."""
+    return kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,33 +243,33 @@ class Advice:
         return self.table.chosen or next(free, None)
 
     def confidence_of(self, row: Priced) -> float | None:
-        """How far the speed of a row can be relied on, 0 to 1."""
-        known = self.confidence.get(row.offer.accelerator)
-        if known is None or row.source is None:
+        """Confidence in the speed of a row, 0 to 1."""
+        sure = self.confidence.get(row.offer.accelerator)
+        if sure is None or row.source is None:
             return None
-        return confidence_at(known, self.members, row.offer.gpus // self.devices_each)
+        return confidence_at(sure, self.members, row.offer.gpus // self.devices_each)
 
 
 @dataclass(frozen=True, slots=True)
 class _Offers:
-    """Offers that alike jobs share: of their own number, and of others; and their digest."""
+    """Offers that alike jobs share: of their own number of members, of others, and a digest."""
 
     own: tuple[OfferCandidate, ...]
     others: tuple[OfferCandidate, ...]
-    print: str
+    digest: str
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of offers."""
         return len(self.own) + len(self.others)
 
 
 @dataclass(slots=True)
 class Advisor:
-    """Answers for the jobs of one snapshot; what alike jobs share is worked out once.
+    """Answers for the jobs of one snapshot; offers that alike jobs share are made once.
 
-    ``left`` is how many offers it still looks at for new answers: the rest of a crowd waits for the
-    next cycle, which the writes of this one bring about.
+    ``left`` is the number of offers that it still looks at for new answers: the rest of a crowd
+    waits for the next cycle, which the writes of this one bring about.
     """
 
     snapshot: Snapshot
@@ -295,22 +297,22 @@ class Advisor:
             table = replace(table, rows=best_of_each_type(numbers))
         elif offers.others:
             numbers = _in_words(choose(offers.others, goal, work), self.fleet()).rows
-        known = self.speeds.of(workload)
-        found = Advice(
+        speeds = self.speeds.of(workload)
+        advice = Advice(
             table=table,
             numbers=(),
-            confidence={name: one.confidence for name, one in known.items()},
+            confidence={name: entry.confidence for name, entry in speeds.items()},
             steps=steps,
             members=workload.replicas,
             devices_each=workload.gpu.count,
         )
-        return replace(found, numbers=_numbers(found, numbers))
+        return replace(advice, numbers=_numbers(advice, numbers))
 
     def basis(self, workload: WorkloadRecord) -> str:
-        """Digest of what the advice rests on; small changes of speeds do not change it."""
-        print_ = self._offers_of(workload).print
-        said = f"{workload.cost!r} {workload.work_steps}\n{print_}"
-        return sha256(said.encode()).hexdigest()[:12]
+        """Digest of the inputs of the advice; small changes of speeds do not change it."""
+        digest = self._offers_of(workload).digest
+        text = f"{workload.cost!r} {workload.work_steps}\n{digest}"
+        return sha256(text.encode()).hexdigest()[:12]
 
     def spend(self, workload: WorkloadRecord) -> None:
         """A new answer was given."""
@@ -334,11 +336,11 @@ class Advisor:
             workload.elasticity,
             workload.accelerators,
         )
-        found = self._offers.get(key)
-        if found is None:
+        offers = self._offers.get(key)
+        if offers is None:
             fleet = self.fleet()
-            there = [name for name, one in fleet.items() if one.devices]
-            names = sorted(set(workload.accelerators or there))
+            present = [name for name, device_kind in fleet.items() if device_kind.devices]
+            names = sorted(set(workload.accelerators or present))
             kinds = [fleet.get(name) or DeviceKind(accelerator=name) for name in names]
             own = tuple(self._candidate(workload, kind) for kind in kinds)
             numbers = numbers_of(
@@ -350,18 +352,18 @@ class Advisor:
                 if known.forecast is not None and known.forecast.step is not None
                 for members in numbers
             )
-            said = [_print(candidate) for candidate in own]
-            said += [f"{candidate.offer.gpus} {candidate.offer.available}" for candidate in others]
-            digest = sha256("\n".join(said).encode()).hexdigest()
-            found = self._offers[key] = _Offers(own, others, digest)
-        return found
+            lines = [_print(candidate) for candidate in own]
+            lines += [f"{candidate.offer.gpus} {candidate.offer.available}" for candidate in others]
+            digest = sha256("\n".join(lines).encode()).hexdigest()
+            offers = self._offers[key] = _Offers(own, others, digest)
+        return offers
 
     def _candidate(self, workload: WorkloadRecord, kind: DeviceKind) -> OfferCandidate:
-        known = self.speeds.of(workload)
+        speeds = self.speeds.of(workload)
         anchored = any(
-            entry.source is not profile_records.Source.ESTIMATED for entry in known.values()
+            entry.source is not profile_records.Source.ESTIMATED for entry in speeds.values()
         )
-        speed = known.get(kind.accelerator)
+        speed = speeds.get(kind.accelerator)
         forecast, unknown = None, None
         if speed is None or speed.method is Method.TYPICAL:
             unknown = self._unknown(workload, kind.accelerator, speed)
@@ -376,13 +378,17 @@ class Advisor:
         )
 
     def _resized(
-        self, workload: WorkloadRecord, kind: DeviceKind, known: OfferCandidate, members: int
+        self, workload: WorkloadRecord, kind: DeviceKind, candidate: OfferCandidate, members: int
     ) -> OfferCandidate:
         """The offer of another number of members on a type."""
-        assert known.forecast is not None  # others are made only where a step is known
+        assert candidate.forecast is not None  # others are made only where a step is known
         grows = workload.elasticity is not None and not workload.gpu.memory_mib
-        memory = memory_at(known.memory, workload.replicas, members) if grows else known.memory
-        forecast = self._over_nodes(workload, kind, workload.replicas, known.forecast, back=True)
+        memory = (
+            memory_at(candidate.memory, workload.replicas, members) if grows else candidate.memory
+        )
+        forecast = self._over_nodes(
+            workload, kind, workload.replicas, candidate.forecast, back=True
+        )
         forecast = forecast_at(forecast, workload.replicas, members)
         return OfferCandidate(
             offer=_offer(workload, kind, members),
@@ -421,7 +427,7 @@ class Advisor:
     def _unknown(
         self, workload: WorkloadRecord, accelerator: str, typical: Throughput | None
     ) -> tuple[Reason, str] | None:
-        """Why nothing estimates a step on a type; ``None`` = nothing is known of it at all."""
+        """Reason why nothing estimates a step on a type; ``None`` = nothing is known of it."""
         if typical is not None:
             return (
                 Reason.NO_ESTIMATE,
@@ -435,30 +441,29 @@ class Advisor:
         )
 
     def _memory(self, workload: WorkloadRecord, kind: DeviceKind) -> MemoryVerdict:
-        """Whether one member fits: by the limit that it states, else by what its class used."""
-        there = float(kind.memory_mib * MIB)
+        """The fit of one member: by the limit that it states, else by its class's peaks."""
+        size = float(kind.memory_mib * MIB)
         overhead = float(kind.overhead_mib * MIB)
         if workload.gpu.memory_mib:
-            stated = Footprint(
+            footprint = Footprint(
                 parameters=0.0,
                 activation_bytes_per_sample=0.0,
                 workspace_bytes=float(workload.gpu.memory_mib * MIB),
             )
-            return memory_verdict(there, context_bytes=overhead, footprint=stated)
+            return memory_verdict(size, context_bytes=overhead, footprint=footprint)
         runs = [
             run
             for profile in self.speeds.profiles_of(workload)
             for run in _runs(profile, self.fleet())
         ]
-        return memory_verdict(there * _part(workload), context_bytes=overhead, measured=runs)
+        return memory_verdict(size * _part(workload), context_bytes=overhead, measured=runs)
 
 
 def goal_of(workload: WorkloadRecord) -> ChoiceGoal:
-    """What a job asks of the choice; nothing without ``spec.cost``."""
+    """The goal of a job's choice; empty without ``spec.cost``."""
     cost = workload.cost
     # an elastic program keeps its global batch, so any number within its bounds will do
-    own = workload.replicas * workload.gpu.count
-    devices = own if workload.elasticity is None else None
+    devices = workload.replicas * workload.gpu.count if workload.elasticity is None else None
     if cost is None:
         return ChoiceGoal(gpus=devices)
     return ChoiceGoal(
@@ -496,21 +501,18 @@ def _on_a_node(workload: WorkloadRecord, kind: DeviceKind) -> int:
 
 
 def _numbers(advice: Advice, rows: Sequence[Priced]) -> tuple[Priced, ...]:
-    """Rows that are told beside the table: other numbers of the type that comes first.
+    """Rows beside the table: other numbers of the type that comes first.
 
     Where no type can be had, the best number of each type that could be.
     """
     first = advice.first
     if first is None:
-        held = [priced for priced in rows if priced.hold is Reason.COUNT_CHANGES_BATCH]
-        return best_of_each_type(held)
-    kind, own = first.offer.accelerator, first.offer.gpus
+        advised = [priced for priced in rows if priced.hold is Reason.COUNT_CHANGES_BATCH]
+        return best_of_each_type(advised)
+    kind, devices = first.offer.accelerator, first.offer.gpus
     same = (row for row in rows if row.offer.accelerator == kind and row.offer.available)
-    return tuple(sorted((priced for priced in same if priced.offer.gpus != own), key=_gpus))
-
-
-def _gpus(row: Priced) -> int:
-    return row.offer.gpus
+    others = (row for row in same if row.offer.gpus != devices)
+    return tuple(sorted(others, key=lambda row: row.offer.gpus))
 
 
 def _part(workload: WorkloadRecord) -> float:
@@ -530,17 +532,17 @@ def _forecast(speed: Throughput, *, anchored: bool) -> StepForecast:
 
 def _runs(profile: ProfileRecord, fleet: Mapping[str, DeviceKind]) -> list[MeasuredMemory]:
     """Peaks of memory in use, with the size of the device that each was seen on."""
-    found: list[MeasuredMemory] = []
+    peaks: list[MeasuredMemory] = []
     for row in (*profile.solo, *profile.status.solo):
         peak, kind = row.fingerprint.peak_memory_mib, fleet.get(row.device)
         if peak:
             size = kind.memory_mib * row.share / WHOLE_PERCENT if kind is not None else 0.0
-            found.append(MeasuredMemory(device_bytes=size * MIB, peak_bytes=peak * MIB))
-    return found
+            peaks.append(MeasuredMemory(device_bytes=size * MIB, peak_bytes=peak * MIB))
+    return peaks
 
 
 def _print(candidate: OfferCandidate) -> str:
-    """What of a candidate matters, speeds in bands."""
+    """Relevant facts of a candidate, speeds in bands."""
     offer, step = (
         candidate.offer,
         candidate.forecast.step if candidate.forecast is not None else None,

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a job's status says of its accelerators, rewritten only when it says something new.
+"""Recommended accelerators in a job's status, rewritten only when they say something new.
 
-Speeds move with every window; a list that says the same as before stays the very record of before.
+Speeds move with every window; a list that says the same stays the last record.
 """
 
 from __future__ import annotations
@@ -111,16 +111,16 @@ def _money(cost: float | None) -> str:
 
 
 def _message(row: Priced, first: Priced | None, aim: ChoiceAim, advice: Advice) -> str:
-    """What stands in the way of an offer, or how it stands to the first one."""
+    """The obstacle of an offer, or its comparison with the first one."""
     if row.offer.gpus == advice.members * advice.devices_each:
         return row.text or _compared(row, first, aim)
     compared = "" if row.infeasible is not None else _compared(row, first, aim)
-    said = "; ".join(one for one in (compared, row.text) if one)
-    return f"by estimate {said}" if said else "an estimate"
+    text = "; ".join(part for part in (compared, row.text) if part)
+    return f"by estimate {text}" if text else "an estimate"
 
 
 def _compared(row: Priced, first: Priced | None, aim: ChoiceAim) -> str:
-    """How an offer stands to the first one."""
+    """Comparison of an offer with the first one."""
     word = "costs" if aim is ChoiceAim.COST else "takes"
     if first is None or row is first:
         return f"{word} least of the types that can be had"
@@ -135,18 +135,21 @@ def _compared(row: Priced, first: Priced | None, aim: ChoiceAim) -> str:
 
 
 def _same(before: tuple[Recommended, ...], after: tuple[Recommended, ...]) -> bool:
-    """Whether two lists say the same: verdicts alike, times close, no one clearly overtaken."""
+    """True when two lists say the same: verdicts alike, times close, the same row first."""
     old = {(row.accelerator, row.devices): row for row in before}
     if old.keys() != {(row.accelerator, row.devices) for row in after}:
         return False
     for row in after:
-        was = old[row.accelerator, row.devices]
-        ranked = Standing.RANKED in row.reason.standing & was.reason.standing
-        if (row.reason is not was.reason and not ranked) or row.source != was.source:
+        row_before = old[row.accelerator, row.devices]
+        ranked = Standing.RANKED in row.reason.standing & row_before.reason.standing
+        if (row.reason is not row_before.reason and not ranked) or row.source != row_before.source:
             return False
-        if row.need_mib != was.need_mib:
+        if row.need_mib != row_before.need_mib:
             return False
-        if not (_close(row.total_s, was.total_s) and _close(_number(row.cost), _number(was.cost))):
+        if not (
+            _close(row.total_s, row_before.total_s)
+            and _close(_number(row.cost), _number(row_before.cost))
+        ):
             return False
     return _head(before) == _head(after)
 
@@ -159,7 +162,7 @@ def _number(text: str) -> float | None:
     return float(text) if text else None
 
 
-def _close(one: float | None, other: float | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return abs(one - other) <= HYSTERESIS * max(one, other)
+def _close(before: float | None, after: float | None) -> bool:
+    if before is None or after is None:
+        return before is after
+    return abs(before - after) <= HYSTERESIS * max(before, after)

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a job that runs would be much better off on the type that is recommended to it now.
+"""Test whether a running job would be much better off on the type that is recommended to it now.
 
-What counts is what is left of the work, with the move in it: a job near its end stays. Bounds
-count against the move, so an uncertain estimate never causes one. Nothing is decided here.
+Only the rest of the work counts, with the move in it: a job near its end stays. Bounds count
+against the move, so an uncertain estimate never causes one. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BetterChoice:
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """A row as numbers: what is minimised at least and at most, and the cost of a second."""
+    """A row as numbers: least and most of the minimised figure, and the cost of a second."""
 
     low: float
     high: float
@@ -63,7 +63,7 @@ def better_choice(
     now: float,
     unsaved_s: float = 0.0,
 ) -> BetterChoice | None:
-    """The recommended type, where a move there saves enough of what is left.
+    """The recommended type, where a move there saves enough of the rest.
 
     Args:
         job: With the recommendation that its status holds.
@@ -80,18 +80,20 @@ def better_choice(
     first = rows[0]
     if not held or first.accelerator in held or first.devices != devices:
         return None
-    there = _figures(first, aim)
-    here = [
+    target = _figures(first, aim)
+    current = [
         _figures(row, aim) for row in rows if row.accelerator in held and row.devices == devices
     ]
-    if there is None or len(here) < len(held) or None in here:
+    if target is None or len(current) < len(held) or None in current:
         return None
-    stays = max((one for one in here if one is not None), key=lambda one: one.low)
-    left = left_s(job, now)
-    if not left > 0 or not stays.low > 0 or not stays.rate > 0:
+    stays = max(
+        (figures for figures in current if figures is not None), key=lambda figures: figures.low
+    )
+    rest_s = left_s(job, now)
+    if not rest_s > 0 or not stays.low > 0 or not stays.rate > 0:
         return None
     move_s = restart_s(job) + unsaved_s
-    after = there.high / stays.low + move_s / left * there.rate / stays.rate
+    after = target.high / stays.low + move_s / rest_s * target.rate / stays.rate
     saved = 1 - after
     if saved * _PERCENT < terms.min_saving_percent:
         return None
@@ -99,7 +101,7 @@ def better_choice(
 
 
 def _figures(row: Recommended, aim: ChoiceAim) -> _Figures | None:
-    """What a row says of the aim; ``None`` where something of it is not known."""
+    """Figures of a row for the aim; ``None`` where one of them is not known."""
     if not row.total_s or row.low_s is None or row.high_s is None:
         return None
     if aim is ChoiceAim.TIME:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which observations can be believed at all.
+"""Checks of observations: rows that cannot be true are dropped.
 
-Nodes report what containers told them, so a row may be garbage without anyone's ill will. What is
-dropped is counted by reason; it must never be repaired here.
+Nodes report the values of containers, so a row may be garbage. Dropped rows are counted by reason
+and must never be repaired here.
 """
 
 from __future__ import annotations
@@ -17,25 +17,23 @@ from ullage.api.readers import WireError
 from ullage.cluster.records.profile import SoloEntry, StepRow
 from ullage.cluster.records.snapshot import GPUNodeRecord
 from ullage.cluster.values.quantiles import quantile_of
+from ullage.scheduling.times import CLOCK_AHEAD_MOST_S, STEP_MOST_S
 
 STEP_MOST_MICROS: Final = 86_400_000_000
 """A step longer than a day is no step."""
-STEP_MOST_S: Final = STEP_MOST_MICROS / 1e6
 RATE_MOST: Final = 1e9
-"""Steps or requests a second; none come so fast."""
+"""Most steps or requests a second."""
 AMOUNT_MOST: Final = 1e15
 """Largest figure of a fingerprint: a PiB/s."""
 SLOWDOWN_LEAST: Final = 0.2
 SLOWDOWN_MOST: Final = 1_000.0
-AHEAD_MOST_S: Final = 300.0
-"""Most that a node's clock may be ahead of ours."""
 PERMILLE_MOST: Final = 1_050
-"""Counters overshoot a little; what is above is another unit."""
+"""Counters overshoot a little; a larger value is in another unit."""
 MEMORY_MOST_MIB: Final = 16 * 2**20
 
 
 class Dropped(StrEnum):
-    """Why an observation, or a part of it, teaches nothing."""
+    """Reason why an observation, or a part of it, is dropped."""
 
     MALFORMED = "Malformed"
     NO_CLASS = "NoClass"
@@ -45,41 +43,48 @@ class Dropped(StrEnum):
     STEP_TIME = "StepTime"
     SLOWDOWN = "Slowdown"
     LATENCY = "Latency"
-    """No time, or at a percentile that is none."""
+    """Not a time, or not a percentile."""
     FUTURE = "Future"
     FINGERPRINT = "Fingerprint"
     """The fingerprint alone was left out."""
     NAME_TAKEN = "NameTaken"
-    """Someone's profile of another class has the name that the class's would get."""
+    """A profile of another class has the name that the class's would get."""
     NOBODY_LEFT = "NobodyLeft"
     """The class has no profile, and its namespace no workload: it may be gone as a whole."""
 
 
-def fault(one: Observation, node: GPUNodeRecord, now: float) -> Dropped | None:
-    """Why an observation is not taken; ``None`` = it is."""
-    if not (one.id and one.workload_class and one.namespace):
+def fault(observation: Observation, node: GPUNodeRecord, now: float) -> Dropped | None:
+    """Reason why an observation is dropped; ``None`` = it is taken."""
+    if not (observation.id and observation.workload_class and observation.namespace):
         return Dropped.NO_CLASS
-    if one.accelerator not in {device.model for device in node.devices}:
+    if observation.accelerator not in {device.model for device in node.devices}:
         return Dropped.OTHER_ACCELERATOR
-    shares = (one.percent, *(partner.percent for partner in one.partners))
+    shares = (observation.percent, *(partner.percent for partner in observation.partners))
     if not all(1 <= share <= 100 for share in shares):
         return Dropped.SHARE
-    if not 0 < one.step_micros <= STEP_MOST_MICROS:
+    if not 0 < observation.step_micros <= STEP_MOST_MICROS:
         return Dropped.STEP_TIME
-    if one.solo_step_micros < 0 or min(one.requests_milli, one.max_slowdown_percent) < 0:
+    if (
+        observation.solo_step_micros < 0
+        or min(observation.requests_milli, observation.max_slowdown_percent) < 0
+    ):
         return Dropped.SLOWDOWN
-    if not _is_latency(one):
+    if not _is_latency(observation):
         return Dropped.LATENCY
-    slowdown = one.step_micros / one.solo_step_micros if one.solo_step_micros else 1.0
+    slowdown = (
+        observation.step_micros / observation.solo_step_micros
+        if observation.solo_step_micros
+        else 1.0
+    )
     if not SLOWDOWN_LEAST <= slowdown <= SLOWDOWN_MOST:
         return Dropped.SLOWDOWN
-    if not 0 < one.at_s <= now + AHEAD_MOST_S:
+    if not 0 < observation.at_s <= now + CLOCK_AHEAD_MOST_S:
         return Dropped.FUTURE
     return None
 
 
 def _is_latency(observation: Observation) -> bool:
-    """Whether the latency, if there is one, is a time at a percentile."""
+    """True when the latency, if there is one, is a time at a percentile."""
     if not 0 <= observation.latency_micros <= STEP_MOST_MICROS:
         return False
     try:
@@ -88,32 +93,32 @@ def _is_latency(observation: Observation) -> bool:
         return False
 
 
-def row_believable(one: StepRow, now: float) -> bool:
-    """Whether a row of a profile can be an observation, whichever client wrote it."""
-    shares = (one.share, *(partner.percent for partner in one.partners))
-    rates = (one.max_slowdown, one.requests_per_s, one.latency_s)
+def row_believable(row: StepRow, now: float) -> bool:
+    """True when a row of a profile can be an observation, whichever client wrote it."""
+    shares = (row.share, *(partner.percent for partner in row.partners))
+    rates = (row.max_slowdown, row.requests_per_s, row.latency_s)
     return (
-        0 < one.step_s <= STEP_MOST_S
-        and 0 <= one.at_s <= now + AHEAD_MOST_S
-        and (one.slowdown is None or SLOWDOWN_LEAST <= one.slowdown <= SLOWDOWN_MOST)
+        0 < row.step_s <= STEP_MOST_S
+        and 0 <= row.at_s <= now + CLOCK_AHEAD_MOST_S
+        and (row.slowdown is None or SLOWDOWN_LEAST <= row.slowdown <= SLOWDOWN_MOST)
         and all(1 <= share <= 100 for share in shares)
         and all(rate is None or 0 <= rate <= RATE_MOST for rate in rates)
     )
 
 
-def entry_believable(one: SoloEntry) -> bool:
-    """Whether what a profile says of a class alone can be so, whichever client wrote it."""
-    asked = (getattr(one.fingerprint, field.name) for field in fields(one.fingerprint))
+def entry_believable(entry: SoloEntry) -> bool:
+    """True when a profile's entry of a class alone can be true, whichever client wrote it."""
+    asked = (getattr(entry.fingerprint, field.name) for field in fields(entry.fingerprint))
     return (
-        1 <= one.share <= 100
-        and (one.steps_per_second == 0 or 1 / STEP_MOST_S <= one.steps_per_second <= RATE_MOST)
-        and 0 <= one.sm_util <= PERMILLE_MOST / 1000
+        1 <= entry.share <= 100
+        and (entry.steps_per_second == 0 or 1 / STEP_MOST_S <= entry.steps_per_second <= RATE_MOST)
+        and 0 <= entry.sm_util <= PERMILLE_MOST / 1000
         and all(value is None or 0 <= value <= AMOUNT_MOST for value in asked)
     )
 
 
 def believable(print_: Fingerprint) -> bool:
-    """Whether every figure of a fingerprint can be what it says."""
+    """True when every figure of a fingerprint can be true."""
     permilles = (
         print_.sm_permille,
         print_.dram_permille,

@@ -3,8 +3,8 @@
 """Steps per second of a workload on every type of device: the one place where T is read.
 
 Measured, declared and estimated speeds come out as one table, each with its source and confidence.
-An accelerator that is missing is unknown, which is not 0. Nothing is estimated here but what a
-class that no one ever saw would typically do; it must never be taken for more than ratios.
+A missing accelerator is unknown, which is not 0. The only estimate here is the typical speed of a
+class that never ran; it must never be taken for more than ratios.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class Throughputs:
             workload.family,
             percent,
         )
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._make(workload, percent)
-        return found
+        speeds = self._known.get(key)
+        if speeds is None:
+            speeds = self._known[key] = self._make(workload, percent)
+        return speeds
 
     def _make(self, workload: WorkloadRecord, percent: int) -> Mapping[str, Throughput]:
         profiles = self.profiles_of(workload)
@@ -77,10 +77,10 @@ class Throughputs:
             whole |= self._typically(workload)
         if percent >= WHOLE_PERCENT:
             return whole
-        return {name: _shared(profiles, one, percent) for name, one in whole.items()}
+        return {name: _shared(profiles, entry, percent) for name, entry in whole.items()}
 
     def profiles_of(self, workload: WorkloadRecord) -> Sequence[ProfileRecord]:
-        """Profiles that speak of a workload: its class's own, then the one it names."""
+        """Profiles of a workload: its class's own, then the one it names."""
         if self._by_class is None:
             ranked = sorted(
                 self.snapshot.profiles.values(),
@@ -101,13 +101,14 @@ class Throughputs:
         ]
 
     def family_ran(self, workload: WorkloadRecord, accelerator: str) -> bool:
-        """Whether a class of the workload's family has a speed on the type; of no family: yes."""
-        family = self._family(workload)
+        """True when a class of the workload's family, if it has one, has a speed on the type."""
+        named = (family_of(profile) for profile in self.profiles_of(workload))
+        family = workload.family or next((name for name in named if name), "")
         scope = self.snapshot.policy.knowledge.scope(workload.ref.namespace)
         if family and (scope, family) not in self._family_types:
-            kin = (one for one in self._in_scope(scope) if family_of(one) == family)
+            kin = (profile for profile in self._in_scope(scope) if family_of(profile) == family)
             self._family_types[scope, family] = frozenset(
-                name for one in kin for name in known(one)
+                name for profile in kin for name in known(profile)
             )
         return not family or accelerator in self._family_types[scope, family]
 
@@ -116,12 +117,8 @@ class Throughputs:
             self._scopes = by_scope(self.snapshot)
         return self._scopes.get(scope, [])
 
-    def _family(self, workload: WorkloadRecord) -> str:
-        named = (family_of(profile) for profile in self.profiles_of(workload))
-        return workload.family or next((family for family in named if family), "")
-
     def _typically(self, workload: WorkloadRecord) -> Mapping[str, Throughput]:
-        """What classes of the family do, or all classes where it says nothing of any two types."""
+        """Typical speeds of the family, or of all classes where it is known on no two types."""
         family = workload.family
         scope = self.snapshot.policy.knowledge.scope(workload.ref.namespace)
         if (scope, family) not in self._typical:
@@ -132,9 +129,9 @@ class Throughputs:
 
 
 def across_nodes(profiles: Iterable[ProfileRecord]) -> float | None:
-    """Speed of a gang on several nodes against one node, 0 to 1; ``None`` = no one said."""
-    said = (profile.across_nodes for profile in profiles)
-    return next((part for part in said if part is not None), None)
+    """Speed of a gang on several nodes against one node, 0 to 1; ``None`` = not declared."""
+    parts = (profile.across_nodes for profile in profiles)
+    return next((part for part in parts if part is not None), None)
 
 
 def family_of(profile: ProfileRecord) -> str:
@@ -144,31 +141,31 @@ def family_of(profile: ProfileRecord) -> str:
 
 def speeds(profile: ProfileRecord) -> dict[str, Throughput]:
     """Speeds of a class by accelerator: the measured one, else the one of larger confidence."""
-    found = known(profile)
+    by_type = known(profile)
     for entry in profile.status.throughput:
-        held = found.get(entry.accelerator)
-        if held is None or (
-            entry.source is not Source.DECLARED and held.confidence < entry.confidence
+        current = by_type.get(entry.accelerator)
+        if current is None or (
+            entry.source is not Source.DECLARED and current.confidence < entry.confidence
         ):
-            found[entry.accelerator] = entry
-    return found
+            by_type[entry.accelerator] = entry
+    return by_type
 
 
 def bounded(steps_per_second: float) -> float:
     """A speed that a profile can hold: at most ``LARGEST``.
 
-    What is read is bounded already; a share curve or a ratio of types carries it beyond.
+    Speeds that are read are bounded already; a share curve or a ratio of types carries them beyond.
     """
     return min(steps_per_second, LARGEST)
 
 
 def known(profile: ProfileRecord) -> dict[str, Throughput]:
     """Measured speeds of a class, and declared ones where nothing was measured, by accelerator."""
-    found: dict[str, Throughput] = {}
+    declared: dict[str, Throughput] = {}
     for name in sorted({row.device for row in profile.solo}):
         curve = share_curve([row for row in profile.solo if row.device == name])
         if curve is not None:
-            found[name] = Throughput(
+            declared[name] = Throughput(
                 accelerator=name,
                 steps_per_second=bounded(1 / curve.seconds(1.0)),
                 source=Source.DECLARED,
@@ -176,7 +173,7 @@ def known(profile: ProfileRecord) -> dict[str, Throughput]:
                 confidence=DECLARED_CONFIDENCE,
             )
     measured = [entry for entry in profile.status.throughput if entry.source is Source.MEASURED]
-    return found | {
+    return declared | {
         measured_speed.accelerator: measured_speed
         for measured_speed in measured or measured_speeds((), profile.status.solo)
     }
@@ -185,7 +182,7 @@ def known(profile: ProfileRecord) -> dict[str, Throughput]:
 def measured_speeds(rows: Iterable[StepRow], solo: Sequence[SoloEntry]) -> tuple[Throughput, ...]:
     """Speeds from windows alone, each renewed by half with every window; sorted by accelerator.
 
-    A window at a part of the device counts as what the curve of its type says of the whole. Types
+    A window at a part of the device counts as the whole device by the curve of its type. Types
     whose windows are gone keep the median that the table alone remembers.
 
     Args:
@@ -199,17 +196,17 @@ def measured_speeds(rows: Iterable[StepRow], solo: Sequence[SoloEntry]) -> tuple
     for row in rows:
         if not row.partners and not row.counterfactual and row.step_s > 0:
             windows.setdefault(row.accelerator, []).append(row)
-    found: list[Throughput] = []
+    speeds: list[Throughput] = []
     for name, entries in sorted(by_device.items()):
         curve = share_curve(entries)
         if curve is None:
             continue
-        value, seen = 0.0, sorted(windows.get(name, ()), key=lambda row: (row.at_s, row.id))
-        for row in seen:
+        value, alone = 0.0, sorted(windows.get(name, ()), key=lambda row: (row.at_s, row.id))
+        for row in alone:
             rate = curve.seconds(row.share / WHOLE_PERCENT) / (row.step_s * curve.seconds(1.0))
             value = renewed(value, rate) if value else rate
-        samples = len(seen) or sum(entry.samples for entry in entries)
-        found.append(
+        samples = len(alone) or sum(entry.samples for entry in entries)
+        speeds.append(
             Throughput(
                 accelerator=name,
                 steps_per_second=bounded(value or 1 / curve.seconds(1.0)),
@@ -219,22 +216,22 @@ def measured_speeds(rows: Iterable[StepRow], solo: Sequence[SoloEntry]) -> tuple
                 samples=samples,
             )
         )
-    return tuple(found)
+    return tuple(speeds)
 
 
 def remeasured(
     before: Sequence[Throughput], rows: Iterable[StepRow], solo: Sequence[SoloEntry]
 ) -> tuple[Throughput, ...]:
-    """The speeds as measured now, and what was said of types where nothing was measured."""
-    found = {entry.accelerator: entry for entry in before if entry.source is not Source.MEASURED}
-    found |= {
+    """The speeds as measured now, and the earlier ones of types where nothing was measured."""
+    by_type = {entry.accelerator: entry for entry in before if entry.source is not Source.MEASURED}
+    by_type |= {
         measured_speed.accelerator: measured_speed for measured_speed in measured_speeds(rows, solo)
     }
-    return tuple(found[name] for name in sorted(found))
+    return tuple(by_type[name] for name in sorted(by_type))
 
 
 def typical(profiles: Sequence[ProfileRecord]) -> dict[str, Throughput]:
-    """What a class would do that is like these on average: log speed = class + accelerator.
+    """Typical speeds of a class like these: log speed = class + accelerator.
 
     Least squares, so that classes which ran on few types do not bend the ratios of the others.
     Empty where no class is known on two types. Source: derived (two-way additive model).
@@ -243,10 +240,10 @@ def typical(profiles: Sequence[ProfileRecord]) -> dict[str, Throughput]:
     rows = [row for row in rows if len(row) > 1]
     names = sorted({name for row in rows for name in row})
     cells = [
-        (at, names.index(name), math.log(one.steps_per_second))
+        (at, names.index(name), math.log(entry.steps_per_second))
         for at, row in enumerate(rows)
-        for name, one in row.items()
-        if one.steps_per_second > 0
+        for name, entry in row.items()
+        if entry.steps_per_second > 0
     ]
     if not cells:
         return {}

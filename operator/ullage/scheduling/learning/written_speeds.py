@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which profiles get their estimates made again in this cycle, and what is written of them.
+"""Profiles whose estimates are made again in this cycle, and their writes.
 
-Estimates follow from which class was measured where. Only when that changed are they made again,
-a few classes a cycle and each at most every five minutes, so that a large cluster decides as fast
-as before. It must never write a profile that this cycle writes already.
+Estimates depend on the types on which each class was measured. They are made again only when these
+change, a few classes a cycle and each at most every five minutes, so that a large cluster decides
+as fast as before. A profile that this cycle writes already must never be written again.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ullage.scheduling.learning.operations import OpTimeFits
 from ullage.scheduling.learning.throughput import Throughput, family_of, known
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.plan import SetProfile
+from ullage.scheduling.times import SPEEDS_WRITE_S
 
 MOST_A_CYCLE: Final = 2
-AGAIN_AFTER_S: Final = 300.0
 _NEXT_SECOND_S: Final = 1.0
 BASIS_CHARACTERS: Final = 12
 _NOBODY: Final[frozenset[str]] = frozenset()
@@ -50,8 +50,8 @@ def with_estimates(
         snapshot: the snapshot.
         now: the moment, seconds since the epoch.
         epoch: epoch of this leader.
-        updates: what is written of profiles in this cycle already.
-        fits: what fits op times; it may keep answers between cycles.
+        updates: writes of profiles in this cycle so far.
+        fits: fits op times; it may keep answers between cycles.
     """
     if len({device.model for node in snapshot.gpu_nodes.values() for device in node.devices}) < 2:
         return updates
@@ -64,8 +64,8 @@ def with_estimates(
         if not _possible(profile, evidence, table):
             continue
         at = profile.status.throughput_at
-        if at and now < at + AGAIN_AFTER_S:
-            wake_at = earliest(wake_at, at + AGAIN_AFTER_S)
+        if at and now < at + SPEEDS_WRITE_S:
+            wake_at = earliest(wake_at, at + SPEEDS_WRITE_S)
         elif len(actions) == MOST_A_CYCLE or (profile.namespace, profile.name) in taken:
             wake_at = earliest(wake_at, now + _NEXT_SECOND_S)
         else:
@@ -76,26 +76,23 @@ def with_estimates(
 def _read(
     snapshot: Snapshot, fits: OpTimeFits | None
 ) -> Iterator[tuple[ProfileRecord, Evidence, _Cells]]:
-    """Every profile, with what it may learn from; those that wait longest for it come first."""
+    """Every profile, with its evidence; those that wait longest for estimates come first."""
     gathered = gather(snapshot, fits)
     tables = {scope: _Cells.of(evidence) for scope, evidence in gathered.items()}
     knowledge = snapshot.policy.knowledge
-    for key in sorted(snapshot.profiles, key=lambda at: (_since(snapshot.profiles[at]), at)):
+    for key in sorted(
+        snapshot.profiles, key=lambda at: (snapshot.profiles[at].status.throughput_at, at)
+    ):
         scope = knowledge.scope(key[0])
         yield snapshot.profiles[key], gathered[scope], tables[scope]
 
 
-def _since(profile: ProfileRecord) -> float:
-    """When its estimates were made last; 0 = never."""
-    return profile.status.throughput_at
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cells:
-    """Which class has a speed where, values aside: these move with every window.
+    """Types on which each class has a speed, values aside: these move with every window.
 
     ``known`` and ``measured`` are by profile; ``classes`` has the classes of a family with speeds
-    on a pair of types; ``basis`` is the digest of all that estimates rest on.
+    on a pair of types; ``basis`` is the digest of all inputs of estimates.
     """
 
     known: Mapping[Key, frozenset[str]]
@@ -108,36 +105,36 @@ class _Cells:
         known_: dict[Key, frozenset[str]] = {}
         measured: dict[Key, frozenset[str]] = {}
         classes: dict[tuple[str, tuple[str, str]], set[str]] = {}
-        found = sha256("\n".join(sorted(evidence.accelerators)).encode())
+        digest = sha256("\n".join(sorted(evidence.accelerators)).encode())
         for profile in evidence.profiles:
             key = (profile.namespace, profile.name)
             rows = profile.status.solo
             measured[key] = frozenset(row.device for row in rows if row.steps_per_second > 0)
             declared = (row.device for row in profile.solo if row.steps_per_second > 0)
-            known_[key] = mine = measured[key].union(declared)
+            known_[key] = types = measured[key].union(declared)
             family = family_of(profile)
-            for pair in permutations(mine, 2):
+            for pair in permutations(types, 2):
                 classes.setdefault((family, pair), set()).add(profile.workload_class)
             table = profile.op_table.accelerator if profile.op_table is not None else "-"
             name = f"{profile.namespace}/{profile.name} {profile.workload_class}"
             name += f" of {family}" if family else ""
             line = f"{name} {profile.generation} {table}"
-            found.update(f"\n{line} {sorted(mine)} {sorted(measured[key])}".encode())
+            digest.update(f"\n{line} {sorted(types)} {sorted(measured[key])}".encode())
         for name in sorted(evidence.devices):
-            found.update(f"\n{name} {evidence.devices[name].generation}".encode())
+            digest.update(f"\n{name} {evidence.devices[name].generation}".encode())
         return cls(
             known=known_,
             measured=measured,
             classes={kin: frozenset(names) for kin, names in classes.items()},
-            basis=found.hexdigest()[:BASIS_CHARACTERS],
+            basis=digest.hexdigest()[:BASIS_CHARACTERS],
         )
 
 
 def _possible(profile: ProfileRecord, evidence: Evidence, table: _Cells) -> bool:
-    """Whether anything could say something of a missing type: most often nothing does."""
+    """True when a missing type could be estimated: most often nothing allows it."""
     if any(entry.source is Source.ESTIMATED for entry in profile.status.throughput):
-        return True  # what was said before may no longer hold
-    key, himself = (profile.namespace, profile.name), {profile.workload_class}
+        return True  # earlier estimates may no longer hold
+    key, own_class = (profile.namespace, profile.name), {profile.workload_class}
     family = family_of(profile)
     for accelerator in evidence.accelerators - table.measured[key]:
         others = table.known[key] - {accelerator}
@@ -146,7 +143,7 @@ def _possible(profile: ProfileRecord, evidence: Evidence, table: _Cells) -> bool
         if any(_rated(evidence, name) for name in others) and _rated(evidence, accelerator):
             return True
         pairs = ((family, (name, accelerator)) for name in others)
-        if any(table.classes.get(pair, _NOBODY) - himself for pair in pairs):
+        if any(table.classes.get(pair, _NOBODY) - own_class for pair in pairs):
             return True
     return False
 
@@ -160,13 +157,13 @@ def _write(
     profile: ProfileRecord, evidence: Evidence, moment: tuple[float, int, str]
 ) -> SetProfile:
     now, epoch, basis = moment
-    found = estimated(profile, evidence)
-    whose = f"class {profile.workload_class}"
+    estimates = estimated(profile, evidence)
+    subject = f"class {profile.workload_class}"
     status = replace(
         profile.status,
         observed_generation=profile.generation,
-        source=profile.status.source or _source(found),
-        throughput=_table(known(profile).values(), found),
+        source=profile.status.source or (Source.ESTIMATED.value if estimates else ""),
+        throughput=_table(known(profile).values(), estimates),
         throughput_basis=basis,
         throughput_at=whole_second(now),
     )
@@ -176,26 +173,24 @@ def _write(
         ),
         status=profile_as_stored(status),
         epoch=epoch,
-        reason=Reason.ESTIMATED if found else Reason.NO_ESTIMATE,
+        reason=Reason.ESTIMATED if estimates else Reason.NO_ESTIMATE,
         text=(
-            f"speeds of {whose} are estimated on {len(found)} types of device"
-            if found
-            else f"no speed of {whose} can be estimated"
+            f"speeds of {subject} are estimated on {len(estimates)} types of device"
+            if estimates
+            else f"no speed of {subject} can be estimated"
         ),
     )
 
 
-def _source(found: tuple[Throughput, ...]) -> str:
-    return Source.ESTIMATED.value if found else ""
-
-
-def _table(have: Iterable[Throughput], found: Iterable[Throughput]) -> tuple[Throughput, ...]:
+def _table(
+    known_speeds: Iterable[Throughput], estimates: Iterable[Throughput]
+) -> tuple[Throughput, ...]:
     """One row a type: measured, else the surer of estimated and declared."""
-    table = {entry.accelerator: entry for entry in have}
-    for entry in found:
-        held = table.get(entry.accelerator)
-        if held is None or (
-            held.source is not Source.MEASURED and held.confidence < entry.confidence
+    table = {entry.accelerator: entry for entry in known_speeds}
+    for entry in estimates:
+        current = table.get(entry.accelerator)
+        if current is None or (
+            current.source is not Source.MEASURED and current.confidence < entry.confidence
         ):
             table[entry.accelerator] = entry
     return tuple(table[name] for name in sorted(table))

@@ -33,6 +33,7 @@ from ullage.scheduling.model.plan import (
     UngatePod,
 )
 from ullage.scheduling.model.view import Member, View
+from ullage.scheduling.times import COORDINATOR_ENDS_S
 
 STATE_LOST: Final = 75
 """Exit code of a coordinator whose members lost more than the copy holds."""
@@ -41,8 +42,6 @@ STATE_TOO_LARGE: Final = 4
 KILLED: Final = 137
 ENDED: Final = 143
 """Exit code of a coordinator that was told to end."""
-ENDS_WITHIN_S: Final = 30.0
-"""A coordinator sees that its members are done a moment after they ended, and ends by itself."""
 _STOPPED: Final = (Phase.SUSPENDING, Phase.SUSPENDED)
 _COMING_UP: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING)
 _NOT_ITS_FAULT: Final = (STATE_LOST, ENDED, None)
@@ -209,7 +208,7 @@ def _let_go(
     if stops and any(member.live and not member.gated for member in view.members_of(job)):
         return life  # they finish their step with it, and save
     if life.phase is Phase.SUCCEEDED and not coordinator.deleting:
-        ends = (job.status.completion_time or view.now) + ENDS_WITHIN_S
+        ends = (job.status.completion_time or view.now) + COORDINATOR_ENDS_S
         if view.now < ends:
             return replace(life, wake_at=earliest(life.wake_at, ends))
     steps = _away(view, job, coordinator, life)

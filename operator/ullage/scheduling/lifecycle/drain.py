@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import floor
-from typing import Final
 
 from ullage.api.interruptions import Interruption
 from ullage.api.reasons import Reason
@@ -30,13 +29,7 @@ from ullage.scheduling.model.lifecycle_step import LifecycleStep, evict
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Action, EvictPod
 from ullage.scheduling.model.view import Member, PendingEviction, View
-
-MARGIN_S: Final = 5.0
-"""Time before the end by which a pod must be gone (not measured): kubelet still has to say so, or
-the name stays taken until the Node object is removed."""
-LAST_CALL_S: Final = 20.0
-"""Time before the end at which replicas leave though nothing replaces them (not measured): they end
-their requests, and are taken out of their Service before the machine is gone."""
+from ullage.scheduling.times import DRAIN_MARGIN_S
 
 
 def notice_evictions(view: View, notices: Mapping[str, Interruption]) -> dict[str, PendingEviction]:
@@ -100,7 +93,7 @@ def in_time(view: View, step: EvictPod, member: Member) -> EvictPod:
         left = _usual_s(view.snapshot, node)
     if left is None:
         return step
-    most = max(1, floor(left - MARGIN_S))
+    most = max(1, floor(left - DRAIN_MARGIN_S))
     return replace(step, grace_s=most) if most < member.pod.grace_s else step
 
 

@@ -164,7 +164,7 @@ def refusal_of(release: Sequence[Member]) -> Passed | None:
                 return Passed(
                     reason=Reason.RESERVATION_REFUSED,
                     device=held.device,
-                    message=timeouts.refused_by_node(held),
+                    message=timeouts.node_says(held),
                 )
     return None
 

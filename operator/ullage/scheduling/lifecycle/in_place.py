@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from ullage.api.reasons import Reason, Standing
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
@@ -41,10 +40,8 @@ from ullage.scheduling.model.lifecycle_step import (
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Action
 from ullage.scheduling.model.view import Member, View
+from ullage.scheduling.times import JOIN_RETRY_S
 
-JOIN_AGAIN_S: Final = 120.0
-"""How long no one joins after one who was to join found no place (not measured): what the room was
-counted by did not hold, and each try makes a pod and takes it away again."""
 _COMING_UP = (Phase.PENDING, Phase.RESERVING, Phase.STARTING)
 _MOST_NAMED = 3
 """Members that one sentence names."""
@@ -346,7 +343,7 @@ def _goes_on(
     restarts, retry_at, text = said
     joining, dropped = _sorted_out(view, inventory, job, roll)
     if dropped:
-        retry_at = max(retry_at, view.now + JOIN_AGAIN_S)
+        retry_at = max(retry_at, view.now + JOIN_RETRY_S)
     waits = retry_at > view.now
     steps = [step for loss in roll.losses for step in _retired(view, job, loss, roll.shown)]
     runs = all(one.runs for one in roll.staying)

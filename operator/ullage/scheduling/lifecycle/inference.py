@@ -364,7 +364,7 @@ def _reservation_failed(view: View, inventory: Inventory, member: Member) -> Pas
             return Passed(
                 reason=Reason.RESERVATION_REFUSED,
                 device=held.device,
-                message=timeouts.refused_by_node(held),
+                message=timeouts.node_says(held),
             )
     late = timeouts.overdue(view, member)
     if late is not None:

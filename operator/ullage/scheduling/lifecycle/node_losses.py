@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 from ullage.api.interruptions import InterruptionKind
 from ullage.api.reasons import ConditionType, Reason
@@ -21,10 +20,7 @@ from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.records.status import MOST_NODES, FailureRecord
 from ullage.scheduling.inventory.instances import provider_notice, someone_wants_it_gone
 from ullage.scheduling.model.view import Member, View
-
-LOSS_TELLS_S: Final = 90.0
-"""How long after a failure a loss is taken for its cause (unmeasured): by default a node that went
-silent is not Ready after 40 or 50 s, looked at every 5 s; the rest is for a busy API server."""
+from ullage.scheduling.times import LOSS_EXPLAINS_S
 
 
 def with_given_back(view: View, job: WorkloadRecord) -> WorkloadRecord:
@@ -33,7 +29,7 @@ def with_given_back(view: View, job: WorkloadRecord) -> WorkloadRecord:
     The status is written without them too; until then each cycle finds the same again.
     """
     failure = job.status.last_failure
-    if failure is None or not failure.time <= view.now <= failure.time + LOSS_TELLS_S:
+    if failure is None or not failure.time <= view.now <= failure.time + LOSS_EXPLAINS_S:
         return job
     lost = next((text for node in failure.nodes if (text := _lost(view, job, node))), "")
     if not lost:
@@ -71,7 +67,7 @@ def noted(
         return before
     if more < 0:
         return None
-    recent = before is not None and 0 <= view.now - before.time <= LOSS_TELLS_S
+    recent = before is not None and 0 <= view.now - before.time <= LOSS_EXPLAINS_S
     known = before if recent else None
     nodes = {member.pod.node for member in members if member.pod.stage is not PodStage.FAILED}
     nodes |= set(known.nodes) if known is not None else set()

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.inventory.interruptions import left_s
-from ullage.scheduling.lifecycle.drain import LAST_CALL_S, in_time
+from ullage.scheduling.lifecycle.drain import in_time
 from ullage.scheduling.model.lifecycle_step import earliest, evict
 from ullage.scheduling.model.plan import EvictPod
 from ullage.scheduling.model.view import Member, PendingEviction, View
+from ullage.scheduling.times import DRAIN_LAST_CALL_S
 
 Marked = Sequence[tuple[Member, PendingEviction]]
 
@@ -79,7 +80,7 @@ def _evict(case: Doomed, member: Member, eviction: PendingEviction) -> EvictPod:
 
 def _last_call_at(view: View, member: Member) -> float:
     left = left_s(view.snapshot, member.pod.node, view.now)
-    return view.now + left - LAST_CALL_S if left is not None else 0.0
+    return view.now + left - DRAIN_LAST_CALL_S if left is not None else 0.0
 
 
 def _is_last_call(view: View, member: Member) -> bool:

@@ -33,7 +33,6 @@ from ullage.engines.scaling.service_times import ServiceTime
 from ullage.engines.scaling.stabilisation import ReplicaNeed
 from ullage.scheduling.lifecycle.scaling_record import ScalingFinding, record_of
 from ullage.scheduling.lifecycle.service_load import (
-    LONGEST_S,
     MOST_PER_S,
     ReplicaKind,
     ServiceLoad,
@@ -47,22 +46,20 @@ from ullage.scheduling.lifecycle.share_choice import (
     chosen_share,
     of_kind,
 )
-from ullage.scheduling.lifecycle.sleeping import STARTS_WITHIN_S, Sleeper, sleep_memory, with_sleep
+from ullage.scheduling.lifecycle.sleeping import Sleeper, sleep_memory, with_sleep
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.plan import ScaleWorkload
 from ullage.scheduling.model.view import Member, View
+from ullage.scheduling.times import (
+    LATENCY_MOST_S,
+    LOAD_BIN_S,
+    LOAD_SEASON_S,
+    REPLICA_LAUNCH_BOUNDS_S,
+    REPLICA_LAUNCH_FIRST_S,
+    REPLICAS_SETTLE_S,
+    REPLICAS_WAKE_SETTLE_S,
+)
 
-BIN_S: Final = 15.0
-SEASON_S: Final = 86_400.0
-"""A day, from midnight UTC on."""
-SETTLE_S: Final = 1.0
-"""After a decision its status is written, then the number is set."""
-WAKE_SETTLE_S: Final = 0.25
-"""The same where a request waits: a status takes less, and one that is late costs a second try."""
-FIRST_LAUNCH_S: Final = 45.0
-"""Time to start that is reckoned with until it was seen."""
-LAUNCH_S: Final = (5.0, STARTS_WITHIN_S)
-"""Least and most that is believed: a container that was started again looks slow."""
 FEWEST: Final = 10.0
 """Requests of a bin that tell how long one is served."""
 EVEN: Final = 1e-6
@@ -116,14 +113,14 @@ def scale(view: View, service: WorkloadRecord, around: Surroundings) -> ScalingS
     sleeper = _sleeper(view, service, members)
     slept = sleeper.step() if sleeper is not None else None
     if slept is not None:  # while it sleeps its router wakes the next decision
-        record, wake_at = slept, view.now + BIN_S if slept.chosen.replicas else 0.0
-    elif before is not None and since <= view.now < since + BIN_S:
-        record, wake_at = before, since + BIN_S
+        record, wake_at = slept, view.now + LOAD_BIN_S if slept.chosen.replicas else 0.0
+    elif before is not None and since <= view.now < since + LOAD_BIN_S:
+        record, wake_at = before, since + LOAD_BIN_S
     else:
-        record, wake_at = _decided(view, service, bounds, members, around), view.now + BIN_S
+        record, wake_at = _decided(view, service, bounds, members, around), view.now + LOAD_BIN_S
         record = _with_reason_to_stay(record, sleeper)
     if record.chosen.replicas != service.replicas:
-        settle_s = WAKE_SETTLE_S if record.reason is Reason.WOKEN else SETTLE_S
+        settle_s = REPLICAS_WAKE_SETTLE_S if record.reason is Reason.WOKEN else REPLICAS_SETTLE_S
         wake_at = earliest(wake_at, view.now + settle_s)
     overtaken = slept is not None and slept is not before
     action = None if overtaken else _action(view, service, bounds)
@@ -175,12 +172,12 @@ def _decided(
         cost=one.percent * kinds.prices.get(one.accelerator, 1.0),
     )
     clearing_s = around.clearing_s()
-    terms = _terms(service, bounds, min(LAUNCH_S[1], launch_s + clearing_s))
+    terms = _terms(service, bounds, min(REPLICA_LAUNCH_BOUNDS_S[1], launch_s + clearing_s))
     heard = Heard(
         now_s=whole_second(view.now),
         requests_per_s=load.requests_per_s,
         late=load.late,
-        ended=load.requests_per_s * BIN_S,
+        ended=load.requests_per_s * LOAD_BIN_S,
         waiting=_waiting(load, service_time),
         current=service.replicas,
     )
@@ -258,9 +255,9 @@ def _terms(service: WorkloadRecord, bounds: ReplicaBounds, launch_s: float) -> S
         target=LatencyTarget(limit_s=slo.latency_ms / 1e3, quantile=slo.quantile),
         least=bounds.min_replicas,
         most=bounds.max_replicas,
-        bin_s=BIN_S,
+        bin_s=LOAD_BIN_S,
         launch_s=launch_s,
-        season_s=SEASON_S,
+        season_s=LOAD_SEASON_S,
         cv2=service.load.cv2 if service.load is not None else 1.0,
         pooled=False,
     )
@@ -272,7 +269,7 @@ def _service_time(
     """How long one request is served, with what this bin says of it."""
     slo = service.slo
     assert slo is not None
-    if load.per_replica * BIN_S * load.reporting < FEWEST or load.mean_s <= 0:
+    if load.per_replica * LOAD_BIN_S * load.reporting < FEWEST or load.mean_s <= 0:
         return known
     return observed_service(
         Latencies(
@@ -312,7 +309,7 @@ def _launch_s(view: View, service: WorkloadRecord, members: Sequence[Member]) ->
     A router counts it as a wake, too, that a replica was away for a moment: a short one says
     nothing.
     """
-    least, most = LAUNCH_S
+    least, most = REPLICA_LAUNCH_BOUNDS_S
     before, load = service.status.scaling, view.snapshot.routers.get(service.ref.uid)
     took = [
         member.pod.ready_since - member.pod.created
@@ -320,7 +317,9 @@ def _launch_s(view: View, service: WorkloadRecord, members: Sequence[Member]) ->
         if member.pod.ready and member.pod.ready_since > member.pod.created > 0
     ]
     took = [one for one in took if one <= most]
-    known = float(before.launch_seconds) if before and before.launch_seconds else FIRST_LAUNCH_S
+    known = (
+        float(before.launch_seconds) if before and before.launch_seconds else REPLICA_LAUNCH_FIRST_S
+    )
     launch_s = median(took) if took else known
     return min(most, max(least, launch_s, load.wake_s if load is not None else 0.0))
 
@@ -350,6 +349,6 @@ def _known(before: ScalingRecord | None, now: ReplicaKind, seconds: Seconds) -> 
         mean_s *= seconds(now.accelerator, now.percent)
         mean_s /= seconds(measured_on, history.percent)
     return ServiceTime(
-        mean_s=min(LONGEST_S, mean_s),
+        mean_s=min(LATENCY_MOST_S, mean_s),
         sigma=min(MOST_SPREAD, float(history.spread)) if history.spread else 0.0,
     )

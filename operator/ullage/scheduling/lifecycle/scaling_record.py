@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason, Standing
 from ullage.cluster.records.snapshot import WorkloadRecord
@@ -28,8 +27,7 @@ from ullage.scheduling.lifecycle.service_load import ServiceLoad
 from ullage.scheduling.lifecycle.sleeping import sleep_memory, with_sleep
 from ullage.scheduling.model.conditions import Said
 from ullage.scheduling.model.plan import Emit
-
-MOST_MS: Final = 10**9
+from ullage.scheduling.times import LATENCY_RECORDED_MOST_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +106,9 @@ def _choice(made: ScalingFinding, replicas: int) -> ReplicaChoice:
         replicas=replicas,
         percent=one.share_percent,
         accelerator=one.accelerator,
-        predicted_ms=min(MOST_MS, max(1, round(seconds * 1e3))) if math.isfinite(seconds) else 0,
+        predicted_ms=min(LATENCY_RECORDED_MOST_MS, max(1, round(seconds * 1e3)))
+        if math.isfinite(seconds)
+        else 0,
     )
 
 

@@ -15,11 +15,8 @@ from typing import Final
 
 from ullage.api.loads import ObservedLoad
 from ullage.scheduling.model.view import Member, View
+from ullage.scheduling.times import LATENCY_MOST_S, LOAD_STALE_S
 
-STALE_S: Final = 45.0
-"""A node reports loads every ten seconds; one that was silent for longer says nothing of now."""
-LONGEST_S: Final = 3600.0
-"""A longer latency is none."""
 MOST_PER_S: Final = 1e7
 
 
@@ -72,8 +69,8 @@ def load_of(view: View, members: Sequence[Member]) -> ServiceLoad | None:
 
     return ServiceLoad(
         requests_per_s=total * len(ready) / len(found),
-        mean_s=mean([min(LONGEST_S, load.request_micros / 1e6) for load in found]),
-        at_quantile_s=mean([min(LONGEST_S, load.latency_micros / 1e6) for load in found]),
+        mean_s=mean([min(LATENCY_MOST_S, load.request_micros / 1e6) for load in found]),
+        at_quantile_s=mean([min(LATENCY_MOST_S, load.latency_micros / 1e6) for load in found]),
         late=mean([load.late_milli / 1e3 for load in found]),
         reporting=len(found),
         missing=missing,
@@ -105,5 +102,5 @@ def _reported(view: View, member: Member) -> ObservedLoad | None:
         return None
     held = member.held[0]
     record = view.snapshot.gpu_nodes.get(held.node)
-    fresh = record is not None and abs(view.now - record.heartbeat) <= STALE_S
+    fresh = record is not None and abs(view.now - record.heartbeat) <= LOAD_STALE_S
     return held.seen.load if fresh and held.seen is not None else None

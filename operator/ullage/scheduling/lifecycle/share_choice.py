@@ -25,15 +25,10 @@ from ullage.scheduling.inventory.held_shares import (
 )
 from ullage.scheduling.lifecycle.service_load import model_of
 from ullage.scheduling.model.view import Member, View
+from ullage.scheduling.times import SHARE_HOLD_S, SHARE_REPAIR_S, SHARE_ROOM_S
 
-HOLD_S: Final = 600.0
-"""Between two changes, and after a share found no room, at least (not measured)."""
-REPAIR_S: Final = 120.0
-"""The same where the objective is out of reach of the present share (not measured)."""
 KNOWN_BINS: Final = 20
 """Bins of load that must be known before a share becomes smaller: five minutes."""
-ROOM_S: Final = 60.0
-"""A replica that waits longer for a device gives the share up."""
 
 Seconds = Callable[[str, int], float]
 """Relative time of a request by accelerator and percent of a device."""
@@ -86,16 +81,18 @@ def chosen_share(ask: ShareQuestion) -> ChosenShare | None:
     if before is not None and before.percent and _finds_no_room(ask):
         return ChosenShare(time=whole_second(now))
     since = before.time if before is not None else 0.0
-    age_s = now - since if since <= now else HOLD_S  # a clock went back
-    if not ask.now.share_percent or (_changes(ask, before) and age_s < HOLD_S):
+    age_s = now - since if since <= now else SHARE_HOLD_S  # a clock went back
+    if not ask.now.share_percent or (_changes(ask, before) and age_s < SHARE_HOLD_S):
         return before
     found = _found(ask)
     if found is None:
         return before
     if not ranked([ask.now], ask.demand)[0].keeps:
-        due = age_s >= (HOLD_S if before is not None and not before.percent else REPAIR_S)
+        due = age_s >= (
+            SHARE_HOLD_S if before is not None and not before.percent else SHARE_REPAIR_S
+        )
     else:
-        due = age_s >= HOLD_S and ask.bins >= KNOWN_BINS
+        due = age_s >= SHARE_HOLD_S and ask.bins >= KNOWN_BINS
     if not due:
         return before
     moves = found.accelerator != ask.now.accelerator
@@ -159,7 +156,7 @@ def _finds_no_room(ask: ShareQuestion) -> bool:
         member.gated
         and not member.held
         and not member.foreign_gates  # of other controllers, such as Kueue
-        and ask.view.now - member.pod.created > ROOM_S
+        and ask.view.now - member.pod.created > SHARE_ROOM_S
         for member in ask.members
     )
 

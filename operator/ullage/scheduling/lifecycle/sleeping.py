@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from ullage.api.reasons import Reason
 from ullage.cluster.codecs.status import whole_second
@@ -29,11 +28,7 @@ from ullage.engines.scaling.sleeping import (
 )
 from ullage.scheduling.lifecycle.routing import ready_routers
 from ullage.scheduling.model.view import View
-
-STALE_S: Final = 60.0
-"""Older reports of routers do not count."""
-STARTS_WITHIN_S: Final = 600.0
-"""A replica that does not answer after that is no reason to stay awake."""
+from ullage.scheduling.times import REPLICA_STARTS_S, ROUTER_STALE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +66,7 @@ class Sleeper:
         heard = (
             load is not None
             and not load.missing
-            and abs(view.now - load.heard_at) <= STALE_S
+            and abs(view.now - load.heard_at) <= ROUTER_STALE_S
             and load.heard >= ready_routers(view, service) > 0
         )
         return cls(
@@ -176,9 +171,9 @@ class Sleeper:
 
 
 def _answers_since_s(pods: Sequence[PodRecord], now: float) -> float:
-    """Since when a replica answers, or has had ``STARTS_WITHIN_S``; ``now`` = there is none."""
+    """Since when a replica answers, or has had ``REPLICA_STARTS_S``; ``now`` = there is none."""
     since = [pod.ready_since for pod in pods if pod.ready]
-    return min(since or [pod.created + STARTS_WITHIN_S for pod in pods], default=now)
+    return min(since or [pod.created + REPLICA_STARTS_S for pod in pods], default=now)
 
 
 def sleep_memory(before: ScalingRecord | None) -> SleepMemory:

@@ -26,12 +26,10 @@ from ullage.scheduling.model.view import Member, PendingEviction, View
 from ullage.scheduling.placement.clearing import clearing_s
 from ullage.scheduling.placement.placement import Placer
 from ullage.scheduling.placement.room import beside, elsewhere
+from ullage.scheduling.times import REPLACEMENT_MOST_S
 
 URGENT: Final = Reason.INTERFERING
 """Marks a replica that harms others where it is."""
-PATIENCE_S: Final = 120.0
-"""How long a replica that harms others waits for its replacement, at most (not measured): a pod has
-as long to be scheduled and to start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +86,7 @@ def leave(move: Move) -> Leaving:
     if sum(member.pod.ready for member in here) > service.replicas:
         return Leaving(steps=now, extra=int(not move.busy))
     urgent = eviction.reason is URGENT
-    patient_until = _told_at(view, service, eviction) + PATIENCE_S if urgent else 0.0
+    patient_until = _told_at(view, service, eviction) + REPLACEMENT_MOST_S if urgent else 0.0
     over = urgent and view.now >= patient_until
     wake_at = 0.0 if over else patient_until
     coming = _is_any_coming(move, here, marked)

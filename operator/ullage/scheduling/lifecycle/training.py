@@ -35,10 +35,7 @@ from ullage.scheduling.model.lifecycle_step import (
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Action, DeleteWorkload
 from ullage.scheduling.model.view import Member, View
-
-WRITE_OFF_S: Final = 30.0
-"""How long a pod that has to go is waited for on a node that is not Ready: the grace that
-Kubernetes gives by default, after which a kubelet that still ran would have killed it."""
+from ullage.scheduling.times import POD_WRITTEN_OFF_S
 
 _PHASES: Final = {phase.value: phase for phase in Phase}
 _COMING: Final = (Reason.WAITING_FOR_DECISION, "its pods are being created")
@@ -170,7 +167,7 @@ def _is_written_off(view: View, job: WorkloadRecord, member: Member) -> bool:
         and _needs_others(job, member)
         and bool(pod.node)
         and (node is None or not node.ready)
-        and view.now >= size.resumes + WRITE_OFF_S
+        and view.now >= size.resumes + POD_WRITTEN_OFF_S
     )
 
 
@@ -187,7 +184,7 @@ def _written_off_at(view: View, job: WorkloadRecord, members: Sequence[Member]) 
     size = job.status.size
     if size is None or not size.resumes or all(not member.pod.deleting for member in members):
         return 0.0
-    at = size.resumes + WRITE_OFF_S
+    at = size.resumes + POD_WRITTEN_OFF_S
     return at if at > view.now else 0.0
 
 

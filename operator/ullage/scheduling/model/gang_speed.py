@@ -12,24 +12,10 @@ from typing import Final
 
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spec_fields import Elasticity
+from ullage.scheduling.times import (
+    GANG_RESTART_S,
+)
 
-DEFAULT_RESTART_S: Final = 30.0
-"""What stopping and starting costs until it was seen: the default grace of a checkpoint."""
-HOLD_S: Final = 300.0
-"""Least time between two changes of a running gang's size that no one forced; as long as a stage of
-reliability is held, because both cost a restart or a copy of the state."""
-ROOM_LASTS_S: Final = DEFAULT_RESTART_S
-"""How long room must last before a gang grows into it. To wait as long as the change costs loses
-at most twice what the best choice in hindsight would (derived: the ski-rental rule)."""
-HOLD_IN_PLACE_S: Final = 30.0
-"""The same where members join in place. The others are not stopped, but elastic torchrun starts its
-worker processes again at each change: no more than two a minute (not measured)."""
-ROOM_LASTS_IN_PLACE_S: Final = 10.0
-"""How long room must last before members join in place: about as long as a pod takes to start and
-to meet the others (derived as for a restart, whose cost is that)."""
-KEEP_S: Final = 120.0
-"""How long the places of a gang are kept when its old pods are gone and the new ones are not there
-(our choice: pods come within seconds; where the API takes none, others may have the devices)."""
 PHI: Final = 0.97
 """Part of the speed that is left with each doubling of the members, until it was measured; the
 curve that choosing pools rests on too."""
@@ -84,7 +70,7 @@ def restart_s(job: WorkloadRecord) -> float:
     """Cost of a restart at a checkpoint: the duration of the last start, else the default."""
     books = job.status.allocation
     said = books.restart_seconds if books is not None else ""
-    return float(said) if said else DEFAULT_RESTART_S
+    return float(said) if said else GANG_RESTART_S
 
 
 def is_worth_it(job: WorkloadRecord, more: int, now: float) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from ullage.api.batching import Batching
 from ullage.api.lanes import IterationPolicy
@@ -23,6 +22,7 @@ from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.records.status import Condition, QuotaStatus, SolveRecord, WorkloadStatus
 from ullage.cluster.records.tuning import TuningStatus
 from ullage.scheduling.model.faults import Fault
+from ullage.scheduling.times import HEARTBEAT_MAX_AGE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -460,12 +460,6 @@ class Plan:
     """Objects that were set aside, because decisions about them failed."""
     division_seconds: float = 0.0
     """What dividing the cluster's time took, noted by the caller of the decision; 0 = not done."""
-
-
-HEARTBEAT_MAX_AGE_S: Final = 180.0
-"""A node whose agent has been silent for longer takes nothing new."""
-RECHECK_S: Final = 0.05
-"""When the next decision comes, seconds from now, if this one left something undone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

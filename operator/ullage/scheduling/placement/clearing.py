@@ -4,16 +4,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
 from ullage.scheduling.placement.preemption import follows_load, lender, priority_of
-
-MOST_CLEARING_S: Final = 120.0
-"""Longest extension of a forecast for others to leave: the grace period of a pod is its owner's
-choice and no measurement."""
+from ullage.scheduling.times import CLEARING_MOST_S
 
 
 def makes_way(job: WorkloadRecord, priority: int, service: WorkloadRecord, rank: int) -> bool:
@@ -52,4 +47,4 @@ def clearing_s(view: View, service: WorkloadRecord) -> float | None:
         if makes_way(job, priority_of(job, members), service, rank):
             grace_s = max((float(member.pod.grace_s) for member in members), default=0.0)
             longest = max(grace_s, longest or 0.0)
-    return None if longest is None else min(longest, MOST_CLEARING_S)
+    return None if longest is None else min(longest, CLEARING_MOST_S)

@@ -6,7 +6,8 @@ Done only where the newcomer fits nowhere at the current shares, the predicted g
 exceeds the cost of the restart, and the rule of the cycle sees no objective at risk. A running
 share never changes: the resident restarts from its checkpoint, keeps its place, and the newcomer
 gets the rest. It is tried in the expected occupancy, which is restored if it does not help. A job
-restarts at most once in :data:`HOLD_S`, and never below its minimum share.
+restarts at most once in :data:`AGREEMENT_HOLD_S`, and never below its
+minimum share.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from ullage.cluster.records.status import MadeRoom
 from ullage.engines.admission.filters import PEAK_MARGIN
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
-from ullage.scheduling.inventory.held_shares import HOLD_S
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member, View
@@ -35,9 +35,8 @@ from ullage.scheduling.placement.placement import (
     memory_mib,
 )
 from ullage.scheduling.placement.preemption import priority_of, unsaved_s
+from ullage.scheduling.times import AGREEMENT_HOLD_S, DOWNSIZE_RESTART_S
 
-RESTART_S: Final = 60.0
-"""Cost of a restart beside the work since the last checkpoint, unless measured (our choice)."""
 STEP_PERCENT: Final = 10
 """Distance between the shares that are tried."""
 MOST_MISSES: Final = 2
@@ -141,7 +140,7 @@ def residents(
         if occupant.lane or occupant.unmeasured:
             continue
         allocation = workload.status.allocation
-        restart_s = (allocation.restart_seconds if allocation else None) or RESTART_S
+        restart_s = (allocation.restart_seconds if allocation else None) or DOWNSIZE_RESTART_S
         candidates.append(
             DownsizeCandidate(
                 workload=workload,
@@ -189,7 +188,7 @@ def _may_restart(view: View, job: WorkloadRecord, life: LifecycleStep | None) ->
         and slice_.seen.phase is SlicePhase.ATTACHED
     )
     since = max(pod.stage_since, made.time if made is not None else 0.0)
-    return member if calm and view.now >= since + HOLD_S else None
+    return member if calm and view.now >= since + AGREEMENT_HOLD_S else None
 
 
 def _needs_mib(member: Member, occupant: Occupant) -> int:
@@ -253,7 +252,7 @@ def _downsize(context: DownsizeContext, candidate: DownsizeCandidate) -> Downsiz
         return None
     gain = best.worth - _worth(occupants, slowdowns)
     speed = candidate.occupant.tenant.weight / slowdowns[occupants.index(candidate.occupant)]
-    if gain * HOLD_S <= speed * candidate.lost_s:
+    if gain * AGREEMENT_HOLD_S <= speed * candidate.lost_s:
         return None
     _swap(occupancy, candidate, candidate.occupant, best.small)
     gang = context.placement()

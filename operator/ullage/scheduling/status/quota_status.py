@@ -9,7 +9,6 @@ one waits, so that a cluster in which much begins and ends writes a bounded numb
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from ullage.api.reasons import Reason
 from ullage.api.slices import DesiredSlice
@@ -18,9 +17,7 @@ from ullage.cluster.records.snapshot import ObjectRef, PolicyRecord, Snapshot
 from ullage.cluster.records.status import MOST_USAGES, QuotaStatus, TenantUsage
 from ullage.scheduling.inventory.tenant_quotas import usages_of
 from ullage.scheduling.model.plan import SetQuotaStatus
-
-EVERY_S: Final = 10.0
-"""Least time between two writes."""
+from ullage.scheduling.times import QUOTA_WRITE_S
 
 
 def quota_news(
@@ -40,8 +37,8 @@ def quota_news(
     status = _status(usages_of(snapshot, slices), now)
     if _says(before) == _says(status):
         return [], 0.0
-    if before is not None and status is not None and 0.0 <= now - before.time < EVERY_S:
-        return [], before.time + EVERY_S
+    if before is not None and status is not None and 0.0 <= now - before.time < QUOTA_WRITE_S:
+        return [], before.time + QUOTA_WRITE_S
     return [_write(policy, status, epoch)], 0.0
 
 

@@ -11,8 +11,7 @@ from ullage.api.slices import DesiredSlice
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
-from ullage.scheduling.accounting.account import Accountant
-from ullage.scheduling.accounting.events import cost_news
+from ullage.scheduling.accounting.account import Accountant, cost_news
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.steady import (
     SteadyCache,
@@ -20,8 +19,7 @@ from ullage.scheduling.assignment.steady import (
     refusal_stands,
     untouched,
 )
-from ullage.scheduling.capacity.savings import with_savings
-from ullage.scheduling.capacity.status import spend_news
+from ullage.scheduling.capacity.status import spend_news, with_savings
 from ullage.scheduling.elastic import sizes
 from ullage.scheduling.learning.recommend import Advisor
 from ullage.scheduling.learning.recommendation import advice_news, advised

@@ -25,13 +25,13 @@ from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.tenant_bindings import default_tenant, is_bound
 from ullage.scheduling.learning.device_prices import prices_of
 from ullage.scheduling.learning.throughput import Throughput, Throughputs
-from ullage.scheduling.model.gang_speed import DEFAULT_RESTART_S
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import Held, Member, View
 from ullage.scheduling.placement.feasible import Feasibility
 from ullage.scheduling.placement.preemption import priority_of, unsaved_s
+from ullage.scheduling.times import GANG_RESTART_S
 from ullage.scheduling.timeslicing.pair_records import Pairing
 
 WHOLE: Final = 100
@@ -94,7 +94,7 @@ class Runner(NamedTuple):
         """What its last start took, else the default."""
         known = self.workload.status.allocation
         said = known.restart_seconds if known is not None else ""
-        return float(said) if said else DEFAULT_RESTART_S
+        return float(said) if said else GANG_RESTART_S
 
 
 @dataclass(slots=True)

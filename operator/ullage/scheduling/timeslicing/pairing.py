@@ -26,6 +26,7 @@ from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Held, View
 from ullage.scheduling.prediction.verdicts import Admission, AdmissionRule
 from ullage.scheduling.prediction.workload_classes import Known
+from ullage.scheduling.times import NEIGHBOURS_SETTLE_S, PAIR_PARTED_S
 from ullage.scheduling.timeslicing.contenders import Arena, Runner, Tools
 from ullage.scheduling.timeslicing.division_cache import DivisionCache, KeptPairs
 from ullage.scheduling.timeslicing.pair_records import Pairing, Together
@@ -36,10 +37,6 @@ _NEIGHBOURS: Final = 3
 """Kinds of least demand, and kinds of opposite demand, that each is asked about beside itself."""
 _GRID: Final = 0.02
 """Slowdowns count as equal within this part."""
-SETTLE_S: Final = 120.0
-"""How long a pair must be there before what is observed counts (as for conflicts)."""
-PARTED_S: Final = 3600.0
-"""How long a pair that did not hold is left out (not measured)."""
 _LEAST, _MOST = 10, 90
 """Bounds of a share in a pair, percent."""
 
@@ -217,7 +214,7 @@ def _ended(tools: Tools, runners: Mapping[str, Runner]) -> dict[str, PartedRecor
         text = _broken(tools, one, other)
         if not text:
             continue
-        until = whole_second(view.now + PARTED_S)
+        until = whole_second(view.now + PAIR_PARTED_S)
         for mine, theirs in ((one, other), (other, one)):
             found[mine.uid] = PartedRecord(
                 workload_class=theirs.workload.workload_class,
@@ -234,7 +231,7 @@ def _broken(tools: Tools, one: Runner, other: Runner) -> str:
     for job in (one.workload, other.workload):
         figures, books = job.status.sharing, job.status.allocation
         since = max((pair.since for pair in books.pairs), default=0.0) if books else 0.0
-        settled = since and tools.view.now >= since + SETTLE_S
+        settled = since and tools.view.now >= since + NEIGHBOURS_SETTLE_S
         if not settled or job.status.phase != Phase.RUNNING or figures is None:
             return ""
         if not figures.observed:

@@ -31,6 +31,7 @@ from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.attempt import Refused
 from ullage.scheduling.placement.placement import Placement
 from ullage.scheduling.prediction.verdicts import AdmissionRule
+from ullage.scheduling.times import PAIR_PARTED_S
 from ullage.scheduling.timeslicing.contenders import (
     WHOLE,
     Arena,
@@ -43,7 +44,7 @@ from ullage.scheduling.timeslicing.contenders import (
 from ullage.scheduling.timeslicing.division import FIFO, Allocate, Division, divide
 from ullage.scheduling.timeslicing.division_cache import DivisionCache
 from ullage.scheduling.timeslicing.messages import leaves_text, turn_text, unpriced_text
-from ullage.scheduling.timeslicing.pairing import PARTED_S, paired
+from ullage.scheduling.timeslicing.pairing import paired
 from ullage.scheduling.timeslicing.plan import Turnout, plan
 from ullage.scheduling.timeslicing.problem import Goal, on_grid
 from ullage.scheduling.timeslicing.round_records import Entry, closed, number, says, written
@@ -146,7 +147,7 @@ class Rounds:
             self.turnout.parted[mine.uid] = PartedRecord(
                 workload_class=theirs.workload.workload_class,
                 accelerator=self.turnout.types[uid],
-                until=whole_second(self.tools.view.now + PARTED_S),
+                until=whole_second(self.tools.view.now + PAIR_PARTED_S),
                 message=f"{one.name} has no place beside {partner.name}: {said}",
             )
 

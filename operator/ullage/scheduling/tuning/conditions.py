@@ -16,10 +16,8 @@ from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.tuning import GroupRecord
 from ullage.scheduling.model.conditions import Said
 from ullage.scheduling.model.phases import OVER, Phase
+from ullage.scheduling.times import SEARCH_STALLED_S
 
-STALLED_AFTER_S: Final = 600.0
-"""A search is stalled when no trial has run, begun or ended for so long: longer than a node of a
-pool takes to come."""
 _MOST_NAMED: Final = 4
 _MOST_OF_A_TEXT: Final = 512
 
@@ -40,13 +38,13 @@ def said_of(
     """
     said = [_planned(groups)]
     since = waits_since(due, runs)
-    if since and now >= since + STALLED_AFTER_S:
+    if since and now >= since + SEARCH_STALLED_S:
         said.append(
             Said(
                 ConditionType.STALLED,
                 True,
                 Reason.NO_TRIAL_RUNS,
-                f"no trial has run for {STALLED_AFTER_S / 60:.0f} minutes; waiting for: "
+                f"no trial has run for {SEARCH_STALLED_S / 60:.0f} minutes; waiting for: "
                 f"{_waits_for(due)}",
                 follows=True,
             )

@@ -24,7 +24,8 @@ from ullage.engines.tuning.suggestions import SuggestionRequest
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.phases import OVER
 from ullage.scheduling.model.plan import CreateTrial, DeleteWorkload, Emit
-from ullage.scheduling.tuning.conditions import STALLED_AFTER_S, said_of, waits_since
+from ullage.scheduling.times import SEARCH_STALLED_S
+from ullage.scheduling.tuning.conditions import said_of, waits_since
 from ullage.scheduling.tuning.events import events_of
 from ullage.scheduling.tuning.groups import groups_of
 from ullage.scheduling.tuning.results import fresh_results
@@ -140,7 +141,7 @@ def _running(job: TuningRecord, around: Around) -> TuningStep:
 def _again_at(job: TuningRecord, around: Around, search: Search, widths: WidthPlan | None) -> float:
     """When time alone changes something: the search counts as stalled, or may resize a trial."""
     since = waits_since(_due_runs(job, around, search), around.runs.values())
-    times = [since + STALLED_AFTER_S if since else 0.0, widths.again_at if widths else 0.0]
+    times = [since + SEARCH_STALLED_S if since else 0.0, widths.again_at if widths else 0.0]
     return min((at for at in times if at > around.now), default=0.0)
 
 

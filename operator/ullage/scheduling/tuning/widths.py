@@ -27,6 +27,14 @@ from ullage.engines.tuning.records import (
     TrialPlan,
 )
 from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.times import (
+    EPOCH_UNKNOWN_S,
+    TRIAL_LAUNCH_S,
+    TRIAL_LOOK_S,
+    TRIAL_SAVE_S,
+    TRIAL_WAITS_S,
+    TRIAL_WIDTH_CAP_S,
+)
 from ullage.scheduling.tuning.times import (
     WHOLE,
     DueTrial,
@@ -36,21 +44,9 @@ from ullage.scheduling.tuning.times import (
     size_of,
 )
 
-LAUNCH_S: Final = 10.0
-"""From the creation of a TrainingJob to the start of its program, before any was seen."""
-SAVE_S: Final = 10.0
-"""A checkpoint that is saved and loaded, before a trial was resized."""
 LEFT: Final = 0.5
 """Of its work until now, what a trial has left at least: how far it is, it says at its end, and the
 longer one runs, the longer it is expected to run (chosen for log-normal times)."""
-UNKNOWN_EPOCH_S: Final = 1.0
-"""Work of an epoch before any was measured: then trials count as equal."""
-WAITS_S: Final = 120.0
-"""A TrainingJob that finds no device for so long asks for the next narrower width."""
-CAP_S: Final = 600.0
-"""No trial of the search asks for more than that one for so long."""
-LOOK_AGAIN_S: Final = 30.0
-"""While a trial runs longer than expected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +170,7 @@ class _Planning:
             part.to_percent
             for parts in self.times.parts.values()
             for part in parts
-            if part.not_started and part.time > self.now - CAP_S
+            if part.not_started and part.time > self.now - TRIAL_WIDTH_CAP_S
         ]
         self.cap = min(lately, default=self._percent(self.times.widths.sizes[-1]))
 
@@ -250,7 +246,7 @@ class _Planning:
 
     def _whole_s(self, one: DueTrial) -> float:
         """Work of a trial as far as it is to go, seconds."""
-        return one.epochs * (self.times.epoch_s(one.trial) or UNKNOWN_EPOCH_S)
+        return one.epochs * (self.times.epoch_s(one.trial) or EPOCH_UNKNOWN_S)
 
     def _ran_s(self, run: WorkloadRecord) -> float:
         """How long a TrainingJob has run."""
@@ -295,7 +291,7 @@ class _Planning:
         if seen:
             return max(0.0, sum(seen) / len(seen))
         launches = [run.status.start_time - run.created for _, run in runs]
-        return max(0.0, min(launches, default=LAUNCH_S)) + SAVE_S
+        return max(0.0, min(launches, default=TRIAL_LAUNCH_S)) + TRIAL_SAVE_S
 
     def _resizes(self, found: TrialPlan) -> Iterator[TrialResize]:
         """What the planner resizes, within the cap.
@@ -336,7 +332,7 @@ class _Planning:
     def _narrower(self) -> Iterator[TrialResize]:
         """TrainingJobs that found no device ask for less."""
         for one in self.due.values():
-            if not self._waits(one) or self.now < self._since(one) + WAITS_S:
+            if not self._waits(one) or self.now < self._since(one) + TRIAL_WAITS_S:
                 continue
             had = percent_had(one.run.gpu) if one.run is not None else 0
             less = [
@@ -375,7 +371,9 @@ class _Planning:
             for one in trials
             if one.holding is not None and one.checkpoints
         ]
-        moments += [self._since(one) + WAITS_S for one in self.due.values() if self._waits(one)]
+        moments += [
+            self._since(one) + TRIAL_WAITS_S for one in self.due.values() if self._waits(one)
+        ]
         if any(self._is_late(one) for one in self.due.values()):
-            moments.append(self.now + LOOK_AGAIN_S)
+            moments.append(self.now + TRIAL_LOOK_S)
         return min((at for at in moments if at > self.now), default=0.0)

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.engines.admission.colocations import MEETING_GAP_S, meetings
+from ullage.engines.admission.colocations import meetings
 from ullage.engines.admission.learning import learn
 from ullage.engines.admission.records import Partner, Row
+from ullage.engines.admission.times import MEETING_GAP_S
 
 PERIOD_S = 30.0
 

@@ -15,11 +15,12 @@ from ullage.engines.scaling.autoscaler import ScalingTerms
 from ullage.engines.scaling.configurations import Configuration
 from ullage.engines.scaling.following import KEPT_BINS, Heard, ScalingMemory, follow
 from ullage.engines.scaling.pooled_queue import LatencyTarget
-from ullage.engines.scaling.season import MOST_GROWTH, SLOT_S, expected, learned, slots_of
+from ullage.engines.scaling.season import MOST_GROWTH, expected, learned, slots_of
 from ullage.engines.scaling.service_times import ServiceTime
+from ullage.engines.scaling.times import SEASON_SLOT_S
 
 BIN_S, DAY_S = 15.0, 86_400.0
-SLOT_BINS = round(SLOT_S / BIN_S)
+SLOT_BINS = round(SEASON_SLOT_S / BIN_S)
 BUSY = range(36, 40)
 """Slots from nine to ten."""
 
@@ -50,9 +51,9 @@ def test_a_day_is_known_after_a_day() -> None:
 
 def test_the_load_of_yesterday_is_expected_at_its_time() -> None:
     slots = after_days(a_day(5.0))
-    middle_s = (BUSY[0] + 1) * SLOT_S
+    middle_s = (BUSY[0] + 1) * SEASON_SLOT_S
     assert said(slots, DAY_S + middle_s) == pytest.approx([5.0] * 8)
-    assert said(slots, DAY_S + BUSY[0] * SLOT_S) == pytest.approx([1.0] * 4 + [5.0] * 4)
+    assert said(slots, DAY_S + BUSY[0] * SEASON_SLOT_S) == pytest.approx([1.0] * 4 + [5.0] * 4)
 
 
 def test_a_load_that_came_once_raises_little_and_fades() -> None:
@@ -70,14 +71,14 @@ def test_a_load_that_has_gone_is_forgotten_by_half_a_day() -> None:
 def test_a_slot_that_was_not_seen_says_nothing() -> None:
     slots = list(after_days(a_day(5.0)))
     slots[BUSY[0]] = 0.0
-    inside_s = (BUSY[0] + 0.5) * SLOT_S
+    inside_s = (BUSY[0] + 0.5) * SEASON_SLOT_S
     assert said(tuple(slots), inside_s) == [0.0] * 8
 
 
 def test_part_of_a_slot_is_not_taken_for_all_of_it() -> None:
     few = [9.0] * (SLOT_BINS // 2 - 1)
-    assert not any(learned((), few, now_s=SLOT_S, bin_s=BIN_S, season_s=DAY_S))
-    assert any(learned((), [9.0] * SLOT_BINS, now_s=SLOT_S, bin_s=BIN_S, season_s=DAY_S))
+    assert not any(learned((), few, now_s=SEASON_SLOT_S, bin_s=BIN_S, season_s=DAY_S))
+    assert any(learned((), [9.0] * SLOT_BINS, now_s=SEASON_SLOT_S, bin_s=BIN_S, season_s=DAY_S))
 
 
 def test_slots_of_another_season_are_none() -> None:

@@ -13,7 +13,7 @@ import pytest
 from fakes.batch_server import batch_server
 from fakes.routed import LOOPBACK, Routed, routed, until
 from ullage_router.arrivals import MOST_WAITERS, ArrivalRate
-from ullage_run.times import ARRIVALS_WINDOW_S
+from ullage_router.times import ARRIVALS_WINDOW_S
 
 
 async def _load(router: Routed, query: str = "") -> tuple[int, dict[str, Any]]:

@@ -1,0 +1,14 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Durations of the autoscaler, each with its reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SCALE_DOWN_HOLD_S: Final = 120.0
+"""Fewer replicas must have been enough for so long. Chosen."""
+SEASON_SLOT_S: Final = 900.0
+"""Loads of a season are remembered by slots of this length. Chosen."""
+SERVICE_LEAST_S: Final = 1e-6
+"""Shortest service time that is estimated."""
