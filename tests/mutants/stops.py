@@ -55,22 +55,22 @@ MUTANTS: Final = (
     Mutant(
         "only one may be stopped after all others had ended",
         ENDS,
-        "if ended and len(stopped) == 1 and",
-        "if ended and",
+        "and len(stopped) == 1",
+        "",
         STOPS,
     ),
     Mutant(
         "the others had ended before it was stopped",
         ENDS,
-        "all(0 < one.pod.ended_at < asked for one in ended)",
-        "all(0 < one.pod.ended_at for one in ended)",
+        "0 < member.pod.ended_at < stop_asked for member in ended",
+        "0 < member.pod.ended_at for member in ended",
         HISTORIES,
     ),
     Mutant(
         "members that have ended stay until the last one has",
         LIFE,
-        "last = last_at_work(members)  # those that have ended stay until its end says what",
-        "last = None  # those that have ended stay until its end says what",
+        "last = last_at_work(members)  # those that succeeded stay",
+        "last = None  # those that succeeded stay",
         STOPS,
     ),
     Mutant(

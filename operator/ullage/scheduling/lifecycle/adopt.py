@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which slices stand: released when their pod is gone, adopted when a node runs what we forgot.
+"""Slices that stay: released when their pod is gone, adopted when a node runs one the spec lacks.
 
-A running container is never taken its slice away: what a node reports as started for a live pod
-belongs into the spec, even if the spec lost it. Decides nothing about new slices.
+A running container never loses its slice: one that a node reports as started for a live pod is
+written back into the spec. New slices are not decided here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Located = tuple[str, DesiredSlice]
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The slices of a pod that stand, and what has to be written for it."""
+    """The slices that a pod keeps, and the changes of specs for that."""
 
     kept: Sequence[Located] = ()
     dropped: Sequence[Located] = ()
@@ -33,11 +33,11 @@ class Settled:
 
     @property
     def is_written(self) -> bool:
-        """Whether specs say just this."""
+        """True when specs need no change."""
         return not self.dropped and not self.adopted
 
     def enter(self, ledger: Ledger) -> None:
-        """Write it."""
+        """Write the changes into the ledger."""
         for node, gone in self.dropped:
             ledger.drop(node, gone.key)
         for node, part in self.adopted:
@@ -45,42 +45,42 @@ class Settled:
 
 
 def settle(snapshot: Snapshot, settings: DecideSettings, slices: SlicesByPod, uid: str) -> Settled:
-    """Release the slices of a pod that is gone, finished or elsewhere; adopt what it runs on.
+    """Release the slices of a pod that is gone, finished or elsewhere; adopt those it runs on.
 
     Args:
-        snapshot: the cluster.
-        settings: the epoch that an adopted slice carries.
-        slices: the slices of all pods.
+        snapshot: The cluster.
+        settings: Holds the epoch of adopted slices.
+        slices: The slices of all pods.
         uid: uid of the pod.
     """
     pod, wanted = snapshot.pods.get(uid), slices.desired.get(uid, ())
     if pod is None or pod.stage.finished:
         return Settled(dropped=wanted)
-    kept = [one for one in wanted if _stands(snapshot, one[0], pod)]
-    dropped = [one for one in wanted if not _stands(snapshot, one[0], pod)]
+    kept = [located for located in wanted if _stands(snapshot, located[0], pod)]
+    dropped = [located for located in wanted if not _stands(snapshot, located[0], pod)]
     reports = slices.observed.get(uid, ())
-    known = {(node, one.key) for node, one in wanted}
+    in_specs = {(node, part.key) for node, part in wanted}
     adopted = [
         (node, _adopted(snapshot, settings, pod, seen))
         for node, seen in reports
-        if _is_stray(snapshot, pod, node, seen) and (node, seen.key) not in known
+        if _is_stray(snapshot, pod, node, seen) and (node, seen.key) not in in_specs
     ]
     kept.extend(adopted)
     if len(kept) > 1:
-        kept.sort(key=lambda one: (one[1].key, one[0]))
+        kept.sort(key=lambda located: (located[1].key, located[0]))
         best = _best(kept, reports)
-        dropped.extend(one for one in kept if one[0] != best)
-        kept = [one for one in kept if one[0] == best]
+        dropped.extend(located for located in kept if located[0] != best)
+        kept = [located for located in kept if located[0] == best]
     return Settled(kept, dropped, adopted)
 
 
 def drop_refused(view: View, uids: Iterable[str], ledger: Ledger) -> None:
-    """A refused slice leaves the spec at once: it holds nothing, and must not be taken up later.
+    """Drop refused slices: they hold nothing, and a node must not start them later.
 
     Args:
-        view: the cycle's snapshot.
-        uids: workloads that have one.
-        ledger: the slices that specs are to have.
+        view: The cycle's snapshot.
+        uids: Workloads with refused slices.
+        ledger: The slices that specs are to have.
     """
     for uid in uids:
         for member in view.members[uid]:
@@ -90,7 +90,7 @@ def drop_refused(view: View, uids: Iterable[str], ledger: Ledger) -> None:
 
 
 def _stands(snapshot: Snapshot, node: str, pod: PodRecord) -> bool:
-    """Whether a pod may keep a slice on this node."""
+    """True when a pod may keep a slice on this node."""
     if pod.stage.finished or pod.node not in ("", node):
         return False
     if GATE not in pod.gates:
@@ -100,7 +100,7 @@ def _stands(snapshot: Snapshot, node: str, pod: PodRecord) -> bool:
 
 
 def _is_stray(snapshot: Snapshot, pod: PodRecord, node: str, seen: ObservedSlice) -> bool:
-    """Whether a node runs a pod on a slice that may be entered again, should the spec lack it."""
+    """True when a node runs the pod on this slice and the pod may keep it."""
     started = seen.phase.started and bool(seen.gpu)
     return started and pod.node == node and _stands(snapshot, node, pod)
 
@@ -136,14 +136,14 @@ def _adopted(
 
 
 def _best(located: Sequence[Located], reports: Sequence[tuple[str, ObservedSlice]]) -> str:
-    """The node that keeps a pod's slices.
+    """The node on which a pod keeps its slices: the one that reports most of them.
 
-    A slice may be written for two nodes, where a leader died between the writes.
+    A slice may be written for two nodes when a leader died between the writes.
     """
     nodes = sorted({node for node, _ in located})
     if len(nodes) == 1:
         return nodes[0]
     answered = {(node, seen.key, seen.gpu) for node, seen in reports if seen.phase.holds_capacity}
     return max(
-        nodes, key=lambda node: sum((node, one.key, one.gpu) in answered for at, one in located)
+        nodes, key=lambda node: sum((node, part.key, part.gpu) in answered for at, part in located)
     )

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The coordinator of a job in tiers: there before any member starts, gone at the end.
+"""The coordinator of a job in tiers: created before any member starts, deleted at the end.
 
-It holds the copy of the state in memory, so it outlives restarts of the members, and its own
-loss means another start from a checkpoint. Level-triggered; what members need is decided elsewhere
-and only held back here. Work that is in no tiers costs nothing.
+It holds a copy of the state in memory, so it outlives restarts of the members; when it is lost
+itself, all start again from a checkpoint. The steps of members are decided elsewhere and only
+delayed here. Jobs without tiers skip all of it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ NEVER_JOINED: Final = 3
 STATE_TOO_LARGE: Final = 4
 KILLED: Final = 137
 ENDED: Final = 143
-"""Exit code of a coordinator that was told to end."""
+"""Exit code of a coordinator that was stopped."""
 ENDS_WITHIN_S: Final = 30.0
-"""A coordinator sees that its members are done a moment after they ended, and ends by itself."""
+"""Time for a coordinator to notice that its members are done, and to end by itself."""
 _STOPPED: Final = (Phase.SUSPENDING, Phase.SUSPENDED)
 _COMING_UP: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING)
 _NOT_ITS_FAULT: Final = (STATE_LOST, ENDED, None)
@@ -50,12 +50,12 @@ _NOT_ITS_FAULT: Final = (STATE_LOST, ENDED, None)
 
 
 def with_coordinator(view: View, job: WorkloadRecord, life: LifecycleStep) -> LifecycleStep:
-    """What a job needs with its coordinator: all start after it, and start again with it.
+    """The step of a job with its coordinator: members start after it and restart with it.
 
     Args:
         view: The cycle's snapshot.
         job: A TrainingJob.
-        life: What it needs without regard to its coordinator.
+        life: The step of its members alone.
     """
     if terms_of(job) is None or life.silent:
         return life
@@ -66,7 +66,7 @@ def with_coordinator(view: View, job: WorkloadRecord, life: LifecycleStep) -> Li
         invalid = life.reason is Reason.INVALID_OBJECT
         text = "" if invalid else refused(view.snapshot.pools, job)
         if text:
-            return _not_started(view, job, coordinator, (life, text))
+            return _not_started(view, job, coordinator, life, text)
     if _is_over(view, job, coordinator, members, life):
         return _begin_again(view, job, coordinator, members, life)
     if life.phase.terminal or life.phase in _STOPPED:
@@ -85,8 +85,8 @@ def with_coordinator(view: View, job: WorkloadRecord, life: LifecycleStep) -> Li
 
 
 def on_their_machines(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Action, ...]:
-    """The steps, with what ties members of jobs in tiers to machines, and tells them of these."""
-    found: list[Action] = []
+    """The steps, where members of jobs in tiers get the affinity and label of their machines."""
+    tied: list[Action] = []
     stay: tuple[Labels, ...] | None = None
     pools: Membership | None = None
     for step in steps:
@@ -99,8 +99,8 @@ def on_their_machines(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Acti
             pool = pools.pool_of(node.labels) if node is not None else None
             if pool is not None:
                 step = replace(step, labels=((LABEL_POOL, pool.name),))
-        found.append(step)
-    return tuple(found)
+        tied.append(step)
+    return tuple(tied)
 
 
 def _counts_on_it(step: CreatePod, snapshot: Snapshot) -> bool:
@@ -120,9 +120,9 @@ def _is_over(
     members: Sequence[Member],
     life: LifecycleStep,
 ) -> bool:
-    """Whether those that were let go cannot go on for want of their coordinator, or of its copy.
+    """True when running members cannot go on because the coordinator or its copy is lost.
 
-    Members notice before the coordinator has ended, and fail; that is no failure of theirs.
+    Members notice before the coordinator has ended, and fail; that is not counted as a failure.
     """
     before, now = job.status.phase, life.phase
     if before == Phase.RESTARTING or before in _STOPPED or all(member.gated for member in members):
@@ -134,14 +134,14 @@ def _is_over(
         return True
     if coordinator is None:
         return (job.ref.namespace, coordinator_name(job.ref.name)) not in view.snapshot.creating
-    # one that succeeded has done all steps, and its members are about to end
+    # a coordinator that succeeded has done all steps, and its members are about to end
     return coordinator.stage in (PodStage.FAILED, PodStage.STOPPED) or (
         coordinator.deleting and not coordinator.stage.finished
     )
 
 
 def _lost_state(members: Sequence[Member]) -> bool:
-    """Whether a member says that the state is lost; its coordinator ends later."""
+    """True when a member reports the loss of the state; the coordinator ends later."""
     return any(
         member.pod.stage is PodStage.FAILED and member.pod.exit_code == STATE_LOST
         for member in members
@@ -155,7 +155,7 @@ def _begin_again(
     members: Sequence[Member],
     life: LifecycleStep,
 ) -> LifecycleStep:
-    """Every member starts again; what went wrong by itself counts as a failure."""
+    """Restart every member; a coordinator that failed by itself counts as a failure of the job."""
     name = coordinator_name(job.ref.name)
     code = coordinator.exit_code if coordinator is not None else None
     if coordinator is not None and not coordinator.stage.finished and _lost_state(members):
@@ -202,7 +202,7 @@ def _what_happened(name: str, coordinator: PodRecord | None, code: int | None) -
 def _let_go(
     view: View, job: WorkloadRecord, coordinator: PodRecord | None, life: LifecycleStep
 ) -> LifecycleStep:
-    """The job has ended or is suspended: a coordinator that has ended stays for its log."""
+    """Stop the coordinator of a job that is over; one that has ended stays for its log."""
     if coordinator is None or (coordinator.stage.finished and life.phase.terminal):
         return life
     stops = life.phase is Phase.SUSPENDING and not coordinator.deleting
@@ -219,7 +219,7 @@ def _let_go(
 def _away(
     view: View, job: WorkloadRecord, coordinator: PodRecord, life: LifecycleStep
 ) -> tuple[Action, ...]:
-    """Take a coordinator away; on a node that does not answer, without waiting for it."""
+    """Delete a coordinator; without grace on a node that is not Ready."""
     node = view.snapshot.nodes.get(coordinator.node)
     silent = bool(coordinator.node) and (node is None or not node.ready)
     if coordinator.deleting and not silent:
@@ -260,7 +260,7 @@ def _create(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
 
 
 def _service(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
-    """The name of the coordinator, whenever it is not there."""
+    """Create the headless Service that names the coordinator, unless it exists."""
     name = coordinator_name(job.ref.name)
     if (job.ref.namespace, name) in view.snapshot.services:
         return ()
@@ -278,10 +278,13 @@ def _service(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
 
 
 def _not_started(
-    view: View, job: WorkloadRecord, coordinator: PodRecord | None, found: tuple[LifecycleStep, str]
+    view: View,
+    job: WorkloadRecord,
+    coordinator: PodRecord | None,
+    life: LifecycleStep,
+    text: str,
 ) -> LifecycleStep:
-    """It holds nothing and waits for other pools, or for another word of its owner."""
-    life, text = found
+    """Release everything; the job waits for other pools or for an edit of its spec."""
     away = () if coordinator is None else _away(view, job, coordinator, life)
     return replace(
         life,
@@ -298,10 +301,10 @@ def _not_started(
 def _held(
     view: View, job: WorkloadRecord, life: LifecycleStep, steps: tuple[Action, ...], why: str
 ) -> LifecycleStep:
-    """The same without letting anyone go, and why, if someone was about to."""
-    kept = tuple(step for step in life.steps if not isinstance(step, UngatePod))
-    if len(kept) == len(life.steps):
-        return replace(life, steps=(*kept, *steps)) if steps else life
+    """The step without ungating any member, and the reason if a member was about to be."""
+    steps_kept = tuple(step for step in life.steps if not isinstance(step, UngatePod))
+    if len(steps_kept) == len(life.steps):
+        return replace(life, steps=(*steps_kept, *steps)) if steps else life
     namespace, name = job.ref.namespace, coordinator_name(job.ref.name)
     obstacle = write_refused(view, "Service", namespace, name) or write_refused(
         view, "Pod", namespace, name
@@ -310,7 +313,7 @@ def _held(
     reason, message = obstacle or (Reason.WAITS_FOR_LEAD, text)
     begun = any(member.live and not member.gated for member in view.members_of(job))
     phase = life.phase if begun else Phase.RESERVING
-    return replace(life, phase=phase, reason=reason, message=message, steps=(*kept, *steps))
+    return replace(life, phase=phase, reason=reason, message=message, steps=(*steps_kept, *steps))
 
 
 def _why(coordinator: PodRecord) -> str:
@@ -318,7 +321,7 @@ def _why(coordinator: PodRecord) -> str:
         return f"another controller has to remove {', '.join(coordinator.gates)}"
     if coordinator.stage is PodStage.UNSCHEDULED:
         return coordinator.scheduling_message or "it has no node yet"
-    said = ": ".join(
-        one for one in (coordinator.waiting_reason, coordinator.waiting_message) if one
+    waits_for = ": ".join(
+        text for text in (coordinator.waiting_reason, coordinator.waiting_message) if text
     )
-    return said or "it starts"
+    return waits_for or "it starts"

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Members of every workload with the slices that they keep.
 
-Kept from cycle to cycle: a member is built again when a record that it follows from is another
-one: its pod, its workload, or a GPUNode that says something of it.
+They are cached between cycles: a member is built again when its pod, its workload or a GPUNode with
+a slice of it changed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Devices = tuple[DeviceRef, ...]
 
 @dataclass(slots=True)
 class MemberCache:
-    """Members as the last cycle found them."""
+    """Members of the last cycle."""
 
     slices: SlicesByPod = field(default_factory=SlicesByPod)
     members: dict[str, Sequence[Member]] = field(default_factory=dict)
@@ -36,27 +36,29 @@ class MemberCache:
     devices: dict[str, Devices] = field(default_factory=dict)
     """Devices of which a workload holds slices, by its uid."""
     devices_before: dict[str, Devices] = field(default_factory=dict)
-    """The same of the last cycle, of workloads whose members were built again."""
+    """The devices of the last cycle for workloads whose members were built again."""
     index: WorkloadIndex = field(default_factory=WorkloadIndex)
     pod_index: PodIndex = field(default_factory=PodIndex)
     node_index: NodeIndex = field(default_factory=NodeIndex)
     changes: Changes = field(default_factory=Changes)
     """Between this snapshot and the last one."""
-    given: Mapping[str, Sequence[Member]] = field(default_factory=dict)
-    """The members of this snapshot; a table of their own, which stays as it is."""
+    current: Mapping[str, Sequence[Member]] = field(default_factory=dict)
+    """The members of this snapshot; a copy that is never changed."""
     renewed: Renewed[str] = field(default_factory=Renewed)
-    """Workloads whose members are others than in the table of the last snapshot."""
+    """Workloads whose members changed since the last snapshot."""
     refused: set[str] = field(default_factory=set)
     """Workloads with a slice that a node refused for good."""
     _last: Snapshot | None = None
     _unsettled: set[str] = field(default_factory=set)
-    """Pods whose slices are not as specs say, or whose age the next snapshot tells otherwise."""
+    """Pods whose slices differ from their specs, or whose slices have no known age yet."""
 
     def update(self, snapshot: Snapshot, settings: DecideSettings, ledger: Ledger) -> None:
-        """Take in a snapshot; slices that do not stand are dropped from the ledger on the way."""
+        """Take in a snapshot, and drop slices that do not stay from the ledger."""
         last, self._last = self._last, None
-        if last is None:  # the last cycle failed on its way: what it left is not whole
-            self._clear()
+        if last is None:  # the last cycle failed and left an incomplete cache
+            empty = MemberCache()
+            for attribute in fields(self):
+                setattr(self, attribute.name, getattr(empty, attribute.name))
         self.changes = Changes.between(last, snapshot)
         self.index.update(self.changes.workloads, snapshot.workloads)
         self.node_index.update(self.changes.gpu_nodes, snapshot.gpu_nodes)
@@ -74,7 +76,10 @@ class MemberCache:
             is_member = pod is not None and not pod.order and not pod.lead
             if pod is not None and is_member:
                 fresh[pod.owner.uid].append(self._member(snapshot, pod, settled.kept))
-            settles = settled.is_written and _ages_known(snapshot, settled.kept)
+            ages_known = all(
+                part.key in snapshot.gpu_nodes[node].desired_since for node, part in settled.kept
+            )
+            settles = settled.is_written and ages_known
             if not settles or (settled.kept and not is_member):
                 self._unsettled.add(uid)
         for uid, new in fresh.items():
@@ -82,17 +87,12 @@ class MemberCache:
             group.extend(new)
             group.sort(key=lambda member: (member.pod.rank, member.pod.name, member.pod.uid))
             self._enter(uid, group)
-        before_it, self.given = self.given, dict(self.members)
-        self.renewed = Renewed(before_it, self.given, tuple(fresh))
+        previous, self.current = self.current, dict(self.members)
+        self.renewed = Renewed(previous, self.current, tuple(fresh))
         self._last = snapshot
 
-    def _clear(self) -> None:
-        empty = MemberCache()
-        for one in fields(self):
-            setattr(self, one.name, getattr(empty, one.name))
-
     def _enter(self, uid: str, group: Sequence[Member]) -> None:
-        """Take down the members of a workload."""
+        """Enter the members of a workload into the tables."""
         held = [held for member in group for held in member.held]
         for table in (self.members, self.devices):
             table.pop(uid, None)
@@ -105,7 +105,7 @@ class MemberCache:
             self.refused.add(uid)
 
     def _affected(self, snapshot: Snapshot) -> set[str]:
-        """Pods of which a record changed, those included that are gone."""
+        """Pods of which a record changed, with those that are gone."""
         pods = self.slices.update(self.changes.gpu_nodes, snapshot.gpu_nodes) | self._unsettled
         pods.update(self.changes.pods)
         for uid in self.changes.workloads:
@@ -130,7 +130,3 @@ class MemberCache:
 
 def _owners(pods: Mapping[str, PodRecord], uids: Collection[str]) -> set[str]:
     return {pods[uid].owner.uid for uid in uids if uid in pods}
-
-
-def _ages_known(snapshot: Snapshot, kept: Sequence[Located]) -> bool:
-    return all(one.key in snapshot.gpu_nodes[node].desired_since for node, one in kept)

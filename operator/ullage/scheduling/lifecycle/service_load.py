@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Load of a service, put together from what nodes report of its replicas.
+"""Load of a service, summed over the reports of nodes about its replicas.
 
-A report is believed while the node's heartbeat is fresh. A ready replica without one counts as
-missing: its part is guessed for planning more, and nothing is taken away meanwhile.
+A report counts while the node's heartbeat is fresh. A ready replica without a report counts as
+missing: its load is estimated for scaling up, and the service is not scaled down meanwhile.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ullage.api.loads import ObservedLoad
 from ullage.scheduling.model.view import Member, View
 
 STALE_S: Final = 45.0
-"""A node reports loads every ten seconds; one that was silent for longer says nothing of now."""
+"""Age above which a node's report does not count; nodes report loads every ten seconds."""
 LONGEST_S: Final = 3600.0
-"""A longer latency is none."""
+"""Longest latency that is believed."""
 MOST_PER_S: Final = 1e7
 
 
@@ -45,7 +45,7 @@ class ServiceLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaKind:
-    """What most replicas are."""
+    """Accelerator and share of a replica."""
 
     accelerator: str
     percent: int
@@ -59,23 +59,23 @@ def load_of(view: View, members: Sequence[Member]) -> ServiceLoad | None:
         members: Its replicas that live and stay.
     """
     ready = [member for member in members if member.pod.ready]
-    found = [load for member in ready if (load := _reported(view, member)) is not None]
-    if not found:
+    loads = [load for member in ready if (load := _reported(view, member)) is not None]
+    if not loads:
         return None
-    rates = [min(MOST_PER_S, load.requests_milli / 1e3) for load in found]
+    rates = [min(MOST_PER_S, load.requests_milli / 1e3) for load in loads]
     total = sum(rates)
-    missing = len(ready) - len(found)
+    missing = len(ready) - len(loads)
 
     def mean(values: Sequence[float]) -> float:
         weighed = sum(value * rate for value, rate in zip(values, rates, strict=True))
         return weighed / total if total > 0 else 0.0
 
     return ServiceLoad(
-        requests_per_s=total * len(ready) / len(found),
-        mean_s=mean([min(LONGEST_S, load.request_micros / 1e6) for load in found]),
-        at_quantile_s=mean([min(LONGEST_S, load.latency_micros / 1e6) for load in found]),
-        late=mean([load.late_milli / 1e3 for load in found]),
-        reporting=len(found),
+        requests_per_s=total * len(ready) / len(loads),
+        mean_s=mean([min(LONGEST_S, load.request_micros / 1e6) for load in loads]),
+        at_quantile_s=mean([min(LONGEST_S, load.latency_micros / 1e6) for load in loads]),
+        late=mean([load.late_milli / 1e3 for load in loads]),
+        reporting=len(loads),
         missing=missing,
     )
 
@@ -89,7 +89,7 @@ def served_by(view: View, members: Sequence[Member]) -> ReplicaKind:
     )
     if not kinds:
         return ReplicaKind(accelerator="", percent=0)
-    (accelerator, percent), _ = min(kinds.items(), key=lambda one: (-one[1], one[0]))
+    (accelerator, percent), _ = min(kinds.items(), key=lambda entry: (-entry[1], entry[0]))
     return ReplicaKind(accelerator=accelerator, percent=percent)
 
 

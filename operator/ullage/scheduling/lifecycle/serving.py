@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Among how many replicas the load of a service divides: those that serve, or shortly will.
+"""Number of replicas that share the load of a service: those that serve or soon will.
 
-A replica that waits for a place without hope, or does not become ready, leaves its part to the
-others, and their neighbours must be judged by that. Replicas that come and go in an update or a
-move change nothing: each that leaves is replaced.
+A replica that finds no place or does not become ready leaves its part of the load to the others,
+and their neighbours must be judged by that. Replicas that come and go in an update or a move do not
+change the number: each that leaves is replaced.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ullage.scheduling.model.view import Member, View
 
 
 def replicas_that_serve(view: View) -> dict[str, int]:
-    """By uid of the service, where it is not as many as wanted; at least one each."""
-    found: dict[str, int] = {}
+    """Replicas that serve, at least 1, by uid of the services that have fewer than wanted."""
+    serving_by_uid: dict[str, int] = {}
     for uid, workload in view.index.those(view.index.services):
         if (workload.load is None and workload.scaling is None) or workload.replicas <= 1:
             continue
@@ -31,12 +31,12 @@ def replicas_that_serve(view: View) -> dict[str, int]:
         idle = sum(_serves_not(view, workload, member) for member in members)
         serving = max(workload.replicas, len(members)) - idle
         if serving < workload.replicas:
-            found[uid] = max(1, serving)
-    return found
+            serving_by_uid[uid] = max(1, serving)
+    return serving_by_uid
 
 
 def _serves_not(view: View, workload: WorkloadRecord, member: Member) -> bool:
-    """Whether a replica neither serves nor is on its way to it."""
+    """True when a replica neither serves nor is about to."""
     pod, decision = member.pod, workload.status.decision
     if pod.ready:
         return False
