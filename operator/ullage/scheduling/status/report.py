@@ -33,7 +33,7 @@ from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.model.view import View
 from ullage.scheduling.placement.predicted_figures import Predictions
 from ullage.scheduling.status.reporter import Reporter, event
-from ullage.scheduling.timeslicing.events import turn_news
+from ullage.scheduling.timeslicing.messages import turn_news
 
 
 def report(

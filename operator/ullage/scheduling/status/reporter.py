@@ -24,7 +24,7 @@ from ullage.scheduling.assignment.digest import decision_digest, in_bytes
 from ullage.scheduling.assignment.entry import Entry
 from ullage.scheduling.assignment.moves import better_for
 from ullage.scheduling.capacity.status import says_already
-from ullage.scheduling.elastic.sizes import told as told_size
+from ullage.scheduling.elastic.sizes import size_status
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.exclusions import active_exclusions, with_failure
 from ullage.scheduling.lifecycle.adopted import ended_well
@@ -64,7 +64,7 @@ class Reporter:
         placements = outcome.placements if outcome is not None else ()
         pool_choice = self.context.capacity_choices.said(uid)
         books = books_of(self.context.rounds, workload, life, members, placements)
-        size = told_size(workload, life, placements, entry.size, self.context.view.now)
+        size = size_status(workload, life, placements, entry.size, self.context.view.now)
         scaling = entry.scaling.record if entry.scaling is not None else None
         as_told = (
             books is workload.status.allocation
