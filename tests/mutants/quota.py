@@ -119,7 +119,7 @@ MUTANTS: Final = (
     Mutant(
         "what tenants hold is written only when it changes",
         STATUS,
-        "if _says(before) == _says(status):",
+        "if _content(before) == _content(status):",
         "if False:",
         TOLD,
     ),

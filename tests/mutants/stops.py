@@ -76,7 +76,7 @@ MUTANTS: Final = (
     Mutant(
         "progress is no more than was counted",
         STATUS,
-        "if stopped and counted_steps(view, workload, told.members) < workload.work_steps:",
+        "if stopped and counted_steps(view, workload, inputs.members) < workload.work_steps:",
         "if stopped and not workload.work_steps:",
         STOPS,
     ),

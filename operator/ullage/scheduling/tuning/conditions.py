@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Conditions of a search that has not ended: Planned, Stalled and PoolTooSmall.
+"""Conditions and Events of a search.
 
-Pure. Messages name reasons and no texts that change by themselves, so they are quiet while nothing
-happens.
+Messages name reasons and no texts that change by themselves, so that a status is written only when
+something happens.
 """
 
 from __future__ import annotations
@@ -13,15 +13,31 @@ from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason, Standing
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.tuning import GroupRecord
-from ullage.scheduling.model.conditions import Said
+from ullage.cluster.records.tuning import (
+    GroupRecord,
+    TrialResize,
+    TrialResult,
+    TuningRecord,
+    TuningStatus,
+)
+from ullage.cluster.values.names import trial_name
+from ullage.scheduling.model.conditions import Said, newly_true
 from ullage.scheduling.model.phases import OVER, Phase
+from ullage.scheduling.model.plan import Emit
 
 STALLED_AFTER_S: Final = 600.0
-"""A search is stalled when no trial has run, begun or ended for so long: longer than a node of a
-pool takes to come."""
+"""Time without a running, new or ended trial after which a search is stalled: longer than the
+start of a node of a pool."""
 _MOST_NAMED: Final = 4
 _MOST_OF_A_TEXT: Final = 512
+_MOST_RESIZES: Final = 8
+"""Resizes that an Event names."""
+_ANNOUNCED: Final = (
+    ConditionType.PLANNED,
+    ConditionType.STALLED,
+    ConditionType.POOL_TOO_SMALL,
+)
+"""Conditions that come with an Event when they begin to hold."""
 
 
 def said_of(
@@ -30,18 +46,18 @@ def said_of(
     groups: Sequence[GroupRecord],
     now: float,
 ) -> tuple[Said, ...]:
-    """Conditions of a search that goes on, in their order.
+    """Conditions of a search that goes on, in order: Planned, Stalled and PoolTooSmall.
 
     Args:
-        due: TrainingJobs of trials that are due, as far as they exist.
+        due: Existing TrainingJobs of due trials.
         runs: All TrainingJobs of its trials.
-        groups: Of the status that is made.
+        groups: Groups of the new status.
         now: Seconds since the epoch.
     """
-    said = [_planned(groups)]
+    conditions = [_planned(groups)]
     since = waits_since(due, runs)
     if since and now >= since + STALLED_AFTER_S:
-        said.append(
+        conditions.append(
             Said(
                 ConditionType.STALLED,
                 True,
@@ -55,18 +71,18 @@ def said_of(
     if unfit is not None and unfit.status.decision is not None:
         why = unfit.status.decision
         text = f"{unfit.ref.name}: {why.reason.value}: {why.message}"
-        said.append(
+        conditions.append(
             Said(ConditionType.POOL_TOO_SMALL, True, Reason.NO_DEVICE_FITS, text[:_MOST_OF_A_TEXT])
         )
-    return tuple(said)
+    return tuple(conditions)
 
 
 def waits_since(due: Sequence[WorkloadRecord], runs: Iterable[WorkloadRecord]) -> float:
-    """Since when every trial waits, seconds since the epoch; 0 = one runs, or none is due.
+    """Time since which every trial waits, seconds since the epoch; 0 = one runs, or none is due.
 
     Args:
-        due: TrainingJobs of trials that are due.
-        runs: All TrainingJobs of its trials: the last that began or ended counts.
+        due: TrainingJobs of due trials.
+        runs: All TrainingJobs of its trials; the last that began or ended counts.
     """
     waiting = [run for run in due if run.status.phase not in OVER]
     if not waiting or any(run.status.phase == Phase.RUNNING for run in waiting):
@@ -77,8 +93,7 @@ def waits_since(due: Sequence[WorkloadRecord], runs: Iterable[WorkloadRecord]) -
 
 
 def _planned(groups: Sequence[GroupRecord]) -> Said:
-    known = sum(1 for one in groups if one.makespan_eta)
-    if known:
+    if any(group.makespan_eta for group in groups):
         text = "status.groups shows when each group with a measured trial will have ended"
         return Said(ConditionType.PLANNED, True, Reason.MAKESPAN_ESTIMATED, text)
     text = "no trial has ended yet, so nothing is known of how long trials take"
@@ -86,7 +101,7 @@ def _planned(groups: Sequence[GroupRecord]) -> Said:
 
 
 def _waits_for(due: Sequence[WorkloadRecord]) -> str:
-    """Reasons of TrainingJobs that wait, each with the first that gives it."""
+    """Reasons of waiting TrainingJobs, each with the first job that has it."""
     named: dict[str, str] = {}
     for run in _by_name(due):
         if run.status.phase in OVER:
@@ -111,3 +126,69 @@ def _never_fits(run: WorkloadRecord) -> bool:
 
 def _by_name(due: Sequence[WorkloadRecord]) -> list[WorkloadRecord]:
     return sorted(due, key=lambda run: run.ref.name)
+
+
+def events_of(
+    job: TuningRecord,
+    status: TuningStatus,
+    fresh: Sequence[TrialResult],
+    *,
+    over: Reason | None,
+    epoch: int,
+) -> tuple[Emit, ...]:
+    """Events for failed trials, decided groups, resizes, new conditions and the end of the search.
+
+    Args:
+        job: The TuningJob as it was read.
+        status: Its new status.
+        fresh: Results that are counted now.
+        over: Reason of the end of the search; ``None`` = it goes on.
+        epoch: Epoch of this leader.
+    """
+    news: list[tuple[bool, Reason, str]] = [
+        (
+            True,
+            result.reason,
+            f"{trial_name(job.ref.name, result.trial)} has no value: {result.reason}",
+        )
+        for result in fresh
+        if result.reason is not None
+    ]
+    open_before = {group.name for group in job.status.groups if group.ended < group.trials}
+    news += [
+        (
+            False,
+            Reason.GROUP_FINISHED,
+            f"{group.name}: {group.trials} trials reached epoch {group.epoch}",
+        )
+        for group in status.groups
+        if group.name in open_before and group.ended == group.trials
+    ]
+    before = {(resize.trial, resize.epoch, resize.time) for resize in job.status.resizes}
+    texts = [
+        _resize_text(job, resize)
+        for resize in status.resizes
+        if (resize.trial, resize.epoch, resize.time) not in before
+    ]
+    if texts:  # in one text, because Events of one reason replace each other
+        more = f"; and {len(texts) - _MOST_RESIZES} more" if len(texts) > _MOST_RESIZES else ""
+        news.append((False, Reason.TRIAL_RESIZED, "; ".join(texts[:_MOST_RESIZES]) + more))
+    news += [
+        (condition.type != ConditionType.PLANNED, Reason(condition.reason), condition.message)
+        for condition in newly_true(job.status.conditions, status.conditions)
+        if condition.type in _ANNOUNCED
+    ]
+    if over is not None:
+        news.append((status.phase == "Failed", over, status.message))
+    return tuple(
+        Emit(target=job.ref, warning=warning, epoch=epoch, reason=why, text=text)
+        for warning, why, text in news
+    )
+
+
+def _resize_text(job: TuningRecord, resize: TrialResize) -> str:
+    why = f"expected to end {resize.gain_seconds} s sooner" if resize.gain_seconds else "makes room"
+    if resize.not_started:
+        why = "no device had room for it"
+    name = trial_name(job.ref.name, resize.trial)
+    return f"{name}: from {resize.from_percent} to {resize.to_percent} % of a device, {why}"

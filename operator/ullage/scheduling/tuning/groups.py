@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of trials in a status: how far each is, and when it will have ended.
+"""Groups of trials in a status: their progress and expected end.
 
-Figures are those of the moment at which a trial of the group last began or ended, as its
-TrainingJob says it, so they follow from objects alone. They are made when a trial joins the group
-or ends and stand until the next does: a search in which nothing ends writes nothing.
+Figures are as of the last begin or end of a trial in the group by its TrainingJob, so that they
+follow from objects alone. They change only when a trial joins the group or ends.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ def groups_of(
     places: int,
     times: TrialTimes | None = None,
 ) -> tuple[GroupRecord, ...]:
-    """Groups that have trials, those that are not decided first.
+    """Groups that have trials, undecided ones first.
 
     Args:
-        search: With every result that counts.
-        before: As they were written last.
+        search: The search with every counted result.
+        before: Groups of the last status.
         runs: TrainingJobs of its trials.
         places: Trials that may run at one time; with ``times``, devices.
-        times: Of trials that divide devices.
+        times: Times of trials that divide devices.
     """
     ran = {
         (run.trial.trial, run.trial.until_epoch): run
@@ -47,8 +46,8 @@ def groups_of(
         if run.trial is not None and run.status.start_time > 0
     }
     lasted = {
-        (one.trial, one.epoch): times.work_s(one) if times else float(one.seconds)
-        for one in search.results
+        (result.trial, result.epoch): times.work_s(result) if times else float(result.seconds)
+        for result in search.results
     }
     figures = _Figures(ran=ran, lasted=lasted, places=places, times=times)
     shown = {group.name: group for group in before}
@@ -57,7 +56,7 @@ def groups_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Figures:
-    """What groups are made from."""
+    """Inputs of a group's figures."""
 
     ran: Ran
     lasted: Mapping[tuple[int, int], float]
@@ -66,7 +65,7 @@ class _Figures:
     times: TrialTimes | None
 
     def elapsed_s(self, run: WorkloadRecord, now: float) -> float:
-        """How long a TrainingJob has run, in the same terms."""
+        """Run time of a TrainingJob until now, in the same unit as ``lasted``."""
         seconds, of = now - run.status.start_time, run.trial
         if self.times is None or of is None:
             return seconds
@@ -79,8 +78,8 @@ def _group(rung: HalvingRung, before: GroupRecord | None, figures: _Figures) -> 
     if before is not None and before.start_time and (before.trials, before.ended) == counts:
         return before
     ran = figures.ran
-    own = [ran[key] for one in rung.members if (key := (one, rung.until_epoch)) in ran]
-    starts = [run.status.start_time for run in own]
+    members = [ran[key] for trial in rung.members if (key := (trial, rung.until_epoch)) in ran]
+    starts = [run.status.start_time for run in members]
     if before is not None and before.start_time:
         starts.append(before.start_time)
     group = GroupRecord(
@@ -90,27 +89,27 @@ def _group(rung: HalvingRung, before: GroupRecord | None, figures: _Figures) -> 
         ended=counts[1],
         start_time=whole_second(min(starts)) if starts else 0.0,
     )
-    return _with_figures(group, rung, own, figures)
+    return _with_figures(group, rung, members, figures)
 
 
 def _with_figures(
-    group: GroupRecord, rung: HalvingRung, own: Sequence[WorkloadRecord], figures: _Figures
+    group: GroupRecord, rung: HalvingRung, members: Sequence[WorkloadRecord], figures: _Figures
 ) -> GroupRecord:
-    """The group with what follows from the durations of its trials, where any was measured."""
-    if not own or not group.start_time:
+    """The group with its expected end, if any duration was measured."""
+    if not members or not group.start_time:
         return group
     pending = set(rung.pending)
-    latest = max(max(run.status.start_time, run.status.completion_time) for run in own)
+    latest = max(max(run.status.start_time, run.status.completion_time) for run in members)
     running = [
         figures.elapsed_s(run, latest)
-        for run in own
+        for run in members
         if run.trial is not None and run.trial.trial in pending and not run.status.completion_time
     ]
-    told = GroupRuns(
+    group_runs = GroupRuns(
         ended_s=tuple(
-            figures.lasted.get((one, rung.until_epoch), 0.0)
-            for one in rung.members
-            if one not in pending
+            figures.lasted.get((trial, rung.until_epoch), 0.0)
+            for trial in rung.members
+            if trial not in pending
         ),
         running_s=tuple(running),
         waiting=len(pending) - len(running),
@@ -118,13 +117,13 @@ def _with_figures(
         places=figures.places,
     )
     if figures.times is not None:
-        told = replace(told, widths=figures.times.widths, curve=figures.times.curve)
-    found = makespan(told)
-    if found is None:
+        group_runs = replace(group_runs, widths=figures.times.widths, curve=figures.times.curve)
+    estimate = makespan(group_runs)
+    if estimate is None:
         return group
     return replace(
         group,
-        makespan_eta=round(found.eta_s),
-        lower_bound=round(found.lower_bound_s),
-        utilisation=f"{found.utilisation:.2f}",
+        makespan_eta=round(estimate.eta_s),
+        lower_bound=round(estimate.lower_bound_s),
+        utilisation=f"{estimate.utilisation:.2f}",
     )
