@@ -82,8 +82,8 @@ MUTANTS: Final = (
     Mutant(
         "a replacement is asked for where training makes way",
         f"{LIFECYCLE}/surge.py",
-        "return clearing_s(move.view, move.service) is not None",
-        "return False",
+        "or clearing_s(view, service) is not None",
+        "",
         SPREAD,
     ),
     Mutant(

@@ -11,7 +11,7 @@ import pytest
 from fakes.tuning_world import TuningWorld, a_search
 from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.records.status import Condition, DecisionRecord, RefusalLine
-from ullage.scheduling.tuning.conditions import STALLED_AFTER_S
+from ullage.scheduling.tuning.search_status import STALLED_AFTER_S
 from ullage.scheduling.tuning.step import TuningStep
 
 

@@ -90,10 +90,10 @@ def on_their_machines(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Acti
     stay: tuple[Labels, ...] | None = None
     pools: Membership | None = None
     for step in steps:
-        if isinstance(step, CreatePod) and step.order is None and _counts_on_it(step, snapshot):
+        if isinstance(step, CreatePod) and step.order is None and _is_reliable(step, snapshot):
             stay = staying(snapshot.pools) if stay is None else stay
             step = replace(step, on=stay)
-        elif isinstance(step, UngatePod) and _in_tiers(step.owner, snapshot):
+        elif isinstance(step, UngatePod) and _is_in_tiers(step, snapshot):
             pools = pools or Membership.of(snapshot.pools)
             node = snapshot.nodes.get(step.node)
             pool = pools.pool_of(node.labels) if node is not None else None
@@ -103,13 +103,13 @@ def on_their_machines(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Acti
     return tuple(tied)
 
 
-def _counts_on_it(step: CreatePod, snapshot: Snapshot) -> bool:
+def _is_reliable(step: CreatePod, snapshot: Snapshot) -> bool:
     job = snapshot.workloads.get(step.owner.uid)
     return job is not None and (step.lead is not None or is_reliable(job, step.rank))
 
 
-def _in_tiers(owner: ObjectRef, snapshot: Snapshot) -> bool:
-    job = snapshot.workloads.get(owner.uid)
+def _is_in_tiers(step: UngatePod, snapshot: Snapshot) -> bool:
+    job = snapshot.workloads.get(step.owner.uid)
     return job is not None and terms_of(job) is not None
 
 

@@ -47,7 +47,16 @@ def advance(
         )
     late = [(member, held) for member in gated if (held := timeouts.overdue(view, member))]
     if late and len(gated) == len(members):
-        return _expired(job, late[0][1], gated)
+        expiry = expiry_of(late[0][1])
+        return LifecycleStep(
+            phase=Phase.PENDING,
+            reason=expiry.reason,
+            message=expiry.message,
+            restarts=restarts,
+            retry_at=job.status.retry_at,
+            release=tuple(member for member in gated if member.held),
+            passed_over=expiry,
+        )
     silent = {member.pod.uid for member, _ in late}
     release = [
         member
@@ -128,16 +137,14 @@ def deadline(view: View, gated: Sequence[Member]) -> float:
 
 def _let_go(view: View, job: WorkloadRecord, gated: Sequence[Member]) -> LifecycleStep:
     """Ungate every member; the status shows why the API refuses the patch of one."""
-    refused = [
-        refusal
-        for member in gated
-        if (refusal := write_refused(view, "Pod", member.pod.namespace, member.pod.name))
-    ]
-    ready = [
-        member
-        for member in gated
-        if not write_refused(view, "Pod", member.pod.namespace, member.pod.name)
-    ]
+    refused: list[tuple[Reason, str]] = []
+    ready: list[Member] = []
+    for member in gated:
+        refusal = write_refused(view, "Pod", member.pod.namespace, member.pod.name)
+        if refusal:
+            refused.append(refusal)
+        else:
+            ready.append(member)
     if refused and len(gated) == len(view.members_of(job)):
         ready = []
     return LifecycleStep(
@@ -169,16 +176,12 @@ def refusal_of(release: Sequence[Member]) -> Passed | None:
     return None
 
 
-def _expired(job: WorkloadRecord, late: Held, gated: Sequence[Member]) -> LifecycleStep:
-    message = f"{late.node} did not answer to the reservation in time; placed again"
-    return LifecycleStep(
-        phase=Phase.PENDING,
+def expiry_of(late: Held) -> Passed:
+    """The expiry of a reservation that its node did not answer."""
+    return Passed(
         reason=Reason.RESERVATION_EXPIRED,
-        message=message,
-        restarts=job.status.restarts,
-        retry_at=job.status.retry_at,
-        release=tuple(member for member in gated if member.held),
-        passed_over=Passed(reason=Reason.RESERVATION_EXPIRED, device=late.device, message=message),
+        device=late.device,
+        message=f"{late.node} did not answer to the reservation in time; placed again",
     )
 
 

@@ -26,6 +26,7 @@ from ullage.scheduling.lifecycle.termination import (
     close,
     completion,
     cut_off,
+    failure_of,
     stopped_text,
 )
 from ullage.scheduling.model.lifecycle_step import (
@@ -229,19 +230,11 @@ def _loss(view: View, member: Member) -> Termination | None:
     if pod.deleting:
         return Termination(Reason.MEMBER_LOST, f"{pod.name} is being deleted")
     if pod.stage is PodStage.FAILED:
-        return Termination(
-            Reason.EXIT_CODE,
-            f"{pod.name} failed with {pod.how_it_ended}",
-            counted=True,
-            code=pod.exit_code,
-            at=pod.stage_since,
-        )
+        return failure_of(pod)
     trouble = timeouts.trouble(view, member)
-    return (
-        Termination(trouble.reason, trouble.message, device=trouble.device)
-        if trouble is not None
-        else None
-    )
+    if trouble is None:
+        return None
+    return Termination(trouble.reason, trouble.message, device=trouble.device)
 
 
 def _failure(view: View, job: WorkloadRecord, roll: _Roll) -> Termination | None:

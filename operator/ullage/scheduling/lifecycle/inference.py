@@ -22,7 +22,7 @@ from ullage.cluster.records.snapshot import (
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.lifecycle.backoff import after_pull_failure_s
-from ullage.scheduling.lifecycle.gang import deadline, gates_text, ungate
+from ullage.scheduling.lifecycle.gang import deadline, expiry_of, gates_text, refusal_of, ungate
 from ullage.scheduling.lifecycle.routing import leads_to_router
 from ullage.scheduling.lifecycle.routing import steps as routing_steps
 from ullage.scheduling.lifecycle.surge import leaves_by_surge
@@ -352,25 +352,16 @@ def _cure(view: View, service: WorkloadRecord, member: Member, epoch: int) -> Ac
 
 
 def _reservation_failed(view: View, inventory: Inventory, member: Member) -> Passed | None:
-    for held in member.held:
-        if held.refused:
-            return Passed(
-                reason=Reason.RESERVATION_REFUSED,
-                device=held.device,
-                message=timeouts.refused_by_node(held),
-            )
+    refusal = refusal_of([member])
+    if refusal is not None:
+        return refusal
     late = timeouts.overdue(view, member)
     if late is not None:
-        return Passed(
-            reason=Reason.RESERVATION_EXPIRED,
-            device=late.device,
-            message=f"{late.node} did not answer to the reservation in time; placed again",
-        )
+        return expiry_of(late)
     lost = timeouts.node_is_lost(inventory, member)
-    if lost is not None:
-        device = member.held[0].device
-        return Passed(reason=lost.reason, device=device, message=lost.text)
-    return None
+    if lost is None:
+        return None
+    return Passed(reason=lost.reason, device=member.held[0].device, message=lost.text)
 
 
 def _phase(service: WorkloadRecord, members: Sequence[Member]) -> Phase:

@@ -135,7 +135,13 @@ def _ahead(move: Move, present: Sequence[Member], doomed: Marked) -> Leaving:
     extends = (
         move.deployment is not None
         and not move.busy
-        and (steps or _is_any_coming(move, present, doomed) or _room_ahead(move, doomed))
+        and (
+            steps
+            or move.awaited
+            or _is_any_coming(move, present, doomed)
+            or (not move.refused and _has_room(move, doomed))
+            or clearing_s(view, service) is not None
+        )
     )
     wake_at = earliest(*last_calls)
     return Leaving(
@@ -149,13 +155,6 @@ def _last_call_at(view: View, member: Member) -> float:
     """Time at which a replica leaves its node, replaced or not; 0 = the end is not known."""
     remaining_s = left_s(view.snapshot, member.pod.node, view.now)
     return view.now + remaining_s - LAST_CALL_S if remaining_s is not None else 0.0
-
-
-def _room_ahead(move: Move, doomed: Marked) -> bool:
-    """True when a replacement finds a place, or others would make way for it."""
-    if move.awaited or (not move.refused and _has_room(move, doomed)):
-        return True
-    return clearing_s(move.view, move.service) is not None
 
 
 def _begun(move: Move, members: Sequence[Member]) -> list[tuple[Member, PendingEviction]]:

@@ -123,18 +123,23 @@ def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> T
         return Termination(interruption.reason, interruption.message)
     for member in members:
         if member.pod.stage is PodStage.FAILED:
-            return Termination(
-                Reason.EXIT_CODE,
-                f"{member.pod.name} failed with {member.pod.how_it_ended}",
-                counted=True,
-                code=member.pod.exit_code,
-                at=member.pod.stage_since,
-            )
+            return failure_of(member.pod)
     for member in members:
         trouble = timeouts.trouble(view, member)
         if trouble is not None:
             return Termination(trouble.reason, trouble.message, device=trouble.device)
     return _half_started(view, members)
+
+
+def failure_of(pod: PodRecord) -> Termination:
+    """The end of a run by a failed pod, which counts as a failure of the job."""
+    return Termination(
+        Reason.EXIT_CODE,
+        f"{pod.name} failed with {pod.how_it_ended}",
+        counted=True,
+        code=pod.exit_code,
+        at=pod.stage_since,
+    )
 
 
 def stopped_text(pod: PodRecord) -> str:

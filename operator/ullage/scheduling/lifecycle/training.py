@@ -72,7 +72,9 @@ def training_step(view: View, inventory: Inventory, job: WorkloadRecord) -> Life
     if ending is not None:
         return at_once(view, job, members, close(view, job, members, ending))
     surplus = len(everyone) > len(members)
-    if surplus or len(members) < job.replicas or _outdated(job, members):
+    unstarted = all(member.gated for member in members)
+    outdated = unstarted and any(_is_outdated(job, member) for member in members)
+    if surplus or len(members) < job.replicas or outdated:
         return _grow(view, job, members)
     leaving = next((member for member in members if member.gated and member.pod.deleting), None)
     if leaving is not None:
@@ -361,12 +363,6 @@ def _creating(view: View, job: WorkloadRecord) -> bool:
     return any(
         (namespace, pod_name(job.ref.name, rank)) in view.snapshot.creating
         for rank in range(job.replicas)
-    )
-
-
-def _outdated(job: WorkloadRecord, members: Sequence[Member]) -> bool:
-    return any(_is_outdated(job, member) for member in members) and all(
-        member.gated for member in members
     )
 
 

@@ -107,10 +107,13 @@ class Reporter:
         scheduling = self._scheduling(workload, life)
         decision = self._decision(entry, life, (parts, admitted, refused), scheduling)
         reason, message = _head(life, refused, admitted, decision)
+        phase = life.phase
+        if workload.is_gang and life.waiting and phase in (Phase.PENDING, Phase.RESERVING):
+            phase = Phase.RESERVING if admitted else Phase.PENDING
         inputs = StatusInputs(
             workload=workload,
             life=life,
-            phase=_phase(workload, life, admitted),
+            phase=phase,
             members=members,
             parts=parts,
             admitted=admitted,
@@ -419,12 +422,6 @@ def _is_admitted(
         return settled == len(members) == wanted
     live = sum(member.pod.uid in having and not member.pod.deleting for member in members)
     return live >= workload.replicas
-
-
-def _phase(workload: WorkloadRecord, life: LifecycleStep, admitted: bool) -> Phase:
-    if workload.is_gang and life.waiting and life.phase in (Phase.PENDING, Phase.RESERVING):
-        return Phase.RESERVING if admitted else Phase.PENDING
-    return life.phase
 
 
 def _head(

@@ -368,7 +368,10 @@ def _division(
             fair = _fair(runner, arena)
             both = cache[key] = rate, rate * total / fair if fair > 0 else 0.0
         effective[uid], normalised[uid] = both
+    partners: dict[str, list[tuple[str, str, str]]] = {}
     for (left, right, kind), part in statuses.pairs.items():
+        partners.setdefault(left, []).append((right, kind, part))
+        partners.setdefault(right, []).append((left, kind, part))
         side = arena.pairing.together(left, right, kind)
         if side is None:
             continue
@@ -385,19 +388,11 @@ def _division(
         normalised=normalised,
         isolated=isolated_seconds(arena) if counts_alone else {},
         pairs=statuses.pairs,
-        partners=_partners(statuses.pairs),
+        partners=partners,
         dropped=statuses.dropped,
         record=record,
         allocation=allocation_of(arena, statuses.fractions, statuses.pairs),
     )
-
-
-def _partners(pairs: Pairs) -> dict[str, list[tuple[str, str, str]]]:
-    partners: dict[str, list[tuple[str, str, str]]] = {}
-    for (left, right, kind), part in pairs.items():
-        partners.setdefault(left, []).append((right, kind, part))
-        partners.setdefault(right, []).append((left, kind, part))
-    return partners
 
 
 def _fair(runner: Runner, arena: Arena) -> float:

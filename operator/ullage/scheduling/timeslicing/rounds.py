@@ -43,10 +43,9 @@ from ullage.scheduling.timeslicing.division import FIFO, Allocate, Division, div
 from ullage.scheduling.timeslicing.division_cache import DivisionCache
 from ullage.scheduling.timeslicing.messages import leaves_text, turn_text, unpriced_text
 from ullage.scheduling.timeslicing.pairing import PARTED_S, paired
-from ullage.scheduling.timeslicing.plan import Turnout, plan
+from ullage.scheduling.timeslicing.plan import Turnout, plan, turn_quota
 from ullage.scheduling.timeslicing.problem import Goal, on_grid
 from ullage.scheduling.timeslicing.round_records import Entry, closed, has_content, number, written
-from ullage.scheduling.timeslicing.turn_quota import turn_quota
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,15 +24,15 @@ from ullage.engines.tuning.suggestions import SuggestionRequest
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.phases import OVER
 from ullage.scheduling.model.plan import CreateTrial, DeleteWorkload, Emit
-from ullage.scheduling.tuning.conditions import (
+from ullage.scheduling.tuning.results import fresh_results
+from ullage.scheduling.tuning.search import Search, texts_of
+from ullage.scheduling.tuning.search_status import (
     STALLED_AFTER_S,
     events_of,
+    groups_of,
     said_of,
     waits_since,
 )
-from ullage.scheduling.tuning.groups import groups_of
-from ullage.scheduling.tuning.results import fresh_results
-from ullage.scheduling.tuning.search import Search, Texts, texts_of
 from ullage.scheduling.tuning.times import DueTrial, TrialTimes, trial_times
 from ullage.scheduling.tuning.widths import (
     WidthPlan,
@@ -229,7 +229,9 @@ def _creates(
         percent = _percent(job, widths, trial, until)
         if percent is None:
             continue
-        texts = _texts(search, around, trial)
+        texts, suggested = search.texts(trial), around.suggested.get(trial)
+        if texts is None and suggested is not None:
+            texts = texts_of(suggested)
         if texts is None:
             unknown.append(trial)
             continue
@@ -249,12 +251,6 @@ def _creates(
             )
         )
     return tuple(creates), search.request(tuple(unknown), running) if unknown else None
-
-
-def _texts(search: Search, around: Around, trial: int) -> Texts | None:
-    suggested = around.suggested.get(trial)
-    texts = search.texts(trial)
-    return texts_of(suggested) if texts is None and suggested is not None else texts
 
 
 def _is_active(run: WorkloadRecord | None) -> bool:
