@@ -105,7 +105,7 @@ MUTANTS: Final = (
     Mutant(
         "a round is planned within quota",
         f"{TURNS}/rounds.py",
-        "quota = turn_quota(who, tools.occupancy)",
+        "quota = turn_quota(contenders, tools.occupancy)",
         "quota = None",
         KEPT,
     ),

@@ -161,7 +161,7 @@ MUTANTS: Final = (
     Mutant(
         "a price is that of the part of a device that a unit is",
         f"{TURNS}/problem.py",
-        "arena.prices.get(kind, 0.0) * arena.unit / _WHOLE if priced",
+        "arena.prices.get(kind, 0.0) * arena.unit / WHOLE if priced",
         "arena.prices.get(kind, 0.0) * arena.unit if priced",
         COST,
     ),

@@ -17,7 +17,7 @@ from ullage.cluster.records.snapshot import PodStage, WorkloadRecord, ended_in_w
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.timeouts import Trouble
-from ullage.scheduling.lifecycle.drain import in_time
+from ullage.scheduling.lifecycle.drain import within_notice
 from ullage.scheduling.lifecycle.gang import advance
 from ullage.scheduling.lifecycle.training import running
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, Passed, earliest, evict
@@ -137,7 +137,7 @@ def _cured(
     for member, trouble in troubles:
         if member.pod.controlled or unit.checkpoint:
             step = evict(unit, member, epoch, trouble.reason, trouble.message)
-            steps.append(in_time(view, step, member))
+            steps.append(within_notice(view, step, member))
         else:
             given_back = _gives_back(member, trouble)
             if given_back and member.held:

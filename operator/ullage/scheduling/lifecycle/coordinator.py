@@ -70,18 +70,18 @@ def with_coordinator(view: View, job: WorkloadRecord, life: LifecycleStep) -> Li
     if _is_over(view, job, coordinator, members, life):
         return _begin_again(view, job, coordinator, members, life)
     if life.phase.terminal or life.phase in _STOPPED:
-        return _let_go(view, job, coordinator, life)
+        return _stop(view, job, coordinator, life)
     if coordinator is not None and (coordinator.stage.finished or coordinator.deleting):
         ends = begun and life.phase is not Phase.RESTARTING  # so do its members, in a moment
-        steps = () if ends else _away(view, job, coordinator, life)
-        return _held(view, job, life, steps, "that of the last start is still there")
+        steps = () if ends else _delete(view, job, coordinator, life)
+        return _waiting(view, job, life, steps, "that of the last start is still there")
     if coordinator is None:
         wanted = any(isinstance(step, UngatePod) for step in life.steps)
-        return _held(view, job, life, _create(view, job), "") if wanted else life
+        return _waiting(view, job, life, _start(view, job), "") if wanted else life
     steps = _service(view, job)
     if coordinator.stage is PodStage.RUNNING:
         return replace(life, steps=(*life.steps, *steps)) if steps else life
-    return _held(view, job, life, steps, _why(coordinator))
+    return _waiting(view, job, life, steps, _obstacle(coordinator))
 
 
 def on_their_machines(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Action, ...]:
@@ -90,7 +90,11 @@ def on_their_machines(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Acti
     stay: tuple[Labels, ...] | None = None
     pools: Membership | None = None
     for step in steps:
-        if isinstance(step, CreatePod) and step.order is None and _is_reliable(step, snapshot):
+        if (
+            isinstance(step, CreatePod)
+            and step.order is None
+            and _needs_reliable_machine(step, snapshot)
+        ):
             stay = staying(snapshot.pools) if stay is None else stay
             step = replace(step, on=stay)
         elif isinstance(step, UngatePod) and _is_in_tiers(step, snapshot):
@@ -103,7 +107,7 @@ def on_their_machines(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Acti
     return tuple(tied)
 
 
-def _is_reliable(step: CreatePod, snapshot: Snapshot) -> bool:
+def _needs_reliable_machine(step: CreatePod, snapshot: Snapshot) -> bool:
     job = snapshot.workloads.get(step.owner.uid)
     return job is not None and (step.lead is not None or is_reliable(job, step.rank))
 
@@ -199,7 +203,7 @@ def _what_happened(name: str, coordinator: PodRecord | None, code: int | None) -
     return f"{name}, which led the job, failed with exit code {code}"
 
 
-def _let_go(
+def _stop(
     view: View, job: WorkloadRecord, coordinator: PodRecord | None, life: LifecycleStep
 ) -> LifecycleStep:
     """Stop the coordinator of a job that is over; one that has ended stays for its log."""
@@ -212,11 +216,11 @@ def _let_go(
         ends = (job.status.completion_time or view.now) + ENDS_WITHIN_S
         if view.now < ends:
             return replace(life, wake_at=earliest(life.wake_at, ends))
-    steps = _away(view, job, coordinator, life)
+    steps = _delete(view, job, coordinator, life)
     return replace(life, steps=(*life.steps, *steps)) if steps else life
 
 
-def _away(
+def _delete(
     view: View, job: WorkloadRecord, coordinator: PodRecord, life: LifecycleStep
 ) -> tuple[Action, ...]:
     """Delete a coordinator; without grace on a node that is not Ready."""
@@ -241,7 +245,7 @@ def _away(
     )
 
 
-def _create(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
+def _start(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
     name = coordinator_name(job.ref.name)
     if (job.ref.namespace, name) in view.snapshot.creating:
         return ()
@@ -285,7 +289,7 @@ def _not_started(
     text: str,
 ) -> LifecycleStep:
     """Release everything; the job waits for other pools or for an edit of its spec."""
-    away = () if coordinator is None else _away(view, job, coordinator, life)
+    away = () if coordinator is None else _delete(view, job, coordinator, life)
     return replace(
         life,
         phase=Phase.PENDING,
@@ -298,7 +302,7 @@ def _not_started(
     )
 
 
-def _held(
+def _waiting(
     view: View, job: WorkloadRecord, life: LifecycleStep, steps: tuple[Action, ...], why: str
 ) -> LifecycleStep:
     """The step without ungating any member, and the reason if a member was about to be."""
@@ -316,7 +320,7 @@ def _held(
     return replace(life, phase=phase, reason=reason, message=message, steps=(*steps_kept, *steps))
 
 
-def _why(coordinator: PodRecord) -> str:
+def _obstacle(coordinator: PodRecord) -> str:
     if coordinator.stage is PodStage.GATED:
         return f"another controller has to remove {', '.join(coordinator.gates)}"
     if coordinator.stage is PodStage.UNSCHEDULED:

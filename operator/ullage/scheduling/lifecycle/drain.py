@@ -74,7 +74,7 @@ def interruption_of(view: View, members: Sequence[Member]) -> PendingEviction | 
     return None
 
 
-def at_once(
+def with_evictions(
     view: View, job: WorkloadRecord, members: Sequence[Member], life: LifecycleStep
 ) -> LifecycleStep:
     """The step of an interrupted gang, with evictions in this cycle so that members checkpoint.
@@ -85,14 +85,16 @@ def at_once(
     if life.phase is not Phase.RESTARTING or life.reason is not Reason.SPOT_INTERRUPTED:
         return life
     steps = tuple(
-        in_time(view, evict(job, member, view.settings.epoch, life.reason, life.message), member)
+        within_notice(
+            view, evict(job, member, view.settings.epoch, life.reason, life.message), member
+        )
         for member in members
         if member.live and not member.gated and not member.pod.deleting
     )
     return replace(life, steps=(*life.steps, *steps))
 
 
-def in_time(view: View, step: EvictPod, member: Member) -> EvictPod:
+def within_notice(view: View, step: EvictPod, member: Member) -> EvictPod:
     """The eviction with less grace where the pod's own grace would outlive its machine."""
     node = member.pod.node or (member.held[0].node if member.held else "")
     remaining_s = left_s(view.snapshot, node, view.now)

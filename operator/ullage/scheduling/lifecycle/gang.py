@@ -76,7 +76,7 @@ def advance(
             passed_over=refusal_of(release),
         )
     if all(member.reserved for member in gated):
-        return _let_go(view, job, gated)
+        return _ungate_all(view, job, gated)
     answered = sum(member.reserved for member in gated)
     return LifecycleStep(
         phase=Phase.RESERVING,
@@ -135,7 +135,7 @@ def deadline(view: View, gated: Sequence[Member]) -> float:
     )
 
 
-def _let_go(view: View, job: WorkloadRecord, gated: Sequence[Member]) -> LifecycleStep:
+def _ungate_all(view: View, job: WorkloadRecord, gated: Sequence[Member]) -> LifecycleStep:
     """Ungate every member; the status shows why the API refuses the patch of one."""
     refused: list[tuple[Reason, str]] = []
     ready: list[Member] = []

@@ -19,7 +19,7 @@ from ullage.cluster.values.names import pod_name
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.reliable_machines import staying, terms_of
-from ullage.scheduling.lifecycle.drain import at_once, in_time
+from ullage.scheduling.lifecycle.drain import with_evictions, within_notice
 from ullage.scheduling.lifecycle.gang import deadline, must_move, refusal_of, ungate
 from ullage.scheduling.lifecycle.termination import (
     Termination,
@@ -99,7 +99,7 @@ def life_in_place(
     bounds = job.elasticity
     if bounds is None or all(member.gated for member in members):
         return None
-    roll = _called(view, job, members)
+    roll = _roll_of(view, job, members)
     ended_well = all(member.pod.stage is PodStage.SUCCEEDED for member in roll.staying)
     done = (
         "every member that was left ended with exit code 0"
@@ -118,10 +118,10 @@ def life_in_place(
     failure = _failure(view, job, roll)
     silent = _first_vanished(view, job, roll)
     if silent is not None:
-        return at_once(view, job, members, close(view, job, members, silent))
+        return with_evictions(view, job, members, close(view, job, members, silent))
     if len(roll.staying) < bounds.min_replicas and not (roll.steps_done and roll.ended):
         comes_up = job.status.phase in ("", *_COMING_UP) and not (roll.losses or roll.gone)
-        return None if comes_up else _over(view, job, members, roll, failure)
+        return None if comes_up else _restart(view, job, members, roll, failure)
     restarts, retry_at = job.status.restarts, job.status.retry_at
     text = _in_words(roll)
     if failure is not None:
@@ -181,7 +181,7 @@ def is_creating(view: View, job: WorkloadRecord) -> bool:
     return any((namespace, pod_name(name, rank)) in view.snapshot.creating for rank in ranks)
 
 
-def _called(view: View, job: WorkloadRecord, members: Sequence[Member]) -> _Roll:
+def _roll_of(view: View, job: WorkloadRecord, members: Sequence[Member]) -> _Roll:
     coordinator = view.coordinators.get(job.ref.uid)
     steps_done = coordinator is not None and coordinator.stage is PodStage.SUCCEEDED
     losses: list[_Loss] = []
@@ -189,7 +189,7 @@ def _called(view: View, job: WorkloadRecord, members: Sequence[Member]) -> _Roll
     for member in members:
         if member.gated:
             continue
-        ending = _came_late(member) if steps_done else None
+        ending = _came_too_late(member) if steps_done else None
         ending = ending or _loss(view, member)
         if ending is None:
             staying.append(member)
@@ -207,7 +207,7 @@ def _called(view: View, job: WorkloadRecord, members: Sequence[Member]) -> _Roll
     )
 
 
-def _came_late(member: Member) -> Termination | None:
+def _came_too_late(member: Member) -> Termination | None:
     """The end of a member that has not started when all steps are done."""
     if member.pod.stage not in (PodStage.UNSCHEDULED, PodStage.BOUND):
         return None
@@ -280,7 +280,7 @@ def _first_vanished(view: View, job: WorkloadRecord, roll: _Roll) -> Termination
     return None
 
 
-def _over(
+def _restart(
     view: View,
     job: WorkloadRecord,
     members: Sequence[Member],
@@ -294,7 +294,7 @@ def _over(
         return close(view, job, members, failure)
     whole = _all_moved(view, roll)
     if whole is not None:
-        return at_once(view, job, members, close(view, job, members, whole))
+        return with_evictions(view, job, members, close(view, job, members, whole))
     first = next((loss.ending for loss in (*roll.news, *roll.losses)), None)
     remaining = len(roll.staying)
     text = (
@@ -304,7 +304,7 @@ def _over(
     )
     reason = first.reason if first is not None else Reason.MEMBER_LOST
     reason = Reason.MEMBER_LOST if reason is Reason.EXIT_CODE else reason
-    return at_once(view, job, members, close(view, job, members, Termination(reason, text)))
+    return with_evictions(view, job, members, close(view, job, members, Termination(reason, text)))
 
 
 def _all_moved(view: View, roll: _Roll) -> Termination | None:
@@ -340,7 +340,7 @@ def _goes_on(
 ) -> LifecycleStep:
     """Retire lost members and bring in new ones; the others are left alone."""
     restarts, retry_at, text = outcome
-    joining, dropped = _sorted_out(view, inventory, job, roll)
+    joining, dropped = _joining_and_dropped(view, inventory, job, roll)
     if dropped:
         retry_at = max(retry_at, view.now + JOIN_AGAIN_S)
     waits = retry_at > view.now
@@ -390,10 +390,12 @@ def _retired(
     if Standing.OURS not in ending.reason.standing or not member.live:
         return (delete(job, member, epoch, ending.reason, ending.message),)
     step = evict(job, member, epoch, ending.reason, ending.message)
-    return (in_time(view, step, member) if ending.reason is Reason.SPOT_INTERRUPTED else step,)
+    return (
+        within_notice(view, step, member) if ending.reason is Reason.SPOT_INTERRUPTED else step,
+    )
 
 
-def _sorted_out(
+def _joining_and_dropped(
     view: View, inventory: Inventory, job: WorkloadRecord, roll: _Roll
 ) -> tuple[tuple[Member, ...], list[Member]]:
     """Members that join and need a place now, and those to delete because they got none."""

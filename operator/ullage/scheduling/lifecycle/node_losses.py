@@ -27,7 +27,7 @@ LOSS_TELLS_S: Final = 90.0
 default a silent node is not Ready after 40 to 50 s; the rest is for a busy API server."""
 
 
-def with_given_back(view: View, job: WorkloadRecord) -> WorkloadRecord:
+def without_node_losses(view: View, job: WorkloadRecord) -> WorkloadRecord:
     """The job without the failures that a lost node explains.
 
     The status is written without them, too; until then every cycle computes the same.
@@ -55,7 +55,7 @@ def with_given_back(view: View, job: WorkloadRecord) -> WorkloadRecord:
     return replace(job, status=status)
 
 
-def noted(
+def failure_record(
     view: View, job: WorkloadRecord, restarts: int, members: Sequence[Member]
 ) -> FailureRecord | None:
     """``status.lastFailure`` for a new number of restarts.

@@ -93,7 +93,7 @@ def steps(view: View, service: WorkloadRecord, *, new_template: bool) -> tuple[A
     return tuple(actions)
 
 
-def said(view: View, service: WorkloadRecord) -> Said | None:
+def router_condition(view: View, service: WorkloadRecord) -> Said | None:
     """The condition ``RouterReady``; ``None`` = the service has no router."""
     if service.batching is None:
         return None

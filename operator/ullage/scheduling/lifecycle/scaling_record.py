@@ -221,7 +221,7 @@ def _share_news(
     )
 
 
-def scaling_said(record: ScalingRecord | None) -> tuple[Said, ...]:
+def scaling_conditions(record: ScalingRecord | None) -> tuple[Said, ...]:
     """The condition ``ScalingActive``: replicas follow the objective."""
     if record is None:
         return ()

@@ -21,7 +21,7 @@ from ullage.cluster.records.snapshot import DeploymentRecord, PodStage, Workload
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.exclusions import active_exclusions
 from ullage.scheduling.inventory.interruptions import left_s
-from ullage.scheduling.lifecycle.drain import LAST_CALL_S, in_time
+from ullage.scheduling.lifecycle.drain import LAST_CALL_S, within_notice
 from ullage.scheduling.model.lifecycle_step import earliest, evict
 from ullage.scheduling.model.plan import Action
 from ullage.scheduling.model.view import Member, PendingEviction, View
@@ -129,7 +129,7 @@ def _ahead(move: Move, present: Sequence[Member], doomed: Marked) -> Leaving:
     leaving = {pair[0].pod.uid: pair for pair in (*last, *idle, *surplus)}
     epoch = view.settings.epoch
     steps = tuple(
-        in_time(view, evict(service, member, epoch, mark.reason, mark.message), member)
+        within_notice(view, evict(service, member, epoch, mark.reason, mark.message), member)
         for member, mark in leaving.values()
     )
     extends = (

@@ -19,10 +19,10 @@ from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.values.names import pod_name, workers_service
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
-from ullage.scheduling.lifecycle.drain import at_once
+from ullage.scheduling.lifecycle.drain import with_evictions
 from ullage.scheduling.lifecycle.gang import advance, deadline
 from ullage.scheduling.lifecycle.in_place import life_in_place
-from ullage.scheduling.lifecycle.node_losses import with_given_back
+from ullage.scheduling.lifecycle.node_losses import without_node_losses
 from ullage.scheduling.lifecycle.termination import close, completion, find_ending, last_at_work
 from ullage.scheduling.model.lifecycle_step import (
     LifecycleStep,
@@ -45,7 +45,7 @@ _COMING: Final = (Reason.WAITING_FOR_DECISION, "its pods are being created")
 
 def training_step(view: View, inventory: Inventory, job: WorkloadRecord) -> LifecycleStep:
     """The next step of the job."""
-    job = with_given_back(view, job)
+    job = without_node_losses(view, job)
     everyone = view.members_of(job)
     if job.status.phase == Phase.RUNNING and _runs_well(view, job, everyone):
         return running(job.status.restarts)
@@ -70,7 +70,7 @@ def training_step(view: View, inventory: Inventory, job: WorkloadRecord) -> Life
             return life
     ending = find_ending(view, job, members)
     if ending is not None:
-        return at_once(view, job, members, close(view, job, members, ending))
+        return with_evictions(view, job, members, close(view, job, members, ending))
     surplus = len(everyone) > len(members)
     unstarted = all(member.gated for member in members)
     outdated = unstarted and any(_is_outdated(job, member) for member in members)

@@ -28,7 +28,7 @@ from ullage.scheduling.elastic.sizes import size_status
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.exclusions import active_exclusions, with_failure
 from ullage.scheduling.lifecycle.adopted import ended_well
-from ullage.scheduling.lifecycle.routing import said as router_said
+from ullage.scheduling.lifecycle.routing import router_condition
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
@@ -129,7 +129,7 @@ class Reporter:
             made_room=entry.made_room or workload.status.made_room,
             verdict=verdict,
             scaling=scaling,
-            router=router_said(self.context.view, workload),
+            router=router_condition(self.context.view, workload),
         )
         return build_status(self.context.view, inputs, self.predictions)
 

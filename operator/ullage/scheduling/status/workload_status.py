@@ -29,8 +29,8 @@ from ullage.cluster.records.status import (
 )
 from ullage.scheduling.capacity.capacity_choice import PoolChoice
 from ullage.scheduling.capacity.status import deadline_said, spend_of
-from ullage.scheduling.lifecycle.node_losses import noted
-from ullage.scheduling.lifecycle.scaling_record import scaling_said
+from ullage.scheduling.lifecycle.node_losses import failure_record
+from ullage.scheduling.lifecycle.scaling_record import scaling_conditions
 from ullage.scheduling.lifecycle.termination import counted_steps
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
@@ -158,7 +158,7 @@ def _training(view: View, inputs: StatusInputs) -> dict[str, object]:
     return {
         "restarts": life.restarts,
         "retry_at": whole_second(life.retry_at),
-        "last_failure": noted(view, workload, life.restarts, inputs.members),
+        "last_failure": failure_record(view, workload, life.restarts, inputs.members),
         # the nodes stay readable after the end
         "nodes": (
             before.nodes
@@ -260,7 +260,7 @@ def _conditions(inputs: StatusInputs) -> list[Said]:
     else:
         conditions = _admitted(inputs)
     conditions.extend(deadline_said(inputs.pool_choice))
-    conditions.extend(scaling_said(inputs.scaling))
+    conditions.extend(scaling_conditions(inputs.scaling))
     if inputs.router is not None:
         conditions.append(inputs.router)
     if inputs.degraded is not None:

@@ -50,6 +50,16 @@ from ullage.scheduling.timeslicing.problem import (
 )
 from ullage.scheduling.timeslicing.round_records import as_text, number
 
+FIFO: Final = Objective.FIFO.value
+FELL_BACK: Final = "FellBack"
+"""Result of a division by another objective than that of the policy."""
+SAME: Final = 0.01
+"""Least change of a fraction that is written (not measured)."""
+_HASH: Final = 16
+_NOT_WORTH: Final = 0.005
+"""Least time of a pair; a turn lasts a round at least (not measured)."""
+_Parts = tuple[tuple[str, str], ...]
+"""Fractions of one job as its status holds them."""
 Allocate = Callable[[Objective, Problem], Allocation]
 """Function that divides by an objective; the engine's unless a caller observes it."""
 
@@ -119,20 +129,6 @@ def _answer(objective: Objective, problem: Problem, allocate: Allocate | None) -
         fractions=table,
         result=SolveResult.KEPT_LAST,
     )
-
-
-FIFO: Final = Objective.FIFO.value
-FELL_BACK: Final = "FellBack"
-"""Result of a division by another objective than that of the policy."""
-SAME: Final = 0.01
-"""Least change of a fraction that is written (not measured)."""
-_HASH: Final = 16
-
-_NOT_WORTH: Final = 0.005
-"""Least time of a pair; a turn lasts a round at least (not measured)."""
-
-_Parts = tuple[tuple[str, str], ...]
-"""Fractions of one job as its status holds them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,7 +271,7 @@ def _rewritten(
         parts = cache.get(key)
         if parts is None:
             fresh = dict(zip(allocation.types, row, strict=True))
-            parts = cache[key] = retold(key[0], fresh)
+            parts = cache[key] = fraction_texts(key[0], fresh)
         fractions[uid] = parts
     return fractions, pairs
 
@@ -307,7 +303,7 @@ def _pairs(
     return kept_times, lost
 
 
-def retold(before: tuple[tuple[str, str], ...], fresh: Mapping[str, float]) -> _Parts:
+def fraction_texts(before: tuple[tuple[str, str], ...], fresh: Mapping[str, float]) -> _Parts:
     """Fractions of a job for its status; the previous ones if they hardly changed.
 
     Args:

@@ -9,7 +9,6 @@ that the work grows with the jobs, not with their pairs. Nothing is placed here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -29,13 +28,12 @@ from ullage.scheduling.prediction.workload_classes import Known
 from ullage.scheduling.timeslicing.contenders import Arena, Runner, Tools
 from ullage.scheduling.timeslicing.division_cache import DivisionCache, KeptPairs
 from ullage.scheduling.timeslicing.pair_records import Pairing, Together
+from ullage.scheduling.timeslicing.problem import on_grid
 
 MOST_KINDS: Final = 256
 """Most kinds that are judged, those with most jobs first (our choice: it bounds a cold cycle)."""
 _NEIGHBOURS: Final = 3
 """Number of kinds of least demand, and of opposite demand, beside which each kind is judged."""
-_GRID: Final = 0.02
-"""Relative step of the grid of slowdowns."""
 SETTLE_S: Final = 120.0
 """Least age of a pair before its observed slowdowns count (as for conflicts)."""
 PARTED_S: Final = 3600.0
@@ -70,18 +68,18 @@ class _Room:
     overhead_mib: int
 
 
-def paired(tools: Tools, who: Arena, rule: AdmissionRule, cache: DivisionCache) -> Arena:
+def paired(tools: Tools, arena: Arena, rule: AdmissionRule, cache: DivisionCache) -> Arena:
     """Add the possible pairs and the present partners to the jobs that take turns.
 
     Args:
         tools: Parts of the cycle.
-        who: The jobs that take turns.
+        arena: The jobs that take turns.
         rule: Judges pairs.
         cache: Forecasts of the last cycle.
     """
-    if not any(_matters(runner.workload) for runner in who.runners.values()):
-        return who
-    runners = _neighbours(tools, who.runners)
+    if not any(_matters(runner.workload) for runner in arena.runners.values()):
+        return arena
+    runners = _neighbours(tools, arena.runners)
     kinds: dict[str, str] = {}
     groups: dict[str, list[str]] = {}
     for uid, runner in runners.items():
@@ -122,7 +120,7 @@ def paired(tools: Tools, who: Arena, rule: AdmissionRule, cache: DivisionCache) 
             for (left, right), by_type in forecasts.items()
         }
     pairing = Pairing(kinds=kinds, forecasts=forecasts, ended=ended)
-    return replace(who, runners=_intended(runners, pairing), pairing=pairing)
+    return replace(arena, runners=_intended(runners, pairing), pairing=pairing)
 
 
 def _matters(job: WorkloadRecord) -> bool:
@@ -368,7 +366,9 @@ class _Judge:
         if not isinstance(verdict, Admission) or verdict.trial:
             return None
         slow = self.rule.slowdowns(name, (first, second))
-        return Together((percent, WHOLE_PERCENT - percent), (_stepped(slow[0]), _stepped(slow[1])))
+        # on the grid, so that drifting measurements do not trigger a new division
+        slowdowns = on_grid(max(1.0, slow[0])), on_grid(max(1.0, slow[1]))
+        return Together((percent, WHOLE_PERCENT - percent), slowdowns)
 
 
 def _split(left: float, right: float) -> int:
@@ -376,8 +376,3 @@ def _split(left: float, right: float) -> int:
     total = left + right
     part = left / total if total > 0 else 0.5
     return min(_MOST, max(_LEAST, 10 * round(10 * part)))
-
-
-def _stepped(slowdown: float) -> float:
-    """A slowdown on the grid, so that drifting measurements do not trigger a new division."""
-    return math.exp(round(math.log(max(1.0, slowdown)) / _GRID) * _GRID)

@@ -30,7 +30,7 @@ from ullage.engines.allocation.model import (
     TypeView,
 )
 from ullage.engines.allocation.policies import POLICIES, Objective
-from ullage.scheduling.timeslicing.contenders import Arena, Runner
+from ullage.scheduling.timeslicing.contenders import WHOLE, Arena, Runner
 from ullage.scheduling.timeslicing.division_cache import DivisionCache
 from ullage.scheduling.timeslicing.round_records import isolated_now
 
@@ -40,7 +40,6 @@ _JUST: Final = 1.05
 """Factor by which a deadline may exceed the best speed and still count as reachable: progress is
 reported once a minute, and speeds drift."""
 _HASH: Final = 16
-_WHOLE: Final = 100
 
 Fractions = Mapping[str, tuple[tuple[str, str], ...]]
 """Fractions by uid, as the status holds them, sorted by type."""
@@ -99,7 +98,7 @@ def problem_of(
             name=kind,
             devices=arena.units(room),
             # a unit is a part of a device and costs that part of its price
-            dollars_per_hour=arena.prices.get(kind, 0.0) * arena.unit / _WHOLE if priced else 0.0,
+            dollars_per_hour=arena.prices.get(kind, 0.0) * arena.unit / WHOLE if priced else 0.0,
         )
         for kind, room in arena.room.items()
     )
@@ -119,7 +118,7 @@ def problem_of(
         types=types,
         throughputs=ThroughputTable(rates=_rates(arena), pairs=_pair_rows(arena)),
         previous=_in_force(arena, *previous),
-        min_service=policy.min_service_percent / _WHOLE if priced else 0.0,
+        min_service=policy.min_service_percent / WHOLE if priced else 0.0,
         tenants=tenant_views(policy),
     )
 
@@ -240,7 +239,7 @@ def _pair_rows(arena: Arena) -> tuple[PairRow, ...]:
             PairRow(
                 left=left,
                 right=right,
-                gang=arena.units(_WHOLE),
+                gang=arena.units(WHOLE),
                 left_rates=tuple(rates[0].tolist()),
                 right_rates=tuple(rates[1].tolist()),
             )
@@ -335,7 +334,7 @@ def _rates(arena: Arena) -> Floats:
 
 
 def on_grid(speed: float) -> float:
-    """A speed on the grid, steps/s; 0 stays 0."""
+    """A speed, price or slowdown on the grid; 0 stays 0."""
     return math.exp(_step(speed) * _GRID) if speed > 0 else 0.0
 
 

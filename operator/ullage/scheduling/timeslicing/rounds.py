@@ -223,10 +223,10 @@ def take_turns(
     policy = view.snapshot.policy
     if policy.objective == FIFO:
         return None
-    who = paired(tools, arena(tools, lifecycles), rule, cache)
-    division = divide(policy, who, view.now, allocate, cache)
-    quota = turn_quota(who, tools.occupancy)
-    return Rounds(tools, who, division, plan(policy, who, division, view.now, quota))
+    contenders = paired(tools, arena(tools, lifecycles), rule, cache)
+    division = divide(policy, contenders, view.now, allocate, cache)
+    quota = turn_quota(contenders, tools.occupancy)
+    return Rounds(tools, contenders, division, plan(policy, contenders, division, view.now, quota))
 
 
 def next_turn(rounds: Rounds | None) -> float:

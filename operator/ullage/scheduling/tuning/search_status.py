@@ -155,7 +155,7 @@ def _with_figures(
     )
 
 
-def said_of(
+def conditions_of(
     due: Sequence[WorkloadRecord],
     runs: Iterable[WorkloadRecord],
     groups: Sequence[GroupRecord],

@@ -28,9 +28,9 @@ from ullage.scheduling.tuning.results import fresh_results
 from ullage.scheduling.tuning.search import Search, texts_of
 from ullage.scheduling.tuning.search_status import (
     STALLED_AFTER_S,
+    conditions_of,
     events_of,
     groups_of,
-    said_of,
     waits_since,
 )
 from ullage.scheduling.tuning.times import DueTrial, TrialTimes, trial_times
@@ -322,7 +322,7 @@ def _status(
     conditions = [
         Said(ConditionType.COMPLETE, phase == "Succeeded", reason, message, follows=not over),
         *([Said(ConditionType.FAILED, True, reason, message)] if phase == "Failed" else []),
-        *(() if over else said_of(_due_runs(job, around, search), runs, groups, around.now)),
+        *(() if over else conditions_of(_due_runs(job, around, search), runs, groups, around.now)),
     ]
     begun = bool(around.runs or search.results)
     status = replace(
