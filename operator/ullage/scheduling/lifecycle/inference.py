@@ -23,8 +23,7 @@ from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.lifecycle.backoff import after_pull_failure_s
 from ullage.scheduling.lifecycle.gang import deadline, expiry_of, gates_text, refusal_of, ungate
-from ullage.scheduling.lifecycle.routing import leads_to_router
-from ullage.scheduling.lifecycle.routing import steps as routing_steps
+from ullage.scheduling.lifecycle.routing import leads_to_router, router_steps
 from ullage.scheduling.lifecycle.surge import leaves_by_surge
 from ullage.scheduling.model.lifecycle_step import (
     LifecycleStep,
@@ -144,7 +143,7 @@ def children(
     new_template = deployment is None or deployment.template_hash != service.template_hash
     front = view.snapshot.services.get(key)
     routed = leads_to_router(view, service)
-    steps: list[Action] = [*routing_steps(view, service, new_template=new_template)]
+    steps: list[Action] = [*router_steps(view, service, new_template=new_template)]
     if new_template or front is None or front.routed != routed or _other_ports(service, front):
         steps.append(_front(service, epoch, routed=routed))
     replicas = _made(view, service, deployment) + extra

@@ -69,7 +69,11 @@ def settle(snapshot: Snapshot, settings: DecideSettings, slices: SlicesByPod, ui
     adopted = [
         (node, _adopted(snapshot, settings, pod, seen))
         for node, seen in reports
-        if _is_stray(snapshot, pod, node, seen) and (node, seen.key) not in in_specs
+        if seen.phase.started
+        and seen.gpu
+        and node == pod.node
+        and (node, seen.key) not in in_specs
+        and _stands(snapshot, node, pod)
     ]
     kept.extend(adopted)
     if len(kept) > 1:
@@ -103,12 +107,6 @@ def _stands(snapshot: Snapshot, node: str, pod: PodRecord) -> bool:
         return True
     owner = snapshot.workloads.get(pod.owner.uid)
     return owner is not None and not owner.deleting and not pod.deleting
-
-
-def _is_stray(snapshot: Snapshot, pod: PodRecord, node: str, seen: ObservedSlice) -> bool:
-    """True when a node runs the pod on this slice and the pod may keep it."""
-    started = seen.phase.started and bool(seen.gpu)
-    return started and pod.node == node and _stands(snapshot, node, pod)
 
 
 def _adopted(

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import hashlib
 
-from ullage.api.batching import Batching
-from ullage.api.observations import INTER_TOKEN, LatencyObjective
+from ullage.api.observations import INTER_TOKEN
 from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.records.snapshot import (
     DeploymentRecord,
@@ -40,7 +39,7 @@ def leads_to_router(view: View, service: WorkloadRecord) -> bool:
     return front.routed or (router is not None and router.ready > 0)
 
 
-def steps(view: View, service: WorkloadRecord, *, new_template: bool) -> tuple[Action, ...]:
+def router_steps(view: View, service: WorkloadRecord, *, new_template: bool) -> tuple[Action, ...]:
     """Steps that bring the router and the headless Service of the replicas in line with the spec.
 
     Args:
@@ -74,8 +73,12 @@ def steps(view: View, service: WorkloadRecord, *, new_template: bool) -> tuple[A
         or router is None
         or (router.template_hash, router.replicas) != (version, wanted)
     ):
-        generative = service.batching.generative
-        latency_ms = service.slo.latency_ms if service.slo is not None else 0
+        slo, generative = service.slo, service.batching.generative
+        latency_ms = slo.latency_ms if slo is not None else 0
+        inter_token_ms = 0
+        if generative is not None:
+            of_tokens = slo is not None and slo.metric == INTER_TOKEN
+            inter_token_ms = generative.inter_token_ms or (latency_ms if of_tokens else 0)
         actions.append(
             ApplyRouter(
                 owner=ref,
@@ -83,7 +86,7 @@ def steps(view: View, service: WorkloadRecord, *, new_template: bool) -> tuple[A
                 image=view.settings.router_image,
                 batching=service.batching,
                 objective_ms=(generative.first_token_ms if generative else 0) or latency_ms,
-                inter_token_ms=_inter_token_ms(service.batching, service.slo),
+                inter_token_ms=inter_token_ms,
                 version=version,
                 epoch=epoch,
                 reason=Reason.ROUTER_STARTING,
@@ -170,11 +173,3 @@ def _taken_away(view: View, service: WorkloadRecord) -> tuple[Action, ...]:
         for kind, record in children
         if record is not None
     )
-
-
-def _inter_token_ms(batching: Batching, slo: LatencyObjective | None) -> int:
-    """Objective of the time between tokens, ms; 0 = none."""
-    if batching.generative is None:
-        return 0
-    of_tokens = slo is not None and slo.metric == INTER_TOKEN
-    return batching.generative.inter_token_ms or (slo.latency_ms if slo and of_tokens else 0)
