@@ -45,8 +45,6 @@ _ANNOUNCED: Final = (
     ConditionType.POOL_TOO_SMALL,
 )
 """Conditions that come with an Event when they begin to hold."""
-Ran = Mapping[tuple[int, int], WorkloadRecord]
-"""TrainingJobs that have begun, by trial and epoch."""
 
 
 def groups_of(
@@ -84,7 +82,8 @@ def groups_of(
 class _Figures:
     """Inputs of a group's figures."""
 
-    ran: Ran
+    ran: Mapping[tuple[int, int], WorkloadRecord]
+    """TrainingJobs that have started, by trial and epoch."""
     lasted: Mapping[tuple[int, int], float]
     """Duration of each result, seconds; with ``times`` on one whole device."""
     places: int
