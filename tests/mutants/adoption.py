@@ -191,8 +191,8 @@ MUTANTS: Final = (
     Mutant(
         "who has a place comes first",
         LIFE,
-        "return not member.held, member.pod.created, member.pod.name",
-        "return bool(member.held), member.pod.created, member.pod.name",
+        "(not member.held, member.pod.created, member.pod.name)",
+        "(bool(member.held), member.pod.created, member.pod.name)",
         LIVES,
     ),
     Mutant(

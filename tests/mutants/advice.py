@@ -38,8 +38,8 @@ MUTANTS: Final = (
     Mutant(
         "a context has its part of a device",
         ADVICE,
-        "memory_mib=max(0, known - context)",
-        "memory_mib=known",
+        "memory_mib=max(0, memory_mib - context)",
+        "memory_mib=memory_mib",
         SAID,
     ),
     Mutant(

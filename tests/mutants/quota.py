@@ -105,7 +105,7 @@ MUTANTS: Final = (
     Mutant(
         "a round is planned within quota",
         f"{TURNS}/rounds.py",
-        "quota = turn_quota(who, tools.occupancy)",
+        "quota = turn_quota(contenders, tools.occupancy)",
         "quota = None",
         KEPT,
     ),
@@ -119,7 +119,7 @@ MUTANTS: Final = (
     Mutant(
         "what tenants hold is written only when it changes",
         STATUS,
-        "if _says(before) == _says(status):",
+        "if _content(before) == _content(status):",
         "if False:",
         TOLD,
     ),

@@ -82,8 +82,8 @@ MUTANTS: Final = (
     Mutant(
         "a replacement is asked for where training makes way",
         f"{LIFECYCLE}/surge.py",
-        "return clearing_s(move.view, move.service) is not None",
-        "return False",
+        "or clearing_s(view, service) is not None",
+        "",
         SPREAD,
     ),
     Mutant(
@@ -96,7 +96,7 @@ MUTANTS: Final = (
     Mutant(
         "replicas that serve all the time stay",
         f"{LIFECYCLE}/scaling.py",
-        "min(_busy(load, service_time), service.replicas)",
+        "min(busy, service.replicas)",
         "0",
         REPLICAS,
     ),
@@ -152,15 +152,15 @@ MUTANTS: Final = (
     Mutant(
         "a service sleeps only where every router says that nothing waits",
         f"{LIFECYCLE}/sleeping.py",
-        "if self.heard and said and may_sleep",
-        "if said and may_sleep",
+        "if self.heard and report and may_sleep",
+        "if report and may_sleep",
         SLEEPS,
     ),
     Mutant(
         "one router with a request is enough to wake",
         f"{LIFECYCLE}/sleeping.py",
-        "if said is None:\n            return False\n        return has_to_wake",
-        "if said is None or not self.heard:\n            return False\n        return has_to_wake",
+        "if report is None:\n            return False\n        return has",
+        "if report is None or not self.heard:\n            return False\n        return has",
         SLEEPS,
     ),
     Mutant(

@@ -98,15 +98,15 @@ MUTANTS: Final = (
     Mutant(
         "a turn that ends was time alone",
         f"{TURNS}/round_records.py",
-        "return number(isolated_now(old, entry.worth, moment), 1)",
-        "return old.isolated_seconds",
+        "number(isolated_now(old, entry.worth, moment), 1)",
+        "old.isolated_seconds",
         BOOKS,
     ),
     Mutant(
         "an equal part of the cluster is that of one of all jobs",
         f"{TURNS}/problem.py",
-        "room / len(arena.runners) / one.points",
-        "room / one.points",
+        "room / len(arena.runners) / runner.points",
+        "room / runner.points",
         BOOKS,
     ),
     Mutant(
@@ -126,8 +126,8 @@ MUTANTS: Final = (
     Mutant(
         "a job that cannot checkpoint keeps its devices",
         f"{TURNS}/plan.py",
-        "if not one.workload.checkpoint or one.ready:",
-        "if one.ready:",
+        "if not runner.workload.checkpoint or runner.ready:",
+        "if runner.ready:",
         TAKEN,
     ),
     Mutant(
@@ -161,7 +161,7 @@ MUTANTS: Final = (
     Mutant(
         "a price is that of the part of a device that a unit is",
         f"{TURNS}/problem.py",
-        "arena.prices.get(kind, 0.0) * arena.unit / _WHOLE if priced",
+        "arena.prices.get(kind, 0.0) * arena.unit / WHOLE if priced",
         "arena.prices.get(kind, 0.0) * arena.unit if priced",
         COST,
     ),

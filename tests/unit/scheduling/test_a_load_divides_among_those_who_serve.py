@@ -30,7 +30,7 @@ from ullage.api.slices import SlicePhase
 from ullage.cluster.records.snapshot import PodRecord, PodStage, SoloEntry
 from ullage.cluster.records.status import DecisionRecord, RefusalLine
 from ullage.scheduling.assignment.observe import look
-from ullage.scheduling.lifecycle.serving import replicas_that_serve
+from ullage.scheduling.lifecycle.service_load import replicas_that_serve
 from ullage.scheduling.model.slice_ledger import Ledger
 
 ROW = SoloEntry(device="emulated", share=100, steps_per_second=100.0, latency=((0.99, 0.012),))

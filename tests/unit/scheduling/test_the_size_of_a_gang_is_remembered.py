@@ -10,7 +10,7 @@ from builders import NOW, a_job, a_service
 from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import SizeRecord
-from ullage.scheduling.elastic.sizes import Size, news, resumes, told
+from ullage.scheduling.elastic.sizes import Size, news, resumes, size_status
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.times import GANG_PLACES_KEPT_S
@@ -40,27 +40,27 @@ def test_the_room_of_a_gang_is_kept_unless_others_may_have_it(
     reason: Reason | None, kept: float
 ) -> None:
     life = LifecycleStep(phase=Phase.RESTARTING, reason=reason)
-    _, record = told(a_gang(), life, (), None, NOW)
+    _, record = size_status(a_gang(), life, (), None, NOW)
     assert record is not None
     assert record.resumes == kept
 
 
 def test_room_is_kept_from_the_moment_the_old_pods_are_gone() -> None:
-    _, record = told(a_gang(), LifecycleStep(phase=Phase.PENDING), (), None, NOW)
+    _, record = size_status(a_gang(), LifecycleStep(phase=Phase.PENDING), (), None, NOW)
     assert record is not None
     assert record.resumes == NOW
     again = a_gang("Pending", record)
-    _, later = told(again, LifecycleStep(phase=Phase.PENDING), (), None, NOW + 3)
+    _, later = size_status(again, LifecycleStep(phase=Phase.PENDING), (), None, NOW + 3)
     assert later is record
 
 
 def test_a_gang_that_runs_waits_for_nothing_and_remembers_room_beside_it() -> None:
     job = a_gang("Running")
-    members, record = told(job, LifecycleStep(phase=Phase.RUNNING), (), None, NOW)
+    members, record = size_status(job, LifecycleStep(phase=Phase.RUNNING), (), None, NOW)
     assert record is not None
     assert (record.resumes, record.room_since) == (0.0, NOW - 9)
     assert members == job.replicas
-    _, stopped = told(job, LifecycleStep(phase=Phase.RESTARTING), (), None, NOW)
+    _, stopped = size_status(job, LifecycleStep(phase=Phase.RESTARTING), (), None, NOW)
     assert stopped is not None
     assert stopped.room_since == 0.0
 
@@ -78,8 +78,8 @@ def test_only_elastic_jobs_and_services_tell_a_size() -> None:
     running = LifecycleStep(phase=Phase.RUNNING)
     fixed = a_job().gang(4).status(replicas=4).build()
     service = a_service().status(replicas=2).build()
-    assert told(fixed, running, (), None, NOW) == (0, None)
-    assert told(service, running, (), None, NOW) == (2, None)
+    assert size_status(fixed, running, (), None, NOW) == (0, None)
+    assert size_status(service, running, (), None, NOW) == (2, None)
 
 
 def test_a_change_is_an_event_where_work_goes_on_with_another_number() -> None:

@@ -31,13 +31,13 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.learning.device_choice import DeviceChoices
 from ullage.scheduling.learning.throughput import Throughputs
-from ullage.scheduling.lifecycle.adopt import drop_refused
 from ullage.scheduling.lifecycle.adopted import adopted_step
 from ullage.scheduling.lifecycle.coordinator import with_coordinator
 from ullage.scheduling.lifecycle.drain import notice_evictions
 from ullage.scheduling.lifecycle.inference import inference_step
+from ullage.scheduling.lifecycle.members import drop_refused
 from ullage.scheduling.lifecycle.restated import restate
-from ullage.scheduling.lifecycle.serving import replicas_that_serve
+from ullage.scheduling.lifecycle.service_load import replicas_that_serve
 from ullage.scheduling.lifecycle.training import training_step
 from ullage.scheduling.model.faults import Blames
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest

@@ -73,7 +73,7 @@ def look(
         snapshot=snapshot,
         now=now,
         settings=settings,
-        members=members.given,
+        members=members.current,
         observed=dict(members.slices.observed),
         names=index.names,
         index=members.index,

@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""When an elastic gang changes its size: at a start, after a loss, while it waits, as it runs.
+"""Size changes of elastic gangs: at a start, after a loss, while they wait and while they run.
 
-Another size comes by a restart of all members at a checkpoint, through the same gates as every
-start, or in place, where its pods say how many they are. No one is preempted so that a gang may
-grow. What is decided here is only the number.
+The size changes by a restart of all members from a checkpoint, or in place, where the pods define
+the size. No workload is preempted to let a gang grow. Only the number of members is decided here.
 """
 
 from __future__ import annotations
@@ -35,16 +34,20 @@ from ullage.scheduling.times import (
 )
 
 _NEXT_SECOND_S: Final = 1.0
-"""When others are counted that may join beside those that wait."""
+"""Delay until members that may join beside waiting ones are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """What becomes of a gang that runs and could have another size.
+    """Decision about a running gang that could have another size.
 
-    ``life`` is ``None`` while it runs on; ``wake_at`` when it is looked at again, 0 = not needed;
-    ``joins`` so many members come to it in place, none of them of a rank below ``above``;
-    ``leaves`` so many go.
+    Attributes:
+        size: Its size and record.
+        life: Its restart; ``None`` = it runs on.
+        wake_at: Time of the next check; 0 = not needed.
+        joins: Members that join in place.
+        above: Least rank of those members.
+        leaves: Members that leave in place.
     """
 
     size: Size
@@ -62,38 +65,38 @@ class Resizer:
     space: Space
     now: float
     limits: Mapping[str, Limit] = field(default_factory=dict)
-    """Most members of a job for the sake of money, by uid; who may have all is not in it."""
+    """Most members that budgets allow, by uid; jobs without such a limit are missing."""
     _later: list[Space] = field(default_factory=list)
 
     def at_creation(self, job: WorkloadRecord, others: frozenset[int]) -> Size | None:
-        """The size to create pods for, when none is there; ``None`` = as it is.
+        """The size for a job without pods; ``None`` = as it is.
 
         Args:
-            job: it has no pods.
-            others: devices that workloads of other namespaces wait for.
+            job: A job without pods.
+            others: Devices that workloads of other namespaces wait for.
         """
         bounds = _bounds(job)
         room = self._when_all_left().members(job, bounds.max_replicas, avoid=others)
         members = self._wanted(job, room)
-        known = job.status.size
-        if known is not None and (known.resumes or self.now - known.since < GANG_HOLD_S):
-            # decided lately: more room now is what others wait for, or comes and goes
+        record = job.status.size
+        if record is not None and (record.resumes or self.now - record.since < GANG_HOLD_S):
+            # decided recently: other work waits for the new room, or the room is temporary
             members = min(members, job.replicas)
-        if known is not None and members == job.status.replicas:
+        if record is not None and members == job.status.replicas:
             return None
         text = self._at_start(job, members, room)
         if others and room < bounds.min_replicas:
             text = f"{_part(bounds, members)}: workloads of other namespaces wait for the rest"
-        if known is None:
+        if record is None:
             return Size(members, self._record(Reason.SIZED, text))
-        return self._changed(job, members, text, resumes=known.resumes)
+        return self._changed(job, members, text, resumes=record.resumes)
 
     def at_ending(self, job: WorkloadRecord, life: LifecycleStep) -> tuple[LifecycleStep, Size]:
-        """How a start that is over goes on: with what is left, and with what may replace the rest.
+        """The restart of a gang at the size that there is room for.
 
         Args:
-            job: it had started, and is to start again through no fault of its own.
-            life: what it needs; its message says what happened.
+            job: A gang that had started and restarts without a failure of its own.
+            life: Its step; the message states the cause.
         """
         bounds = _bounds(job)
         room = self._when_all_left().without(job, bounds.max_replicas)
@@ -107,35 +110,35 @@ class Resizer:
         return replace(life, message=text), self._changed(job, members, text, resumes=resumes)
 
     def while_waiting(self, job: WorkloadRecord, placed: int) -> Size | None:
-        """A smaller size for a gang that does not fit, where so many of its members would."""
+        """A smaller size for a gang of which only ``placed`` members fit."""
         members = self._wanted(job, min(placed, job.replicas - 1))
         if members >= job.replicas:
             return None
-        known = job.status.size
+        record = job.status.size
         return self._changed(
             job,
             members,
             self._at_start(job, members, placed),
-            resumes=known.resumes if known is not None else 0.0,
+            resumes=record.resumes if record is not None else 0.0,
         )
 
     def when_seated(
         self, job: WorkloadRecord, contested: Callable[[], frozenset[int]]
     ) -> Size | None:
-        """A greater size for a gang that is about to start, where there is more room than it knew.
+        """A greater size for a gang that is about to start and has more room than before.
 
-        Asked when its own members are in the occupancy. Not again at once: each time its pods are
-        made again.
+        Its own members must be in the occupancy. It is rate-limited because its pods are created
+        again each time.
 
         Args:
-            job: it has its places.
-            contested: devices that someone who waits could use one day.
+            job: A gang with places.
+            contested: Devices that waiting workloads could use.
         """
-        bounds, known = _bounds(job), job.status.size
+        bounds, record = _bounds(job), job.status.size
         missing = self._most(job) - job.replicas
         if bounds.in_place:
             return None  # it starts, and the rest joins
-        if known is None or missing <= 0 or self.now - known.since < GANG_ROOM_LASTS_S:
+        if record is None or missing <= 0 or self.now - record.since < GANG_ROOM_LASTS_S:
             return None
         members = job.replicas + self.space.members(job, missing, avoid=contested())
         if members == job.replicas:
@@ -149,38 +152,38 @@ class Resizer:
         contested: Callable[[], frozenset[int]],
         only: Collection[int] | None,
     ) -> Growth | None:
-        """What becomes of a gang that runs; ``None`` = nothing.
+        """Decide about a running gang; ``None`` = nothing changes.
 
         Args:
-            job: it runs, every member of it.
-            contested: devices that someone who waits could use one day.
-            only: models that will do; ``None`` = all.
+            job: A gang of which every member runs.
+            contested: Devices that waiting workloads could use.
+            only: Allowed models; ``None`` = all.
         """
-        known, most = job.status.size, self._most(job)
-        if known is None:
+        record, most = job.status.size, self._most(job)
+        if record is None:
             return None
-        held = self.now - known.since < GANG_HOLD_S
-        if job.replicas > most:  # at once: a limit is no matter of taste
+        recent = self.now - record.since < GANG_HOLD_S
+        if job.replicas > most:  # a limit applies at once
             return self._restart(job, most, self._why(job))
-        if job.replicas < most and held and not known.room_since:
-            # nothing else may happen in the cluster until then
-            same = Size(job.replicas, known)
-            return Growth(size=same, wake_at=known.since + GANG_HOLD_S)
+        if job.replicas < most and recent and not record.room_since:
+            # nothing else may trigger a cycle until then
+            same = Size(job.replicas, record)
+            return Growth(size=same, wake_at=record.since + GANG_HOLD_S)
         extra = 0
-        if job.replicas < most and not held and is_worth_it(job, most, self.now):
+        if job.replicas < most and not recent and is_worth_it(job, most, self.now):
             extra = self.space.members(
                 job, most - job.replicas, avoid=contested(), only=only, proven=True
             )
         if not extra or not is_worth_it(job, job.replicas + extra, self.now):
-            return self._noted(job, known, 0.0) if known.room_since else None
-        if not known.room_since:
-            return self._noted(job, known, whole_second(self.now))
-        if self.now < known.room_since + GANG_ROOM_LASTS_S:
-            return self._noted(job, known, known.room_since)
+            return self._noted(job, record, 0.0) if record.room_since else None
+        if not record.room_since:
+            return self._noted(job, record, whole_second(self.now))
+        if self.now < record.room_since + GANG_ROOM_LASTS_S:
+            return self._noted(job, record, record.room_since)
         members = job.replicas + extra
         gain = saved_s(left_of(job, self.now), job.replicas, members)
         text = (
-            f"there has been room for {extra} more for {self.now - known.room_since:.0f} s;"
+            f"there has been room for {extra} more for {self.now - record.room_since:.0f} s;"
             f" it ends about {gain:.0f} s sooner, a restart costs {restart_s(job):.0f} s"
         )
         return self._restart(job, members, text)
@@ -191,36 +194,36 @@ class Resizer:
         avoid: Callable[[], frozenset[int]],
         only: Collection[int] | None,
     ) -> Growth | None:
-        """How many members may join a gang that runs; ``None`` = nothing is new.
+        """Decide about members that join a running gang; ``None`` = nothing changes.
 
         Args:
-            job: it runs, every member of it, and no one is on the way to it.
-            avoid: devices that will not do.
-            only: models that will do; ``None`` = all.
+            job: A gang of which every member runs and none is joining.
+            avoid: Devices to avoid.
+            only: Allowed models; ``None`` = all.
         """
-        known, lacking = job.status.size, self._most(job) - job.replicas
-        if known is None or not lacking:
+        record, lacking = job.status.size, self._most(job) - job.replicas
+        if record is None or not lacking:
             return None
         if lacking < 0:
             most = self._most(job)
             text = f"{self._why(job)}; goes on in place with {_part(_bounds(job), most)}"
             return Growth(size=self._changed(job, most, text, resumes=0.0), leaves=-lacking)
-        if self.now - known.since < GANG_HOLD_IN_PLACE_S:
-            same = Size(job.replicas, known)
-            return Growth(size=same, wake_at=known.since + GANG_HOLD_IN_PLACE_S)
-        extra, above, said = self._joining(job, lacking, avoid(), only)
-        if said and said != known.message:
-            known = replace(known, reason=Reason.SHRUNK, message=said, room_since=0.0)
-            size = Size(job.replicas, known, is_news=True)
+        if self.now - record.since < GANG_HOLD_IN_PLACE_S:
+            same = Size(job.replicas, record)
+            return Growth(size=same, wake_at=record.since + GANG_HOLD_IN_PLACE_S)
+        extra, above, text = self._joining(job, lacking, avoid(), only)
+        if text and text != record.message:
+            record = replace(record, reason=Reason.SHRUNK, message=text, room_since=0.0)
+            size = Size(job.replicas, record, is_news=True)
             return Growth(size=size, wake_at=self.now + _NEXT_SECOND_S)
         if not extra:
-            return self._noted(job, known, 0.0) if known.room_since else None
-        since = known.room_since or whole_second(self.now)
+            return self._noted(job, record, 0.0) if record.room_since else None
+        since = record.room_since or whole_second(self.now)
         wake_at = since + GANG_ROOM_LASTS_IN_PLACE_S
         if self.now < wake_at:
-            size = Size(job.replicas, replace(known, room_since=since))
+            size = Size(job.replicas, replace(record, room_since=since))
             return Growth(size=size, wake_at=wake_at)
-        size = Size(job.replicas, replace(known, room_since=0.0))
+        size = Size(job.replicas, replace(record, room_since=0.0))
         return Growth(size=size, joins=extra, above=above)
 
     def _joining(
@@ -230,10 +233,10 @@ class Resizer:
         avoid: frozenset[int],
         only: Collection[int] | None,
     ) -> tuple[int, int, str]:
-        """Members that may join, the rank that none of them is below, and who has to wait.
+        """Number of members that may join, their least rank, and a message about those that wait.
 
-        In tiers those of the lowest ranks count on machines that stay. Where none has room they
-        wait, and no one else takes their part of the gang.
+        In tiers the members of the lowest ranks need reliable machines. They wait while there is
+        no room on those, and no other member takes their place in the gang.
         """
         due, free = reliable_due(self.space.requests.view, job)
         if free:
@@ -251,26 +254,26 @@ class Resizer:
         return extra, above, _waiting(free, _part(_bounds(job), job.replicas))
 
     def lacking(self, job: WorkloadRecord) -> int:
-        """Members that a gang could have more; at most as many as its budget pays for."""
+        """Number of further members that a gang could have within its budget."""
         return self._most(job) - job.replicas
 
     def wants_more(self, job: WorkloadRecord) -> bool:
-        """Whether more members save a gang that runs more time than a restart costs it."""
+        """True when more members save a running gang more time than a restart costs."""
         return job.in_place or is_worth_it(job, self._most(job), self.now)
 
     def is_held(self, job: WorkloadRecord) -> bool:
-        """Whether the size of a gang that runs changed too lately to change again unforced."""
-        known = job.status.size
+        """True when the size of a running gang changed too recently for another growth."""
+        record = job.status.size
         hold_s = GANG_HOLD_IN_PLACE_S if _bounds(job).in_place else GANG_HOLD_S
-        return known is None or self.now - known.since < hold_s
+        return record is None or self.now - record.since < hold_s
 
     def counted(self, job: WorkloadRecord, count: Headcount) -> Size | None:
-        """The size of a gang in place, as its pods say it; ``None`` = as the status says."""
-        members, bounds, known = count.members, _bounds(job), job.status.size
-        if known is not None and members == job.status.replicas:
+        """The size of a gang in place by its pods; ``None`` = as in the status."""
+        members, bounds, record = count.members, _bounds(job), job.status.size
+        if record is not None and members == job.status.replicas:
             return None
         text = f"{members} members, as its pods were made"
-        if known is not None:
+        if record is not None:
             verb = "goes on in place with" if members < job.status.replicas else "it has"
             text = f"{count.text or 'its members were counted'}; {verb} {_part(bounds, members)}"
         return self._changed(job, members, text, resumes=0.0)
@@ -278,7 +281,7 @@ class Resizer:
     def made_smaller(
         self, job: WorkloadRecord, lost: int, winner: str, cause: str
     ) -> tuple[str, Size]:
-        """So many members fewer for the sake of another, for this cause; in words, and the size."""
+        """Message and size of a gang that gives up ``lost`` members for another workload."""
         bounds = _bounds(job)
         members = max(bounds.min_replicas, job.replicas - lost)
         if bounds.in_place:
@@ -290,11 +293,11 @@ class Resizer:
         return text, self._changed(job, members, text, resumes=resumes)
 
     def while_nothing_moves(self) -> Resizer:
-        """The same for as long as the occupancy stays as it is: equal questions are asked once."""
-        return replace(self, space=replace(self.space, known={}))
+        """The resizer with cached counts, valid while the occupancy does not change."""
+        return replace(self, space=replace(self.space, counts={}))
 
     def _when_all_left(self) -> Space:
-        """What is leaving is what the last start of a gang had, as a rule: it counts as free."""
+        """Room with leaving slices as free: as a rule they are those of the gang's last run."""
         if not self._later:
             self._later.append(self.space.later())
         return self._later[0]
@@ -328,20 +331,20 @@ class Resizer:
         size = self._changed(job, members, text, resumes=whole_second(self.now))
         return Growth(size=size, life=life)
 
-    def _noted(self, job: WorkloadRecord, known: SizeRecord, room_since: float) -> Growth:
-        """That there is room now, or none any more."""
+    def _noted(self, job: WorkloadRecord, record: SizeRecord, room_since: float) -> Growth:
+        """Record the time since which there is room; 0 = there is none."""
         return Growth(
-            size=Size(job.replicas, replace(known, room_since=room_since)),
+            size=Size(job.replicas, replace(record, room_since=room_since)),
             wake_at=room_since + GANG_ROOM_LASTS_S if room_since else 0.0,
         )
 
     def _changed(self, job: WorkloadRecord, members: int, text: str, *, resumes: float) -> Size:
-        """The record of another size; of the same size that of before, but for when it resumes."""
-        known = job.status.size
-        if known is not None and members == job.replicas:
-            return Size(members, replace(known, resumes=resumes, room_since=0.0))
+        """The record of another size; of the same size the previous record with ``resumes``."""
+        before = job.status.size
+        if before is not None and members == job.replicas:
+            return Size(members, replace(before, resumes=resumes, room_since=0.0))
         reason = Reason.SHRUNK if members < job.replicas else Reason.GROWN
-        if known is None and members == job.replicas:
+        if before is None and members == job.replicas:
             reason = Reason.SIZED
         record = replace(self._record(reason, text), resumes=resumes)
         is_news = bool(job.status.start_time) and members != job.replicas
@@ -357,7 +360,7 @@ def _bounds(job: WorkloadRecord) -> Elasticity:
 
 
 def _waiting(names: Sequence[str], part: str) -> str:
-    """Who has no place on a machine that stays; empty = no one waits for one."""
+    """Message about members that wait for a reliable machine; empty = none does."""
     if not names:
         return ""
     verb = "waits" if len(names) == 1 else "wait"

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The size of every elastic gang as it stands, and as it is changed in this cycle.
+"""The size of every elastic gang, and its change in this cycle.
 
-The status remembers the size between two starts; once pods were let go, what they were made for is
-the truth, so a status that was lost or overtaken never stops work. Nothing is decided here.
+The status holds the size between two runs. Once pods were ungated, the size for which they were
+created counts, so that a lost or outdated status never stops work. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -32,53 +32,48 @@ class Size:
     replicas: int
     record: SizeRecord
     is_news: bool = False
-    """Work that had started goes on with another number of members."""
+    """True when started work goes on with another number of members."""
 
 
 def with_sizes(snapshot: Snapshot) -> Snapshot:
-    """The snapshot in which every elastic job has the number of members that is wanted now."""
+    """The snapshot with the present size of every elastic job as its ``replicas``."""
     elastic = [job for job in snapshot.workloads.values() if job.elasticity is not None]
     if not elastic:
         return snapshot
     made_for: dict[str, int] = {}
     for pod in snapshot.pods.values():
         if pod.world_size and pod.stage is not PodStage.GATED:
-            known = made_for.get(pod.owner.uid, 0)
-            made_for[pod.owner.uid] = max(known, pod.world_size)
-    changed = {
-        job.ref.uid: replace(job, replicas=wanted)
-        for job in elastic
-        if (wanted := _wanted(job, made_for.get(job.ref.uid, 0))) != job.replicas
-    }
+            most = made_for.get(pod.owner.uid, 0)
+            made_for[pod.owner.uid] = max(most, pod.world_size)
+    changed: dict[str, WorkloadRecord] = {}
+    for job in elastic:
+        assert job.elasticity is not None
+        wanted = made_for.get(job.ref.uid, 0)
+        if not wanted or job.status.phase == Phase.RESTARTING:
+            wanted = job.elasticity.within(job.status.replicas)
+        if wanted != job.replicas:
+            changed[job.ref.uid] = replace(job, replicas=wanted)
     if not changed:
         return snapshot
     return replace(snapshot, workloads={**snapshot.workloads, **changed})
 
 
-def _wanted(job: WorkloadRecord, made_for: int) -> int:
-    bounds = job.elasticity
-    assert bounds is not None  # only elastic jobs come here
-    if made_for and job.status.phase != Phase.RESTARTING:
-        return made_for
-    return bounds.within(job.status.replicas)
-
-
 def resumes(job: WorkloadRecord, now: float) -> bool:
-    """Whether a gang is between two starts, and goes on in places that are kept for it."""
+    """True when a gang is between two runs and its places are reserved."""
     size = job.status.size
     if size is None or not size.resumes:
         return False
     return job.status.phase == Phase.RESTARTING or now < size.resumes + GANG_PLACES_KEPT_S
 
 
-def told(
+def size_status(
     job: WorkloadRecord,
     life: LifecycleStep,
     placements: Sequence[Placement],
     change: Size | None,
     now: float,
 ) -> tuple[int, SizeRecord | None]:
-    """``status.replicas`` and ``status.size``; the very record of before if nothing is new."""
+    """``status.replicas`` and ``status.size``; the previous record if nothing changed."""
     if job.elasticity is None:
         service = job.kind is WorkloadKind.INFERENCE_DEPLOYMENT
         return job.status.replicas if service else 0, None
@@ -98,7 +93,7 @@ def told(
         and change is None
         and (job.status.phase, life.phase) == (Phase.RESTARTING, Phase.PENDING)
     ):
-        moment = whole_second(now)  # its pods are gone: from now on the new ones are waited for
+        moment = whole_second(now)  # its pods are gone: the wait for the new ones begins
     room_since = record.room_since if life.phase is Phase.RUNNING else 0.0
     if (moment, room_since) != (record.resumes, record.room_since):
         record = replace(record, resumes=moment, room_since=room_since)
@@ -106,7 +101,7 @@ def told(
 
 
 def news(job: WorkloadRecord, change: Size | None, epoch: int) -> Emit | None:
-    """The Event of a change of size that matters to the user."""
+    """The Event for a change of size that matters to the user."""
     if change is None or not change.is_news:
         return None
     record = change.record

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sizes of elastic gangs in the order in which a cycle decides them.
 
-First those whose start is over, then those that start, those that wait, and last those that run:
-what is left then is what no one who waits can use. Work that is not elastic costs nothing here.
+First gangs whose run ended, then those that start, those that wait, and last those that run: they
+get only devices that no waiting workload can use.
 """
 
 from __future__ import annotations
@@ -40,14 +40,13 @@ class Sizing:
 
     Attributes:
         view: The cycle's snapshot.
-        resizer: Knows the rules.
-        lifecycles: What everyone needs; those whose size changes are written again.
+        resizer: Holds the rules.
+        lifecycles: Steps of all workloads; those whose size changes are replaced.
         rounds: The turns of this cycle; ``None`` under FIFO.
-        changes: What was decided so far, by uid.
-        joins: Gangs that so many members are to be created for, beside those that run, and the
-            rank that none of them is below.
-        leaves: Gangs that so many of those that run are to leave.
-        without_room: Gangs that run, may grow by now, and have no room for it.
+        changes: Changes of size so far, by uid.
+        joins: Running gangs with the number of members to create, and their least rank.
+        leaves: Running gangs with the number of members that leave.
+        without_room: uids of running gangs that may grow by now but have no room.
         jobs: The elastic jobs, by uid.
     """
 
@@ -62,13 +61,13 @@ class Sizing:
     jobs: Mapping[str, WorkloadRecord] = field(init=False)
     _has_counted: bool = False
     _created: dict[str, WorkloadRecord] = field(default_factory=dict)
-    """Gangs whose pods this cycle creates in another size than before, in that size."""
+    """Gangs whose pods this cycle creates in another size, with that size."""
 
     def __post_init__(self) -> None:
         self.jobs = dict(self.view.index.those(self.view.index.elastic))
 
     def end(self) -> None:
-        """Gangs that cannot go on as they are go on with what is left."""
+        """Restart gangs that cannot go on at the size that there is room for."""
         for uid, job in self.jobs.items():
             life = self.lifecycles[uid]
             preempted = Standing.PREEMPTION in standing_of(life.reason)
@@ -79,7 +78,7 @@ class Sizing:
                 self.lifecycles[uid], self.changes[uid] = self.resizer.at_ending(job, life)
 
     def count(self) -> None:
-        """Gangs in place are as large as their pods say."""
+        """Take the size of gangs in place from their pods."""
         for uid, job in self.jobs.items():
             headcount = self.lifecycles[uid].headcount
             if headcount is not None:
@@ -88,9 +87,9 @@ class Sizing:
                     self.changes[uid] = size
 
     def may_count(self, job: WorkloadRecord) -> bool:
-        """Whether this cycle counts how many members a gang could start with.
+        """True when this cycle counts the room for a gang's start.
 
-        One gang after the other: two that count the same room get pods that are deleted again.
+        Only one gang per cycle: of two that count the same room, one has its pods deleted again.
         """
         if job.elasticity is None or job.elasticity.max_replicas == job.elasticity.min_replicas:
             return True
@@ -101,7 +100,7 @@ class Sizing:
         )
 
     def _is_untried(self, uid: str) -> bool:
-        """Whether the pods of a gang are there and no decision was made about them."""
+        """True when the pods of a gang exist and no decision about them was made."""
         decision = self.jobs[uid].status.decision
         untried = decision is not None and decision.reason is Reason.WAITING_FOR_DECISION
         return untried and bool(self.lifecycles[uid].waiting)
@@ -109,7 +108,7 @@ class Sizing:
     def create(
         self, job: WorkloadRecord, life: LifecycleStep
     ) -> tuple[WorkloadRecord, LifecycleStep]:
-        """The job and what it needs, in the size that its pods are to be made for."""
+        """The job and its step at the size for which its pods are created."""
         if job.elasticity is None or len(life.missing) < job.replicas:
             return job, life
         size = self.resizer.at_creation(job, self._for_others(job))
@@ -122,9 +121,9 @@ class Sizing:
         return job, life
 
     def _for_others(self, job: WorkloadRecord) -> frozenset[int]:
-        """Devices that workloads of other namespaces could use which wait since a decision."""
+        """Devices for workloads of other namespaces that wait since an earlier decision."""
         requests, index = self.resizer.space.requests, self.resizer.space.placer.candidate_index
-        found: set[int] = set()
+        sites: set[int] = set()
         seen: set[int] = set()
         for uid, life in self.lifecycles.items():
             other = self.view.snapshot.workloads[uid]
@@ -135,16 +134,16 @@ class Sizing:
             request = requests.of(other, life.waiting[0].pod.shape)
             if request.number not in seen:
                 seen.add(request.number)
-                found.update(index.reachable(request).nonzero()[0].tolist())
-        return frozenset(found)
+                sites.update(index.reachable(request).nonzero()[0].tolist())
+        return frozenset(sites)
 
     def coming(self) -> list[SchedulingAttempt]:
-        """Gangs between two starts, whose places are kept until their pods are there.
+        """Gangs between two runs, whose places are reserved until their pods exist.
 
-        Not while one backs off: others could have run there for minutes.
+        Not during a back-off: other work could run there for minutes.
         """
         if self.rounds is not None:
-            return []  # turns keep the places of those who are on their way
+            return []  # the plan of turns reserves these places
         return [
             SchedulingAttempt(
                 workload=self._created.get(uid, job),
@@ -152,7 +151,7 @@ class Sizing:
                 priority=priority_of(job, self.view.members_of(job)),
                 waiting_since=self.view.now,
                 returns=True,
-                coming=_least(job),
+                coming=job.elasticity.min_replicas if job.elasticity is not None else job.replicas,
             )
             for uid, job in self.jobs.items()
             if self.lifecycles[uid].phase in _BETWEEN
@@ -169,7 +168,7 @@ class Sizing:
         attempts: Sequence[SchedulingAttempt],
         outcomes: dict[str, Outcome],
     ) -> None:
-        """Gangs that wait get the size that there is room for, before anything of them starts."""
+        """Fit the size of waiting gangs to the room, before any member starts."""
         contested = cache(lambda: _contested(queue, attempts, outcomes))
         for attempt in attempts if self.jobs else ():
             uid, job = attempt.workload.ref.uid, attempt.workload
@@ -196,19 +195,22 @@ class Sizing:
         attempts: Sequence[SchedulingAttempt],
         outcomes: Mapping[str, Outcome],
     ) -> None:
-        """Gangs that run grow into what no one who waits can use, one in a cycle."""
+        """Let running gangs grow into devices that no waiting workload can use, one per cycle."""
         contested = cache(lambda: _contested(queue, attempts, outcomes))
-        if any(self._is_expected(job) for job in self.jobs.values()):
-            return  # what has room now may not have it when these are here
+        if any(job.in_place and is_creating(self.view, job) for job in self.jobs.values()):
+            return  # the room is known only when the pods of joining members exist
         resizer = self.resizer.while_nothing_moves()
         for uid, job in self.jobs.items():
             life = self.lifecycles[uid]
             if life.phase is not Phase.RUNNING or job.status.phase != Phase.RUNNING:
                 continue
             if job.in_place:
-                growth = self._in_place(queue, resizer, job, contested)
+                growth = None
+                if self._is_settled(uid):
+                    avoid = self._to_avoid(queue, job, contested)
+                    growth = resizer.while_in_place(job, avoid, self._models(uid))
             else:
-                avoid = self._not_for(queue, job, contested)
+                avoid = self._to_avoid(queue, job, contested)
                 growth = resizer.while_running(job, avoid, self._models(uid))
             if self._has_no_room(job, growth):
                 self.without_room.add(uid)
@@ -216,61 +218,44 @@ class Sizing:
                 continue
             self._grow(job, growth)
             if growth.life is not None or growth.joins:
-                return  # the others count again when its places are kept
+                return  # the others count again when its places are reserved
 
     def lacking(self) -> dict[str, Lack]:
-        """Gangs that could use more members than they run, or wait, with, by uid.
-
-        They may have as many as their bounds and their budget allow.
-        """
-        found: dict[str, Lack] = {}
+        """Gangs that could use more members, within their bounds and their budget, by uid."""
+        lacks: dict[str, Lack] = {}
         for uid, job in self.jobs.items():
             life, size = self.lifecycles[uid], job.status.size
             members = self.resizer.lacking(job)
             if life.phase is Phase.PENDING and self._is_unstarted(job) and members > 0:
-                found[uid] = Lack(members=members, reliable=0, lost=False, asks=False)
+                lacks[uid] = Lack(members=members, reliable=0, lost=False, asks=False)
             elif job.status.phase != Phase.RUNNING or size is None:
                 continue
-            elif life.phase is not Phase.RUNNING:  # it is about to start again on what came
-                found[uid] = Lack(members=0, reliable=0, lost=False, asks=False)
+            elif life.phase is not Phase.RUNNING:  # it is about to restart on new nodes
+                lacks[uid] = Lack(members=0, reliable=0, lost=False, asks=False)
             elif members > 0 and (self.resizer.is_held(job) or self.resizer.wants_more(job)):
-                found[uid] = self._lack(job, members, lost=size.reason is Reason.SHRUNK)
-        return found
+                lacks[uid] = self._lack(job, members, lost=size.reason is Reason.SHRUNK)
+        return lacks
 
     def _lack(self, job: WorkloadRecord, members: int, *, lost: bool) -> Lack:
         joining = max(0, len(present(self.view, self.view.members_of(job))) - job.replicas)
         members = max(0, members - joining)
         due, _ = reliable_due(self.view, job)
-        # growth rests while anything is postponed; what was lost is requested all the same
-        known = job.status.size
+        # growth pauses while anything is postponed; lost members are requested all the same
+        record = job.status.size
         replaces = (
             lost
-            and known is not None
-            and not known.room_since
+            and record is not None
+            and not record.room_since
             and not self.resizer.is_held(job)
             and self.resizer.wants_more(job)
         )
         asks = members > 0 and (replaces or job.ref.uid in self.without_room)
         return Lack(members=members, reliable=min(due, members), lost=lost, asks=asks)
 
-    def _in_place(
-        self,
-        queue: SchedulingQueue,
-        resizer: Resizer,
-        job: WorkloadRecord,
-        contested: Callable[[], frozenset[int]],
-    ) -> Growth | None:
-        """What joins a gang in place; nothing while anything else about it changes."""
-        uid = job.ref.uid
-        if not self._is_settled(uid):
-            return None
-        avoid = self._not_for(queue, job, contested)
-        return resizer.while_in_place(job, avoid, self._models(uid))
-
-    def _not_for(
+    def _to_avoid(
         self, queue: SchedulingQueue, job: WorkloadRecord, contested: Callable[[], frozenset[int]]
     ) -> Callable[[], frozenset[int]]:
-        """Devices that a gang does not grow into: what others could use, and other types."""
+        """Devices that a gang does not grow into: contested ones, and those of other types."""
         if not (job.in_place or keeps_to_one_type(job)):
             return contested
         unlike = other_models(queue.placer.occupancy.inventory, self.view.members_of(job))
@@ -288,10 +273,6 @@ class Sizing:
         headcount = self.lifecycles[uid].headcount
         return uid not in self.changes and (headcount is None or headcount.settled)
 
-    def _is_expected(self, job: WorkloadRecord) -> bool:
-        """Whether pods that are to join a gang in place were asked for and are not there yet."""
-        return job.in_place and is_creating(self.view, job)
-
     def _grow(self, job: WorkloadRecord, growth: Growth) -> None:
         uid = job.ref.uid
         if growth.size.record != job.status.size:
@@ -307,14 +288,14 @@ class Sizing:
             self.lifecycles[uid] = replace(life, wake_at=earliest(life.wake_at, growth.wake_at))
 
     def _models(self, uid: str) -> Collection[int] | None:
-        """Models that a job may grow on: those of its turn, where it takes turns."""
+        """Models on which a job may grow: that of its turn; ``None`` = all."""
         if self.rounds is None:
             return None
         runner = self.rounds.arena.runners.get(uid)
         return self.rounds.models((runner.holds,)) if runner is not None and runner.holds else None
 
     def _lacks_room(self, refused: Refused) -> bool:
-        """Whether a smaller gang may help; who takes turns waits for its turn, not for room."""
+        """True when a smaller gang may fit; jobs that take turns wait for their turn instead."""
         if self.rounds is not None:
             return refused.requeue is Requeue.CHANGE
         return refused.requeue is not Requeue.ROOM_COMING
@@ -339,7 +320,7 @@ def sizing_of(
     rounds: Rounds | None,
     limits: Mapping[str, Limit],
 ) -> Sizing:
-    """The sizes of this cycle, none decided yet."""
+    """Create the sizing of a cycle."""
     narrow = rounds.tools.typed.of if rounds is not None else None
     space = Space(requests=requests, placer=placer, narrow=narrow)
     resizer = Resizer(space=space, now=requests.view.now, limits=limits)
@@ -347,19 +328,15 @@ def sizing_of(
 
 
 def is_modest(job: WorkloadRecord) -> bool:
-    """Whether a gang could do with fewer members than it waits for."""
+    """True when a gang may start with fewer members than it waits for."""
     return job.elasticity is not None and job.replicas > job.elasticity.min_replicas
-
-
-def _least(job: WorkloadRecord) -> int:
-    return job.elasticity.min_replicas if job.elasticity is not None else job.replicas
 
 
 def _contested(
     queue: SchedulingQueue, attempts: Sequence[SchedulingAttempt], outcomes: Mapping[str, Outcome]
 ) -> frozenset[int]:
-    """Devices that someone who waits could use one day: no one grows into these."""
-    found: set[int] = set()
+    """Devices that waiting workloads could use; running gangs do not grow into these."""
+    sites: set[int] = set()
     seen: set[int] = set()
     for attempt in attempts:
         if attempt.coming:
@@ -370,5 +347,5 @@ def _contested(
         request = queue.request(attempt, attempt.members[0])
         if request.number not in seen:
             seen.add(request.number)
-            found.update(queue.placer.candidate_index.reachable(request).nonzero()[0].tolist())
-    return frozenset(found)
+            sites.update(queue.placer.candidate_index.reachable(request).nonzero()[0].tolist())
+    return frozenset(sites)

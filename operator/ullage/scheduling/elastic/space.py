@@ -1,9 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How many members of a gang there is room for, in the occupancy as it stands.
+"""Counts of the members of a gang that fit into the occupancy.
 
-Counts with members whose pods need not exist yet, leaves the occupancy as it was, and decides
-nothing.
+The pods of the members need not exist. The occupancy is left as it was, and nothing is decided.
 """
 
 from __future__ import annotations
@@ -26,29 +25,29 @@ from ullage.scheduling.placement.free_places import places
 from ullage.scheduling.placement.placement import NoRoom, Placement, Placer
 
 Narrow = Callable[[ResourceRequest, frozenset[int]], ResourceRequest]
-"""Holds a want to some models."""
+"""Narrows a request to some models."""
 
 _NOWHERE: Final[frozenset[int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What members ask for, and what the first of them ask for instead: machines that stay."""
+    """Requests of members; the first ones may request reliable machines (``tied``)."""
 
     shape: PodShape
     request: ResourceRequest
     tied: ResourceRequest | None = None
     first: int = 0
     like: PodRecord | None = None
-    """Whose labels and rules they have, where any rule concerns them."""
+    """Pod whose labels and scheduling rules they have, where a rule applies to them."""
 
     @property
     def key(self) -> tuple[int, int, int]:
-        """Its identity within a cycle."""
+        """Key within a cycle."""
         return self.request.number, self.tied.number if self.tied is not None else 0, self.first
 
     def unit(self, job: WorkloadRecord, most: int) -> list[Placement]:
-        """So many members, in order of rank."""
+        """``most`` members in order of rank."""
         return [
             Placement(
                 job,
@@ -66,9 +65,9 @@ class Space:
     requests: ResourceRequests
     placer: Placer
     narrow: Narrow | None = None
-    """Set where a gang never mixes types."""
-    known: dict[tuple[object, ...], int] | None = None
-    """What was counted already, as long as the occupancy stays as it is; ``None`` = it does not."""
+    """Set when a gang never mixes types."""
+    counts: dict[tuple[object, ...], int] | None = None
+    """Cache of counts, valid while the occupancy does not change; ``None`` = no cache."""
 
     def members(
         self,
@@ -80,43 +79,43 @@ class Space:
         proven: bool = False,
         reliable: int | None = None,
     ) -> int:
-        """Members that fit at once beside all that is there, at most ``most``.
+        """Number of members that fit now, at most ``most``.
 
         Args:
-            job: whose members they are.
-            most: where counting ends.
-            avoid: devices that will not do, beside those that are passed over anyway.
-            only: models that will do; ``None`` = all, each alone where types are never mixed.
-            proven: places on trial do not count.
-            reliable: so many of them, the first, count on machines that stay; ``None`` = as many as
-                a gang in tiers begins with.
+            job: The gang.
+            most: Upper bound of the count.
+            avoid: Devices to avoid, beside those that are excluded anyway.
+            only: Allowed models; ``None`` = all, each alone where types are never mixed.
+            proven: True when trial places do not count.
+            reliable: Number of first members that need reliable machines; ``None`` = as many as a
+                gang in tiers starts with.
         """
         view, occupancy = self.requests.view, self.placer.occupancy
-        known = view.members_of(job)
-        avoid |= excluded_devices(view, occupancy.inventory, job, known)
-        shape = known[0].pod.shape if known else job.shape
+        existing = view.members_of(job)
+        avoid |= excluded_devices(view, occupancy.inventory, job, existing)
+        shape = existing[0].pod.shape if existing else job.shape
         wanted = self._wanted(job, shape, avoid, reliable)
-        if known:
-            wanted = self._under_rules(wanted, job, known[0].pod)
+        if existing:
+            wanted = self._under_rules(wanted, job, existing[0].pod)
         key = (*wanted.key, most, proven, None if only is None else frozenset(only))
-        if self.known is None:
-            return self._found(job, most, wanted, only, proven)
-        if key not in self.known:
-            self.known[key] = self._found(job, most, wanted, only, proven)
-        return self.known[key]
+        if self.counts is None:
+            return self._fit(job, most, wanted, only, proven)
+        if key not in self.counts:
+            self.counts[key] = self._fit(job, most, wanted, only, proven)
+        return self.counts[key]
 
     def phantoms(self, job: WorkloadRecord) -> tuple[Member, ...]:
-        """The members of a gang whose pods are not there yet, as they will ask for places."""
-        found = phantoms(job, job.shape, job.replicas)
+        """Placeholders for the members of a gang without pods."""
+        members = phantoms(job, job.shape, job.replicas)
         terms = terms_of(job)
         if terms is None:
-            return found
+            return members
         shape = self._on_machines_that_stay(job.shape)
         return tuple(
             Member(replace(member.pod, shape=shape), ())
             if member.pod.rank < terms.reliable
             else member
-            for member in found
+            for member in members
         )
 
     def _wanted(
@@ -125,14 +124,14 @@ class Space:
         terms = terms_of(job)
         if terms is None:
             return _Wanted(shape, self.requests.of(job, shape, avoid))
-        # the pod that is looked at may be tied itself, or pinned
+        # the existing pod may be tied or pinned itself
         shape = self.requests.same(replace(shape, affinity=job.shape.affinity))
         tied = self.requests.of(job, self._on_machines_that_stay(shape), avoid)
         first = terms.reliable if reliable is None else reliable
         return _Wanted(shape, self.requests.of(job, shape, avoid), tied, first)
 
     def _under_rules(self, wanted: _Wanted, job: WorkloadRecord, like: PodRecord) -> _Wanted:
-        """The same of members with the rules of one that is there."""
+        """The requests with the scheduling rules of an existing member."""
         (phantom,) = phantoms(job, wanted.shape, 1, like)
         request = self.requests.under_rules(wanted.request, phantom.pod)
         if request is wanted.request:
@@ -143,7 +142,7 @@ class Space:
     def _on_machines_that_stay(self, shape: PodShape) -> PodShape:
         return self.requests.same(held_to(shape, staying(self.requests.view.snapshot.pools)))
 
-    def _found(
+    def _fit(
         self,
         job: WorkloadRecord,
         most: int,
@@ -166,8 +165,8 @@ class Space:
             (
                 self._count(
                     [
-                        replace(one, request=narrow(one.request, frozenset((model,))))
-                        for one in unit
+                        replace(placement, request=narrow(placement.request, frozenset((model,))))
+                        for placement in unit
                     ],
                     proven,
                 )
@@ -178,7 +177,7 @@ class Space:
         )
 
     def _within_free(self, job: WorkloadRecord, most: int, request: ResourceRequest) -> int:
-        """As many of them as what is free could hold; those that share few beyond the fewest."""
+        """Upper bound by free places; gangs on shares count few members beyond the fewest."""
         most = min(most, places(self.placer.candidate_index, request))
         bounds = job.elasticity
         if bounds is None or request.exclusive or most <= bounds.min_replicas:
@@ -186,25 +185,25 @@ class Space:
         return bounds.min_replicas + self.placer.occupancy.effort.counts(most - bounds.min_replicas)
 
     def later(self) -> Space:
-        """The same when everything that is leaving has left."""
+        """The space once all leaving slices are gone."""
         occupancy = self.placer.occupancy
         if not occupancy.leaving():
             return self
         return replace(self, placer=Placer(occupancy.later(), self.placer.rule))
 
     def without(self, job: WorkloadRecord, most: int) -> int:
-        """Members that fit when those that the job has now are gone.
+        """Number of members that fit without the present members of the job.
 
-        Those of them that are leaving must be out of the occupancy already.
+        Members that are leaving must be out of the occupancy already.
         """
         occupancy = self.placer.occupancy
         members = self.requests.view.members_of(job)
-        own = {member.pod.uid for member in members}
+        uids = {member.pod.uid for member in members}
         slices = [
             (site, occupant)
             for site in sorted(self._sites_of(members))
             for occupant in occupancy.occupants[site]
-            if occupant.pod_uid in own
+            if occupant.pod_uid in uids
         ]
         on_nodes = charged(occupancy.inventory, members, staying=True)
         order = {site: occupancy.occupants[site] for site, _ in slices}
@@ -212,31 +211,31 @@ class Space:
             occupancy.lift(site, occupant)
         for node, wanted in on_nodes:
             occupancy.refund(node, wanted)
-        found = self.members(job, most)
+        count = self.members(job, most)
         for site, occupant in slices:
             occupancy.put(site, occupant)
         for node, wanted in on_nodes:
             occupancy.charge(node, wanted)
-        for site, before in order.items():  # the order is part of what is written
+        for site, before in order.items():  # specs are written in this order
             occupancy.occupants[site] = before
-        return found
+        return count
 
     def _sites_of(self, members: Collection[Member]) -> set[int]:
         index = self.placer.occupancy.inventory.site_index
-        found = {
+        sites = {
             index.get((held.node, held.slice.gpu)) for member in members for held in member.held
         } | {
             index.get((node, seen.gpu))
             for member in members
             for node, seen in self.requests.view.observed.get(member.pod.uid, ())
         }
-        return {site for site in found if site is not None}
+        return {site for site in sites if site is not None}
 
     def _count(self, unit: Sequence[Placement], proven: bool) -> int:
         fits, most = self._fitting(unit, proven)
         if unit[0].request.exclusive or not 0 < fits < len(unit):
             return fits
-        # held to smaller shares, more may sit on the same devices
+        # with smaller shares, more members may fit on the same devices
         least, over = fits, most + 1
         while over - least > 1:
             middle = (least + over) // 2
@@ -247,17 +246,17 @@ class Space:
         return least
 
     def _fitting(self, unit: Sequence[Placement], proven: bool) -> tuple[int, int]:
-        """Members that fit at the largest shares, and as many as could at smaller ones."""
-        found = self.placer.placement(unit, set(), explain=False)
-        if isinstance(found, NoRoom):
-            return found.placed, max(found.placed, found.most)
-        self.placer.unseat(found)
-        fits = sum(not (proven and placement.candidate.grant.trial) for placement in found)
-        return fits, len(found)
+        """Number of members that fit at the largest shares, and at smaller ones."""
+        outcome = self.placer.placement(unit, set(), explain=False)
+        if isinstance(outcome, NoRoom):
+            return outcome.placed, max(outcome.placed, outcome.most)
+        self.placer.unseat(outcome)
+        fits = sum(not (proven and placement.candidate.grant.trial) for placement in outcome)
+        return fits, len(outcome)
 
 
 def other_models(inventory: Inventory, members: Sequence[Member]) -> frozenset[int]:
-    """Devices of other models than those that the members have: a gang keeps the slowest's pace."""
+    """Devices of models that no member has; a gang runs at the pace of its slowest member."""
     if len(inventory.models) < 2:
         return _NOWHERE
     sites = {
@@ -275,9 +274,9 @@ def other_models(inventory: Inventory, members: Sequence[Member]) -> frozenset[i
 def phantoms(
     job: WorkloadRecord, shape: PodShape, count: int, like: PodRecord | None = None
 ) -> tuple[Member, ...]:
-    """Members whose pods are not there (yet): enough to find places for them.
+    """Placeholders for members without pods, sufficient to find places.
 
-    Those that are ``like`` one that is there have its rules, and count for one another.
+    With ``like`` they have its labels and scheduling rules, and affect each other by these.
     """
     pod = PodRecord(
         uid="",
@@ -299,5 +298,5 @@ def phantoms(
 
 
 def sites_of(placements: Collection[Placement]) -> list[int]:
-    """Devices of members that are seated."""
+    """Devices of placements."""
     return [site for placement in placements for site in placement.candidate.sites]

@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The life of adopted pods: they are placed and let go; others create, restart and end them.
+"""The lifecycle of adopted pods: they are placed and ungated; others create and end them.
 
-A pod is never deleted, and evicted only where that loses nothing: its controller creates another
-one, or it says itself that it saves its work. One that nothing creates again and that
-kube-scheduler does not take to its node keeps no slice meanwhile; it gets one there once it is
-bound.
+A pod is never deleted. It is evicted only when that loses nothing: its controller creates another,
+or its annotation says that it saves its work. A pod without a controller that kube-scheduler does
+not bind keeps no slice; it gets one on its node once it is bound.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ullage.cluster.records.snapshot import PodStage, WorkloadRecord, ended_in_w
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.timeouts import Trouble
-from ullage.scheduling.lifecycle.drain import in_time
+from ullage.scheduling.lifecycle.drain import within_notice
 from ullage.scheduling.lifecycle.gang import advance
 from ullage.scheduling.lifecycle.training import running
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, Passed, earliest, evict
@@ -38,7 +37,7 @@ _UNTIL_PULLED: Final = (
 
 
 def adopted_step(view: View, inventory: Inventory, unit: WorkloadRecord) -> LifecycleStep:
-    """What adopted pods need next: one pod, or a gang of them."""
+    """The next step of an adopted pod or gang."""
     everyone = view.members_of(unit)
     members = [member for member in everyone if member.live and not member.pod.deleting]
     if not members:
@@ -51,13 +50,17 @@ def adopted_step(view: View, inventory: Inventory, unit: WorkloadRecord) -> Life
             release=tuple(member for member in members if member.gated and member.held),
         )
     let_go = [member for member in members if not member.gated]
-    late = [one for one in let_go if _was_bound_late(unit, one)]
+    late = [member for member in let_go if _was_bound_late(unit, member)]
     if late:
         return LifecycleStep(phase=Phase.STARTING, waiting=tuple(late))
-    troubles = [(one, found) for one in let_go if (found := timeouts.trouble(view, one))]
+    troubles = [
+        (member, trouble) for member in let_go if (trouble := timeouts.trouble(view, member))
+    ]
     if troubles:
         return _cured(view, unit, troubles)
-    gated = sorted((one for one in members if one.gated), key=_by_place)
+    gated = [member for member in members if member.gated]
+    # members with a place first, then the oldest: a surplus pod waits
+    gated.sort(key=lambda member: (not member.held, member.pod.created, member.pod.name))
     if not gated:
         return _under_way(view, let_go)
     wanted = unit.replicas - len(let_go) - ended_well(unit, everyone)
@@ -78,9 +81,9 @@ def adopted_step(view: View, inventory: Inventory, unit: WorkloadRecord) -> Life
 
 
 def _was_bound_late(unit: WorkloadRecord, member: Member) -> bool:
-    """Whether a pod that nothing creates again can start after its slice had been taken back.
+    """True when a pod without a controller was bound after it had lost its slice.
 
-    Its node is settled; what is left is to find it a slice there.
+    It needs a slice on the node to which it is bound.
     """
     pod = member.pod
     alone = not (pod.controlled or unit.checkpoint)
@@ -89,9 +92,9 @@ def _was_bound_late(unit: WorkloadRecord, member: Member) -> bool:
 
 
 def _gives_back(member: Member, trouble: Trouble) -> bool:
-    """Whether a pod that is left alone cannot use its slices for now.
+    """True when a pod that is left alone cannot use its slices for now.
 
-    kubelet asks for them when it has the image, and the node refuses the start without any.
+    kubelet requests them when it has the image, and the node refuses a start without any.
     """
     match trouble.reason:
         case Reason.STUCK_UNSCHEDULED:
@@ -103,20 +106,15 @@ def _gives_back(member: Member, trouble: Trouble) -> bool:
 
 
 def ended_well(unit: WorkloadRecord, members: Sequence[Member]) -> int:
-    """Members that ended well and count as members still, below the size of the gang.
+    """Number of members that succeeded in this run of the gang.
 
     Args:
         unit: Adopted pods.
-        members: All of them.
+        members: All of its pods.
     """
-    ended = [one.pod.controller for one in members if one.pod.stage is PodStage.SUCCEEDED]
-    live = {one.pod.controller for one in members if one.live}
+    ended = [member.pod.controller for member in members if member.pod.stage is PodStage.SUCCEEDED]
+    live = {member.pod.controller for member in members if member.live}
     return ended_in_wave(unit.replicas, ended, live)
-
-
-def _by_place(member: Member) -> tuple[bool, float, str]:
-    """Those that have a place come first, then the oldest: a pod too many waits."""
-    return not member.held, member.pod.created, member.pod.name
 
 
 def _under_way(view: View, members: Sequence[Member]) -> LifecycleStep:
@@ -131,23 +129,23 @@ def _under_way(view: View, members: Sequence[Member]) -> LifecycleStep:
 def _cured(
     view: View, unit: WorkloadRecord, troubles: Sequence[tuple[Member, Trouble]]
 ) -> LifecycleStep:
-    """Pods that will not get further, or must leave, are evicted where that loses nothing."""
+    """Evict pods that are stuck or must leave, where that loses nothing."""
     epoch = view.settings.epoch
     steps: list[Action] = []
-    left: list[tuple[Trouble, str]] = []
+    lasting: list[tuple[Trouble, str]] = []
     release = []
     for member, trouble in troubles:
         if member.pod.controlled or unit.checkpoint:
             step = evict(unit, member, epoch, trouble.reason, trouble.message)
-            steps.append(in_time(view, step, member))
+            steps.append(within_notice(view, step, member))
         else:
             given_back = _gives_back(member, trouble)
             if given_back and member.held:
                 release.append(member)
             pulls = given_back and trouble.reason is Reason.IMAGE_PULL_FAILED
-            left.append((trouble, _UNTIL_PULLED if pulls else _LEFT_ALONE))
-    trouble, advice = left[0] if left else (troubles[0][1], "")
-    message = f"{trouble.message}; {advice}" if left else trouble.message
+            lasting.append((trouble, _UNTIL_PULLED if pulls else _LEFT_ALONE))
+    trouble, advice = lasting[0] if lasting else (troubles[0][1], "")
+    message = f"{trouble.message}; {advice}" if lasting else trouble.message
     return LifecycleStep(
         phase=Phase.STARTING,
         reason=trouble.reason,

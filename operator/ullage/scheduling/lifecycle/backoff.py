@@ -1,9 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How long a gang waits before it starts again: after a failure, a refusal, a preemption.
+"""Back-off of gangs after a failure, a refusal or a preemption.
 
-Every wait doubles with each time in a row up to a limit; each has its own base and its own limit
-among the settings of a decision.
+Each back-off doubles up to a limit; the settings of a decision hold its base and its limit.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ MOST_PREEMPTIONS: Final = 2**31 - 1
 
 
 def after_failure_s(view: View, restarts: int) -> float:
-    """Seconds until a gang that failed starts again, after so many restarts before."""
+    """Seconds until a gang that failed starts again, after ``restarts`` earlier restarts."""
     settings = view.settings
     return doubled_s(settings.restart_backoff_s, restarts, settings.restart_backoff_max_s)
 
 
 def after_refusals_s(view: View, members: Sequence[Member]) -> float:
-    """Seconds until members are created again that nodes refused; 0 = at once.
+    """Seconds until members that nodes refused are created again; 0 = at once.
 
-    A job that no node can take as it is would be created and deleted again and again, which costs
-    its node and all that wait for a decision.
+    Without a back-off the pods of a job that no node can take would be created and deleted all the
+    time, at the cost of the node and of all pending work.
     """
     remembered = view.snapshot.refused_starts
     most = max(
@@ -45,7 +44,7 @@ def after_refusals_s(view: View, members: Sequence[Member]) -> float:
 def after_pull_failure_s(view: View, workload: WorkloadRecord) -> float:
     """Seconds until a workload whose image could not be pulled now is placed again.
 
-    At least as long as it held its share in vain.
+    At least as long as it held its share without use.
     """
     settings, before = view.settings, workload.status.scheduling.pull_failures
     return doubled_s(settings.start_timeout_s, before, settings.restart_backoff_max_s)
@@ -62,7 +61,7 @@ def after_preemption_s(view: View, job: WorkloadRecord) -> float:
 
 
 def preemptions_in_a_row(view: View, job: WorkloadRecord) -> int:
-    """Which preemption in a row one of this moment is, 1 for the first."""
+    """Number of preemptions in a row, with one that happens now; 1 = it is the first."""
     state = job.status.scheduling
     forgotten_s = CALM_FACTOR * view.settings.preemption_backoff_max_s
     if not state.preemptions or view.now - state.preempted_at >= forgotten_s:

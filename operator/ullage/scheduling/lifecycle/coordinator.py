@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The coordinator of a job in tiers: there before any member starts, gone at the end.
+"""The coordinator of a job in tiers: created before any member starts, deleted at the end.
 
-It holds the copy of the state in memory, so it outlives restarts of the members, and its own
-loss means another start from a checkpoint. Level-triggered; what members need is decided elsewhere
-and only held back here. Work that is in no tiers costs nothing.
+It holds a copy of the state in memory, so it outlives restarts of the members; when it is lost
+itself, all start again from a checkpoint. The steps of members are decided elsewhere and only
+delayed here. Jobs without tiers skip all of it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NEVER_JOINED: Final = 3
 STATE_TOO_LARGE: Final = 4
 KILLED: Final = 137
 ENDED: Final = 143
-"""Exit code of a coordinator that was told to end."""
+"""Exit code of a coordinator that was stopped."""
 _STOPPED: Final = (Phase.SUSPENDING, Phase.SUSPENDED)
 _COMING_UP: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING)
 _NOT_ITS_FAULT: Final = (STATE_LOST, ENDED, None)
@@ -49,12 +49,12 @@ _NOT_ITS_FAULT: Final = (STATE_LOST, ENDED, None)
 
 
 def with_coordinator(view: View, job: WorkloadRecord, life: LifecycleStep) -> LifecycleStep:
-    """What a job needs with its coordinator: all start after it, and start again with it.
+    """The step of a job with its coordinator: members start after it and restart with it.
 
     Args:
         view: The cycle's snapshot.
         job: A TrainingJob.
-        life: What it needs without regard to its coordinator.
+        life: The step of its members alone.
     """
     if terms_of(job) is None or life.silent:
         return life
@@ -65,50 +65,54 @@ def with_coordinator(view: View, job: WorkloadRecord, life: LifecycleStep) -> Li
         invalid = life.reason is Reason.INVALID_OBJECT
         text = "" if invalid else refused(view.snapshot.pools, job)
         if text:
-            return _not_started(view, job, coordinator, (life, text))
+            return _not_started(view, job, coordinator, life, text)
     if _is_over(view, job, coordinator, members, life):
         return _begin_again(view, job, coordinator, members, life)
     if life.phase.terminal or life.phase in _STOPPED:
-        return _let_go(view, job, coordinator, life)
+        return _stop(view, job, coordinator, life)
     if coordinator is not None and (coordinator.stage.finished or coordinator.deleting):
         ends = begun and life.phase is not Phase.RESTARTING  # so do its members, in a moment
-        steps = () if ends else _away(view, job, coordinator, life)
-        return _held(view, job, life, steps, "that of the last start is still there")
+        steps = () if ends else _delete(view, job, coordinator, life)
+        return _waiting(view, job, life, steps, "that of the last start is still there")
     if coordinator is None:
         wanted = any(isinstance(step, UngatePod) for step in life.steps)
-        return _held(view, job, life, _create(view, job), "") if wanted else life
+        return _waiting(view, job, life, _start(view, job), "") if wanted else life
     steps = _service(view, job)
     if coordinator.stage is PodStage.RUNNING:
         return replace(life, steps=(*life.steps, *steps)) if steps else life
-    return _held(view, job, life, steps, _why(coordinator))
+    return _waiting(view, job, life, steps, _obstacle(coordinator))
 
 
 def on_their_machines(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Action, ...]:
-    """The steps, with what ties members of jobs in tiers to machines, and tells them of these."""
-    found: list[Action] = []
+    """The steps, where members of jobs in tiers get the affinity and label of their machines."""
+    tied: list[Action] = []
     stay: tuple[Labels, ...] | None = None
     pools: Membership | None = None
     for step in steps:
-        if isinstance(step, CreatePod) and step.order is None and _counts_on_it(step, snapshot):
+        if (
+            isinstance(step, CreatePod)
+            and step.order is None
+            and _needs_reliable_machine(step, snapshot)
+        ):
             stay = staying(snapshot.pools) if stay is None else stay
             step = replace(step, on=stay)
-        elif isinstance(step, UngatePod) and _in_tiers(step.owner, snapshot):
+        elif isinstance(step, UngatePod) and _is_in_tiers(step, snapshot):
             pools = pools or Membership.of(snapshot.pools)
             node = snapshot.nodes.get(step.node)
             pool = pools.pool_of(node.labels) if node is not None else None
             if pool is not None:
                 step = replace(step, labels=((LABEL_POOL, pool.name),))
-        found.append(step)
-    return tuple(found)
+        tied.append(step)
+    return tuple(tied)
 
 
-def _counts_on_it(step: CreatePod, snapshot: Snapshot) -> bool:
+def _needs_reliable_machine(step: CreatePod, snapshot: Snapshot) -> bool:
     job = snapshot.workloads.get(step.owner.uid)
     return job is not None and (step.lead is not None or is_reliable(job, step.rank))
 
 
-def _in_tiers(owner: ObjectRef, snapshot: Snapshot) -> bool:
-    job = snapshot.workloads.get(owner.uid)
+def _is_in_tiers(step: UngatePod, snapshot: Snapshot) -> bool:
+    job = snapshot.workloads.get(step.owner.uid)
     return job is not None and terms_of(job) is not None
 
 
@@ -119,9 +123,9 @@ def _is_over(
     members: Sequence[Member],
     life: LifecycleStep,
 ) -> bool:
-    """Whether those that were let go cannot go on for want of their coordinator, or of its copy.
+    """True when running members cannot go on because the coordinator or its copy is lost.
 
-    Members notice before the coordinator has ended, and fail; that is no failure of theirs.
+    Members notice before the coordinator has ended, and fail; that is not counted as a failure.
     """
     before, now = job.status.phase, life.phase
     if before == Phase.RESTARTING or before in _STOPPED or all(member.gated for member in members):
@@ -133,14 +137,14 @@ def _is_over(
         return True
     if coordinator is None:
         return (job.ref.namespace, coordinator_name(job.ref.name)) not in view.snapshot.creating
-    # one that succeeded has done all steps, and its members are about to end
+    # a coordinator that succeeded has done all steps, and its members are about to end
     return coordinator.stage in (PodStage.FAILED, PodStage.STOPPED) or (
         coordinator.deleting and not coordinator.stage.finished
     )
 
 
 def _lost_state(members: Sequence[Member]) -> bool:
-    """Whether a member says that the state is lost; its coordinator ends later."""
+    """True when a member reports the loss of the state; the coordinator ends later."""
     return any(
         member.pod.stage is PodStage.FAILED and member.pod.exit_code == STATE_LOST
         for member in members
@@ -154,7 +158,7 @@ def _begin_again(
     members: Sequence[Member],
     life: LifecycleStep,
 ) -> LifecycleStep:
-    """Every member starts again; what went wrong by itself counts as a failure."""
+    """Restart every member; a coordinator that failed by itself counts as a failure of the job."""
     name = coordinator_name(job.ref.name)
     code = coordinator.exit_code if coordinator is not None else None
     if coordinator is not None and not coordinator.stage.finished and _lost_state(members):
@@ -198,10 +202,10 @@ def _what_happened(name: str, coordinator: PodRecord | None, code: int | None) -
     return f"{name}, which led the job, failed with exit code {code}"
 
 
-def _let_go(
+def _stop(
     view: View, job: WorkloadRecord, coordinator: PodRecord | None, life: LifecycleStep
 ) -> LifecycleStep:
-    """The job has ended or is suspended: a coordinator that has ended stays for its log."""
+    """Stop the coordinator of a job that is over; one that has ended stays for its log."""
     if coordinator is None or (coordinator.stage.finished and life.phase.terminal):
         return life
     stops = life.phase is Phase.SUSPENDING and not coordinator.deleting
@@ -211,14 +215,14 @@ def _let_go(
         ends = (job.status.completion_time or view.now) + COORDINATOR_ENDS_S
         if view.now < ends:
             return replace(life, wake_at=earliest(life.wake_at, ends))
-    steps = _away(view, job, coordinator, life)
+    steps = _delete(view, job, coordinator, life)
     return replace(life, steps=(*life.steps, *steps)) if steps else life
 
 
-def _away(
+def _delete(
     view: View, job: WorkloadRecord, coordinator: PodRecord, life: LifecycleStep
 ) -> tuple[Action, ...]:
-    """Take a coordinator away; on a node that does not answer, without waiting for it."""
+    """Delete a coordinator; without grace on a node that is not Ready."""
     node = view.snapshot.nodes.get(coordinator.node)
     silent = bool(coordinator.node) and (node is None or not node.ready)
     if coordinator.deleting and not silent:
@@ -240,7 +244,7 @@ def _away(
     )
 
 
-def _create(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
+def _start(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
     name = coordinator_name(job.ref.name)
     if (job.ref.namespace, name) in view.snapshot.creating:
         return ()
@@ -259,7 +263,7 @@ def _create(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
 
 
 def _service(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
-    """The name of the coordinator, whenever it is not there."""
+    """Create the headless Service that names the coordinator, unless it exists."""
     name = coordinator_name(job.ref.name)
     if (job.ref.namespace, name) in view.snapshot.services:
         return ()
@@ -277,11 +281,14 @@ def _service(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
 
 
 def _not_started(
-    view: View, job: WorkloadRecord, coordinator: PodRecord | None, found: tuple[LifecycleStep, str]
+    view: View,
+    job: WorkloadRecord,
+    coordinator: PodRecord | None,
+    life: LifecycleStep,
+    text: str,
 ) -> LifecycleStep:
-    """It holds nothing and waits for other pools, or for another word of its owner."""
-    life, text = found
-    away = () if coordinator is None else _away(view, job, coordinator, life)
+    """Release everything; the job waits for other pools or for an edit of its spec."""
+    away = () if coordinator is None else _delete(view, job, coordinator, life)
     return replace(
         life,
         phase=Phase.PENDING,
@@ -294,13 +301,13 @@ def _not_started(
     )
 
 
-def _held(
+def _waiting(
     view: View, job: WorkloadRecord, life: LifecycleStep, steps: tuple[Action, ...], why: str
 ) -> LifecycleStep:
-    """The same without letting anyone go, and why, if someone was about to."""
-    kept = tuple(step for step in life.steps if not isinstance(step, UngatePod))
-    if len(kept) == len(life.steps):
-        return replace(life, steps=(*kept, *steps)) if steps else life
+    """The step without ungating any member, and the reason if a member was about to be."""
+    steps_kept = tuple(step for step in life.steps if not isinstance(step, UngatePod))
+    if len(steps_kept) == len(life.steps):
+        return replace(life, steps=(*steps_kept, *steps)) if steps else life
     namespace, name = job.ref.namespace, coordinator_name(job.ref.name)
     obstacle = write_refused(view, "Service", namespace, name) or write_refused(
         view, "Pod", namespace, name
@@ -309,15 +316,15 @@ def _held(
     reason, message = obstacle or (Reason.WAITS_FOR_LEAD, text)
     begun = any(member.live and not member.gated for member in view.members_of(job))
     phase = life.phase if begun else Phase.RESERVING
-    return replace(life, phase=phase, reason=reason, message=message, steps=(*kept, *steps))
+    return replace(life, phase=phase, reason=reason, message=message, steps=(*steps_kept, *steps))
 
 
-def _why(coordinator: PodRecord) -> str:
+def _obstacle(coordinator: PodRecord) -> str:
     if coordinator.stage is PodStage.GATED:
         return f"another controller has to remove {', '.join(coordinator.gates)}"
     if coordinator.stage is PodStage.UNSCHEDULED:
         return coordinator.scheduling_message or "it has no node yet"
-    said = ": ".join(
-        one for one in (coordinator.waiting_reason, coordinator.waiting_message) if one
+    waits_for = ": ".join(
+        text for text in (coordinator.waiting_reason, coordinator.waiting_message) if text
     )
-    return said or "it starts"
+    return waits_for or "it starts"

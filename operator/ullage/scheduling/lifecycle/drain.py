@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who leaves a node that goes, when, and with how much grace.
+"""Evictions from a node under notice: their order, their time and their grace.
 
-Gangs at once, because a checkpoint takes its time and a member that is lost stops the others
-anyway; replicas when their replacements serve, at the latest just before the end; work that loses
-nothing by it last. Level-triggered, times come from the snapshot.
+Gangs leave at once, because a checkpoint takes time and a lost member stops the others anyway.
+Replicas leave when their replacements serve, at the latest just before the end. Work that loses
+nothing leaves last.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ullage.scheduling.times import DRAIN_MARGIN_S
 
 
 def notice_evictions(view: View, notices: Mapping[str, Interruption]) -> dict[str, PendingEviction]:
-    """Who has to leave, by uid of the pod."""
+    """Evictions from nodes under notice, by uid of the pod."""
     evictions: dict[str, PendingEviction] = {}
     for name in sorted(notices):
         record = view.snapshot.gpu_nodes.get(name)
@@ -50,14 +50,14 @@ def notice_evictions(view: View, notices: Mapping[str, Interruption]) -> dict[st
 
 
 def _stays(view: View, pod: PodRecord) -> bool:
-    """Whether its owner wants it to run until the machine is gone."""
+    """True when its owner wants it to run until the machine is gone."""
     owner = view.snapshot.workloads.get(pod.owner.uid)
     bounds = owner.elasticity if owner is not None else None
     return bounds is not None and bounds.on_notice is OnNotice.IGNORE
 
 
 def interruption_of(view: View, members: Sequence[Member]) -> PendingEviction | None:
-    """Why a gang must leave because one of its members is on a node that goes."""
+    """The eviction of a gang with a member on a node under notice; ``None`` = there is none."""
     if not view.evictions:
         return None
     for member in members:
@@ -67,38 +67,40 @@ def interruption_of(view: View, members: Sequence[Member]) -> PendingEviction | 
     return None
 
 
-def at_once(
+def with_evictions(
     view: View, job: WorkloadRecord, members: Sequence[Member], life: LifecycleStep
 ) -> LifecycleStep:
-    """The life of an interrupted gang, whose members are asked to checkpoint in this very cycle.
+    """The step of an interrupted gang, with evictions in this cycle so that members checkpoint.
 
     Nothing is lost if this process dies before the status is written: a member that is being
-    deleted ends the start just the same, and it is not counted either.
+    deleted ends the start as well, and does not count as a failure either.
     """
     if life.phase is not Phase.RESTARTING or life.reason is not Reason.SPOT_INTERRUPTED:
         return life
     steps = tuple(
-        in_time(view, evict(job, member, view.settings.epoch, life.reason, life.message), member)
+        within_notice(
+            view, evict(job, member, view.settings.epoch, life.reason, life.message), member
+        )
         for member in members
         if member.live and not member.gated and not member.pod.deleting
     )
     return replace(life, steps=(*life.steps, *steps))
 
 
-def in_time(view: View, step: EvictPod, member: Member) -> EvictPod:
-    """The same eviction with less grace, where the pod's own would outlive its machine."""
+def within_notice(view: View, step: EvictPod, member: Member) -> EvictPod:
+    """The eviction with less grace where the pod's own grace would outlive its machine."""
     node = member.pod.node or (member.held[0].node if member.held else "")
-    left = left_s(view.snapshot, node, view.now)
-    if left is None:
-        left = _usual_s(view.snapshot, node)
-    if left is None:
+    remaining_s = left_s(view.snapshot, node, view.now)
+    if remaining_s is None:
+        remaining_s = _usual_s(view.snapshot, node)
+    if remaining_s is None:
         return step
-    most = max(1, floor(left - DRAIN_MARGIN_S))
+    most = max(1, floor(remaining_s - DRAIN_MARGIN_S))
     return replace(step, grace_s=most) if most < member.pod.grace_s else step
 
 
 def _usual_s(snapshot: Snapshot, name: str) -> float | None:
-    """The warning that a node's pool usually gives, where its notice does not say when."""
+    """Notice period of a node's pool, seconds, for a termination without a time."""
     node = snapshot.nodes.get(name)
     if node is None or termination(snapshot, name) is None:
         return None
@@ -107,7 +109,7 @@ def _usual_s(snapshot: Snapshot, name: str) -> float | None:
 
 
 def least_loss_order(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Action, ...]:
-    """The steps with the evictions from nodes that go in the order of what each would lose."""
+    """The steps with their drain evictions ordered: work that can save its state goes first."""
     drained = [step for step in steps if isinstance(step, EvictPod) and _is_drain(step)]
     if len(drained) < 2:
         return tuple(steps)

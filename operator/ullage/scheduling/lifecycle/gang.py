@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""All or nothing on the way to the nodes: reserve, wait for every answer, ungate in one pass.
+"""All-or-nothing start of a gang: reserve, wait for every node, ungate in one pass.
 
-No member is ungated before every member has a slice that its node acknowledged. The pass can be
-resumed by anyone, because its progress is which gates are gone.
+No member is ungated before every member has a slice that its node acknowledged. Another leader can
+resume the pass, because the gates that are left are its progress.
 """
 
 from __future__ import annotations
@@ -47,8 +47,17 @@ def advance(
         )
     late = [(member, held) for member in gated if (held := timeouts.overdue(view, member))]
     if late and len(gated) == len(members):
-        return _expired(job, late[0][1], gated)
-    silent = {one.pod.uid for one, _ in late}
+        expiry = expiry_of(late[0][1])
+        return LifecycleStep(
+            phase=Phase.PENDING,
+            reason=expiry.reason,
+            message=expiry.message,
+            restarts=restarts,
+            retry_at=job.status.retry_at,
+            release=tuple(member for member in gated if member.held),
+            passed_over=expiry,
+        )
+    silent = {member.pod.uid for member, _ in late}
     release = [
         member
         for member in gated
@@ -67,7 +76,7 @@ def advance(
             passed_over=refusal_of(release),
         )
     if all(member.reserved for member in gated):
-        return _let_go(view, job, gated)
+        return _ungate_all(view, job, gated)
     answered = sum(member.reserved for member in gated)
     return LifecycleStep(
         phase=Phase.RESERVING,
@@ -79,16 +88,16 @@ def advance(
 
 
 def blocked_by_others(members: Sequence[Member]) -> list[Member]:
-    """Members that a gate of another controller holds back; our gate goes last."""
+    """Members with a gate of another controller; ours is removed last."""
     return [member for member in members if member.foreign_gates]
 
 
 def gates_text(blocked: Sequence[Member], members: int) -> str:
-    """Which gates of others stand, and where.
+    """Message that names the gates of other controllers.
 
     Args:
-        blocked: members with such a gate, at least one.
-        members: how many there are in all.
+        blocked: Members with such a gate, at least one.
+        members: Number of all members.
     """
     first = blocked[0]
     gates = ", ".join(first.foreign_gates)
@@ -100,7 +109,7 @@ def gates_text(blocked: Sequence[Member], members: int) -> str:
 
 
 def ungate(view: View, workload: WorkloadRecord, member: Member) -> UngatePod:
-    """Let kube-scheduler have a member, pinned to the node of its slices."""
+    """Remove our gate from a member and pin it to the node of its slices."""
     pod, node = member.pod, member.held[0].node
     return UngatePod(
         pod=pod_ref(member),
@@ -115,7 +124,7 @@ def ungate(view: View, workload: WorkloadRecord, member: Member) -> UngatePod:
 
 
 def deadline(view: View, gated: Sequence[Member]) -> float:
-    """When the first reservation that is not answered is given up; 0 = all are answered."""
+    """Time at which the first unanswered reservation expires; 0 = all are answered."""
     return earliest(
         *(
             timeouts.reserve_ends(view, held)
@@ -126,18 +135,16 @@ def deadline(view: View, gated: Sequence[Member]) -> float:
     )
 
 
-def _let_go(view: View, job: WorkloadRecord, gated: Sequence[Member]) -> LifecycleStep:
-    """Ungate everyone; one whose patch the API refuses keeps its gate and says why."""
-    refused = [
-        found
-        for member in gated
-        if (found := write_refused(view, "Pod", member.pod.namespace, member.pod.name))
-    ]
-    ready = [
-        member
-        for member in gated
-        if not write_refused(view, "Pod", member.pod.namespace, member.pod.name)
-    ]
+def _ungate_all(view: View, job: WorkloadRecord, gated: Sequence[Member]) -> LifecycleStep:
+    """Ungate every member; the status shows why the API refuses the patch of one."""
+    refused: list[tuple[Reason, str]] = []
+    ready: list[Member] = []
+    for member in gated:
+        refusal = write_refused(view, "Pod", member.pod.namespace, member.pod.name)
+        if refusal:
+            refused.append(refusal)
+        else:
+            ready.append(member)
     if refused and len(gated) == len(view.members_of(job)):
         ready = []
     return LifecycleStep(
@@ -145,21 +152,21 @@ def _let_go(view: View, job: WorkloadRecord, gated: Sequence[Member]) -> Lifecyc
         reason=refused[0][0] if refused else None,
         message=refused[0][1] if refused else "",
         restarts=job.status.restarts,
-        steps=tuple(ungate(view, job, one) for one in ready),
+        steps=tuple(ungate(view, job, member) for member in ready),
     )
 
 
 def must_move(view: View, inventory: Inventory, member: Member) -> bool:
-    """Whether the place that a gated member was given will not do any more."""
+    """True when a gated member cannot use its place any more."""
     if any(held.refused for held in member.held) or member.pod.uid in view.evictions:
         return True
     return timeouts.node_is_lost(inventory, member) is not None
 
 
 def refusal_of(release: Sequence[Member]) -> Passed | None:
-    """What a node said to the first of these whose slice it refused."""
-    for one in release:
-        for held in one.held:
+    """The first refusal by a node among these members."""
+    for member in release:
+        for held in member.held:
             if held.refused:
                 return Passed(
                     reason=Reason.RESERVATION_REFUSED,
@@ -169,16 +176,12 @@ def refusal_of(release: Sequence[Member]) -> Passed | None:
     return None
 
 
-def _expired(job: WorkloadRecord, late: Held, gated: Sequence[Member]) -> LifecycleStep:
-    message = f"{late.node} did not answer to the reservation in time; placed again"
-    return LifecycleStep(
-        phase=Phase.PENDING,
+def expiry_of(late: Held) -> Passed:
+    """The expiry of a reservation that its node did not answer."""
+    return Passed(
         reason=Reason.RESERVATION_EXPIRED,
-        message=message,
-        restarts=job.status.restarts,
-        retry_at=job.status.retry_at,
-        release=tuple(member for member in gated if member.held),
-        passed_over=Passed(reason=Reason.RESERVATION_EXPIRED, device=late.device, message=message),
+        device=late.device,
+        message=f"{late.node} did not answer to the reservation in time; placed again",
     )
 
 

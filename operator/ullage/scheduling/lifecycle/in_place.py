@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A gang whose members come and go while the others run: who is lost goes alone, who comes joins.
+"""A gang in place: members join and leave while the others run.
 
-Its pods are the truth: a gated one beside others that were let go is joining, and how many members
-it has is how many were let go and stay. The status remembers for whom something was told already.
-A member that runs well is never touched here; what leaves too few of them ends the start as of any
-gang.
+The pods hold the state. A gated pod beside ungated ones is joining; the size of the gang is the
+number of ungated pods that stay. The status remembers the members whose end was reported already.
+A member that runs well is never touched. When too few are left, the gang restarts like any other.
 """
 
 from __future__ import annotations
@@ -19,13 +18,14 @@ from ullage.cluster.values.names import pod_name
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.reliable_machines import staying, terms_of
-from ullage.scheduling.lifecycle.drain import at_once, in_time
+from ullage.scheduling.lifecycle.drain import with_evictions, within_notice
 from ullage.scheduling.lifecycle.gang import deadline, must_move, refusal_of, ungate
 from ullage.scheduling.lifecycle.termination import (
     Termination,
     close,
     completion,
     cut_off,
+    failure_of,
     stopped_text,
 )
 from ullage.scheduling.model.lifecycle_step import (
@@ -44,12 +44,12 @@ from ullage.scheduling.times import JOIN_RETRY_S
 
 _COMING_UP = (Phase.PENDING, Phase.RESERVING, Phase.STARTING)
 _MOST_NAMED = 3
-"""Members that one sentence names."""
+"""Members that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """A member that was let go and cannot stay; ``ending`` says why."""
+    """An ungated member that cannot stay, and the reason."""
 
     member: Member
     ending: Termination
@@ -57,51 +57,51 @@ class _Loss:
 
 @dataclass(frozen=True, slots=True)
 class _Roll:
-    """The members of a gang, sorted."""
+    """The members of a gang by their state."""
 
     staying: Sequence[Member]
-    """Let go, and well or ended well."""
+    """Ungated members that are well or succeeded."""
     losses: Sequence[_Loss]
     gated: Sequence[Member]
-    """Not let go yet; those that are being deleted left out."""
+    """Without those that are being deleted."""
     shown: frozenset[str]
-    """uids of pods that the status shows with a place: nothing was told of their end."""
+    """uids of pods in ``status.placement``; their end was not reported yet."""
     gone: Sequence[str]
-    """Names of shown pods that are not there any more."""
+    """Names of pods in ``status.placement`` that do not exist any more."""
     steps_done: bool
-    """Its coordinator has ended well, and with it every step."""
+    """True when the coordinator succeeded, so that every step is done."""
 
     @property
     def news(self) -> list[_Loss]:
-        """Losses that the status does not know of."""
+        """Losses that the status does not show yet."""
         return [loss for loss in self.losses if loss.member.pod.uid in self.shown]
 
     @property
     def ended(self) -> bool:
-        """Whether a member is done: no one else comes to what is about to end."""
-        return any(one.pod.stage is PodStage.SUCCEEDED for one in self.staying)
+        """True when a member succeeded; then no member joins any more."""
+        return any(member.pod.stage is PodStage.SUCCEEDED for member in self.staying)
 
 
 def life_in_place(
     view: View, inventory: Inventory, job: WorkloadRecord, members: Sequence[Member]
 ) -> LifecycleStep | None:
-    """What the gang needs next; ``None`` where it is to be treated as any other gang is.
+    """The next step of a gang in place; ``None`` = treat it like any other gang.
 
     Args:
-        view: the cycle's snapshot.
-        inventory: knows the nodes.
-        job: a gang in place that is to run.
-        members: all of its pods.
+        view: The cycle's snapshot.
+        inventory: The nodes and devices.
+        job: A gang in place that is to run.
+        members: All of its pods.
     """
     bounds = job.elasticity
-    if bounds is None or all(one.gated for one in members):
+    if bounds is None or all(member.gated for member in members):
         return None
-    roll = _called(view, job, members)
-    left_well = all(one.pod.stage is PodStage.SUCCEEDED for one in roll.staying)
+    roll = _roll_of(view, job, members)
+    ended_well = all(member.pod.stage is PodStage.SUCCEEDED for member in roll.staying)
     done = (
         "every member that was left ended with exit code 0"
-        if roll.staying and left_well
-        else completion(view, job, [one for one in members if not one.gated])
+        if roll.staying and ended_well
+        else completion(view, job, [member for member in members if not member.gated])
     )
     if done:
         late = [loss for loss in roll.losses if loss.ending.reason is Reason.COMPLETED]
@@ -115,10 +115,10 @@ def life_in_place(
     failure = _failure(view, job, roll)
     silent = _first_vanished(view, job, roll)
     if silent is not None:
-        return at_once(view, job, members, close(view, job, members, silent))
+        return with_evictions(view, job, members, close(view, job, members, silent))
     if len(roll.staying) < bounds.min_replicas and not (roll.steps_done and roll.ended):
         comes_up = job.status.phase in ("", *_COMING_UP) and not (roll.losses or roll.gone)
-        return None if comes_up else _over(view, job, members, (roll, failure))
+        return None if comes_up else _restart(view, job, members, roll, failure)
     restarts, retry_at = job.status.restarts, job.status.retry_at
     text = _in_words(roll)
     if failure is not None:
@@ -130,43 +130,47 @@ def life_in_place(
 
 
 def reliable_due(view: View, job: WorkloadRecord) -> tuple[int, tuple[str, ...]]:
-    """Members of a gang in tiers that are missing of those that count on machines that stay.
+    """Reliable members that a gang in tiers lacks.
 
-    Where there are no such machines they may be anywhere, and none is missed.
+    Without pools of reliable machines, members may run anywhere and none is missing.
 
     Returns:
-        How many, and the names of those whose pods can be created now.
+        Their number, and the names of the pods that can be created now.
     """
     terms = terms_of(job)
     if terms is None or not staying(view.snapshot.pools):
         return 0, ()
-    there = {one.pod.rank for one in view.members_of(job) if one.live and not one.pod.deleting}
+    there = {
+        member.pod.rank
+        for member in view.members_of(job)
+        if member.live and not member.pod.deleting
+    }
     due = sum(rank not in there for rank in range(terms.reliable))
     free = free_ranks(view, job, due) if due else ()
     return due, tuple(pod_name(job.ref.name, rank) for rank in free if rank < terms.reliable)
 
 
 def free_ranks(view: View, job: WorkloadRecord, count: int, above: int = 0) -> tuple[int, ...]:
-    """The lowest ranks from ``above`` on that no one has, of which pods can be created now.
+    """The lowest ``count`` free ranks from ``above`` on whose pods can be created now.
 
-    A pod that hangs on a machine which does not answer keeps its rank; the next one is taken.
+    A pod on a node that does not answer keeps its rank.
     """
     namespace, name = job.ref.namespace, job.ref.name
-    taken = {one.pod.rank for one in view.members_of(job)}
-    found: list[int] = []
+    taken = {member.pod.rank for member in view.members_of(job)}
+    free: list[int] = []
     rank = above
-    while len(found) < count:
+    while len(free) < count:
         key = (namespace, pod_name(name, rank))
         if write_refused(view, "Pod", *key) is not None:
             return ()
         if rank not in taken and key not in view.names and key not in view.snapshot.creating:
-            found.append(rank)
+            free.append(rank)
         rank += 1
-    return tuple(found)
+    return tuple(free)
 
 
 def is_creating(view: View, job: WorkloadRecord) -> bool:
-    """Whether pods of it were asked for that no one has seen yet."""
+    """True when the creation of some of its pods was requested and is not observed yet."""
     if not view.snapshot.creating:
         return False
     ranks = range(_most(job) + len(view.members_of(job)))
@@ -174,34 +178,34 @@ def is_creating(view: View, job: WorkloadRecord) -> bool:
     return any((namespace, pod_name(name, rank)) in view.snapshot.creating for rank in ranks)
 
 
-def _called(view: View, job: WorkloadRecord, members: Sequence[Member]) -> _Roll:
+def _roll_of(view: View, job: WorkloadRecord, members: Sequence[Member]) -> _Roll:
     coordinator = view.coordinators.get(job.ref.uid)
     steps_done = coordinator is not None and coordinator.stage is PodStage.SUCCEEDED
     losses: list[_Loss] = []
     staying: list[Member] = []
-    for one in members:
-        if one.gated:
+    for member in members:
+        if member.gated:
             continue
-        ending = _came_late(one) if steps_done else None
-        ending = ending or _loss(view, one)
+        ending = _came_too_late(member) if steps_done else None
+        ending = ending or _loss(view, member)
         if ending is None:
-            staying.append(one)
+            staying.append(member)
         else:
-            losses.append(_Loss(one, ending))
-    there = {one.pod.uid for one in members}
+            losses.append(_Loss(member, ending))
+    there = {member.pod.uid for member in members}
     shown = {placement.key.pod_uid: placement.pod for placement in job.status.placement}
     return _Roll(
         staying=staying,
         losses=losses,
-        gated=[one for one in members if one.gated and not one.pod.deleting],
+        gated=[member for member in members if member.gated and not member.pod.deleting],
         shown=frozenset(shown),
         gone=sorted(name for uid, name in shown.items() if uid not in there),
         steps_done=steps_done,
     )
 
 
-def _came_late(member: Member) -> Termination | None:
-    """Of a job whose steps are all done: a member that has not started has no part in its end."""
+def _came_too_late(member: Member) -> Termination | None:
+    """The end of a member that has not started when all steps are done."""
     if member.pod.stage not in (PodStage.UNSCHEDULED, PodStage.BOUND):
         return None
     text = f"{member.pod.name} is not needed any more: all steps are done"
@@ -209,7 +213,7 @@ def _came_late(member: Member) -> Termination | None:
 
 
 def _loss(view: View, member: Member) -> Termination | None:
-    """Why a member cannot stay, in the order in which causes count; ``None`` when it can."""
+    """The first cause for which a member cannot stay; ``None`` = it can."""
     pod = member.pod
     if pod.lost_race:
         return Termination(Reason.LOST_RACE, f"{pod.name} lost its place at admission")
@@ -223,27 +227,19 @@ def _loss(view: View, member: Member) -> Termination | None:
     if pod.deleting:
         return Termination(Reason.MEMBER_LOST, f"{pod.name} is being deleted")
     if pod.stage is PodStage.FAILED:
-        return Termination(
-            Reason.EXIT_CODE,
-            f"{pod.name} failed with {pod.how_it_ended}",
-            counted=True,
-            code=pod.exit_code,
-            at=pod.stage_since,
-        )
+        return failure_of(pod)
     trouble = timeouts.trouble(view, member)
-    return (
-        Termination(trouble.reason, trouble.message, device=trouble.device)
-        if trouble is not None
-        else None
-    )
+    if trouble is None:
+        return None
+    return Termination(trouble.reason, trouble.message, device=trouble.device)
 
 
 def _failure(view: View, job: WorkloadRecord, roll: _Roll) -> Termination | None:
-    """A failure that counts, once: the same status tells of it and of the smaller gang.
+    """The failure that counts against the job; ``None`` = none does.
 
-    Members that fail when another is cut off, or when the one where they meet is gone or has not
-    started yet, are not to blame. In tiers they meet at their coordinator, and a member that comes
-    when all steps are done does not find it.
+    Members that fail because another is cut off, or because the member at their rendezvous is gone
+    or has not started, do not count. In tiers the rendezvous is the coordinator, and a member that
+    starts when all steps are done does not find it.
     """
     if roll.steps_done and roll.ended:
         return None
@@ -253,18 +249,18 @@ def _failure(view: View, job: WorkloadRecord, roll: _Roll) -> Termination | None
         return None
     bounds = job.elasticity
     in_tiers = bounds is not None and bounds.tiers is not None
-    first_there = in_tiers or any(one.pod.rank == 0 and one.runs for one in roll.staying)
+    first_there = in_tiers or any(member.pod.rank == 0 and member.runs for member in roll.staying)
     first_failed = any(loss.ending.counted and loss.member.pod.rank == 0 for loss in roll.news)
     return failed[0] if first_there or first_failed else None
 
 
 def _first_vanished(view: View, job: WorkloadRecord, roll: _Roll) -> Termination | None:
-    """That the member at which the others meet was lost together with its machine.
+    """The loss of the member at the rendezvous together with its machine.
 
-    Connections to a pod that was killed break, and the others fail by themselves. Those to a
-    machine that does not answer just stay: torchrun waits on them until the kernel gives up, for a
-    quarter of an hour, and steps nothing. With one member as the fewest, the first may train on
-    alone behind a cut cable: then its node has to be gone.
+    Connections to a killed pod break, and the others fail by themselves. Connections to a machine
+    that does not answer stay open: torchrun waits about 15 minutes for the kernel to give up. With
+    ``minReplicas: 1`` the first member may still train behind a network partition, so its node has
+    to be gone.
     """
     bounds = job.elasticity
     if bounds is None or bounds.tiers is not None or bounds.meets_elsewhere:
@@ -281,35 +277,35 @@ def _first_vanished(view: View, job: WorkloadRecord, roll: _Roll) -> Termination
     return None
 
 
-def _over(
+def _restart(
     view: View,
     job: WorkloadRecord,
     members: Sequence[Member],
-    found: tuple[_Roll, Termination | None],
+    roll: _Roll,
+    failure: Termination | None,
 ) -> LifecycleStep:
-    """Too few are left: every member starts again, as those of any gang."""
-    roll, failure = found
+    """Restart every member because too few are left."""
     bounds = job.elasticity
     assert bounds is not None  # only gangs in place come here
     if failure is not None:
         return close(view, job, members, failure)
     whole = _all_moved(view, roll)
     if whole is not None:
-        return at_once(view, job, members, close(view, job, members, whole))
+        return with_evictions(view, job, members, close(view, job, members, whole))
     first = next((loss.ending for loss in (*roll.news, *roll.losses)), None)
-    left = len(roll.staying)
+    remaining = len(roll.staying)
     text = (
-        f"{_in_words(roll) or 'members are missing'}; {left or 'none'} of them"
-        f" {'is' if left < 2 else 'are'} left and it trains with {bounds.min_replicas} at least,"
-        " so all start again"
+        f"{_in_words(roll) or 'members are missing'}; {remaining or 'none'} of them"
+        f" {'is' if remaining < 2 else 'are'} left and it trains with {bounds.min_replicas}"
+        " at least, so all start again"
     )
     reason = first.reason if first is not None else Reason.MEMBER_LOST
     reason = Reason.MEMBER_LOST if reason is Reason.EXIT_CODE else reason
-    return at_once(view, job, members, close(view, job, members, Termination(reason, text)))
+    return with_evictions(view, job, members, close(view, job, members, Termination(reason, text)))
 
 
 def _all_moved(view: View, roll: _Roll) -> Termination | None:
-    """Why all of them leave, where it is one reason: then nothing is to be said of each."""
+    """The common reason when all members are evicted for the same one."""
     evictions = {view.evictions.get(loss.member.pod.uid) for loss in roll.losses}
     causes = {
         (eviction.reason, eviction.message) if eviction is not None else None
@@ -322,14 +318,14 @@ def _all_moved(view: View, roll: _Roll) -> Termination | None:
 
 
 def _in_words(roll: _Roll) -> str:
-    """What happened to members since the status was told, or who came."""
-    told = [loss.ending.message for loss in roll.news] + [f"{name} is gone" for name in roll.gone]
-    if told:
-        more = f" and {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
-        return "; ".join(told[:_MOST_NAMED]) + more
-    came = [one.pod.name for one in roll.staying if one.pod.uid not in roll.shown]
-    more = f" and {len(came) - _MOST_NAMED} more" if len(came) > _MOST_NAMED else ""
-    return f"{', '.join(came[:_MOST_NAMED])}{more} joined" if came else ""
+    """Message about members that were lost or joined since the last status."""
+    ends = [loss.ending.message for loss in roll.news] + [f"{name} is gone" for name in roll.gone]
+    if ends:
+        more = f" and {len(ends) - _MOST_NAMED} more" if len(ends) > _MOST_NAMED else ""
+        return "; ".join(ends[:_MOST_NAMED]) + more
+    joined = [member.pod.name for member in roll.staying if member.pod.uid not in roll.shown]
+    more = f" and {len(joined) - _MOST_NAMED} more" if len(joined) > _MOST_NAMED else ""
+    return f"{', '.join(joined[:_MOST_NAMED])}{more} joined" if joined else ""
 
 
 def _goes_on(
@@ -337,27 +333,27 @@ def _goes_on(
     inventory: Inventory,
     job: WorkloadRecord,
     roll: _Roll,
-    said: tuple[int, float, str],
+    outcome: tuple[int, float, str],
 ) -> LifecycleStep:
-    """Who is lost is retired, who joins is brought in; the others are left alone."""
-    restarts, retry_at, text = said
-    joining, dropped = _sorted_out(view, inventory, job, roll)
+    """Retire lost members and bring in new ones; the others are left alone."""
+    restarts, retry_at, text = outcome
+    joining, dropped = _joining_and_dropped(view, inventory, job, roll)
     if dropped:
         retry_at = max(retry_at, view.now + JOIN_RETRY_S)
     waits = retry_at > view.now
     steps = [step for loss in roll.losses for step in _retired(view, job, loss, roll.shown)]
-    runs = all(one.runs for one in roll.staying)
+    runs = all(member.runs for member in roll.staying)
     phase = Phase.RUNNING if runs or job.status.phase == Phase.RUNNING else Phase.STARTING
-    for one in roll.gated:
-        if one in dropped:
+    for member in roll.gated:
+        if member in dropped:
             reason, why = Reason.NO_CAPACITY, "it finds no place beside the others"
-            steps.append(delete(job, one, view.settings.epoch, reason, why))
+            steps.append(delete(job, member, view.settings.epoch, reason, why))
         elif (
-            one.reserved
-            and not one.foreign_gates
-            and not write_refused(view, "Pod", one.pod.namespace, one.pod.name)
+            member.reserved
+            and not member.foreign_gates
+            and not write_refused(view, "Pod", member.pod.namespace, member.pod.name)
         ):
-            steps.append(ungate(view, job, one))
+            steps.append(ungate(view, job, member))
     coming = bool(roll.gated) or is_creating(view, job)
     return LifecycleStep(
         phase=phase,
@@ -365,7 +361,7 @@ def _goes_on(
         retry_at=retry_at if waits else 0.0,
         steps=tuple(steps),
         joining=joining,
-        release=tuple(one for one in dropped if one.held),
+        release=tuple(member for member in dropped if member.held),
         passed_over=_passed(roll, dropped),
         headcount=Headcount(
             members=len(roll.staying),
@@ -374,8 +370,8 @@ def _goes_on(
         ),
         wake_at=earliest(
             retry_at if waits else 0.0,
-            deadline(view, [one for one in roll.gated if one not in dropped]),
-            *(timeouts.next_look(view, one) for one in roll.staying),
+            deadline(view, [member for member in roll.gated if member not in dropped]),
+            *(timeouts.next_look(view, member) for member in roll.staying),
         ),
     )
 
@@ -383,7 +379,7 @@ def _goes_on(
 def _retired(
     view: View, job: WorkloadRecord, loss: _Loss, shown: frozenset[str]
 ) -> tuple[Action, ...]:
-    """How a lost member goes; a failure that counts must stand in the status first."""
+    """Delete or evict a lost member; a counted failure must be in the status first."""
     member, ending = loss.member, loss.ending
     if member.pod.deleting or (ending.counted and member.pod.uid in shown):
         return ()
@@ -391,25 +387,29 @@ def _retired(
     if Standing.OURS not in ending.reason.standing or not member.live:
         return (delete(job, member, epoch, ending.reason, ending.message),)
     step = evict(job, member, epoch, ending.reason, ending.message)
-    return (in_time(view, step, member) if ending.reason is Reason.SPOT_INTERRUPTED else step,)
+    return (
+        within_notice(view, step, member) if ending.reason is Reason.SPOT_INTERRUPTED else step,
+    )
 
 
-def _sorted_out(
+def _joining_and_dropped(
     view: View, inventory: Inventory, job: WorkloadRecord, roll: _Roll
 ) -> tuple[tuple[Member, ...], list[Member]]:
-    """Of those who join, who needs a place now, and who goes again because it got none."""
+    """Members that join and need a place now, and those to delete because they got none."""
     room = 0 if roll.ended else _most(job) - len(roll.staying)
     dropped = [
-        one
-        for at, one in enumerate(roll.gated)
+        member
+        for at, member in enumerate(roll.gated)
         if at >= room
         or (
-            one.held
-            and (must_move(view, inventory, one) or timeouts.overdue(view, one) is not None)
+            member.held
+            and (must_move(view, inventory, member) or timeouts.overdue(view, member) is not None)
         )
     ]
     joining = tuple(
-        one for one in roll.gated if not one.held and one not in dropped and not one.foreign_gates
+        member
+        for member in roll.gated
+        if not member.held and member not in dropped and not member.foreign_gates
     )
     return joining, dropped
 
@@ -419,7 +419,7 @@ def _most(job: WorkloadRecord) -> int:
 
 
 def _passed(roll: _Roll, dropped: Sequence[Member]) -> Passed | None:
-    """A device that a member just had to leave, or that refused one."""
+    """The device that a member just had to leave, or that refused a member."""
     for loss in roll.news:
         if loss.ending.device is not None:
             text = loss.ending.message

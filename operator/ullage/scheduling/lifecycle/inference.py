@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The life of an InferenceDeployment: a Deployment whose pods get slices one by one.
+"""The lifecycle of an InferenceDeployment: a Deployment whose pods get slices one by one.
 
-Kubernetes replaces pods, we place them. A rolling update starts a new pod first only where the
-plan has a slice for one more; otherwise it makes room by stopping an old one first.
+Kubernetes replaces pods, we place them. A rolling update starts a new pod first only when there is
+a slice for one more; otherwise it stops an old pod first.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from ullage.cluster.records.snapshot import (
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.lifecycle.backoff import after_pull_failure_s
-from ullage.scheduling.lifecycle.gang import deadline, gates_text, ungate
-from ullage.scheduling.lifecycle.routing import leads_to_router
-from ullage.scheduling.lifecycle.routing import steps as routing_steps
+from ullage.scheduling.lifecycle.gang import deadline, expiry_of, gates_text, refusal_of, ungate
+from ullage.scheduling.lifecycle.routing import leads_to_router, router_steps
 from ullage.scheduling.lifecycle.surge import leaves_by_surge
 from ullage.scheduling.model.lifecycle_step import (
     LifecycleStep,
@@ -49,15 +48,13 @@ SURGE_FIRST = (1, 0)
 """Start a new pod before an old one stops."""
 STOP_FIRST = (0, 1)
 """Stop an old pod before a new one starts."""
-
-
 MOST_WAITING: Final = 64
 """Pods of a service that wait for a place at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """How the Deployment should replace pods; ``waits`` when it cannot for want of a slice."""
+    """Update strategy of the Deployment; ``waits`` when it cannot proceed without a slice."""
 
     max_surge: int
     max_unavailable: int
@@ -65,7 +62,7 @@ class Rollout:
 
 
 def inference_step(view: View, inventory: Inventory, service: WorkloadRecord) -> LifecycleStep:
-    """What the service needs next."""
+    """The next step of the service."""
     members = view.members_of(service)
     if service.deleting:
         return LifecycleStep(phase=Phase.PENDING, silent=True)
@@ -100,10 +97,10 @@ def rollout(
     """Surge where a slice is free, else stop first; a single replica waits instead.
 
     Args:
-        service: what is wanted.
-        deployment: what is there.
-        members: the pods.
-        room_for_one: whether one more pod would find a slice, or the newest has found one.
+        service: The service.
+        deployment: Its Deployment, if there is one.
+        members: The pods.
+        room_for_one: True when one more pod would find a slice, or the newest has one.
     """
     if deployment is None:
         return Rollout(*SURGE_FIRST)
@@ -119,7 +116,7 @@ def rollout(
 
 
 def is_rolling(service: WorkloadRecord, members: Sequence[Member]) -> bool:
-    """Whether pods of an older template are still there."""
+    """True while pods of an older template exist."""
     return any(
         member.live
         and not member.pod.deleting
@@ -132,13 +129,13 @@ def is_rolling(service: WorkloadRecord, members: Sequence[Member]) -> bool:
 def children(
     view: View, service: WorkloadRecord, wanted: Rollout, *, extra: int = 0
 ) -> tuple[Action, ...]:
-    """The Service, the Deployment and the router as they should be, where they are not.
+    """Steps that bring the Service, the Deployment and the router in line with the spec.
 
     Args:
-        view: the cycle's snapshot.
-        service: what is wanted.
-        wanted: how pods are replaced.
-        extra: replicas beyond those wanted, while one moves to another device.
+        view: The cycle's snapshot.
+        service: The service.
+        wanted: The update strategy.
+        extra: Replicas beyond those wanted, while one moves to another device.
     """
     epoch, ref = view.settings.epoch, service.ref
     key = (ref.namespace, ref.name)
@@ -146,7 +143,7 @@ def children(
     new_template = deployment is None or deployment.template_hash != service.template_hash
     front = view.snapshot.services.get(key)
     routed = leads_to_router(view, service)
-    steps: list[Action] = [*routing_steps(view, service, new_template=new_template)]
+    steps: list[Action] = [*router_steps(view, service, new_template=new_template)]
     if new_template or front is None or front.routed != routed or _other_ports(service, front):
         steps.append(_front(service, epoch, routed=routed))
     replicas = _made(view, service, deployment) + extra
@@ -167,9 +164,9 @@ def children(
 
 
 def _made(view: View, service: WorkloadRecord, deployment: DeploymentRecord | None) -> int:
-    """Replicas that the Deployment has pods for: those with a place, and some that wait for one.
+    """Number of replicas for the Deployment: those with a place and ``MOST_WAITING`` more.
 
-    The others get their pods as these get places. Pods that wait cost every decision.
+    Pods that wait make every decision slower; the others are created as these get places.
     """
     if service.replicas <= MOST_WAITING:
         return service.replicas
@@ -205,7 +202,7 @@ def _front(service: WorkloadRecord, epoch: int, *, routed: bool) -> ApplyService
 
 
 def _other_ports(service: WorkloadRecord, front: ServiceRecord) -> bool:
-    """Whether a Service that leads to the router has another port for gRPC than is asked for."""
+    """True when a Service that leads to the router has another gRPC port than the spec."""
     if not front.routed or service.batching is None:
         return False
     wanted = service.batching.grpc_port
@@ -222,7 +219,7 @@ def _differs(deployment: DeploymentRecord, apply: ApplyDeployment) -> bool:
 
 
 def _obstacle(view: View, service: WorkloadRecord) -> tuple[Reason, str] | None:
-    """Why the Deployment and Service cannot be kept."""
+    """The reason for which the Deployment or the Service cannot be written."""
     key = (service.ref.namespace, service.ref.name)
     if not service.has_port:
         return Reason.NO_PORT, "the first container of the template names no port to serve"
@@ -237,7 +234,7 @@ def _obstacle(view: View, service: WorkloadRecord) -> tuple[Reason, str] | None:
 
 
 def _under_retry(view: View, service: WorkloadRecord) -> tuple[Reason, str] | None:
-    """What the API said of a child that is not there yet, while it is tried again."""
+    """The API's last error about a child that does not exist yet and is tried again."""
     key = (service.ref.namespace, service.ref.name)
     deployment = view.snapshot.deployments.get(key)
     made = deployment is not None and deployment.template_hash == service.template_hash
@@ -249,7 +246,7 @@ def _under_retry(view: View, service: WorkloadRecord) -> tuple[Reason, str] | No
 def _pods(
     view: View, inventory: Inventory, service: WorkloadRecord, members: Sequence[Member]
 ) -> LifecycleStep:
-    """What to do with each pod, on its own."""
+    """The steps for each pod on its own."""
     epoch = view.settings.epoch
     steps: list[Action] = []
     waiting: list[Member] = []
@@ -296,7 +293,9 @@ def _pods(
     again = service.status.scheduling.pull_again_at
     if unpulled is not None:
         again = view.now + after_pull_failure_s(view, service)
-    held_back = bool(waiting) and again > view.now and _is_unchanged(service, waiting)
+    tried = service.status.template_hash  # its image could not be pulled
+    unchanged = all(member.pod.template_hash == tried for member in waiting)
+    held_back = bool(waiting) and again > view.now and unchanged
     reason, message = _why_none_waits(service, blocked, unpulled, held_back, len(members))
     return LifecycleStep(
         phase=Phase.PENDING,
@@ -315,12 +314,6 @@ def _pods(
     )
 
 
-def _is_unchanged(service: WorkloadRecord, waiting: Sequence[Member]) -> bool:
-    """Whether the pods that wait have the template whose image could not be pulled."""
-    tried = service.status.template_hash
-    return all(member.pod.template_hash == tried for member in waiting)
-
-
 def _why_none_waits(
     service: WorkloadRecord,
     blocked: Sequence[Member],
@@ -328,56 +321,46 @@ def _why_none_waits(
     held_back: bool,
     members: int,
 ) -> tuple[Reason | None, str]:
-    """What keeps pods from being placed, beside placing itself."""
+    """The reason and message for pods that may not be placed now."""
     if unpulled is not None:
         return unpulled.reason, unpulled.text
     if held_back:
         before = service.status.decision
-        told = before is not None and before.reason is Reason.IMAGE_PULL_FAILED
+        pull_failed = before is not None and before.reason is Reason.IMAGE_PULL_FAILED
         again = "its image could not be pulled; it is placed again after a while"
-        return Reason.IMAGE_PULL_FAILED, before.message if before and told else again
+        return Reason.IMAGE_PULL_FAILED, before.message if before and pull_failed else again
     if blocked:
         return Reason.WAITING_FOR_GATE, gates_text(blocked, members)
     return None, ""
 
 
 def _cure(view: View, service: WorkloadRecord, member: Member, epoch: int) -> Action | None:
-    """A pod that will not get further is deleted; its ReplicaSet makes another.
+    """Delete a pod that is stuck; its ReplicaSet creates another.
 
-    Who serves and has to make way for others is replaced first, where that can be.
+    A replica that serves and has to leave is replaced first, where that is possible.
     """
     if member.pod.lost_race:
         text = "lost its place at admission"
         return delete(service, member, epoch, Reason.LOST_RACE, text)
     trouble = timeouts.trouble(view, member)
-    if trouble is None or (
-        member.pod.stage is PodStage.RUNNING and leaves_by_surge(trouble.reason)
-    ):
+    runs = member.pod.stage is PodStage.RUNNING
+    if trouble is None or (runs and leaves_by_surge(trouble.reason)):
         return None
-    act = evict if member.pod.stage is PodStage.RUNNING else delete
+    act = evict if runs else delete
     return act(service, member, epoch, trouble.reason, trouble.message)
 
 
 def _reservation_failed(view: View, inventory: Inventory, member: Member) -> Passed | None:
-    for held in member.held:
-        if held.refused:
-            return Passed(
-                reason=Reason.RESERVATION_REFUSED,
-                device=held.device,
-                message=timeouts.node_says(held),
-            )
+    refusal = refusal_of([member])
+    if refusal is not None:
+        return refusal
     late = timeouts.overdue(view, member)
     if late is not None:
-        return Passed(
-            reason=Reason.RESERVATION_EXPIRED,
-            device=late.device,
-            message=f"{late.node} did not answer to the reservation in time; placed again",
-        )
+        return expiry_of(late)
     lost = timeouts.node_is_lost(inventory, member)
-    if lost is not None:
-        device = member.held[0].device
-        return Passed(reason=lost.reason, device=device, message=lost.text)
-    return None
+    if lost is None:
+        return None
+    return Passed(reason=lost.reason, device=member.held[0].device, message=lost.text)
 
 
 def _phase(service: WorkloadRecord, members: Sequence[Member]) -> Phase:

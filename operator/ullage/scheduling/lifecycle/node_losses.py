@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Failures that were counted and turn out to be the doing of a lost node: they are given back.
+"""Counted failures that the loss of a node explains: the count is corrected.
 
-When a machine dies, its peers lose their connections within seconds; Kubernetes says up to a minute
-later that the node is not Ready. All that is needed for the correction stands in the status, and
-is gone from there with it, so no failure is given back twice. A node that someone wanted gone
-gives nothing back: an autoscaler takes the node of a job that just failed, for it is empty.
+When a machine dies, its peers lose their connections within seconds, but Kubernetes reports the
+node as not Ready up to a minute later. ``status.lastFailure`` holds what the correction needs and
+is removed with it, so that no failure is corrected twice. A node that was removed on purpose
+explains nothing: an autoscaler removes the empty node of a job that just failed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.times import LOSS_EXPLAINS_S
 
 
-def with_given_back(view: View, job: WorkloadRecord) -> WorkloadRecord:
-    """The job as its life goes on: without the failures that a lost node explains.
+def without_node_losses(view: View, job: WorkloadRecord) -> WorkloadRecord:
+    """The job without the failures that a lost node explains.
 
-    The status is written without them too; until then each cycle finds the same again.
+    The status is written without them, too; until then every cycle computes the same.
     """
     failure = job.status.last_failure
     if failure is None or not failure.time <= view.now <= failure.time + LOSS_EXPLAINS_S:
@@ -34,8 +34,8 @@ def with_given_back(view: View, job: WorkloadRecord) -> WorkloadRecord:
     lost = next((text for node in failure.nodes if (text := _lost(view, job, node))), "")
     if not lost:
         return job
-    one = failure.count == 1
-    text = f"{lost}; the failure{'' if one else 's'} shortly before {'is' if one else 'are'}"
+    single = failure.count == 1
+    text = f"{lost}; the failure{'' if single else 's'} shortly before {'is' if single else 'are'}"
     conditions = tuple(
         replace(shown, reason=Reason.MEMBER_LOST.value, message=f"{text} not counted")
         if shown.type == ConditionType.ADMITTED and shown.reason == Reason.EXIT_CODE
@@ -51,16 +51,16 @@ def with_given_back(view: View, job: WorkloadRecord) -> WorkloadRecord:
     return replace(job, status=status)
 
 
-def noted(
+def failure_record(
     view: View, job: WorkloadRecord, restarts: int, members: Sequence[Member]
 ) -> FailureRecord | None:
-    """``status.lastFailure`` beside a number of restarts.
+    """``status.lastFailure`` for a new number of restarts.
 
     Args:
         view: The cycle's snapshot.
-        job: With the status of before.
-        restarts: Those that the status is going to tell.
-        members: Its pods, those that failed among them.
+        job: The job with its previous status.
+        restarts: The new ``status.restarts``.
+        members: Its pods, with those that failed.
     """
     before, more = job.status.last_failure, restarts - job.status.restarts
     if more == 0:
@@ -68,18 +68,18 @@ def noted(
     if more < 0:
         return None
     recent = before is not None and 0 <= view.now - before.time <= LOSS_EXPLAINS_S
-    known = before if recent else None
+    earlier = before if recent else None
     nodes = {member.pod.node for member in members if member.pod.stage is not PodStage.FAILED}
-    nodes |= set(known.nodes) if known is not None else set()
+    nodes |= set(earlier.nodes) if earlier is not None else set()
     well = sorted(name for name in nodes if _is_well(view, name))
     if not well:
         return None
-    count = more + (known.count if known is not None else 0)
+    count = more + (earlier.count if earlier is not None else 0)
     return FailureRecord(time=whole_second(view.now), count=count, nodes=tuple(well[:MOST_NODES]))
 
 
 def _lost(view: View, job: WorkloadRecord, name: str) -> str:
-    """What became of a node that a member was on, in words; empty = nothing that tells."""
+    """Message about the loss of a node that a member was on; empty = it is not lost."""
     node = view.snapshot.nodes.get(name)
     if node is None:
         there = any(member.pod.node == name for member in view.members_of(job))
@@ -93,7 +93,7 @@ def _lost(view: View, job: WorkloadRecord, name: str) -> str:
 
 
 def _is_well(view: View, name: str) -> bool:
-    """Whether a node stood as it should when the failure was counted."""
+    """True when a node is Ready, under no notice, and not about to be removed."""
     node = view.snapshot.nodes.get(name)
     if node is None or not node.ready or someone_wants_it_gone(node):
         return False

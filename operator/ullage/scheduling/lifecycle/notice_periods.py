@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a notice leaves a job in tiers time to hand over, told before it starts.
+"""Check, before a job in tiers starts, that a notice leaves time to hand over its state.
 
-By the shortest notice that the pools it may use state, and by the link that its coordinator
-assumes. Where no one states one, nothing is said: it is never guessed.
+It rests on the shortest notice of the pools that the job may use and on the link speed that its
+coordinator assumes. Without a stated notice there is no verdict.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ _RULE: Final = StageRule()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a flush fits into half of the notice, and why."""
+    """Verdict on a flush within half of the notice, and the figures behind it."""
 
     feasible: bool
     text: str
 
 
 def shortest_notice_s(pools: Mapping[str, PoolRecord], job: WorkloadRecord) -> float | None:
-    """The shortest notice that any pool states which the job may use; ``None`` = none does."""
-    stated = [
+    """Shortest notice, seconds, of the pools that the job may use; ``None`` = none states one."""
+    notices_s = [
         pool.notice_s
         for pool in pools.values()
         if pool.notice_s is not None and not unsuited(pool, job)
     ]
-    return min(stated, default=None)
+    return min(notices_s, default=None)
 
 
 def verdict(pools: Mapping[str, PoolRecord], job: WorkloadRecord) -> Verdict | None:
-    """Whether owners under notice can hand over; ``None`` = no pool says how long they have.
+    """Verdict on the hand-over of owners under notice; ``None`` = no pool states a notice.
 
     Args:
         pools: All pools, by name.
@@ -68,7 +68,7 @@ def verdict(pools: Mapping[str, PoolRecord], job: WorkloadRecord) -> Verdict | N
 
 
 def refused(pools: Mapping[str, PoolRecord], job: WorkloadRecord) -> str:
-    """Why a job is not started that counts on its notices; empty = it may be.
+    """Reason not to start a job that relies on notices; empty = it may start.
 
     Args:
         pools: All pools, by name.
@@ -76,16 +76,16 @@ def refused(pools: Mapping[str, PoolRecord], job: WorkloadRecord) -> str:
     """
     if job.elasticity is None or job.elasticity.on_notice is not OnNotice.FLUSH:
         return ""
-    found = verdict(pools, job)
-    if found is None or found.feasible:
+    handover = verdict(pools, job)
+    if handover is None or handover.feasible:
         return ""
-    return f"{found.text}; or onNotice: Checkpoint, for which such a notice is a loss"
+    return f"{handover.text}; or onNotice: Checkpoint, for which such a notice is a loss"
 
 
 def _owners(terms: TierTerms, bounds: Elasticity) -> int:
     """Fewest transient members that may own the state; 0 = only reliable ones ever do.
 
-    The more there are, the sooner each is done: the fewest are the worst case (derived).
+    Each owner has less to flush the more there are, so the fewest are the worst case (derived).
     """
     fewest = max(1, bounds.min_replicas - terms.reliable)
     most = bounds.max_replicas - terms.reliable

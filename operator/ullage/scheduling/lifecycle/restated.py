@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Slices of running work follow its objective: as edited, or as a slowdown once it is known.
+"""Objectives in slices of running work: updated after an edit, or when a slowdown is known.
 
-A slice says what its tenant must keep, so that node and guard need no other object. A user edits
-the objective while it runs; a latency becomes a slowdown only when it was measured. Size and place
-never change here.
+A slice states the objective of its tenant, so that node and guard need no other object. Users may
+edit the objective of running work; a latency becomes a slowdown only once it was measured. Size and
+place never change here.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from ullage.scheduling.model.view import View
 from ullage.scheduling.prediction.workload_classes import Classes
 
 _DRIFT: Final = 0.05
-"""A slowdown that only followed a measured speed is told again when it moved by more than this."""
+"""Relative change of a slowdown by measurements alone, above which the slice is rewritten."""
 
 
 def restate(
     view: View, classes: Classes, ledger: Ledger, disturbed: Collection[str] | None = None
 ) -> frozenset[str]:
-    """Enter slices of running pods again that say another objective than their workload.
+    """Rewrite slices of running pods that state another objective than their workload.
 
-    They carry this leader's epoch: a node takes no change of an older one. A trial is left alone,
-    it ends within a minute.
+    They carry this leader's epoch, because a node ignores changes of an older one. Trials are left
+    alone: they end within a minute.
 
     Args:
-        view: the cycle's snapshot.
-        classes: what is known of workload classes.
-        ledger: the slices that specs are to have.
-        disturbed: nodes on which something changed; ``None`` = perhaps on all.
+        view: The cycle's snapshot.
+        classes: Measurements of workload classes.
+        ledger: The slices that specs are to have.
+        disturbed: Nodes on which something changed; ``None`` = any of them.
 
     Returns:
-        uids of the workloads whose objective reads otherwise than before, for them to be judged.
+        uids of the workloads whose objective changed, for them to be judged again.
     """
     snapshot, inventory = view.snapshot, classes.inventory
     changed: set[str] = set()
@@ -48,24 +48,34 @@ def restate(
         for wanted in records[node].desired:
             pod = snapshot.pods.get(wanted.key.pod_uid)
             owner = snapshot.workloads.get(pod.owner.uid) if pod is not None else None
-            if pod is None or owner is None or wanted.probation or _as_said(wanted, owner):
+            if pod is None or owner is None or wanted.probation or _is_current(wanted, owner):
                 continue
             if pod.deleting or pod.stage is not PodStage.RUNNING:
                 continue
             site = inventory.site_index.get((node, wanted.gpu))
             if site is None or owner.deleting or ledger.dropped(node, wanted.key):
                 continue
-            said = slice_facts(owner, classes.of(owner), inventory.model.item(site))
-            if not _differs(wanted, said, owner):
+            restated = slice_facts(owner, classes.of(owner), inventory.model.item(site))
+            if not _differs(wanted, restated, owner):
                 continue
-            ledger.add(node, _with_terms_of(wanted, said, view.settings.epoch))
-            if _edited(wanted, said, owner):
+            updated = replace(
+                wanted,
+                protected=restated.protected,
+                slo=restated.slo,
+                alert_only=restated.alert_only,
+                reports_load=restated.reports_load,
+                max_slowdown_percent=restated.max_slowdown_percent,
+                solo_step_micros=restated.solo_step_micros or wanted.solo_step_micros,
+                epoch=view.settings.epoch,
+            )
+            ledger.add(node, updated)
+            if _edited(wanted, restated, owner):
                 changed.add(owner.ref.uid)
     return frozenset(changed)
 
 
-def _as_said(wanted: DesiredSlice, owner: WorkloadRecord) -> bool:
-    """Whether a slice says all there is to say; in doubt no, then it is looked at closely."""
+def _is_current(wanted: DesiredSlice, owner: WorkloadRecord) -> bool:
+    """Cheap test for a slice that states its owner's objective; in doubt ``False``."""
     if not has_objective(owner):
         return not (wanted.protected or wanted.max_slowdown_percent)
     return (
@@ -78,37 +88,24 @@ def _as_said(wanted: DesiredSlice, owner: WorkloadRecord) -> bool:
     )
 
 
-def _differs(wanted: DesiredSlice, said: DesiredSlice, owner: WorkloadRecord) -> bool:
-    """Whether the node must be told; what only drifts with measurements is told in steps."""
-    if _edited(wanted, said, owner) or wanted.alert_only is not said.alert_only:
+def _differs(wanted: DesiredSlice, restated: DesiredSlice, owner: WorkloadRecord) -> bool:
+    """True when the slice must be rewritten; drift by measurements counts from ``_DRIFT`` on."""
+    if _edited(wanted, restated, owner) or wanted.alert_only is not restated.alert_only:
         return True
-    if wanted.reports_load is not said.reports_load:
+    if wanted.reports_load is not restated.reports_load:
         return True
-    told, known = wanted.max_slowdown_percent, said.max_slowdown_percent
-    if not told or not known or owner.slo is not None:
-        return not told and bool(known)  # a guard goes by the latency itself
-    return abs(told - known) > _DRIFT * told
+    before, after = wanted.max_slowdown_percent, restated.max_slowdown_percent
+    if not before or not after or owner.slo is not None:
+        return not before and bool(after)  # a guard uses the latency itself
+    return abs(before - after) > _DRIFT * before
 
 
-def _edited(wanted: DesiredSlice, said: DesiredSlice, owner: WorkloadRecord) -> bool:
-    """Whether the objective itself reads otherwise, and not only what is known of it."""
-    if (wanted.protected, wanted.slo) != (said.protected, said.slo):
+def _edited(wanted: DesiredSlice, restated: DesiredSlice, owner: WorkloadRecord) -> bool:
+    """True when the objective itself changed, not only the measurements behind it."""
+    if (wanted.protected, wanted.slo) != (restated.protected, restated.slo):
         return True
-    told, known = wanted.max_slowdown_percent, said.max_slowdown_percent
-    if not told or told == known:
+    before, after = wanted.max_slowdown_percent, restated.max_slowdown_percent
+    if not before or before == after:
         return False
     as_written = owner.slo is None and owner.min_throughput is None
     return as_written or 0 < owner.status.observed_generation < owner.generation
-
-
-def _with_terms_of(wanted: DesiredSlice, said: DesiredSlice, epoch: int) -> DesiredSlice:
-    return replace(
-        wanted,
-        protected=said.protected,
-        slo=said.slo,
-        alert_only=said.alert_only,
-        reports_load=said.reports_load,
-        max_slowdown_percent=said.max_slowdown_percent,
-        solo_step_micros=said.solo_step_micros or wanted.solo_step_micros,
-        epoch=epoch,
-    )

@@ -1,17 +1,16 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The router of a service: made before the Service leads to it, taken away after it does no more.
+"""The router of a service: created before the Service leads to it, deleted after it no longer does.
 
-Requests are lost in neither direction: whoever the Service leads to is ready at that moment, and
-a router that ends answers what it has.
+No request is lost in either direction: the Service leads only to pods that are ready, and a router
+that ends answers the requests that it has.
 """
 
 from __future__ import annotations
 
 import hashlib
 
-from ullage.api.batching import Batching
-from ullage.api.observations import INTER_TOKEN, LatencyObjective
+from ullage.api.observations import INTER_TOKEN
 from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.records.snapshot import (
     DeploymentRecord,
@@ -27,9 +26,9 @@ from ullage.scheduling.model.view import View
 
 
 def leads_to_router(view: View, service: WorkloadRecord) -> bool:
-    """Whether the Service shall lead to the router: as soon as it is ready, then on.
+    """True when the Service is to lead to the router: from the moment that it is ready.
 
-    A Service that does not exist yet has no requests to lose, and leads to it at once.
+    A Service that does not exist yet has no requests to lose and leads to the router at once.
     """
     if service.batching is None:
         return False
@@ -40,22 +39,22 @@ def leads_to_router(view: View, service: WorkloadRecord) -> bool:
     return front.routed or (router is not None and router.ready > 0)
 
 
-def steps(view: View, service: WorkloadRecord, *, new_template: bool) -> tuple[Action, ...]:
-    """What brings the router and the name of the replicas to what is wanted.
+def router_steps(view: View, service: WorkloadRecord, *, new_template: bool) -> tuple[Action, ...]:
+    """Steps that bring the router and the headless Service of the replicas in line with the spec.
 
     Args:
-        view: the cycle's snapshot.
-        service: what is wanted.
-        new_template: the ports of the replicas may be others than before.
+        view: The cycle's snapshot.
+        service: The service.
+        new_template: True when the ports of the replicas may have changed.
     """
     if service.batching is None:
         return _taken_away(view, service)
     if not view.settings.router_image or _conflict(view, service) is not None:
         return ()
     ref, epoch = service.ref, view.settings.epoch
-    found: list[Action] = []
+    actions: list[Action] = []
     if _replicas(view, service) is None:
-        found.append(
+        actions.append(
             ApplyService(
                 owner=ref,
                 name=replicas_service(ref.name),
@@ -65,32 +64,40 @@ def steps(view: View, service: WorkloadRecord, *, new_template: bool) -> tuple[A
                 text="names the replicas for the router",
             )
         )
-    router, version = _router(view, service), _version(view, service)
+    # all inputs of the router's pods but the template of the replicas
+    inputs = repr((view.settings.router_image, service.batching, service.slo))
+    router, version = _router(view, service), hashlib.sha256(inputs.encode()).hexdigest()[:12]
     wanted = service.batching.router.replicas
     if (
         new_template
         or router is None
         or (router.template_hash, router.replicas) != (version, wanted)
     ):
-        found.append(
+        slo, generative = service.slo, service.batching.generative
+        latency_ms = slo.latency_ms if slo is not None else 0
+        inter_token_ms = 0
+        if generative is not None:
+            of_tokens = slo is not None and slo.metric == INTER_TOKEN
+            inter_token_ms = generative.inter_token_ms or (latency_ms if of_tokens else 0)
+        actions.append(
             ApplyRouter(
                 owner=ref,
                 name=router_name(ref.name),
                 image=view.settings.router_image,
                 batching=service.batching,
-                objective_ms=_objective_ms(service.batching, service.slo),
-                inter_token_ms=_inter_token_ms(service.batching, service.slo),
+                objective_ms=(generative.first_token_ms if generative else 0) or latency_ms,
+                inter_token_ms=inter_token_ms,
                 version=version,
                 epoch=epoch,
                 reason=Reason.ROUTER_STARTING,
                 text=f"routes requests, {wanted} replicas",
             )
         )
-    return tuple(found)
+    return tuple(actions)
 
 
-def said(view: View, service: WorkloadRecord) -> Said | None:
-    """What condition ``RouterReady`` says; ``None`` where no router is asked for."""
+def router_condition(view: View, service: WorkloadRecord) -> Said | None:
+    """The condition ``RouterReady``; ``None`` = the service has no router."""
     if service.batching is None:
         return None
     if not view.settings.router_image:
@@ -118,18 +125,24 @@ def ready_routers(view: View, service: WorkloadRecord) -> int:
 
 def _router(view: View, service: WorkloadRecord) -> DeploymentRecord | None:
     key = (service.ref.namespace, router_name(service.ref.name))
-    found = view.snapshot.deployments.get(key)
-    return found if found is not None and found.owner_uid == service.ref.uid else None
+    deployment = view.snapshot.deployments.get(key)
+    return (
+        deployment if deployment is not None and deployment.owner_uid == service.ref.uid else None
+    )
 
 
 def _replicas(view: View, service: WorkloadRecord) -> ServiceRecord | None:
     key = (service.ref.namespace, replicas_service(service.ref.name))
-    found = view.snapshot.services.get(key)
-    return found if found is not None and found.owner_uid == service.ref.uid else None
+    service_record = view.snapshot.services.get(key)
+    return (
+        service_record
+        if service_record is not None and service_record.owner_uid == service.ref.uid
+        else None
+    )
 
 
 def _conflict(view: View, service: WorkloadRecord) -> tuple[Reason, str] | None:
-    """Why the router or the name of the replicas cannot be kept."""
+    """The reason for which the router or the Service of the replicas cannot be written."""
     namespace = service.ref.namespace
     router, name = router_name(service.ref.name), replicas_service(service.ref.name)
     if (namespace, router) in view.snapshot.deployments and _router(view, service) is None:
@@ -142,11 +155,11 @@ def _conflict(view: View, service: WorkloadRecord) -> tuple[Reason, str] | None:
 
 
 def _taken_away(view: View, service: WorkloadRecord) -> tuple[Action, ...]:
-    """Delete what no request comes to any more."""
+    """Delete the router and the Service of the replicas once no request reaches them."""
     front = view.snapshot.services.get((service.ref.namespace, service.ref.name))
     if front is not None and front.routed:
         return ()
-    held = (("Deployment", _router(view, service)), ("Service", _replicas(view, service)))
+    children = (("Deployment", _router(view, service)), ("Service", _replicas(view, service)))
     return tuple(
         DeleteChild(
             child=ObjectRef(
@@ -157,26 +170,6 @@ def _taken_away(view: View, service: WorkloadRecord) -> tuple[Action, ...]:
             reason=Reason.ROUTER_STARTING,
             text="the service asks for no router",
         )
-        for kind, record in held
+        for kind, record in children
         if record is not None
     )
-
-
-def _objective_ms(batching: Batching, slo: LatencyObjective | None) -> int:
-    """Deadline of requests that name none, ms; of generative servers that of the first token."""
-    latency_ms = slo.latency_ms if slo is not None else 0
-    return (batching.generative.first_token_ms if batching.generative else 0) or latency_ms
-
-
-def _inter_token_ms(batching: Batching, slo: LatencyObjective | None) -> int:
-    """Time between tokens that is kept, ms; 0 = any."""
-    if batching.generative is None:
-        return 0
-    of_tokens = slo is not None and slo.metric == INTER_TOKEN
-    return batching.generative.inter_token_ms or (slo.latency_ms if slo and of_tokens else 0)
-
-
-def _version(view: View, service: WorkloadRecord) -> str:
-    """Names all that the router's pods are made from, but for the template of the replicas."""
-    stated = repr((view.settings.router_image, service.batching, service.slo))
-    return hashlib.sha256(stated.encode()).hexdigest()[:12]

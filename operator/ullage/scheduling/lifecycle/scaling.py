@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Replicas of a service follow its objective: load in, number of replicas out.
+"""Autoscaling of services by their latency objective.
 
-Every fifteen seconds what nodes report of the replicas is one bin of load. What was decided stands
-in the status first; the number itself is set from there in the next cycle, so that a leader that
-dies between the two leaves the next one the same to do.
+Every fifteen seconds the reports of nodes become one bin of load. A decision is written into the
+status first; the next cycle sets the number of replicas from there, so that a new leader continues
+where the last one stopped.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ from ullage.scheduling.times import (
 )
 
 FEWEST: Final = 10.0
-"""Requests of a bin that tell how long one is served."""
+"""Least requests of a bin that give a service time."""
 EVEN: Final = 1e-6
 MOST_SPREAD: Final = 4.0
-"""Of the logarithm of a service time; no two figures give a wider one."""
+"""Largest spread of the logarithm of a service time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingStep:
-    """What a cycle finds of a service's replicas.
+    """Outcome of a cycle for the replicas of a service.
 
-    ``record`` is that of before, to the very object, where nothing was measured since.
+    ``record`` is the previous object when nothing was measured since.
     """
 
     record: ScalingRecord
@@ -81,13 +81,13 @@ class ScalingStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What another replica needs of the cluster; evaluated when a bin ends.
+    """Facts about the cluster for one more replica, evaluated when a bin ends.
 
     Attributes:
-        clearing_s: Seconds until others have left a device that it could take; 0 = one is free.
-        spare: Replicas to have beyond a number that is needed, because an interruption may take
-            some sooner than a number of seconds.
-        kinds: What its replicas may be.
+        clearing_s: Seconds until a device for it is cleared; 0 = one is free.
+        spare: Replicas to add to a needed number, because spot interruptions may come sooner than
+            a replica starts (second argument, seconds).
+        kinds: Kinds of replicas that the service may have.
     """
 
     clearing_s: Callable[[], float]
@@ -96,29 +96,32 @@ class Surroundings:
 
 
 def scale(view: View, service: WorkloadRecord, around: Surroundings) -> ScalingStep | None:
-    """What a service's replicas should be; ``None`` = others scale it.
+    """Decide the number of replicas of a service; ``None`` = it is not scaled here.
 
     Args:
         view: The cycle's snapshot.
         service: The service, with the status of the last cycle.
-        around: What another replica needs of the cluster.
+        around: Facts about the cluster for one more replica.
     """
     bounds, slo = service.scaling, service.slo
     if bounds is None or slo is None or service.deleting:
         return None
-    before, since = service.status.scaling, _as_of(service.status.scaling)
+    before = service.status.scaling
+    since = before.history.as_of if before is not None and before.history is not None else 0.0
     members = [
         member for member in view.members_of(service) if member.live and not member.pod.deleting
     ]
-    sleeper = _sleeper(view, service, members)
+    pods = [member.pod for member in members]
+    sleeper = Sleeper.of(view, service, pods, _launch_s(view, service, members))
     slept = sleeper.step() if sleeper is not None else None
-    if slept is not None:  # while it sleeps its router wakes the next decision
+    if slept is not None:  # while it sleeps, its router triggers the next decision
         record, wake_at = slept, view.now + LOAD_BIN_S if slept.chosen.replicas else 0.0
     elif before is not None and since <= view.now < since + LOAD_BIN_S:
         record, wake_at = before, since + LOAD_BIN_S
     else:
         record, wake_at = _decided(view, service, bounds, members, around), view.now + LOAD_BIN_S
-        record = _with_reason_to_stay(record, sleeper)
+        if sleeper is not None and (why := sleeper.stays_awake()):
+            record = replace(record, message=f"{record.message}; {why}")
     if record.chosen.replicas != service.replicas:
         settle_s = REPLICAS_WAKE_SETTLE_S if record.reason is Reason.WOKEN else REPLICAS_SETTLE_S
         wake_at = earliest(wake_at, view.now + settle_s)
@@ -128,10 +131,10 @@ def scale(view: View, service: WorkloadRecord, around: Surroundings) -> ScalingS
 
 
 def _action(view: View, service: WorkloadRecord, bounds: ReplicaBounds) -> ScaleWorkload | None:
-    """Bring the number in line with the status that stands."""
+    """Set the number of replicas that the status of the last cycle chose."""
     standing = service.status.scaling
     if standing is None or standing.reason is Reason.LOAD_UNKNOWN:
-        return None  # people may set it meanwhile
+        return None  # users may set it meanwhile
     wanted = min(max(standing.chosen.replicas, bounds.min_replicas), bounds.max_replicas)
     if wanted == service.replicas:
         return None
@@ -145,10 +148,6 @@ def _action(view: View, service: WorkloadRecord, bounds: ReplicaBounds) -> Scale
     )
 
 
-def _as_of(before: ScalingRecord | None) -> float:
-    return before.history.as_of if before is not None and before.history is not None else 0.0
-
-
 def _decided(
     view: View,
     service: WorkloadRecord,
@@ -159,17 +158,17 @@ def _decided(
     """The record at the end of a bin."""
     before, load = service.status.scaling, load_of(view, members)
     launch_s = _launch_s(view, service, members)
-    memory, one = _memory(before), served_by(view, members)
+    memory, kind = _memory(before), served_by(view, members)
     kinds = around.kinds()
-    known = _known(before, one, kinds.seconds)
-    service_time = _service_time(service, load, known) if load is not None else known
+    learned = _known(before, kind, kinds.seconds)
+    service_time = _service_time(service, load, learned) if load is not None else learned
     if load is None or service_time is None:
         return _unknown(view, service, before, launch_s, load)
     configuration = Configuration(
-        accelerator=one.accelerator,
-        share_percent=one.percent,
+        accelerator=kind.accelerator,
+        share_percent=kind.percent,
         service=service_time,
-        cost=one.percent * kinds.prices.get(one.accelerator, 1.0),
+        cost=kind.percent * kinds.prices.get(kind.accelerator, 1.0),
     )
     clearing_s = around.clearing_s()
     terms = _terms(service, bounds, min(REPLICA_LAUNCH_BOUNDS_S[1], launch_s + clearing_s))
@@ -178,29 +177,34 @@ def _decided(
         requests_per_s=load.requests_per_s,
         late=load.late,
         ended=load.requests_per_s * LOAD_BIN_S,
-        waiting=_waiting(load, service_time),
+        # Little's law: those in the service, less those that are served
+        waiting=round(min(1e6, load.requests_per_s * max(0.0, load.mean_s - service_time.mean_s))),
         current=service.replicas,
     )
-    found, after = follow(memory, heard, configuration, terms)
+    decision, after = follow(memory, heard, configuration, terms)
     ask = ShareQuestion(
         view=view,
         service=service,
         members=members,
         now=configuration,
-        demand=terms.demand(max(found.load_per_s, *after.rates)),
+        demand=terms.demand(max(decision.load_per_s, *after.rates)),
         bins=len(after.rates),
         kinds=kinds,
     )
     share = chosen_share(ask)
-    asked = configuration
+    following = configuration
     if share is not None and share.percent:
-        asked = of_kind(configuration, kinds, share.accelerator or one.accelerator, share.percent)
-    needed = found.need.replicas
-    if asked != configuration:  # until all are replaced some are as before
-        needed = max(needed, ranked([asked], terms.demand(found.load_per_s))[0].replicas)
+        following = of_kind(
+            configuration, kinds, share.accelerator or kind.accelerator, share.percent
+        )
+    needed = decision.need.replicas
+    if following != configuration:  # until all are replaced some are as before
+        needed = max(needed, ranked([following], terms.demand(decision.load_per_s))[0].replicas)
     spare = around.spare(needed, launch_s + clearing_s)
-    wanted = max(found.replicas, needed + spare, min(_busy(load, service_time), service.replicas))
-    if load.missing:  # no replica is taken away on the word of some of them
+    # replicas that were busy all the time in this bin: their requests are not cut off
+    busy = math.ceil(load.requests_per_s * service_time.mean_s - EVEN)
+    wanted = max(decision.replicas, needed + spare, min(busy, service.replicas))
+    if load.missing:  # never scale down on incomplete reports
         wanted = max(wanted, service.replicas)
     wanted = min(max(wanted, bounds.min_replicas), bounds.max_replicas)
     return record_of(
@@ -208,7 +212,7 @@ def _decided(
         before,
         ScalingFinding(
             load=load,
-            found=found,
+            decision=decision,
             memory=after,
             terms=terms,
             wanted=wanted,
@@ -217,7 +221,7 @@ def _decided(
             spare=spare,
             needed=needed,
             configuration=configuration,
-            asked=asked,
+            next_configuration=following,
             share=share,
         ),
     )
@@ -230,10 +234,10 @@ def _unknown(
     launch_s: float,
     load: ServiceLoad | None,
 ) -> ScalingRecord:
-    """Nothing is changed on missing data; what was learned stays."""
-    said = "no ready replica reports how many requests it gets"
+    """The record without data: nothing is changed, and what was learned is kept."""
+    text = "no ready replica reports how many requests it gets"
     if load is not None:
-        said = "no request was answered yet, so it is not known how long one takes"
+        text = "no request was answered yet, so it is not known how long one takes"
     history = before.history if before is not None else None
     if history is not None:
         history = with_sleep(history, sleep_memory(before).awake())
@@ -241,7 +245,7 @@ def _unknown(
         chosen=ReplicaChoice(replicas=service.replicas),
         share=before.share if before is not None else None,
         reason=Reason.LOAD_UNKNOWN,
-        message=f"{said}; {service.replicas} replicas stay",
+        message=f"{text}; {service.replicas} replicas stay",
         last_scale_time=before.last_scale_time if before is not None else 0.0,
         launch_seconds=round(launch_s),
         history=history,
@@ -264,13 +268,13 @@ def _terms(service: WorkloadRecord, bounds: ReplicaBounds, launch_s: float) -> S
 
 
 def _service_time(
-    service: WorkloadRecord, load: ServiceLoad, known: ServiceTime | None
+    service: WorkloadRecord, load: ServiceLoad, before: ServiceTime | None
 ) -> ServiceTime | None:
-    """How long one request is served, with what this bin says of it."""
+    """Service time of a request, updated by this bin; ``None`` = none was measured yet."""
     slo = service.slo
     assert slo is not None
     if load.per_replica * LOAD_BIN_S * load.reporting < FEWEST or load.mean_s <= 0:
-        return known
+        return before
     return observed_service(
         Latencies(
             requests_per_s=load.per_replica,
@@ -278,36 +282,14 @@ def _service_time(
             at_quantile_s=max(load.at_quantile_s, load.mean_s),
             quantile=slo.quantile,
         ),
-        known,
+        before,
     )
 
 
-def _waiting(load: ServiceLoad, time: ServiceTime) -> int:
-    """Requests that wait, from their number in the service (Little)."""
-    return round(min(1e6, load.requests_per_s * max(0.0, load.mean_s - time.mean_s)))
-
-
-def _busy(load: ServiceLoad, time: ServiceTime) -> int:
-    """Replicas that served all the time in this bin: what they have begun is not cut off."""
-    return math.ceil(load.requests_per_s * time.mean_s - EVEN)
-
-
-def _sleeper(view: View, service: WorkloadRecord, members: Sequence[Member]) -> Sleeper | None:
-    pods = [member.pod for member in members]
-    return Sleeper.of(view, service, pods, _launch_s(view, service, members))
-
-
-def _with_reason_to_stay(record: ScalingRecord, sleeper: Sleeper | None) -> ScalingRecord:
-    """The record, with why an idle service keeps a replica."""
-    why = sleeper.stays_awake() if sleeper is not None else ""
-    return replace(record, message=f"{record.message}; {why}") if why else record
-
-
 def _launch_s(view: View, service: WorkloadRecord, members: Sequence[Member]) -> float:
-    """From creation until it answers, of the replicas that are ready; or the last wake, if longer.
+    """Start time of a replica, seconds: the median of ready replicas, or the last wake if longer.
 
-    A router counts it as a wake, too, that a replica was away for a moment: a short one says
-    nothing.
+    Short wakes are ignored: a router also counts the return of a replica that was briefly away.
     """
     least, most = REPLICA_LAUNCH_BOUNDS_S
     before, load = service.status.scaling, view.snapshot.routers.get(service.ref.uid)
@@ -316,11 +298,11 @@ def _launch_s(view: View, service: WorkloadRecord, members: Sequence[Member]) ->
         for member in members
         if member.pod.ready and member.pod.ready_since > member.pod.created > 0
     ]
-    took = [one for one in took if one <= most]
-    known = (
+    took = [seconds for seconds in took if seconds <= most]
+    usual_s = (
         float(before.launch_seconds) if before and before.launch_seconds else REPLICA_LAUNCH_FIRST_S
     )
-    launch_s = median(took) if took else known
+    launch_s = median(took) if took else usual_s
     return min(most, max(least, launch_s, load.wake_s if load is not None else 0.0))
 
 
@@ -330,7 +312,7 @@ def _memory(before: ScalingRecord | None) -> ScalingMemory:
         return ScalingMemory()
     return ScalingMemory(
         rates=tuple(min(MOST_PER_S, rate / 1e3) for rate in history.rates_milli),
-        needs=tuple(ReplicaNeed(at_s=one.time, replicas=one.replicas) for one in history.needs),
+        needs=tuple(ReplicaNeed(at_s=need.time, replicas=need.replicas) for need in history.needs),
         caution=min(1.0, max(0.0, float(history.caution))) if history.caution else FIRST_CAUTION,
         as_of_s=history.as_of,
         season=tuple(min(MOST_PER_S, rate / 1e3) for rate in history.season_milli),
@@ -338,7 +320,7 @@ def _memory(before: ScalingRecord | None) -> ScalingMemory:
 
 
 def _known(before: ScalingRecord | None, now: ReplicaKind, seconds: Seconds) -> ServiceTime | None:
-    """The service time of before, at the share and on the accelerator that replicas have now."""
+    """The previous service time, converted to the share and accelerator of replicas now."""
     history = before.history if before is not None else None
     if history is None or not history.service_micros:
         return None

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the status and Events say of a service's replicas: how many, of which share, and why."""
+"""Status and Events of a service's replicas: their number, their share, and the reason."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from ullage.scheduling.times import LATENCY_RECORDED_MOST_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingFinding:
-    """All that a record is made of."""
+    """Inputs of a :class:`ScalingRecord`."""
 
     load: ServiceLoad
-    found: ScalingDecision
+    decision: ScalingDecision
     memory: ScalingMemory
     terms: ScalingTerms
     configuration: Configuration
-    """What most replicas are."""
-    asked: Configuration
-    """What each is to be."""
+    """Share and accelerator of most replicas."""
+    next_configuration: Configuration
+    """Share and accelerator that every replica is to have."""
     share: ChosenShare | None
     needed: int
     wanted: int
     launch_s: float
     clearing_s: float
-    """Until others have left a device that one more replica takes; 0 = one is free."""
+    """Seconds until a device for one more replica is cleared; 0 = one is free."""
     spare: int
     """Replicas beyond those needed, so that enough are left after one interruption."""
 
@@ -55,22 +55,23 @@ class ScalingFinding:
 def record_of(
     service: WorkloadRecord, before: ScalingRecord | None, made: ScalingFinding
 ) -> ScalingRecord:
-    """The status of a service's replicas.
+    """Build the scaling status of a service.
 
     Args:
         service: The service.
-        before: Its status of before.
-        made: What was decided, and what it rests on.
+        before: Its previous record.
+        made: The decision and its inputs.
     """
     reason = _reason(service, made)
     chosen = _choice(made, made.wanted)
     needed = made.needed
     fewer = _choice(made, needed - 1) if needed > made.terms.least else None
-    asked = before.chosen.replicas if before is not None and scales(before) else None
-    changed = made.wanted not in (service.replicas, asked)  # what is refused is asked again
+    wanted_before = before.chosen.replicas if before is not None and scales(before) else None
+    # a number that the API refused is requested again, which is no change
+    changed = made.wanted not in (service.replicas, wanted_before)
     return ScalingRecord(
         load=_figure(made.load.requests_per_s),
-        forecast=_figure(made.found.load_per_s),
+        forecast=_figure(made.decision.load_per_s),
         predicted_ms=chosen.predicted_ms,
         chosen=replace(chosen, predicted_ms=0),
         runner_up=fewer,
@@ -95,17 +96,17 @@ def _reason(service: WorkloadRecord, made: ScalingFinding) -> Reason:
         return Reason.SCALED_DOWN
     if reachable(target, time) is not target:
         return Reason.OUT_OF_REACH
-    return Reason.STEADY if made.found.chosen.keeps else Reason.AT_MAXIMUM
+    return Reason.STEADY if made.decision.chosen.keeps else Reason.AT_MAXIMUM
 
 
 def _choice(made: ScalingFinding, replicas: int) -> ReplicaChoice:
-    one, terms = made.asked, made.terms
-    load = terms.demand(made.found.load_per_s).load
-    seconds = predicted_s(one.service, load, replicas, terms.target.quantile)
+    kind, terms = made.next_configuration, made.terms
+    load = terms.demand(made.decision.load_per_s).load
+    seconds = predicted_s(kind.service, load, replicas, terms.target.quantile)
     return ReplicaChoice(
         replicas=replicas,
-        percent=one.share_percent,
-        accelerator=one.accelerator,
+        percent=kind.share_percent,
+        accelerator=kind.accelerator,
         predicted_ms=min(LATENCY_RECORDED_MOST_MS, max(1, round(seconds * 1e3)))
         if math.isfinite(seconds)
         else 0,
@@ -120,8 +121,8 @@ def _message(
 ) -> str:
     slo, needed = service.slo, made.needed
     assert slo is not None
-    planned = _figure(made.found.load_per_s)
-    if made.found.forecast.seasonal:
+    planned = _figure(made.decision.load_per_s)
+    if made.decision.forecast.seasonal:
         planned += " (as on earlier days at this time)"
     text = (
         f"{_figure(made.load.requests_per_s)} requests/s come,"
@@ -130,9 +131,12 @@ def _message(
     )
     if fewer is not None:
         text += f" (with {fewer.replicas}: {_in_words(fewer)})"
-    if made.asked != made.configuration:
-        text += f"; replicas with {_kind(made)} replace those with"
-        text += f" {made.configuration.share_percent} %"
+    now, following = made.configuration, made.next_configuration
+    if following != now:
+        same = following.accelerator == now.accelerator
+        device = "a device" if same else f"one {following.accelerator}"
+        text += f"; replicas with {following.share_percent} % of {device} replace those with"
+        text += f" {now.share_percent} %"
     if made.clearing_s:
         text += f"; training makes way for a replica, which may take {made.clearing_s:.0f} s"
     if made.spare:
@@ -141,15 +145,9 @@ def _message(
         text += f"; {made.wanted} stay until fewer were enough for {made.terms.hold_s:g} s"
     if reachable(made.terms.target, made.configuration.service) is not made.terms.target:
         text += "; one that does not wait takes longer than the objective allows"
-    elif not made.found.chosen.keeps:
+    elif not made.decision.chosen.keeps:
         text += f"; maxReplicas is {made.terms.most}: {_in_words(chosen)}"
     return text
-
-
-def _kind(made: ScalingFinding) -> str:
-    asked, now = made.asked, made.configuration
-    device = "a device" if asked.accelerator == now.accelerator else f"one {asked.accelerator}"
-    return f"{asked.share_percent} % of {device}"
 
 
 def _in_words(choice: ReplicaChoice) -> str:
@@ -157,23 +155,24 @@ def _in_words(choice: ReplicaChoice) -> str:
 
 
 def _history(
-    before: ScalingRecord | None, memory: ScalingMemory, one: Configuration
+    before: ScalingRecord | None, memory: ScalingMemory, configuration: Configuration
 ) -> ScalingHistory:
-    time = one.service
-    found = ScalingHistory(
+    time = configuration.service
+    history = ScalingHistory(
         as_of=memory.as_of_s,
         rates_milli=tuple(round(rate * 1e3) for rate in memory.rates),
         needs=tuple(
-            NeedRecord(time=one.at_s, replicas=one.replicas) for one in memory.needs[-MOST_NEEDS:]
+            NeedRecord(time=configuration.at_s, replicas=configuration.replicas)
+            for configuration in memory.needs[-MOST_NEEDS:]
         ),
         caution=f"{memory.caution:.4f}",
         service_micros=max(1, round(time.mean_s * 1e6)),
         spread=f"{time.sigma:.3f}",
-        percent=one.share_percent,
-        accelerator=one.accelerator,
+        percent=configuration.share_percent,
+        accelerator=configuration.accelerator,
         season_milli=tuple(round(rate * 1e3) for rate in memory.season if any(memory.season)),
     )
-    return with_sleep(found, sleep_memory(before).awake())
+    return with_sleep(history, sleep_memory(before).awake())
 
 
 def _figure(value: float) -> str:
@@ -182,20 +181,20 @@ def _figure(value: float) -> str:
 
 
 def scales(record: ScalingRecord) -> bool:
-    """Whether the number of replicas was changed."""
+    """True when the record changed the number of replicas."""
     return Standing.SCALES in record.reason.standing
 
 
 def scaling_news(service: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Iterator[Emit]:
-    """Events where the number or the share of replicas changes; what stays is no news."""
+    """Events for a change of the number or the share of replicas."""
     record, before = status.scaling, service.status.scaling
     if record is None:
         return
     yield from _share_news(service, record, before, epoch)
     if not scales(record):
         return
-    told = before.last_scale_time if before is not None else 0.0
-    if record.last_scale_time == told:  # others changed it
+    scaled_at = before.last_scale_time if before is not None else 0.0
+    if record.last_scale_time == scaled_at:  # someone else changed the number
         return
     yield Emit(
         target=service.ref,
@@ -209,8 +208,8 @@ def scaling_news(service: WorkloadRecord, status: WorkloadStatus, epoch: int) ->
 def _share_news(
     service: WorkloadRecord, record: ScalingRecord, before: ScalingRecord | None, epoch: int
 ) -> Iterator[Emit]:
-    chosen, known = record.share, before.share if before is not None else None
-    if chosen is None or not chosen.percent or chosen == known:
+    chosen, share_before = record.share, before.share if before is not None else None
+    if chosen is None or not chosen.percent or chosen == share_before:
         return
     yield Emit(
         target=service.ref,
@@ -222,8 +221,8 @@ def _share_news(
     )
 
 
-def scaling_said(record: ScalingRecord | None) -> tuple[Said, ...]:
-    """Whether replicas follow the objective."""
+def scaling_conditions(record: ScalingRecord | None) -> tuple[Said, ...]:
+    """The condition ``ScalingActive``: replicas follow the objective."""
     if record is None:
         return ()
     holds = record.reason is not Reason.LOAD_UNKNOWN

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The share and the accelerator of a service's replicas follow its objective, within its spec.
+"""Choice of the share and the accelerator of a service's replicas by its objective.
 
-Decided with the number of replicas and kept in the status; replicas of another kind are replaced
-one after the other, as after an edit of ``spec.gpu``. A kind that finds no room is given up.
+It is made with the number of replicas, within the spec, and kept in the status. Replicas of another
+kind are replaced one by one, as after an edit of ``spec.gpu``. A kind without room is given up.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ Seconds = Callable[[str, int], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kinds:
-    """What replicas may be.
+    """Kinds of replicas that a service may have.
 
     Attributes:
         seconds: Relative time of a request by accelerator and share.
-        prices: Of a device for an hour, by accelerator: of those that the service may use and
-            on which its time is known.
+        prices: Price of a device-hour by accelerator, of those that the service may use and on
+            which its request time is known.
         barred: Accelerators on which its objective cannot be kept.
-        room: How many replicas of a share of an accelerator would find a device now.
+        room: Number of replicas that would find a device now, by accelerator and share.
     """
 
     seconds: Seconds
@@ -54,13 +54,13 @@ class Kinds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareQuestion:
-    """All that a choice rests on.
+    """Inputs of a choice.
 
     Attributes:
-        now: What most replicas are.
-        demand: What must be kept, under the largest load that is reckoned with.
-        bins: Of load that are known.
-        kinds: What replicas may be.
+        now: Configuration of most replicas.
+        demand: The objective under the largest expected load.
+        bins: Number of known bins of load.
+        kinds: Kinds of replicas that the service may have.
     """
 
     view: View
@@ -73,19 +73,26 @@ class ShareQuestion:
 
 
 def chosen_share(ask: ShareQuestion) -> ChosenShare | None:
-    """What replicas are to have; the choice of before, to the very object, where it stays."""
+    """The share that replicas are to have; the previous object where nothing changes."""
     service, now = ask.service, ask.view.now
     if not accelerator_follows(service):
         return None
     before = _before(ask)
-    if before is not None and before.percent and _finds_no_room(ask):
+    waits = any(
+        member.gated
+        and not member.held
+        and not member.foreign_gates  # of other controllers, such as Kueue
+        and now - member.pod.created > SHARE_ROOM_S
+        for member in ask.members
+    )
+    if before is not None and before.percent and waits:
         return ChosenShare(time=whole_second(now))
     since = before.time if before is not None else 0.0
     age_s = now - since if since <= now else SHARE_HOLD_S  # a clock went back
     if not ask.now.share_percent or (_changes(ask, before) and age_s < SHARE_HOLD_S):
         return before
-    found = _found(ask)
-    if found is None:
+    better = _better(ask)
+    if better is None:
         return before
     if not ranked([ask.now], ask.demand)[0].keeps:
         due = age_s >= (
@@ -95,32 +102,32 @@ def chosen_share(ask: ShareQuestion) -> ChosenShare | None:
         due = age_s >= SHARE_HOLD_S and ask.bins >= KNOWN_BINS
     if not due:
         return before
-    moves = found.accelerator != ask.now.accelerator
-    held = before is not None and before.percent and before.accelerator
+    moves = better.accelerator != ask.now.accelerator
+    pinned = before is not None and before.percent and before.accelerator
     return ChosenShare(
-        percent=found.share_percent,
-        accelerator=found.accelerator if moves or held else "",
+        percent=better.share_percent,
+        accelerator=better.accelerator if moves or pinned else "",
         time=whole_second(now),
     )
 
 
-def _found(ask: ShareQuestion) -> Configuration | None:
-    """What is better than what replicas are; another accelerator only where all find a device."""
+def _better(ask: ShareQuestion) -> Configuration | None:
+    """A better configuration; another accelerator only when every replica finds a device."""
     others = _others(ask)
-    while (found := better_share(ask.now, others, ask.demand)) is not None:
-        one = found.configuration
-        if one.accelerator == ask.now.accelerator:
-            return one
-        if ask.kinds.room(one.accelerator, one.share_percent) >= found.replicas:
-            return one
-        others = [other for other in others if other.accelerator != one.accelerator]
+    while (better := better_share(ask.now, others, ask.demand)) is not None:
+        candidate = better.configuration
+        if candidate.accelerator == ask.now.accelerator:
+            return candidate
+        if ask.kinds.room(candidate.accelerator, candidate.share_percent) >= better.replicas:
+            return candidate
+        others = [other for other in others if other.accelerator != candidate.accelerator]
     return None
 
 
 def _others(ask: ShareQuestion) -> list[Configuration]:
-    """What replicas might be; other accelerators only where all have a price.
+    """Configurations to compare; other accelerators only when all have a price.
 
-    A range of which replicas get what fits says nothing of their share on another accelerator.
+    A range within which replicas take what fits does not define their share on another accelerator.
     """
     share = ask.service.gpu.share
     percents: tuple[int, ...] = (ask.now.share_percent,)
@@ -128,19 +135,23 @@ def _others(ask: ShareQuestion) -> list[Configuration]:
         percents = shares(share.min_percent, share.max_percent)
     elif share is not None and share.min_percent < share.max_percent:
         return []
-    here, prices = ask.now.accelerator, ask.kinds.prices
-    types = sorted(prices.keys() - (set(ask.kinds.barred) - {here})) if here in prices else [here]
-    return [of_kind(ask.now, ask.kinds, one, each) for one in types for each in percents]
+    accelerator, prices = ask.now.accelerator, ask.kinds.prices
+    types = (
+        sorted(prices.keys() - (set(ask.kinds.barred) - {accelerator}))
+        if accelerator in prices
+        else [accelerator]
+    )
+    return [of_kind(ask.now, ask.kinds, model, each) for model in types for each in percents]
 
 
 def of_kind(now: Configuration, kinds: Kinds, accelerator: str, percent: int) -> Configuration:
-    """What a replica with a share of an accelerator would be, at its price if it has one."""
+    """The configuration of a replica with a share of an accelerator, at its price if known."""
     price = kinds.prices.get(accelerator, 1.0)
     return configured(now, accelerator, percent, kinds.seconds, price)
 
 
 def _before(ask: ShareQuestion) -> ChosenShare | None:
-    """The share of before, within bounds that may have changed since."""
+    """The previous share, within bounds that may have changed since."""
     record, held_to = ask.service.status.scaling, scaled_share(ask.service)
     before = record.share if record is not None else None
     if before is None:
@@ -151,18 +162,8 @@ def _before(ask: ShareQuestion) -> ChosenShare | None:
     return before if stays else replace(before, percent=percent, accelerator=on)
 
 
-def _finds_no_room(ask: ShareQuestion) -> bool:
-    return any(
-        member.gated
-        and not member.held
-        and not member.foreign_gates  # of other controllers, such as Kueue
-        and ask.view.now - member.pod.created > SHARE_ROOM_S
-        for member in ask.members
-    )
-
-
 def _changes(ask: ShareQuestion, before: ChosenShare | None) -> bool:
-    """Whether replicas of another share or accelerator are still there."""
+    """True while replicas of another share or accelerator exist."""
     if before is None or not before.percent:
         return False
     return any(

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A service without requests has no replica; the first request that its router holds wakes it.
+"""Scaling to zero: an idle service has no replica, and the first request at its router wakes it.
 
-Only the routers know whether a request waits. While one of them does not report, a service that
-has a replica keeps it, and one that has none gets one.
+Only routers know about waiting requests. While one of them does not report, a service keeps its
+replica, and a service without a replica gets one.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from ullage.scheduling.times import REPLICA_STARTS_S, ROUTER_STALE_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sleeper:
-    """A service that may have no replica, as it is now.
+    """A service that may be scaled to zero.
 
     Attributes:
-        load: What its routers report; ``None`` = nothing yet.
-        heard: Whether all of them report, and clients reach replicas only through them.
-        ready: Whether it has a replica that answers.
-        answers_since_s: Since when one answers, or has had time enough to start; on the clock of
-            ``now``. Earlier it was not idle, but starting.
-        launch_s: How long a request waits for the first replica, seconds.
+        load: Report of its routers; ``None`` = none yet.
+        heard: True when all routers report, and clients reach replicas only through them.
+        ready: True when a replica answers.
+        answers_since_s: Time at which the first replica answered or had ``REPLICA_STARTS_S``;
+            before that the service was starting, not idle. ``now`` = there is no replica.
+        launch_s: Wait of a request for the first replica, seconds.
     """
 
     service: WorkloadRecord
@@ -58,7 +58,7 @@ class Sleeper:
     def of(
         cls, view: View, service: WorkloadRecord, pods: Sequence[PodRecord], launch_s: float
     ) -> Sleeper | None:
-        """The service, if it may sleep."""
+        """The service; ``None`` = it may not be scaled to zero."""
         bounds, batching = service.scaling, service.batching
         if bounds is None or bounds.min_replicas or batching is None:
             return None
@@ -69,6 +69,8 @@ class Sleeper:
             and abs(view.now - load.heard_at) <= ROUTER_STALE_S
             and load.heard >= ready_routers(view, service) > 0
         )
+        since = [pod.ready_since for pod in pods if pod.ready]
+        since = since or [pod.created + REPLICA_STARTS_S for pod in pods]
         return cls(
             service=service,
             terms=SleepTerms(idle_s=bounds.idle_s, hold_s=batching.hold_s),
@@ -76,20 +78,23 @@ class Sleeper:
             load=load,
             heard=heard,
             ready=any(pod.ready for pod in pods),
-            answers_since_s=_answers_since_s(pods, view.now),
+            answers_since_s=min(since, default=view.now),
             launch_s=launch_s,
             now=whole_second(view.now),
         )
 
     def step(self) -> ScalingRecord | None:
         """The record of a service that sleeps, falls asleep or wakes; ``None`` = it is awake."""
-        before, said = self.service.status.scaling, self._said()
-        if self.memory.asleep or self._set_to_zero():
-            return self._woken() if self._wakes(said) else self._asleep()
-        if self.heard and said and may_sleep(self.memory, self.terms, said, self.now):
+        before, report = self.service.status.scaling, self._report()
+        ours = before is not None and before.reason is not Reason.LOAD_UNKNOWN
+        awake_by_us = ours and before is not None and before.chosen.replicas
+        set_to_zero = not self.service.replicas and not awake_by_us  # by others
+        if self.memory.asleep or set_to_zero:
+            return self._woken() if self._wakes(report) else self._asleep()
+        if self.heard and report and may_sleep(self.memory, self.terms, report, self.now):
             text = (
-                f"no request for {self.now - said.idle_since_s:.0f} s; the router holds the next"
-                f" one while a replica starts, about {said.wake_s:.0f} s"
+                f"no request for {self.now - report.idle_since_s:.0f} s; the router holds the next"
+                f" one while a replica starts, about {report.wake_s:.0f} s"
             )
             asleep = fallen_asleep(self.memory, self.now)
             return self._record(Reason.SCALED_TO_ZERO, 0, text, asleep)
@@ -97,18 +102,18 @@ class Sleeper:
         return before if starting else None
 
     def stays_awake(self) -> str:
-        """What else than requests keeps a service from sleeping; empty = nothing."""
-        said = self._said()
-        if said is None or not self.heard:
+        """Reason other than requests for which the service is not scaled to zero; empty = none."""
+        report = self._report()
+        if report is None or not self.heard:
             return "it does not scale to zero, because not all of its routers report their requests"
-        if said.wake_s <= self.terms.hold_s:
+        if report.wake_s <= self.terms.hold_s:
             return ""
         return (
-            f"it does not scale to zero, because a replica takes {said.wake_s:.0f} s to start and"
+            f"it does not scale to zero, because a replica takes {report.wake_s:.0f} s to start and"
             f" requests wait {self.terms.hold_s:.0f} s: raise batching.holdSeconds"
         )
 
-    def _said(self) -> RoutersSaid | None:
+    def _report(self) -> RoutersSaid | None:
         """Reports of the routers that answer; ``None`` = none does."""
         load = self.load
         if load is None or not load.heard:
@@ -120,19 +125,13 @@ class Sleeper:
             wake_s=self.launch_s,
         )
 
-    def _set_to_zero(self) -> bool:
-        """Whether the number of replicas was set to zero by others."""
-        before = self.service.status.scaling
-        ours = before is not None and before.reason is not Reason.LOAD_UNKNOWN
-        return not self.service.replicas and not (ours and before and before.chosen.replicas)
-
-    def _wakes(self, said: RoutersSaid | None) -> bool:
-        """Whether a request waits, or may wait unseen; one that came since the sleep counts."""
+    def _wakes(self, report: RoutersSaid | None) -> bool:
+        """True when a request waits, came since the sleep, or may wait at a silent router."""
         if self.load is not None and self.load.silent:
             return True
-        if said is None:
+        if report is None:
             return False
-        return has_to_wake(self.memory, said) if self.memory.asleep else said.waiting > 0
+        return has_to_wake(self.memory, report) if self.memory.asleep else report.waiting > 0
 
     def _woken(self) -> ScalingRecord:
         text = "a request waits in the router"
@@ -170,14 +169,8 @@ class Sleeper:
         )
 
 
-def _answers_since_s(pods: Sequence[PodRecord], now: float) -> float:
-    """Since when a replica answers, or has had ``REPLICA_STARTS_S``; ``now`` = there is none."""
-    since = [pod.ready_since for pod in pods if pod.ready]
-    return min(since or [pod.created + REPLICA_STARTS_S for pod in pods], default=now)
-
-
 def sleep_memory(before: ScalingRecord | None) -> SleepMemory:
-    """What a status keeps of earlier sleeps."""
+    """The memory of earlier sleeps in a status."""
     history = before.history if before is not None else None
     if history is None:
         return SleepMemory()
@@ -185,5 +178,5 @@ def sleep_memory(before: ScalingRecord | None) -> SleepMemory:
 
 
 def with_sleep(history: ScalingHistory, memory: SleepMemory) -> ScalingHistory:
-    """The history with what is known of sleeps."""
+    """The history with the memory of sleeps."""
     return replace(history, asleep_since=memory.since_s, idle_doublings=memory.doublings)

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Node says it too: a taint of ours while a notice to terminate is in force.
+"""A taint on Nodes while a notice to terminate is in force.
 
-Other schedulers stay away by it, and it marks that the notice was told. It is the only thing of a
-Node that the operator ever writes; taints of others are left exactly as they are.
+It keeps other schedulers away and marks that the Events about the notice were sent. It is the only
+field of a Node that the operator writes; taints of others are left as they are.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _EFFECT: Final = "NoSchedule"
 def node_taints(
     snapshot: Snapshot, notices: Mapping[str, Interruption], epoch: int
 ) -> tuple[TaintNode, ...]:
-    """Taints to set, and those to lift because the notice was withdrawn.
+    """Taints to set, and those to remove because the notice was withdrawn.
 
-    A node without a GPUNode keeps its taint: no one knows what its agent would say.
+    A node without a GPUNode keeps its taint: the state of its notice is unknown.
     """
-    found: list[TaintNode] = []
+    steps: list[TaintNode] = []
     for name in sorted(snapshot.nodes):
         node = snapshot.nodes[name]
         notice = notices.get(name)
@@ -39,10 +39,10 @@ def node_taints(
             continue
         tainted = any(taint.key == TAINT_KEY for taint in node.taints)
         if notice is not None and not tainted:
-            found.append(_taint(node, notice.kind.value, epoch, words(notice)))
+            steps.append(_taint(node, notice.kind.value, epoch, words(notice)))
         elif notice is None and tainted and not (node.managed and name not in snapshot.gpu_nodes):
-            found.append(_taint(node, "", epoch, "the notice was withdrawn"))
-    return tuple(found)
+            steps.append(_taint(node, "", epoch, "the notice was withdrawn"))
+    return tuple(steps)
 
 
 def _taint(node: NodeRecord, value: str, epoch: int, text: str) -> TaintNode:
@@ -58,22 +58,22 @@ def _taint(node: NodeRecord, value: str, epoch: int, text: str) -> TaintNode:
 def eviction_notices(
     view: View, notices: Mapping[str, Interruption], taints: Sequence[TaintNode]
 ) -> list[Emit]:
-    """The news for owners of pods on a node whose notice is just being told."""
+    """Events for the owners of pods on nodes that get a taint in this cycle."""
     news: list[Emit] = []
     for step in taints:
         record = view.snapshot.gpu_nodes.get(step.node.name)
         if not step.value or record is None:
             continue
-        told: dict[str, list[str]] = {}
+        pods_by_owner: dict[str, list[str]] = {}
         for wanted in record.desired:
             pod = view.snapshot.pods.get(wanted.key.pod_uid)
             if pod is not None and not pod.stage.finished:
-                names = told.setdefault(pod.owner.uid, [])
+                names = pods_by_owner.setdefault(pod.owner.uid, [])
                 names.extend((pod.name,) if pod.name not in names else ())
-        for uid in sorted(told):
+        for uid in sorted(pods_by_owner):
             owner = view.snapshot.workloads.get(uid)
             if owner is not None:
-                where = f"{step.node.name}, the node of {', '.join(sorted(told[uid]))}"
+                where = f"{step.node.name}, the node of {', '.join(sorted(pods_by_owner[uid]))}"
                 news.append(
                     Emit(
                         target=owner.ref,
@@ -86,27 +86,27 @@ def eviction_notices(
     return news
 
 
-def taint_patch(held: JsonObject, value: str, key: str = TAINT_KEY) -> JsonPatch | None:
-    """The patch that sets or lifts a taint of ours on a Node as it was just read.
+def taint_patch(node: JsonObject, value: str, key: str = TAINT_KEY) -> JsonPatch | None:
+    """The patch that sets or removes our taint on a Node as it was just read.
 
-    It holds for this version of the Node only, because the list of taints has many writers.
+    It applies to this version of the Node only, because taints have many writers.
 
     Args:
-        held: the Node.
-        value: value of ours; empty = lift it.
-        key: key of ours.
+        node: The Node.
+        value: Value of the taint; empty = remove it.
+        key: Key of the taint.
 
     Returns:
-        ``None`` where the Node is as it should be.
+        ``None`` when the Node needs no change.
     """
-    before = [dict(one) for one in objects(section(held, "spec"), "taints")]
-    others = [one for one in before if one.get("key") != key]
+    before = [dict(taint) for taint in objects(section(node, "spec"), "taints")]
+    others = [taint for taint in before if taint.get("key") != key]
     ours = {"key": key, "value": value, "effect": _EFFECT}
     if (ours in before) if value else (others == before):
         return None
     after = [*others, ours] if value else others
-    version = section(held, "metadata").get("resourceVersion", "")
+    version = section(node, "metadata").get("resourceVersion", "")
     unchanged = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
-    if "spec" not in held:
+    if "spec" not in node:
         return [unchanged, {"op": "add", "path": "/spec", "value": {"taints": after}}]
     return [unchanged, {"op": "add", "path": "/spec/taints", "value": after}]

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Why a start of a gang is over, and what follows: another start, or the end of the job.
+"""The end of a gang's run and what follows: a restart, or the end of the job.
 
-What happened to the pods from outside comes first: it never counts as a failure of the job.
+Causes outside of the job are checked first; they never count as a failure of the job.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ullage.scheduling.model.view import Member, View
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """Why this start of the gang is over; ``code`` is the exit code that counts, if one does."""
+    """Cause of the end of a gang's run; ``code`` is the exit code that counts, if one does."""
 
     reason: Reason
     message: str
@@ -38,30 +38,34 @@ class Termination:
     code: int | None = None
     at: float = 0.0
     device: DeviceRef | None = None
-    """What it must leave, and not come back to for a while."""
+    """Device that the gang must leave and avoid for a while."""
 
 
 def completion(view: View, job: WorkloadRecord, members: Sequence[Member]) -> str:
-    """Why the work of a gang is done, in words; empty = it is not.
+    """Message for a gang whose work is done; empty = it is not.
 
-    Exit code 0 is an end only of who was not asked to end: programs save on SIGTERM and end with 0.
-    Who was asked counts where all steps are done, or where all others had ended well before.
+    Exit code 0 of a member that was stopped is no success: programs save on SIGTERM and exit with
+    0. It counts when all steps are done, or when all others had succeeded before.
 
     Args:
         view: The cycle's snapshot.
         job: A TrainingJob.
         members: All of the gang.
     """
-    ended = [one for one in members if one.pod.stage is PodStage.SUCCEEDED]
-    stopped = [one for one in members if one.pod.stage is PodStage.STOPPED]
+    ended = [member for member in members if member.pod.stage is PodStage.SUCCEEDED]
+    stopped = [member for member in members if member.pod.stage is PodStage.STOPPED]
     if not members or len(ended) + len(stopped) < len(members):
         return ""
     if not stopped:
         return "every member ended with exit code 0"
     if job.work_steps and counted_steps(view, job, members) >= job.work_steps:
         return f"all {job.work_steps} steps are done, and every member ended with exit code 0"
-    asked = stopped[0].pod.stop_asked
-    if ended and len(stopped) == 1 and all(0 < one.pod.ended_at < asked for one in ended):
+    stop_asked = stopped[0].pod.stop_asked
+    if (
+        ended
+        and len(stopped) == 1
+        and all(0 < member.pod.ended_at < stop_asked for member in ended)
+    ):
         return (
             f"every member ended with exit code 0, {stopped[0].pod.name} when it was stopped after"
             " all others had ended"
@@ -70,12 +74,12 @@ def completion(view: View, job: WorkloadRecord, members: Sequence[Member]) -> st
 
 
 def counted_steps(view: View, job: WorkloadRecord, members: Sequence[Member]) -> int:
-    """Steps of the whole training that the slowest member has counted.
+    """Steps since the start of training that the slowest member has counted.
 
     Args:
         view: The cycle's snapshot.
         job: A TrainingJob.
-        members: All of the gang, whether they hold slices still or have ended.
+        members: All of the gang, with those that have ended.
     """
     before = job.status.progress
     reports: list[tuple[str, ObservedSlice | None]] = []
@@ -90,19 +94,21 @@ def counted_steps(view: View, job: WorkloadRecord, members: Sequence[Member]) ->
 
 
 def last_at_work(members: Sequence[Member]) -> Member | None:
-    """The one member that has not ended, where all others have ended well by themselves."""
-    live = [one for one in members if one.live]
+    """The single member that has not ended when all others succeeded."""
+    live = [member for member in members if member.live]
     if len(live) != 1 or len(members) < 2:
         return None
-    ended = all(one.pod.stage is PodStage.SUCCEEDED for one in members if one is not live[0])
+    ended = all(
+        member.pod.stage is PodStage.SUCCEEDED for member in members if member is not live[0]
+    )
     return live[0] if ended else None
 
 
 def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Termination | None:
-    """Why a gang that has started cannot go on; ``None`` when it can.
+    """The cause for which a gang that has started cannot go on; ``None`` = it can.
 
-    What happened to the pods from outside comes first: when a member is taken away, the others
-    fail too, and that is not the job's fault.
+    Outside causes come first: when a member is removed, the others fail, too, and that is no
+    failure of the job.
     """
     if all(member.gated for member in members):
         return None
@@ -115,18 +121,29 @@ def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> T
     interruption = interruption_of(view, members)
     if interruption is not None:
         return Termination(interruption.reason, interruption.message)
-    for one in members:
-        if one.pod.stage is PodStage.FAILED:
-            return _failure(one)
-    for one in members:
-        trouble = timeouts.trouble(view, one)
+    for member in members:
+        if member.pod.stage is PodStage.FAILED:
+            return failure_of(member.pod)
+    for member in members:
+        trouble = timeouts.trouble(view, member)
         if trouble is not None:
             return Termination(trouble.reason, trouble.message, device=trouble.device)
     return _half_started(view, members)
 
 
+def failure_of(pod: PodRecord) -> Termination:
+    """The end of a run by a failed pod, which counts as a failure of the job."""
+    return Termination(
+        Reason.EXIT_CODE,
+        f"{pod.name} failed with {pod.how_it_ended}",
+        counted=True,
+        code=pod.exit_code,
+        at=pod.stage_since,
+    )
+
+
 def stopped_text(pod: PodRecord) -> str:
-    """What happened to a pod that others ended."""
+    """Message about a pod that others ended."""
     if pod.stage is PodStage.STOPPED:
         return (
             f"{pod.name} ended with exit code 0 because it was stopped (deleted or evicted), so its"
@@ -136,7 +153,7 @@ def stopped_text(pod: PodRecord) -> str:
 
 
 def _lost_member(view: View, job: WorkloadRecord, members: Sequence[Member]) -> str:
-    last = last_at_work(members)  # how it ends says whether the work is done
+    last = last_at_work(members)  # its exit code decides about the success of the job
     for member in members:
         pod = member.pod
         if pod.stopped:
@@ -153,9 +170,9 @@ def _lost_member(view: View, job: WorkloadRecord, members: Sequence[Member]) -> 
 
 
 def cut_off(view: View, job: WorkloadRecord, members: Sequence[Member]) -> str:
-    """That members failed because the node of another does not answer.
+    """Message when members failed because the node of another does not answer; empty = not so.
 
-    They notice before Kubernetes takes the pods of that node away, and it is not their fault.
+    They notice before Kubernetes deletes the pods of that node, and it is no failure of the job.
     """
     if all(member.pod.stage is not PodStage.FAILED for member in members):
         return ""
@@ -167,46 +184,38 @@ def cut_off(view: View, job: WorkloadRecord, members: Sequence[Member]) -> str:
 
 
 def _loss_reason(job: WorkloadRecord) -> Reason:
-    """A member that goes because we evicted it is preempted, not lost."""
+    """The reason for a lost member: preemption if we evicted it."""
     decision = job.status.decision
     if decision is not None and Standing.PREEMPTION in decision.reason.standing:
         return decision.reason
     return Reason.MEMBER_LOST
 
 
-def _failure(member: Member) -> Termination:
-    pod = member.pod
-    return Termination(
-        Reason.EXIT_CODE,
-        f"{pod.name} failed with {pod.how_it_ended}",
-        counted=True,
-        code=pod.exit_code,
-        at=pod.stage_since,
-    )
-
-
 def _half_started(view: View, members: Sequence[Member]) -> Termination | None:
-    """Members cannot be gated again: when the rest finds no place in time, all start again."""
-    left = [
+    """Restart of a gang of which some members started and the rest found no place in time.
+
+    Members cannot be gated again.
+    """
+    homeless = [
         member
         for member in members
         if member.gated and not member.reserved and not member.foreign_gates
     ]
-    if not left:
+    if not homeless:
         return None
     first = min(member.pod.stage_since for member in members if not member.gated)
     if view.now - timeouts.counted_from(view, first) < view.settings.schedule_timeout_s:
         return None
     return Termination(
-        Reason.GANG_INCOMPLETE, f"{left[0].pod.name} found no place after others had started"
+        Reason.GANG_INCOMPLETE, f"{homeless[0].pod.name} found no place after others had started"
     )
 
 
 def _is_counted_already(view: View, job: WorkloadRecord) -> bool:
-    """Whether a failure is part of the one that was counted last.
+    """True when a failure belongs to the one that was counted last.
 
-    Members of a gang in place fail one after the other for one cause. Until the least back-off is
-    over none of them has begun again, so none can have failed again.
+    Members of a gang in place fail one after the other for one cause. None of them has started
+    again before the shortest back-off is over, so none can have failed again.
     """
     last = job.status.last_failure
     return (
@@ -219,7 +228,7 @@ def _is_counted_already(view: View, job: WorkloadRecord) -> bool:
 def close(
     view: View, job: WorkloadRecord, members: Sequence[Member], ending: Termination
 ) -> LifecycleStep:
-    """The gang starts again, or the job has failed; pods go once the status says so."""
+    """Restart the gang or fail the job; pods are deleted once that is in the status."""
     release = tuple(member for member in members if member.gated and member.held)
     if ending.counted:
         return _failed(view, job, ending, release)
@@ -234,7 +243,7 @@ def close(
         message=(
             f"{ending.message}; every member starts again{soon} (not counted as a failure)"
             if job.elasticity is None
-            else ending.message  # how it goes on is said when its size is known
+            else ending.message  # the rest follows when its size is known
         ),
         restarts=job.status.restarts,
         retry_at=view.now + wait_s if wait_s else 0.0,
@@ -251,7 +260,7 @@ def close(
 def _failed(
     view: View, job: WorkloadRecord, ending: Termination, release: tuple[Member, ...]
 ) -> LifecycleStep:
-    """Another start while the job may fail once more, else its end."""
+    """Restart while the job's failure policy allows it, else fail the job."""
     restarts, policy = job.status.restarts, job.failure
     codes = policy.retry_exit_codes
     if codes and ending.code not in codes:

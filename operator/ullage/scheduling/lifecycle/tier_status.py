@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What users read of a job in tiers: ``status.tier``, whether its state survives, what happened.
+"""Status of a job in tiers: ``status.tier``, its conditions and Events.
 
-The status of before stays, to the very object, while nothing is news: a step that goes by is told
-once a minute. Nothing is decided here.
+The previous object is kept while nothing changes; progress of steps is written once a minute.
+Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RANK: Final = {type_.value: rank for rank, type_ in enumerate(ConditionType)}
 
 
 def with_tier(view: View, job: WorkloadRecord, status: WorkloadStatus) -> WorkloadStatus:
-    """The status with what the coordinator tells; of other work the very one that was given."""
+    """The status with the report of the coordinator; unchanged for work without tiers."""
     if terms_of(job) is None:
         return status
     tier = job.status.tier
@@ -36,23 +36,23 @@ def with_tier(view: View, job: WorkloadRecord, status: WorkloadStatus) -> Worklo
     if report is not None:
         tier = _tier(tier, report, view.now, view.settings.progress_period_s)
     conditions = _with_ours(view, job, status, report)
-    told = replace(status, tier=tier, conditions=conditions)
-    return job.status if told == job.status else told
+    updated = replace(status, tier=tier, conditions=conditions)
+    return job.status if updated == job.status else updated
 
 
 def tier_news(job: WorkloadRecord, status: WorkloadStatus, epoch: int) -> tuple[Emit, ...]:
-    """Events of what changed: another stage, steps that are done again."""
+    """Events for a change of stage and for steps that are repeated."""
     before, now = job.status.tier, status.tier
     if now is None or now is before:
         return ()
-    found: list[tuple[Reason, str]] = []
+    changes: list[tuple[Reason, str]] = []
     if before is not None and now.stage != before.stage:
         text = f"stage {before.stage} to {now.stage}: {now.ratio} transient to reliable members run"
-        found.append((Reason.STAGE_CHANGED, text))
+        changes.append((Reason.STAGE_CHANGED, text))
     again = now.lost_steps - (before.lost_steps if before is not None else 0)
     if again > 0:
         text = f"members were lost without notice: {again} steps are done again, no one restarts"
-        found.append((Reason.ROLLED_BACK, text))
+        changes.append((Reason.ROLLED_BACK, text))
     return tuple(
         Emit(
             target=job.ref,
@@ -61,14 +61,14 @@ def tier_news(job: WorkloadRecord, status: WorkloadStatus, epoch: int) -> tuple[
             reason=reason,
             text=text,
         )
-        for reason, text in found
+        for reason, text in changes
     )
 
 
 def _tier(
     before: TierRecord | None, report: CoordinatorReport, now: float, period_s: float
 ) -> TierRecord:
-    """The record of before while it says the same, but for steps that went by lately."""
+    """The previous record while only steps changed and ``period_s`` is not over."""
     fresh = TierRecord(
         stage=report.stage,
         ratio=f"{report.transient}:{report.reliable}",
@@ -93,35 +93,35 @@ def _news(tier: TierRecord) -> tuple[object, ...]:
 def _with_ours(
     view: View, job: WorkloadRecord, status: WorkloadStatus, report: CoordinatorReport | None
 ) -> tuple[Condition, ...]:
-    """The conditions with those that only a job in tiers has."""
+    """The conditions with those of a job in tiers."""
     others = tuple(condition for condition in status.conditions if condition.type not in _OURS)
-    held = tuple(condition for condition in job.status.conditions if condition.type in _OURS)
-    said: tuple[Said, ...] = ()
-    kept: tuple[Condition, ...] = ()
+    ours_before = tuple(condition for condition in job.status.conditions if condition.type in _OURS)
+    conditions: tuple[Said, ...] = ()
+    unchanged: tuple[Condition, ...] = ()
     if not Phase(status.phase).terminal:
         before = job.status.condition(ConditionType.RECOVERABLE)
-        survives = _said(view, job, before, report)
-        said = (*(survives or ()), *_notice_said(view, job))
+        survives = _recoverable(view, job, before, report)
+        conditions = (*(survives or ()), *_notice_feasible(view, job))
         if survives is None and before is not None:
-            kept = (before,)
-    shown = (*kept, *merged(held, said, whole_second(view.now), job.generation))
+            unchanged = (before,)
+    shown = (*unchanged, *merged(ours_before, conditions, whole_second(view.now), job.generation))
     return tuple(sorted((*others, *shown), key=lambda condition: _RANK[condition.type]))
 
 
-def _notice_said(view: View, job: WorkloadRecord) -> tuple[Said, ...]:
-    """Whether a notice leaves time to hand over; nothing where no one says how long it is."""
-    found = verdict(view.snapshot.pools, job)
-    if found is None:
+def _notice_feasible(view: View, job: WorkloadRecord) -> tuple[Said, ...]:
+    """The condition that a notice leaves time to hand over; none without a stated notice."""
+    handover = verdict(view.snapshot.pools, job)
+    if handover is None:
         return ()
-    reason = Reason.NOTICE_LONG_ENOUGH if found.feasible else Reason.NOTICE_TOO_SHORT
+    reason = Reason.NOTICE_LONG_ENOUGH if handover.feasible else Reason.NOTICE_TOO_SHORT
     type_ = ConditionType.NOTICE_FEASIBLE
-    return (Said(type_, found.feasible, reason, found.text, follows=True),)
+    return (Said(type_, handover.feasible, reason, handover.text, follows=True),)
 
 
-def _said(
+def _recoverable(
     view: View, job: WorkloadRecord, before: Condition | None, report: CoordinatorReport | None
 ) -> tuple[Said, ...] | None:
-    """Whether the state survives the loss of members; ``None`` = as it was said before."""
+    """The condition that the state survives the loss of members; ``None`` = as before."""
     type_ = ConditionType.RECOVERABLE
     if report is not None:
         if report.committed is not None:

@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a TrainingJob: pods appear, run, fail, start again, end.
+"""The lifecycle of a TrainingJob: pods are created, run, fail, restart and end.
 
-Level-triggered: what to do next follows from the pods that exist and the phase that the status
-remembers. A restart is written into the status before a pod is deleted, so that no failure is
-counted twice or forgotten.
+The next step follows from the pods and the phase in the status. A restart is written into the
+status before a pod is deleted, so that every failure is counted exactly once.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.values.names import pod_name, workers_service
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
-from ullage.scheduling.lifecycle.drain import at_once
+from ullage.scheduling.lifecycle.drain import with_evictions
 from ullage.scheduling.lifecycle.gang import advance, deadline
 from ullage.scheduling.lifecycle.in_place import life_in_place
-from ullage.scheduling.lifecycle.node_losses import with_given_back
+from ullage.scheduling.lifecycle.node_losses import without_node_losses
 from ullage.scheduling.lifecycle.termination import close, completion, find_ending, last_at_work
 from ullage.scheduling.model.lifecycle_step import (
     LifecycleStep,
@@ -42,11 +41,8 @@ _COMING: Final = (Reason.WAITING_FOR_DECISION, "its pods are being created")
 
 
 def training_step(view: View, inventory: Inventory, job: WorkloadRecord) -> LifecycleStep:
-    """What the job needs next."""
-    return _life(view, inventory, with_given_back(view, job))
-
-
-def _life(view: View, inventory: Inventory, job: WorkloadRecord) -> LifecycleStep:
+    """The next step of the job."""
+    job = without_node_losses(view, job)
     everyone = view.members_of(job)
     if job.status.phase == Phase.RUNNING and _runs_well(view, job, everyone):
         return running(job.status.restarts)
@@ -71,9 +67,11 @@ def _life(view: View, inventory: Inventory, job: WorkloadRecord) -> LifecycleSte
             return life
     ending = find_ending(view, job, members)
     if ending is not None:
-        return at_once(view, job, members, close(view, job, members, ending))
+        return with_evictions(view, job, members, close(view, job, members, ending))
     surplus = len(everyone) > len(members)
-    if surplus or len(members) < job.replicas or _outdated(job, members):
+    unstarted = all(member.gated for member in members)
+    outdated = unstarted and any(_is_outdated(job, member) for member in members)
+    if surplus or len(members) < job.replicas or outdated:
         return _grow(view, job, members)
     leaving = next((member for member in members if member.gated and member.pod.deleting), None)
     if leaving is not None:
@@ -83,7 +81,7 @@ def _life(view: View, inventory: Inventory, job: WorkloadRecord) -> LifecycleSte
 
 
 def _runs_well(view: View, job: WorkloadRecord, members: Sequence[Member]) -> bool:
-    """Whether all members run, nothing ails their slices, and no one wants it otherwise."""
+    """True when all members run, no slice failed, and nothing else is to be done."""
     if len(members) != job.replicas or job.deleting or job.suspend:
         return False
     if job.in_place and (view.snapshot.creating or job.status.retry_at > view.now):
@@ -104,18 +102,18 @@ def _runs_well(view: View, job: WorkloadRecord, members: Sequence[Member]) -> bo
 
 @lru_cache(maxsize=256)
 def running(restarts: int) -> LifecycleStep:
-    """What a job needs that runs well: nothing."""
+    """The step of a job that runs well: nothing to do."""
     return LifecycleStep(phase=Phase.RUNNING, restarts=restarts)
 
 
 def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> LifecycleStep:
-    """Every pod of the last start goes before the first of the next appears."""
+    """Delete every pod of the last run before the first of the next is created."""
     reason, message = _present_reason(job)
     if not members and not _creating(view, job):
         return _kept(job, Phase.PENDING, reason, message)
     epoch, whole = view.settings.epoch, _is_whole(job, members)
     steps: list[Action] = []
-    last = last_at_work(members)  # those that have ended stay until its end says what they are for
+    last = last_at_work(members)  # those that succeeded stay until its exit code is known
     for member in members if last is None else (last,):
         if member.pod.deleting:
             if _is_written_off(view, job, member):
@@ -142,10 +140,9 @@ def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Li
 
 
 def _is_whole(job: WorkloadRecord, members: Sequence[Member]) -> bool:
-    """Whether the start still has all its members, so that disruption budgets are honoured.
+    """True when the run still has all its members, so that disruption budgets are respected.
 
-    What is left of it cannot go on: a budget that held it back would keep the next start away for
-    ever.
+    An incomplete gang cannot go on: a budget that protects it would block the next run for ever.
     """
     wanted = max((member.pod.world_size for member in members), default=0) or job.replicas
     return len(members) >= wanted and all(
@@ -154,33 +151,28 @@ def _is_whole(job: WorkloadRecord, members: Sequence[Member]) -> bool:
 
 
 def _is_written_off(view: View, job: WorkloadRecord, member: Member) -> bool:
-    """Whether an elastic gang goes on though no one can say that this pod has ended.
+    """True when an elastic gang goes on without knowing that this pod has ended.
 
-    Only where the others are needed for every step: one alone might still train behind a cut cable
-    and save over the newcomers' work.
+    Only when a member needs the others for every step: one that can train alone behind a network
+    partition could overwrite the checkpoints of the new members.
     """
     size, pod = job.status.size, member.pod
     node = view.snapshot.nodes.get(pod.node)
+    bounds = job.elasticity
+    in_place = bounds is not None and bounds.in_place
+    fewest = bounds.min_replicas if bounds is not None and in_place else pod.world_size
     return (
         size is not None
         and bool(size.resumes)
-        and _needs_others(job, member)
+        and fewest > 1
         and bool(pod.node)
         and (node is None or not node.ready)
         and view.now >= size.resumes + POD_WRITTEN_OFF_S
     )
 
 
-def _needs_others(job: WorkloadRecord, member: Member) -> bool:
-    """Whether a member cannot go on alone."""
-    bounds = job.elasticity
-    if bounds is not None and bounds.in_place:
-        return bounds.min_replicas > 1
-    return member.pod.world_size > 1
-
-
 def _written_off_at(view: View, job: WorkloadRecord, members: Sequence[Member]) -> float:
-    """When pods that hang on a silent node are given up; 0 = none does."""
+    """Time at which pods on a silent node are written off; 0 = there are none."""
     size = job.status.size
     if size is None or not size.resumes or all(not member.pod.deleting for member in members):
         return 0.0
@@ -211,7 +203,7 @@ def _suspend(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life
 
 
 def _after_the_end(view: View, job: WorkloadRecord, members: Sequence[Member]) -> LifecycleStep:
-    """What still runs of a failed gang goes, finished pods stay for their logs, the job in time."""
+    """Delete pods that still run, and the job after its TTL; finished pods stay for their logs."""
     epoch = view.settings.epoch
     finished = job.status.condition(ConditionType.FINISHED)
     reason = _reason(finished.reason if finished else "", Reason.COMPLETED)
@@ -239,7 +231,7 @@ def _after_the_end(view: View, job: WorkloadRecord, members: Sequence[Member]) -
 
 
 def _grow(view: View, job: WorkloadRecord, members: Sequence[Member]) -> LifecycleStep:
-    """No one has started: create the pods that are missing, delete those that are out of date."""
+    """Create missing pods and delete outdated ones before the gang starts."""
     if view.now < job.status.retry_at:
         reason, message = _present_reason(job)
         return LifecycleStep(
@@ -309,7 +301,7 @@ def _missing(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life
 
 @lru_cache(maxsize=256)
 def _coming(restarts: int, retry_at: float, missing: tuple[int, ...]) -> LifecycleStep:
-    """Nothing exists yet and nothing is in the way: thousands wait so, mostly all alike."""
+    """The step of a job without pods or obstacles; cached because thousands may be alike."""
     reason, message = _COMING
     return LifecycleStep(
         phase=Phase.PENDING,
@@ -322,7 +314,7 @@ def _coming(restarts: int, retry_at: float, missing: tuple[int, ...]) -> Lifecyc
 
 
 def _obstacle(view: View, job: WorkloadRecord) -> tuple[Reason, str] | None:
-    """Why the gang's Service cannot be had, if it needs one."""
+    """The reason for which the gang's Service cannot be created, if it needs one."""
     if job.replicas == 1 and not job.in_place:
         return None
     name = workers_service(job.ref.name)
@@ -347,7 +339,7 @@ def _phase(job: WorkloadRecord) -> Phase:
 
 
 def _present_reason(job: WorkloadRecord) -> tuple[Reason, str]:
-    """Why the last start ended, as the status remembers it."""
+    """Reason and message of the end of the last run, from the status."""
     admitted = job.status.condition(ConditionType.ADMITTED)
     if admitted is None:
         return Reason.MEMBER_LOST, ""
@@ -368,12 +360,6 @@ def _creating(view: View, job: WorkloadRecord) -> bool:
     return any(
         (namespace, pod_name(job.ref.name, rank)) in view.snapshot.creating
         for rank in range(job.replicas)
-    )
-
-
-def _outdated(job: WorkloadRecord, members: Sequence[Member]) -> bool:
-    return any(_is_outdated(job, member) for member in members) and all(
-        member.gated for member in members
     )
 
 

@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What statuses and Events tell the owners of workloads."""
+"""Statuses and Events of workloads and policies."""

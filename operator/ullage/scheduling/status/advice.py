@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What decisions would say of a new spec, said while its author looks on.
+"""Admission warnings about a new spec that decisions could not satisfy.
 
-Judged from the devices and pools that there are now, not from who is on them: advice that is cheap,
-may be incomplete and refuses nothing. It rests on nothing but what every user of the cluster may
-read (nodes, pools, types, the policy), never on another namespace's objects or on profiles: callers
-of the port are not authenticated, so one could ask in another's name.
+They rest on the devices and pools of the cluster, not on their use: warnings are cheap, may be
+incomplete and refuse nothing. They use only what every user of the cluster may read (nodes, pools,
+types, the policy), never objects of other namespaces or profiles, because callers of the port are
+not authenticated.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_NAMED: Final = 6
 """Accelerators that a text lists."""
 _MIB: Final = 1024
 CheckPool = Callable[[PoolRecord], None]
-"""Raises ``WireError`` for a price source that is not understood."""
+"""Check of a pool that raises ``WireError`` for an unknown price source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +46,19 @@ class Offer:
     """Devices of one accelerator, on nodes and in pools."""
 
     devices: int = 0
-    """On nodes."""
+    """Number of devices on nodes."""
     at_once: int = 0
-    """Of the node, or the instance of a pool, that has most."""
+    """Most devices of a node, or of an instance of a pool."""
     memory_mib: int = 0
-    """Of the largest, without a context; 0 = not known."""
+    """Memory of the largest device without a context; 0 = not known."""
     modes: frozenset[GPUMode] = frozenset(GPUMode)
     grows: bool = False
-    """A pool has it: nodes may come."""
+    """True when a pool may add nodes with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offers:
-    """What there is, and what namespaces may do."""
+    """Devices of the cluster, and the policy."""
 
     by_accelerator: Mapping[str, Offer]
     profiled: frozenset[str] = frozenset()
@@ -67,7 +67,7 @@ class Offers:
 
 
 def offers_of(snapshot: Snapshot) -> Offers:
-    """What nodes and pools offer; a device that is unhealthy now counts."""
+    """Devices on nodes and in pools, with unhealthy ones."""
     devices, at_once, memory = Counter[str](), Counter[str](), Counter[str]()
     modes: dict[str, frozenset[GPUMode]] = {}
     for node in snapshot.gpu_nodes.values():
@@ -80,35 +80,35 @@ def offers_of(snapshot: Snapshot) -> Offers:
     pools = {pool.accelerator for pool in snapshot.pools.values()}
     for pool in snapshot.pools.values():
         at_once[pool.accelerator] = max(at_once[pool.accelerator], pool.gpus_per_instance)
-    found = {}
+    offers = {}
     for model in at_once:
         profile = snapshot.device_profiles.get(model)
-        known = memory[model] or (profile.memory_mib if profile is not None else 0)
+        memory_mib = memory[model] or (profile.memory_mib if profile is not None else 0)
         context = profile.context_overhead_mib if profile is not None else 0
-        found[model] = Offer(
+        offers[model] = Offer(
             devices=devices[model],
             at_once=at_once[model],
-            memory_mib=max(0, known - context),
+            memory_mib=max(0, memory_mib - context),
             modes=modes.get(model, frozenset(GPUMode)),
             grows=model in pools,
         )
     return Offers(
-        by_accelerator=found, profiled=frozenset(snapshot.device_profiles), policy=snapshot.policy
+        by_accelerator=offers, profiled=frozenset(snapshot.device_profiles), policy=snapshot.policy
     )
 
 
 def advise(kind: Kind, raw: JsonObject, offers: Offers, check_pool: CheckPool) -> tuple[str, ...]:
-    """What its author should know of an object that the API server is about to take.
+    """Warnings about an object that the API server is about to accept.
 
     Args:
         kind: One of ``ADVISED``.
         raw: The object, with name and uid.
-        offers: What there is.
-        check_pool: Judges price sources, which are known above this package.
+        offers: Devices of the cluster.
+        check_pool: Check of price sources, which are known above this package.
     """
     try:
         return tuple(_ADVICE[kind](raw, offers, check_pool))
-    except Exception as error:  # the seam of one object: whatever it is, it is about this one
+    except Exception as error:  # any fault is one of this object
         return (_unread(complaint(error)),)
 
 
@@ -137,8 +137,8 @@ def _of_search(raw: JsonObject, offers: Offers, _: CheckPool) -> Iterator[str]:
 def _of_pool(raw: JsonObject, offers: Offers, check_pool: CheckPool) -> Iterator[str]:
     pool = project_pool(raw)
     check_pool(pool)
-    known = offers.by_accelerator.keys() | offers.profiled
-    yield from _unknown("spec.accelerator", (pool.accelerator,), known, "no DeviceProfile")
+    accelerators = offers.by_accelerator.keys() | offers.profiled
+    yield from _unknown("spec.accelerator", (pool.accelerator,), accelerators, "no DeviceProfile")
 
 
 def _of_policy(raw: JsonObject, offers: Offers, _: CheckPool) -> Iterator[str]:
@@ -158,14 +158,14 @@ _ADVICE: Final[Mapping[Kind, Callable[[JsonObject, Offers, CheckPool], Iterator[
     ports.SCHEDULING_POLICY: _of_policy,
 }
 ADVISED: Final = tuple(_ADVICE)
-"""Kinds that users write and that advice is given about."""
+"""Kinds with warnings."""
 
 
 def _unknown(
-    field: str, names: Iterable[str], known: Iterable[str], nor: str = "no pool"
+    field: str, names: Iterable[str], offered: Iterable[str], nor: str = "no pool"
 ) -> Iterator[str]:
-    """The accelerators that are nowhere; nothing where there is none at all yet."""
-    there = sorted(known)
+    """Warning about unknown accelerators; none while the cluster has no accelerator at all."""
+    there = sorted(offered)
     strange = [name for name in names if name not in there]
     if not there or not strange:
         return
@@ -184,7 +184,7 @@ def _allowed(accelerators: Sequence[str], offers: Offers) -> list[Offer]:
 def _of_devices(
     field: str, gpu: GPURequest, accelerators: Sequence[str], offers: Offers
 ) -> Iterator[str]:
-    """What no device of the accelerators that are allowed can be."""
+    """Warnings about requests that no device of the allowed accelerators can satisfy."""
     yield from _unknown(f"{field}.accelerators", accelerators, offers.by_accelerator)
     allowed = _allowed(accelerators, offers)
     if not allowed:
@@ -205,7 +205,7 @@ def _of_devices(
 
 
 def _of_gang(workload: WorkloadRecord, offers: Offers) -> Iterator[str]:
-    """Whole devices of a gang that even an empty cluster does not have."""
+    """Warning about a gang of whole devices that does not fit into an empty cluster."""
     allowed = _allowed(workload.accelerators, offers)
     if workload.kind is not WorkloadKind.TRAINING_JOB or workload.gpu.mode is not GPUMode.EXCLUSIVE:
         return

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a job has the devices that are recommended to it, and why not.
+"""The condition ``AsRecommended``: a job has the devices that are recommended for it.
 
-A job takes another type where the first is taken, and moves only for one that is much better: its
-condition says so. Nothing is decided here.
+A job takes another type when the first is taken, and moves only to a much better one. Nothing is
+decided here.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def as_recommended(
     parts: Sequence[Part],
     moves: Callable[[Sequence[str], int], BetterChoice | None],
 ) -> Said | None:
-    """The verdict on the devices that a job has; ``None`` where nothing was asked for or compared.
+    """The verdict on the devices that a job has; ``None`` = without a recommendation.
 
     Args:
         inventory: Devices of the cycle.
-        job: With the recommendation that its status holds.
+        job: The job, with the recommendation in its status.
         parts: Slices that it holds by the plan.
-        moves: What would be much better than so many devices of these types.
+        moves: Function that returns a much better choice than a number of devices of some types.
     """
     cost, recommendation = job.cost, job.status.recommendation
     if cost is None or not recommendation or not parts:
@@ -42,25 +42,25 @@ def as_recommended(
     if goal_of(job).aim() is None and not cost.capped:
         return None
     sites = (inventory.site_index.get((part.node, part.slice.gpu)) for part in parts)
-    held = sorted(
+    types = sorted(
         {inventory.model_names[inventory.model.item(site)] for site in sites if site is not None}
     )
-    if not held:
+    if not types:
         return None
     rows = by_type(recommendation)
-    has, first = f"has {len(parts)} x {' and '.join(held)}", recommendation[0]
+    has, first = f"has {len(parts)} x {' and '.join(types)}", recommendation[0]
     wanted = f"{first.devices} x {first.accelerator}"
-    for kind in held:
-        held_row = rows.get(kind)
-        if held_row is None:
+    for kind in types:
+        row = rows.get(kind)
+        if row is None:
             return Said(_OURS, False, Reason.NOT_AVAILABLE, f"{has}, which was not compared")
-        if Standing.RANKED not in held_row.reason.standing:
-            return Said(_OURS, False, held_row.reason, f"{has}: {held_row.message}")
+        if Standing.RANKED not in row.reason.standing:
+            return Said(_OURS, False, row.reason, f"{has}: {row.message}")
     if first.reason is not Reason.RECOMMENDED:
         return Said(_OURS, False, first.reason, f"{has}; {wanted}: {first.message}")
-    if held == [first.accelerator] and len(parts) == first.devices:
+    if types == [first.accelerator] and len(parts) == first.devices:
         return Said(_OURS, True, Reason.RECOMMENDED, has)
-    better = moves(held, len(parts))
+    better = moves(types, len(parts))
     if better is not None:
         how = (
             "it moves when there is room that no one waits for"
@@ -72,8 +72,8 @@ def as_recommended(
     return Said(_OURS, False, Reason.FEASIBLE, f"{has}; {wanted} is recommended: {why}")
 
 
-def says_verdict(job: WorkloadRecord, verdict: Said | None) -> bool:
-    """Whether the status of a job shows a verdict already."""
+def shows_verdict(job: WorkloadRecord, verdict: Said | None) -> bool:
+    """True when the status of a job shows the verdict already."""
     shown = job.status.condition(_OURS)
     if shown is None or verdict is None:
         return shown is None and verdict is None

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a decision: written again only when it decides something else.
+"""The record of a decision, written again only when the decision changes.
 
-Its time, hash and texts are of the moment of the decision; figures that move while nothing is
-decided stand elsewhere.
+Its time, hash and texts are those of the moment of the decision; figures that change meanwhile are
+in other fields.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ _IDENTITY_DIGITS: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """What was decided for a workload in this cycle; texts are made when the record is written."""
+    """The decision about a workload in this cycle; texts are built when the record is written."""
 
     reason: Reason
     text: Callable[[], str]
     parts: Sequence[Part] = ()
-    """Slices that it has or gets; none = it waits."""
+    """Slices that it has or gets; empty = it waits."""
     runner_up: str = ""
     lines: tuple[RefusalLine, ...] = ()
     alone: bool = False
-    """No other workload joins it for now."""
+    """True while no other workload may join it."""
 
     @property
     def identity(self) -> str:
-        """Digest of what is decided: every slice, the reason, what came second, what stops it."""
-        found = sha256(f"{self.reason} {self.alone} {self.runner_up}\n".encode())
-        found.update(" ".join(sorted({line.reason for line in self.lines})).encode())
+        """Digest of the decision: slices, reason, runner-up and reasons of refusals."""
+        digest = sha256(f"{self.reason} {self.alone} {self.runner_up}\n".encode())
+        digest.update(" ".join(sorted({line.reason for line in self.lines})).encode())
         for part in self.parts:
-            found.update(f"\n{part.node} {part.slice.gpu} {part.slice.percent}".encode())
-        return found.hexdigest()[:_IDENTITY_DIGITS]
+            digest.update(f"\n{part.node} {part.slice.gpu} {part.slice.percent}".encode())
+        return digest.hexdigest()[:_IDENTITY_DIGITS]
 
 
 def recorded(
@@ -54,7 +54,7 @@ def recorded(
     ruling: Ruling,
     inputs_hash: Callable[[], str],
 ) -> DecisionRecord:
-    """The record of a ruling; that of before when the ruling is the same."""
+    """The record of a ruling; the previous record if the ruling is the same."""
     identity = ruling.identity
     if before is not None and before.identity == identity:
         if (
@@ -62,7 +62,7 @@ def recorded(
             or (text := ruling.text()) == before.message
         ):
             return before
-        return replace(before, message=text)  # it names the members that are still held
+        return replace(before, message=text)  # it names the members that still have gates
     return DecisionRecord(
         time=whole_second(view.now),
         epoch=view.settings.epoch,
@@ -78,7 +78,7 @@ def recorded(
 
 
 def chosen_text(parts: Sequence[Part]) -> str:
-    """Where a workload sits, in one line."""
+    """Slices of a workload in one line."""
     named = ", ".join(
         f"{part.node}/{part.slice.gpu} {part.slice.percent} %" for part in parts[:_MOST_NAMED]
     )
@@ -87,7 +87,7 @@ def chosen_text(parts: Sequence[Part]) -> str:
 
 
 def placed_text(parts: Sequence[Part], *, alone: bool) -> str:
-    """Where a workload was placed, in a sentence."""
+    """Message about the placement of a workload."""
     if not parts:
         return "nothing to place"
     until = ", alone until its latency is measured" if alone else ""
@@ -95,7 +95,7 @@ def placed_text(parts: Sequence[Part], *, alone: bool) -> str:
 
 
 def spot_text(inventory: Inventory, candidate: Candidate | None) -> str:
-    """A place that was not taken, in one line."""
+    """A candidate that was not chosen, in one line."""
     if candidate is None:
         return ""
     named = ", ".join(

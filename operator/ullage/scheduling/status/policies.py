@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tells a policy that binds nothing, and an object that cannot be read, that it is so."""
+"""Condition ``Invalid`` of policies that are not in force and of objects that cannot be read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import ObjectRef, PolicyRecord, Snapshot, Unread
+from ullage.cluster.records.snapshot import ObjectRef, PolicyRecord, Snapshot
 from ullage.cluster.records.status import Condition
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.plan import SetConditions
@@ -19,12 +19,15 @@ ONLY_DEFAULT: Final = (
 
 
 def void_policies(snapshot: Snapshot, now: float, epoch: int) -> list[SetConditions]:
-    """Condition ``Invalid`` for every policy with another name that does not bear it yet."""
-    return [_void(policy, now, epoch) for policy in snapshot.idle_policies if not _is_told(policy)]
-
-
-def _is_told(policy: PolicyRecord) -> bool:
-    return any(c.type == ConditionType.INVALID and c.status == "True" for c in policy.conditions)
+    """Condition ``Invalid`` for every policy with another name that does not have it yet."""
+    return [
+        _void(policy, now, epoch)
+        for policy in snapshot.idle_policies
+        if not any(
+            condition.type == ConditionType.INVALID and condition.status == "True"
+            for condition in policy.conditions
+        )
+    ]
 
 
 def _void(policy: PolicyRecord, now: float, epoch: int) -> SetConditions:
@@ -46,34 +49,27 @@ def _void(policy: PolicyRecord, now: float, epoch: int) -> SetConditions:
     )
 
 
-_AGAIN = "it can be read again"
-
-
 def unread_news(snapshot: Snapshot, now: float, epoch: int) -> list[SetConditions]:
-    """What is said, or taken back, of each object for which that is news."""
-    found = []
-    for one in snapshot.unread:
-        before = () if one.told is None else (one.told,)
-        after = _conditions(one, before, whole_second(now))
+    """Set or remove condition ``Invalid`` of objects for which that changed."""
+    news: list[SetConditions] = []
+    for unread in snapshot.unread:
+        before = () if unread.told is None else (unread.told,)
+        after: tuple[Condition, ...] = ()
+        if unread.text:
+            invalid = Said(
+                ConditionType.INVALID, True, Reason.INVALID_OBJECT, unread.text, follows=True
+            )
+            after = merged(before, [invalid], whole_second(now), unread.generation)
         if after is not before:
-            found.append(_news(one, after, epoch))
-    return found
-
-
-def _conditions(unread: Unread, before: tuple[Condition, ...], now: float) -> tuple[Condition, ...]:
-    if not unread.text:
-        return ()
-    said = Said(ConditionType.INVALID, True, Reason.INVALID_OBJECT, unread.text, follows=True)
-    return merged(before, [said], now, unread.generation)
-
-
-def _news(one: Unread, conditions: tuple[Condition, ...], epoch: int) -> SetConditions:
-    return SetConditions(
-        target=one.ref,
-        generation=one.generation,
-        conditions=conditions,
-        reading=True,
-        epoch=epoch,
-        reason=Reason.INVALID_OBJECT,
-        text=one.text or _AGAIN,
-    )
+            news.append(
+                SetConditions(
+                    target=unread.ref,
+                    generation=unread.generation,
+                    conditions=after,
+                    reading=True,
+                    epoch=epoch,
+                    reason=Reason.INVALID_OBJECT,
+                    text=unread.text or "it can be read again",
+                )
+            )
+    return news

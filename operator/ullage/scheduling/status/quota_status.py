@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tells in the SchedulingPolicy's status what tenants hold of their quota.
+"""Quota usage of tenants in the SchedulingPolicy's status.
 
-Quiet: nothing is written as long as nothing changes, and a change within some seconds of the last
-one waits, so that a cluster in which much begins and ends writes a bounded number of times.
+It is written only on a change, and at most every ``EVERY_S``, so that the number of writes is
+bounded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from ullage.api.reasons import Reason
 from ullage.api.slices import DesiredSlice
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import ObjectRef, PolicyRecord, Snapshot
+from ullage.cluster.records.snapshot import ObjectRef, Snapshot
 from ullage.cluster.records.status import MOST_USAGES, QuotaStatus, TenantUsage
 from ullage.scheduling.inventory.tenant_quotas import usages_of
 from ullage.scheduling.model.plan import SetQuotaStatus
@@ -23,55 +23,52 @@ from ullage.scheduling.times import QUOTA_WRITE_S
 def quota_news(
     snapshot: Snapshot, slices: Mapping[str, Sequence[DesiredSlice]], now: float, epoch: int
 ) -> tuple[list[SetQuotaStatus], float]:
-    """The write that is due, if one is, and when the next one is; 0 = when something changes.
+    """The write that is due, if any, and the time of the next one; 0 = on the next change.
 
     Args:
         snapshot: Policy, nodes, pods and workloads.
         slices: Slices that nodes are to have by this plan.
         now: Seconds since the epoch.
-        epoch: Of this leader.
+        epoch: Epoch of this leader.
     """
     policy, before = snapshot.policy, snapshot.policy.quota_status
     if not policy.uid:
         return [], 0.0
     status = _status(usages_of(snapshot, slices), now)
-    if _says(before) == _says(status):
+    if _content(before) == _content(status):
         return [], 0.0
     if before is not None and status is not None and 0.0 <= now - before.time < QUOTA_WRITE_S:
         return [], before.time + QUOTA_WRITE_S
-    return [_write(policy, status, epoch)], 0.0
+    text = "no tenant has quota"
+    if status is not None:
+        text = f"{status.borrowing_tenants} tenants borrow"
+    write = SetQuotaStatus(
+        target=ObjectRef(kind="SchedulingPolicy", namespace="", name=policy.name, uid=policy.uid),
+        status=status,
+        epoch=epoch,
+        reason=Reason.MEASURED,
+        text=text,
+    )
+    return [write], 0.0
 
 
 def _status(usages: Sequence[TenantUsage], now: float) -> QuotaStatus | None:
     if not usages:
         return None
-    kept = usages
+    shown = usages
     if len(usages) > MOST_USAGES:
-        by_use = sorted(usages, key=lambda one: (not one.used, one.tenant, one.accelerator))
-        kept = sorted(by_use[:MOST_USAGES], key=lambda one: (one.tenant, one.accelerator))
+        by_use = sorted(usages, key=lambda usage: (not usage.used, usage.tenant, usage.accelerator))
+        shown = sorted(by_use[:MOST_USAGES], key=lambda usage: (usage.tenant, usage.accelerator))
     return QuotaStatus(
         time=whole_second(now),
-        borrowing_tenants=len({one.tenant for one in usages if one.borrowed}),
-        left_out=len(usages) - len(kept),
-        usage=tuple(kept),
+        borrowing_tenants=len({usage.tenant for usage in usages if usage.borrowed}),
+        left_out=len(usages) - len(shown),
+        usage=tuple(shown),
     )
 
 
-def _says(status: QuotaStatus | None) -> tuple[object, ...]:
-    """What a status tells, but for the moment."""
+def _content(status: QuotaStatus | None) -> tuple[object, ...]:
+    """The fields of a status without its time."""
     if status is None:
         return ()
     return status.borrowing_tenants, status.left_out, status.usage
-
-
-def _write(policy: PolicyRecord, status: QuotaStatus | None, epoch: int) -> SetQuotaStatus:
-    said = "no tenant has quota"
-    if status is not None:
-        said = f"{status.borrowing_tenants} tenants borrow"
-    return SetQuotaStatus(
-        target=ObjectRef(kind="SchedulingPolicy", namespace="", name=policy.name, uid=policy.uid),
-        status=status,
-        epoch=epoch,
-        reason=Reason.MEASURED,
-        text=said,
-    )

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Phase 6 of a cycle: the status of each workload, and Events where it changed."""
+"""Phase 6 of a cycle: statuses of workloads and Events about their changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.model.view import View
 from ullage.scheduling.placement.predicted_figures import Predictions
 from ullage.scheduling.status.reporter import Reporter, event
-from ullage.scheduling.timeslicing.events import turn_news
+from ullage.scheduling.timeslicing.messages import turn_news
 
 
 def report(
@@ -40,13 +40,13 @@ def report(
     slices: Mapping[str, tuple[DesiredSlice, ...]],
     steady: SteadyCache,
 ) -> tuple[dict[str, WorkloadStatus], list[Emit]]:
-    """Phase 6 of a cycle: the statuses that change, and Events of them.
+    """Compute the statuses that change, and their Events.
 
     Args:
-        context: What the cycle found.
-        result: What it decided.
-        slices: What every node is to hold.
-        steady: Remembers jobs that need no look in the next cycle.
+        context: Inputs of the cycle.
+        result: Its decisions.
+        slices: Slices that every node is to hold.
+        steady: Cache of jobs that the next cycle may skip.
     """
     accountant = Accountant.of(context.view.snapshot, slices, context.view.now)
     predictions = Predictions(
@@ -58,27 +58,20 @@ def report(
         left_alone = untouched(
             context.undisturbed, context.lifecycles, context.view.snapshot, changed
         )
-    unchanged = _unchanged(context, result, left_alone)
+    workloads = context.view.snapshot.workloads
+    unchanged = {  # jobs that run on, or wait for the same reasons
+        uid
+        for uid, step in left_alone.items()
+        if not step.waiting or refusal_stands(workloads[uid].status, result.entries.outcome(uid))
+    }
     reporter = Reporter(context, result, predictions)
     others = [uid for uid in context.lifecycles if uid not in unchanged]
     statuses, events = _report(reporter, accountant, others)
     timed = accountant.rates.any_price or context.rounds is not None
-    # what each job has cost, or is owed in turns, changes with time
+    # costs and debts of turns change with time
     kept = {} if timed else _steady(context, result, statuses, left_alone)
     steady.keep(context.view, context.spent_s, kept, changed)
     return statuses, events
-
-
-def _unchanged(
-    context: CycleContext, result: Assignments, untouched: Mapping[str, LifecycleStep]
-) -> set[str]:
-    """Jobs whose status says all there is to say: they run on, or wait for the same reasons."""
-    workloads = context.view.snapshot.workloads
-    return {
-        uid
-        for uid, step in untouched.items()
-        if not step.waiting or refusal_stands(workloads[uid].status, result.entries.outcome(uid))
-    }
 
 
 def _steady(
@@ -87,9 +80,9 @@ def _steady(
     statuses: Mapping[str, WorkloadStatus],
     untouched: Mapping[str, LifecycleStep],
 ) -> dict[str, LifecycleStep]:
-    """What jobs need that the next cycle need not ask again while all near them stays as it is."""
+    """Steps of jobs that the next cycle may reuse while nothing near them changes."""
     workloads, lifecycles = context.view.snapshot.workloads, context.lifecycles
-    found = {
+    steady = {
         uid: step
         for uid, step in lifecycles.items()
         if uid not in untouched
@@ -97,13 +90,13 @@ def _steady(
         and uid not in result.warnings
         and is_steady(workloads[uid], step)
     }
-    return {**untouched, **found}
+    return {**untouched, **steady}
 
 
 def _report(
     reporter: Reporter, accountant: Accountant, uids: Sequence[str]
 ) -> tuple[dict[str, WorkloadStatus], list[Emit]]:
-    """The statuses that change, by workload, and Events of them; ``uids`` are those to look at.
+    """The statuses that change among these workloads, by uid, and their Events.
 
     An object that is being deleted has none.
     """
@@ -130,16 +123,16 @@ def _report(
 
 
 def _in_pods(unit: WorkloadRecord, status: WorkloadStatus) -> WorkloadStatus:
-    """What adopted pods tell of a status; the very record of before if that is nothing new.
+    """The status as adopted pods store it; the previous object if nothing changed.
 
-    What is observed of a gang moves with every step of its slowest member, and would be written
-    into each of its pods: it stands in the GPUNodes alone.
+    Observed figures of a gang change with every step of its slowest member and would be written
+    into each of its pods; they are in the GPUNodes alone.
     """
     before, sharing = unit.status, status.sharing
     if unit.replicas > 1 and sharing is not None and sharing.observed:
         status = replace(status, sharing=replace(sharing, observed=""))
-    kept = as_stored(WorkloadKind.POD, status)
-    return before if kept == before else kept
+    stored = as_stored(WorkloadKind.POD, status)
+    return before if stored == before else stored
 
 
 def _news(

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every workload is told about this cycle: its ruling, its status, an Event on change."""
+"""The status of every workload after a cycle, with its ruling, and an Event on change."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -24,11 +24,11 @@ from ullage.scheduling.assignment.digest import decision_digest, in_bytes
 from ullage.scheduling.assignment.entry import Entry
 from ullage.scheduling.assignment.moves import better_for
 from ullage.scheduling.capacity.status import says_already
-from ullage.scheduling.elastic.sizes import told as told_size
+from ullage.scheduling.elastic.sizes import size_status
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.exclusions import active_exclusions, with_failure
 from ullage.scheduling.lifecycle.adopted import ended_well
-from ullage.scheduling.lifecycle.routing import said as router_said
+from ullage.scheduling.lifecycle.routing import router_condition
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
@@ -36,24 +36,24 @@ from ullage.scheduling.model.view import Member
 from ullage.scheduling.placement.attempt import Outcome, Refused
 from ullage.scheduling.placement.predicted_figures import Part, Predictions, contract_exceeded
 from ullage.scheduling.status import decisions, unchanged
-from ullage.scheduling.status.as_recommended import as_recommended, says_verdict
+from ullage.scheduling.status.as_recommended import as_recommended, shows_verdict
 from ullage.scheduling.status.decisions import Ruling
-from ullage.scheduling.status.workload_status import Told, tell
+from ullage.scheduling.status.workload_status import StatusInputs, build_status
 from ullage.scheduling.timeslicing.rounds import books_of
 
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Tells workloads where they stand."""
+    """Computes statuses of workloads."""
 
     context: CycleContext
     assignments: Assignments
     predictions: Predictions
     _in_bytes: dict[int, bytes] = field(default_factory=dict)
-    """What is asked for, by number of the want."""
+    """Serialised requests by number."""
 
     def status(self, workload: WorkloadRecord) -> WorkloadStatus:
-        """The status that a workload should show; the very record of before if nothing is new."""
+        """The status of a workload; the previous object if nothing changed."""
         uid = workload.ref.uid
         entry = self.assignments.entries.get(uid) or Entry(workload)
         if entry.postponed:
@@ -64,9 +64,9 @@ class Reporter:
         placements = outcome.placements if outcome is not None else ()
         pool_choice = self.context.capacity_choices.said(uid)
         books = books_of(self.context.rounds, workload, life, members, placements)
-        size = told_size(workload, life, placements, entry.size, self.context.view.now)
+        size = size_status(workload, life, placements, entry.size, self.context.view.now)
         scaling = entry.scaling.record if entry.scaling is not None else None
-        as_told = (
+        same_records = (
             books is workload.status.allocation
             and size == (workload.status.replicas, workload.status.size)
             and scaling == workload.status.scaling
@@ -74,12 +74,12 @@ class Reporter:
         if (
             life.waiting
             and refused is not None
-            and as_told
+            and same_records
             and says_already(workload, pool_choice)
             and unchanged.still_waits(workload, life, refused)
         ):
             return workload.status
-        if life.headcount is not None:  # who comes or goes takes nothing from the others
+        if life.headcount is not None:  # members that join or leave do not count
             members = [member for member in members if not (member.gated or member.pod.deleting)]
         parts = self._parts(members, outcome)
         verdict = as_recommended(
@@ -93,12 +93,13 @@ class Reporter:
             and not life.retry_at
             and life.restarts == workload.status.restarts
             and outcome is None
-            and as_told
+            and same_records
             and uid not in self.assignments.warnings
             and says_already(workload, pool_choice)
-            and says_verdict(workload, verdict)
+            and shows_verdict(workload, verdict)
             and life.passed_over is None
-            and _same_company(workload, self._is_alone(workload, parts))
+            and workload.status.decision is not None
+            and workload.status.decision.alone == self._is_alone(workload, parts)
             and unchanged.still_runs(self.context.view, workload, parts, self.predictions)
         ):
             return workload.status
@@ -106,10 +107,13 @@ class Reporter:
         scheduling = self._scheduling(workload, life)
         decision = self._decision(entry, life, (parts, admitted, refused), scheduling)
         reason, message = _head(life, refused, admitted, decision)
-        told = Told(
+        phase = life.phase
+        if workload.is_gang and life.waiting and phase in (Phase.PENDING, Phase.RESERVING):
+            phase = Phase.RESERVING if admitted else Phase.PENDING
+        inputs = StatusInputs(
             workload=workload,
             life=life,
-            phase=_phase(workload, life, admitted),
+            phase=phase,
             members=members,
             parts=parts,
             admitted=admitted,
@@ -125,22 +129,25 @@ class Reporter:
             made_room=entry.made_room or workload.status.made_room,
             verdict=verdict,
             scaling=scaling,
-            router=router_said(self.context.view, workload),
+            router=router_condition(self.context.view, workload),
         )
-        return tell(self.context.view, told, self.predictions)
+        return build_status(self.context.view, inputs, self.predictions)
 
     def _parts(self, members: Sequence[Member], outcome: Outcome | None) -> list[Part]:
         """Slices that the members hold by the plan, in order of members and index."""
-        fresh: Mapping[str, Sequence[tuple[str, DesiredSlice]]] = (
-            self._fresh(outcome) if outcome is not None and outcome.placements else {}
-        )
-        ledger = self.context.ledger
+        ledger, nodes = self.context.ledger, self.context.inventory.nodes
+        fresh: dict[str, Sequence[tuple[str, DesiredSlice]]] = {}
+        for placement in outcome.placements if outcome is not None else ():
+            uid = placement.member.pod.uid
+            fresh[uid] = ledger.added(nodes[placement.candidate.node].name, uid)
         parts: list[Part] = []
         for member in members:
             pod = member.pod
-            new = fresh.get(pod.uid)
-            if new is not None:
-                parts.extend(Part(pod.uid, pod.name, node, one, None) for node, one in new)
+            slices = fresh.get(pod.uid)
+            if slices is not None:
+                parts.extend(
+                    Part(pod.uid, pod.name, node, part_slice, None) for node, part_slice in slices
+                )
                 continue
             parts.extend(
                 Part(pod.uid, pod.name, held.node, held.slice, held.seen)
@@ -149,14 +156,6 @@ class Reporter:
             )
         return parts
 
-    def _fresh(self, outcome: Outcome) -> dict[str, Sequence[tuple[str, DesiredSlice]]]:
-        from_seats: dict[str, Sequence[tuple[str, DesiredSlice]]] = {}
-        for placement in outcome.placements:
-            name = self.context.inventory.nodes[placement.candidate.node].name
-            pod_uid = placement.member.pod.uid
-            from_seats[pod_uid] = self.context.ledger.added(name, pod_uid)
-        return from_seats
-
     def _decision(
         self,
         entry: Entry,
@@ -164,18 +163,18 @@ class Reporter:
         placed: tuple[Sequence[Part], bool, Refused | None],
         scheduling: SchedulingState,
     ) -> DecisionRecord | None:
-        """The record of this cycle's ruling, or of the last one that still stands."""
+        """The record of this cycle's ruling, or the previous one if it is still in force."""
         workload, outcome = entry.workload, entry.outcome
         before = workload.status.decision
         parts, admitted, refused = placed
         if scheduling.exclusions is not workload.status.scheduling.exclusions:
-            before = None  # a device failed it just now: that is news
+            before = None  # a device just failed it, which is news
         if admitted and not life.phase.terminal:
             ruling = self._placed(entry, life, parts)
-            if workload.adopted and before is not None and _says(before, ruling):
-                return before  # pods keep no more of it
+            if workload.adopted and before is not None and _shows(before, ruling):
+                return before  # adopted pods store no more of it
             if before is not None and outcome is None and _same_place(workload, parts):
-                # who sits where it sat is not decided again; what came second is history
+                # the same place is no new decision, so its runner-up stays
                 ruling = replace(ruling, runner_up=before.runner_up, lines=before.refusals)
         else:
             waiting = self._waits(workload, life, refused)
@@ -187,15 +186,15 @@ class Reporter:
             self.context.view,
             before,
             ruling,
-            lambda: decision_digest(self.context.devices, workload, self._asked(request)),
+            lambda: decision_digest(self.context.devices, workload, self._serialised(request)),
         )
 
-    def _asked(self, request: ResourceRequest) -> bytes:
-        """What is asked for, in bytes; made once for all who ask for it."""
-        said = self._in_bytes.get(request.number)
-        if said is None:
-            said = self._in_bytes[request.number] = in_bytes(request)
-        return said
+    def _serialised(self, request: ResourceRequest) -> bytes:
+        """The request in bytes, cached for all workloads with it."""
+        encoded = self._in_bytes.get(request.number)
+        if encoded is None:
+            encoded = self._in_bytes[request.number] = in_bytes(request)
+        return encoded
 
     def _placed(self, entry: Entry, life: LifecycleStep, parts: Sequence[Part]) -> Ruling:
         workload, outcome, rollout = entry.workload, entry.outcome, entry.rollout
@@ -215,7 +214,7 @@ class Reporter:
         )
 
     def _is_alone(self, workload: WorkloadRecord, parts: Sequence[Part]) -> bool:
-        """Whether no other workload joins it until its latency is measured."""
+        """True when no other workload may join it until its latency is measured."""
         if workload.slo is None or workload.gpu.share is None:
             return False
         unmeasured = self.context.requests.classes.of(workload).unmeasured
@@ -227,7 +226,7 @@ class Reporter:
     def _waits(
         self, workload: WorkloadRecord, life: LifecycleStep, refused: Refused | None
     ) -> Ruling | None:
-        """What keeps a workload from its place; ``None`` where this cycle ruled nothing."""
+        """The ruling for a workload that waits; ``None`` = this cycle made none."""
         reason = life.reason if life.phase is Phase.RESTARTING else None
         if reason is not None and Standing.PREEMPTION in reason.standing:
             return Ruling(reason=reason, text=lambda: life.message)
@@ -243,10 +242,13 @@ class Reporter:
         return Ruling(reason=passed.reason, text=lambda: passed.message, lines=lines)
 
     def _bound(self, workload: WorkloadRecord, refused: Refused | None) -> Refused | None:
-        """A refusal with why devices were left out for it: the survey knows only that they are."""
+        """The refusal with the reasons for which devices are excluded for the workload."""
         if refused is None or not workload.status.scheduling.exclusions:
             return refused
-        why = {str(one.device): one for one in active_exclusions(self.context.view, workload)}
+        why = {
+            str(exclusion.device): exclusion
+            for exclusion in active_exclusions(self.context.view, workload)
+        }
         lines = tuple(
             replace(line, reason=why[line.nearest].reason, message=why[line.nearest].message)
             if line.reason is Reason.RESERVATION_REFUSED and line.nearest in why
@@ -258,7 +260,7 @@ class Reporter:
         return replace(refused, reason=lines[0].reason, lines=lines)
 
     def _lines(self, workload: WorkloadRecord, life: LifecycleStep) -> tuple[RefusalLine, ...]:
-        """What lately failed to serve the workload, and goes on counting."""
+        """Recent failures of devices for the workload that still count."""
         lines = tuple(
             RefusalLine(
                 reason=exclusion.reason,
@@ -276,7 +278,7 @@ class Reporter:
         return _joined((line, *lines))
 
     def _scheduling(self, workload: WorkloadRecord, life: LifecycleStep) -> SchedulingState:
-        """What the next cycles need to know of this one; the record of before if nothing is new."""
+        """State that later cycles need; the previous object if nothing changed."""
         view, before = self.context.view, workload.status.scheduling
         exclusions = with_failure(view, workload, life.passed_over)
         if life.pull_again_at:
@@ -299,16 +301,16 @@ class Reporter:
     def _degraded(
         self, entry: Entry, life: LifecycleStep, admitted: bool
     ) -> tuple[Reason, str] | None:
-        """What is wrong with work that runs all the same."""
+        """The fault of work that runs all the same."""
         workload, rollout = entry.workload, entry.rollout
-        told = self.assignments.warnings.get(workload.ref.uid)
+        fault = self.assignments.warnings.get(workload.ref.uid)
         if workload.is_gang:
-            return told if admitted else None
+            return fault if admitted else None
         if rollout is not None and rollout.waits:
             return Reason.NO_ROOM_TO_SURGE, _WAITS_FOR_ROOM
         if admitted and life.reason is not None:
             return life.reason, life.message
-        return told
+        return fault
 
     def _endpoint(self, workload: WorkloadRecord) -> str:
         if workload.is_gang:
@@ -320,8 +322,8 @@ class Reporter:
         return f"{ref.name}.{ref.namespace}.svc:{service.ports[0]}"
 
 
-def _says(before: DecisionRecord, ruling: Ruling) -> bool:
-    """Whether a record says already where adopted pods are."""
+def _shows(before: DecisionRecord, ruling: Ruling) -> bool:
+    """True when a record has the ruling about adopted pods already."""
     return (
         before.reason is ruling.reason
         and before.alone == ruling.alone
@@ -329,18 +331,12 @@ def _says(before: DecisionRecord, ruling: Ruling) -> bool:
     )
 
 
-def _same_company(workload: WorkloadRecord, alone: bool) -> bool:
-    """Whether the record of the decision says of the company what holds now."""
-    decision = workload.status.decision
-    return decision is not None and decision.alone == alone
-
-
 def _same_place(workload: WorkloadRecord, parts: Sequence[Part]) -> bool:
-    """Whether the status shows these devices and shares, in this order."""
+    """True when the status shows these devices and shares, in this order."""
     placement = workload.status.placement
     return len(placement) == len(parts) and all(
-        (one.node, one.gpu, one.percent) == (part.node, part.slice.gpu, part.slice.percent)
-        for one, part in zip(placement, parts, strict=True)
+        (shown.node, shown.gpu, shown.percent) == (part.node, part.slice.gpu, part.slice.percent)
+        for shown, part in zip(placement, parts, strict=True)
     )
 
 
@@ -351,9 +347,9 @@ _WAITS_FOR_ROOM = (
 
 
 def event(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit | None:
-    """The Event for a change that matters to the user; ``None`` when there is none.
+    """The Event for a change that matters to the user; ``None`` = there is none.
 
-    One that starts as decided is no change of a decision: its pods' own Events tell that.
+    A start as decided has no Event: the pods have their own.
     """
     before = workload.status
     was, now = before.condition(ConditionType.ADMITTED), status.condition(ConditionType.ADMITTED)
@@ -363,9 +359,9 @@ def event(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit 
     degraded = status.condition(ConditionType.DEGRADED)
     if degraded is not None and before.condition(ConditionType.DEGRADED) is None:
         return _emit(workload, Reason(degraded.reason), degraded.message, epoch)
-    told = _alert(workload, status, epoch) or _better(workload, status, epoch)
-    if told is not None:
-        return told
+    notice = _alert(workload, status, epoch) or _better(workload, status, epoch)
+    if notice is not None:
+        return notice
     if now is not None and (was is None or was.reason != now.reason):
         reason = Reason(now.reason)
         if reason is Reason.PLACED and status.allocation is not None:
@@ -376,7 +372,7 @@ def event(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit 
 
 
 def _alert(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit | None:
-    """That an objective is broken, for whom ``onViolation: Alert`` makes that the only answer."""
+    """The Event for a missed objective under ``onViolation: Alert``."""
     met = status.condition(ConditionType.SLO_MET)
     before = workload.status.condition(ConditionType.SLO_MET)
     if workload.sharing.freeze_neighbours or met is None or met.status != "False":
@@ -387,7 +383,7 @@ def _alert(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit
 
 
 def _better(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit | None:
-    """That another type has become much better than the one that it has."""
+    """The Event for another type that has become much better."""
     shown = status.condition(ConditionType.AS_RECOMMENDED)
     before = workload.status.condition(ConditionType.AS_RECOMMENDED)
     if shown is None or shown.reason != Reason.BETTER_CHOICE:
@@ -410,7 +406,7 @@ def _emit(workload: WorkloadRecord, reason: Reason, text: str, epoch: int) -> Em
 def _is_admitted(
     workload: WorkloadRecord, life: LifecycleStep, members: Sequence[Member], parts: Sequence[Part]
 ) -> bool:
-    """Whether every member has its slices: all of a gang, as many as wanted of a service."""
+    """True when all members of a gang, or enough replicas of a service, have their slices."""
     if life.reason is not None and workload.is_gang:
         return False
     having = {part.pod_uid for part in parts}
@@ -428,16 +424,10 @@ def _is_admitted(
     return live >= workload.replicas
 
 
-def _phase(workload: WorkloadRecord, life: LifecycleStep, admitted: bool) -> Phase:
-    if workload.is_gang and life.waiting and life.phase in (Phase.PENDING, Phase.RESERVING):
-        return Phase.RESERVING if admitted else Phase.PENDING
-    return life.phase
-
-
 def _head(
     life: LifecycleStep, refused: Refused | None, admitted: bool, decision: DecisionRecord | None
 ) -> tuple[Reason, str]:
-    """The one reason to show: what binds, or that nothing does."""
+    """The reason and message to show."""
     if admitted:
         return Reason.PLACED, decision.chosen if decision is not None else ""
     if refused is not None:
@@ -450,7 +440,7 @@ def _head(
 
 
 def _joined(lines: Sequence[RefusalLine]) -> tuple[RefusalLine, ...]:
-    """One line per reason, the first of each."""
+    """The first line of each reason."""
     by_reason: dict[Reason, RefusalLine] = {}
     for line in lines:
         by_reason.setdefault(line.reason, line)

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Shortcuts for the many to whom nothing happened: their status says all there is to say.
+"""Shortcuts for workloads whose status does not change.
 
-Most workloads of a large cluster run, or wait for the same reason as a moment ago. These checks
-are strict: when in doubt they say no, and the status is worked out in full, with the same result.
+Most workloads of a large cluster run, or wait for the same reason as in the last cycle. In doubt
+these checks return ``False``, and the status is computed in full with the same result.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RUNNING: Final = (
 def still_runs(
     view: View, workload: WorkloadRecord, parts: Sequence[Part], predictions: Predictions
 ) -> bool:
-    """Whether a job that runs is shown as running, in the same place and as well as before."""
+    """True when a running job is shown as running, in the same place and with the same figures."""
     status = workload.status
     decision = status.decision
     if (
@@ -57,7 +57,7 @@ def still_runs(
 
 
 def still_waits(workload: WorkloadRecord, life: LifecycleStep, refused: Refused) -> bool:
-    """Whether a workload that is refused is shown as refused, for the same reasons."""
+    """True when a refused workload is shown as refused, for the same reasons."""
     status = workload.status
     decision = status.decision
     if (
@@ -75,33 +75,35 @@ def still_waits(workload: WorkloadRecord, life: LifecycleStep, refused: Refused)
     ):
         return False
     shown = (ConditionType.ADMITTED,) if workload.adopted else _WAITING
-    if tuple(one.type for one in status.conditions) != shown:
+    if tuple(condition.type for condition in status.conditions) != shown:
         return False
     if {refusal.reason for refusal in decision.refusals} != {line.reason for line in refused.lines}:
         return False
     return all(
-        one.status == "False"
-        and one.reason == refused.reason
-        and one.observed_generation == workload.generation
-        for one in status.conditions
+        condition.status == "False"
+        and condition.reason == refused.reason
+        and condition.observed_generation == workload.generation
+        for condition in status.conditions
     )
 
 
 def _good(workload: WorkloadRecord, conditions: tuple[Condition, ...]) -> bool:
-    """Whether the conditions of a running job all hold, for this generation of it."""
+    """True when the conditions of a running job all hold for its generation."""
     generation = workload.generation
     if workload.invalid or workload.status.observed_generation != generation:
         return False
     if not 4 <= len(conditions) <= 5:
         return False
     return all(
-        one.type == type_ and one.status == "True" and one.observed_generation == generation
-        for one, type_ in zip(conditions, _RUNNING, strict=False)
+        condition.type == type_
+        and condition.status == "True"
+        and condition.observed_generation == generation
+        for condition, type_ in zip(conditions, _RUNNING, strict=False)
     )
 
 
 def _objective_shown(workload: WorkloadRecord, parts: Sequence[Part]) -> bool:
-    """Whether the condition on the objective is there when it should be, and says the truth."""
+    """True when the condition on the objective is up to date, or rightly missing."""
     conditions = workload.status.conditions
     judged = predicted_figures.objective_met(workload, parts)
     if judged is None:

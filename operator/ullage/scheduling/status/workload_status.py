@@ -1,9 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What users read: phase, conditions, placement and the decision with its reason.
+"""The status of a workload: phase, conditions, placement, and the decision with its reason.
 
-A status is the record of before, to the very object, as long as nothing in it changed. Nothing is
-decided here.
+The previous object is kept while nothing in it changes. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from ullage.cluster.records.status import (
 )
 from ullage.scheduling.capacity.capacity_choice import PoolChoice
 from ullage.scheduling.capacity.status import deadline_said, spend_of
-from ullage.scheduling.lifecycle.node_losses import noted
-from ullage.scheduling.lifecycle.scaling_record import scaling_said
+from ullage.scheduling.lifecycle.node_losses import failure_record
+from ullage.scheduling.lifecycle.scaling_record import scaling_conditions
 from ullage.scheduling.lifecycle.termination import counted_steps
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
@@ -44,12 +43,12 @@ from ullage.scheduling.placement.predicted_figures import Part, Predictions
 ENFORCED: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
 _ON_THE_WAY: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
 _BAD: Final = (ConditionType.DEGRADED, ConditionType.INVALID, ConditionType.SLO_MET)
-"""Conditions that are news whatever they say."""
+"""Conditions that are always news."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """All that a status is made of, beside the record itself."""
+class StatusInputs:
+    """Inputs of a status."""
 
     workload: WorkloadRecord
     life: LifecycleStep
@@ -58,45 +57,45 @@ class Told:
     parts: Sequence[Part]
     admitted: bool
     reason: Reason
-    """Why it is not further, or that it is placed."""
+    """Reason for which it waits, or that it is placed."""
     message: str
     decision: DecisionRecord | None
     scheduling: SchedulingState
-    """What the next cycles need to know of this one."""
+    """State that later cycles need."""
     allocation: AllocationRecord | None = None
-    """What it is promised and had, where jobs take turns."""
+    """Its books, where jobs take turns."""
     degraded: tuple[Reason, str] | None = None
     endpoint: str = ""
     pool_choice: PoolChoice | None = None
-    """What was decided of its pools."""
+    """The choice of its pools."""
     size: tuple[int, SizeRecord | None] = (0, None)
-    """Members of an elastic gang, and why so many."""
+    """Number of members of an elastic gang, and its record."""
     made_room: MadeRoom | None = None
-    """The last time that it made room for another."""
+    """The last time that it made room for another workload."""
     scaling: ScalingRecord | None = None
-    """How many replicas a service should have, where the operator scales it."""
+    """Record of a service that the operator scales."""
     verdict: Said | None = None
-    """Whether it has the devices that are recommended to it."""
+    """Condition that it has the recommended devices."""
     router: Said | None = None
-    """Whether its router takes requests, where it has one."""
+    """Condition of its router, if it has one."""
 
 
-def tell(view: View, told: Told, predictions: Predictions) -> WorkloadStatus:
+def build_status(view: View, inputs: StatusInputs, predictions: Predictions) -> WorkloadStatus:
     """The status of a workload."""
-    before = told.workload.status
-    changes = _common(view, told, predictions)
-    if told.workload.is_gang:
-        changes |= _training(view, told)
+    before = inputs.workload.status
+    changes = _common(view, inputs, predictions)
+    if inputs.workload.is_gang:
+        changes |= _training(view, inputs)
     else:
-        changes |= _serving(told)
+        changes |= _serving(inputs)
     changed = {name: value for name, value in changes.items() if getattr(before, name) != value}
     return replace(before, **changed) if changed else before  # type: ignore[arg-type]
 
 
 def is_passing(before: WorkloadStatus, after: WorkloadStatus) -> bool:
-    """Whether a gang's status only says that things move: the next is expected soon.
+    """True when a gang's status is transitional and the next one is expected soon.
 
-    Anything that users must act on or wait for, and all that a restart must remember, is not.
+    A status that users must act on, or that a restart must remember, is not transitional.
     """
     unmet = [condition for condition in after.conditions if condition.status != "True"]
     return (
@@ -111,7 +110,7 @@ def is_passing(before: WorkloadStatus, after: WorkloadStatus) -> bool:
 
 
 def _remembered(status: WorkloadStatus) -> tuple[object, ...]:
-    """What the next leader must know of a job on its way."""
+    """Fields of a starting job that the next leader needs."""
     decision = None if status.spend is None else status.spend.decision
     pools = decision and (decision.committed, decision.mode, decision.chosen.pools)
     return (
@@ -124,96 +123,92 @@ def _remembered(status: WorkloadStatus) -> tuple[object, ...]:
     )
 
 
-def _common(view: View, told: Told, predictions: Predictions) -> dict[str, object]:
-    workload, before = told.workload, told.workload.status
-    ended = told.phase.terminal
+def _common(view: View, inputs: StatusInputs, predictions: Predictions) -> dict[str, object]:
+    workload, before = inputs.workload, inputs.workload.status
+    ended = inputs.phase.terminal
     return {
         "observed_generation": workload.generation,
-        "phase": told.phase.value,
-        "placement": _placement(before.placement, told.parts),
-        "decision": told.decision,
-        "scheduling": told.scheduling,
+        "phase": inputs.phase.value,
+        "placement": _placement(before.placement, inputs.parts),
+        "decision": inputs.decision,
+        "scheduling": inputs.scheduling,
         "sharing": (
             before.sharing
             if ended
-            else predicted_figures.sharing(workload, told.parts, predictions)
+            else predicted_figures.sharing(workload, inputs.parts, predictions)
         ),
-        "gpu": None if ended else predicted_figures.lane_status(before.gpu, told.parts),
+        "gpu": None if ended else predicted_figures.lane_status(before.gpu, inputs.parts),
         "template_hash": next(
-            (member.pod.template_hash for member in told.members if member.pod.template_hash),
+            (member.pod.template_hash for member in inputs.members if member.pod.template_hash),
             before.template_hash,
         ),
         "conditions": merged(
-            before.conditions, _said(told), whole_second(view.now), workload.generation
+            before.conditions, _conditions(inputs), whole_second(view.now), workload.generation
         ),
     }
 
 
-def _training(view: View, told: Told) -> dict[str, object]:
-    workload, before, life = told.workload, told.workload.status, told.life
+def _training(view: View, inputs: StatusInputs) -> dict[str, object]:
+    workload, before, life = inputs.workload, inputs.workload.status, inputs.life
     now = whole_second(view.now)
-    running = told.phase is Phase.RUNNING
+    running = inputs.phase is Phase.RUNNING
+    report: tuple[EpochValue, ...] = ()
+    if inputs.phase is Phase.SUCCEEDED:
+        report = next((member.pod.report for member in inputs.members if member.pod.report), ())
     return {
         "restarts": life.restarts,
         "retry_at": whole_second(life.retry_at),
-        "last_failure": noted(view, workload, life.restarts, told.members),
-        # where it ran stays readable after the end
+        "last_failure": failure_record(view, workload, life.restarts, inputs.members),
+        # the nodes stay readable after the end
         "nodes": (
             before.nodes
-            if told.phase.terminal
-            else ",".join(sorted({part.node for part in told.parts}))
+            if inputs.phase.terminal
+            else ",".join(sorted({part.node for part in inputs.parts}))
         ),
-        "gpus": len(told.parts),
-        "allocation": told.allocation,
-        "spend": spend_of(workload, told.pool_choice),
-        "made_room": told.made_room,
-        "replicas": told.size[0],
-        "size": told.size[1],
+        "gpus": len(inputs.parts),
+        "allocation": inputs.allocation,
+        "spend": spend_of(workload, inputs.pool_choice),
+        "made_room": inputs.made_room,
+        "replicas": inputs.size[0],
+        "size": inputs.size[1],
         "start_time": now if running and not before.start_time else before.start_time,
-        "completion_time": (before.completion_time or now) if told.phase.terminal else 0.0,
-        "metrics": before.metrics or _reported(told),
-        "progress": _progress(view, told),
+        "completion_time": (before.completion_time or now) if inputs.phase.terminal else 0.0,
+        "metrics": before.metrics or report,
+        "progress": _progress(view, inputs),
     }
 
 
-def _progress(view: View, told: Told) -> Progress | None:
-    """What was counted; all that was declared, where the program itself said that it is done."""
-    workload, before = told.workload, told.workload.status
-    if told.phase is not Phase.SUCCEEDED:
-        return predicted_figures.progress(view, workload, told.parts)
+def _progress(view: View, inputs: StatusInputs) -> Progress | None:
+    """Counted steps; all declared steps once the program ended by itself."""
+    workload, before = inputs.workload, inputs.workload.status
+    if inputs.phase is not Phase.SUCCEEDED:
+        return predicted_figures.progress(view, workload, inputs.parts)
     if before.phase == Phase.SUCCEEDED:
         return before.progress
-    stopped = any(member.pod.stage is PodStage.STOPPED for member in told.members)
-    if stopped and counted_steps(view, workload, told.members) < workload.work_steps:
+    stopped = any(member.pod.stage is PodStage.STOPPED for member in inputs.members)
+    if stopped and counted_steps(view, workload, inputs.members) < workload.work_steps:
         return before.progress
     return predicted_figures.finished(workload)
 
 
-def _reported(told: Told) -> tuple[EpochValue, ...]:
-    """What the program of a trial reported, once it has ended well."""
-    if told.phase is not Phase.SUCCEEDED:
-        return ()
-    return next((member.pod.report for member in told.members if member.pod.report), ())
-
-
-def _serving(told: Told) -> dict[str, object]:
-    staying = [member for member in told.members if member.live and not member.pod.deleting]
+def _serving(inputs: StatusInputs) -> dict[str, object]:
+    staying = [member for member in inputs.members if member.live and not member.pod.deleting]
     return {
         "replicas": len(staying),
         "ready_replicas": sum(member.pod.ready for member in staying),
-        "selector": selector_text(told.workload.ref),
-        "endpoint": told.endpoint,
-        "scaling": told.scaling,
+        "selector": selector_text(inputs.workload.ref),
+        "endpoint": inputs.endpoint,
+        "scaling": inputs.scaling,
     }
 
 
 def same_placement(before: tuple[Placement, ...], parts: Sequence[Part]) -> bool:
-    """Whether the summary says already where the slices are."""
+    """True when the placement shows these slices already."""
     if len(before) != len(parts):
         return False
     if len(parts) == 1:
-        return _says(before[0], parts[0])
-    return all(_says(one, part) for one, part in zip(before, parts, strict=True))
+        return _shows(before[0], parts[0])
+    return all(_shows(shown, part) for shown, part in zip(before, parts, strict=True))
 
 
 def _placement(before: tuple[Placement, ...], parts: Sequence[Part]) -> tuple[Placement, ...]:
@@ -233,7 +228,7 @@ def _placement(before: tuple[Placement, ...], parts: Sequence[Part]) -> tuple[Pl
     )
 
 
-def _says(placement: Placement, part: Part) -> bool:
+def _shows(placement: Placement, part: Part) -> bool:
     wanted = part.slice
     return (
         placement.key == wanted.key
@@ -245,39 +240,41 @@ def _says(placement: Placement, part: Part) -> bool:
     )
 
 
-def _said(told: Told) -> list[Said]:
-    workload = told.workload
-    if told.phase.terminal:
-        said = _ended(told)
-    elif not told.admitted:
-        said = [
+def _conditions(inputs: StatusInputs) -> list[Said]:
+    workload = inputs.workload
+    if inputs.phase.terminal:
+        conditions = _ended(inputs)
+    elif not inputs.admitted:
+        conditions = [
             Said(
                 ConditionType.ADMITTED,
                 False,
-                told.reason,
-                told.message,
-                follows=told.reason is Reason.WAITING_FOR_GATE,
+                inputs.reason,
+                inputs.message,
+                follows=inputs.reason is Reason.WAITING_FOR_GATE,
             ),
-            Said(ConditionType.READY, False, told.reason),
+            Said(ConditionType.READY, False, inputs.reason),
         ]
-        if not workload.is_gang and told.phase is Phase.READY:
-            said[1] = Said(ConditionType.READY, True, Reason.RUNNING)
+        if not workload.is_gang and inputs.phase is Phase.READY:
+            conditions[1] = Said(ConditionType.READY, True, Reason.RUNNING)
     else:
-        said = _admitted(told)
-    said.extend(deadline_said(told.pool_choice))
-    said.extend(scaling_said(told.scaling))
-    if told.router is not None:
-        said.append(told.router)
-    if told.degraded is not None:
-        said.append(Said(ConditionType.DEGRADED, True, *told.degraded))
+        conditions = _admitted(inputs)
+    conditions.extend(deadline_said(inputs.pool_choice))
+    conditions.extend(scaling_conditions(inputs.scaling))
+    if inputs.router is not None:
+        conditions.append(inputs.router)
+    if inputs.degraded is not None:
+        conditions.append(Said(ConditionType.DEGRADED, True, *inputs.degraded))
     if workload.invalid:
-        said.append(Said(ConditionType.INVALID, True, Reason.INVALID_OBJECT, workload.invalid))
-    return said
+        conditions.append(
+            Said(ConditionType.INVALID, True, Reason.INVALID_OBJECT, workload.invalid)
+        )
+    return conditions
 
 
-def _ended(told: Told) -> list[Said]:
-    reason, message = told.reason, told.message
-    before = told.workload.status.condition(ConditionType.FINISHED)
+def _ended(inputs: StatusInputs) -> list[Said]:
+    reason, message = inputs.reason, inputs.message
+    before = inputs.workload.status.condition(ConditionType.FINISHED)
     if before is not None:
         reason, message = Reason(before.reason), before.message
     return [
@@ -285,7 +282,7 @@ def _ended(told: Told) -> list[Said]:
         Said(ConditionType.READY, False, reason),
         Said(ConditionType.FINISHED, True, reason, message),
         Said(
-            ConditionType.FAILED if told.phase is Phase.FAILED else ConditionType.COMPLETE,
+            ConditionType.FAILED if inputs.phase is Phase.FAILED else ConditionType.COMPLETE,
             True,
             reason,
             message,
@@ -293,33 +290,34 @@ def _ended(told: Told) -> list[Said]:
     ]
 
 
-def _admitted(told: Told) -> list[Said]:
+def _admitted(inputs: StatusInputs) -> list[Said]:
     """Conditions of a workload whose members all hold slices."""
-    live = [member for member in told.members if member.live and not member.pod.deleting]
+    live = [member for member in inputs.members if member.live and not member.pod.deleting]
     bound = all(member.pod.stage in (PodStage.BOUND, PodStage.RUNNING) for member in live)
-    started = all(part.seen is not None and part.seen.phase.started for part in told.parts)
+    started = all(part.seen is not None and part.seen.phase.started for part in inputs.parts)
     waits = Reason.RESERVING if any(member.gated for member in live) else Reason.STARTING
     placed = bound and started
-    ready = told.phase in (Phase.RUNNING, Phase.READY)
-    said = [
-        Said(ConditionType.ADMITTED, True, Reason.PLACED, told.message, told.workload.in_place),
-        Said(ConditionType.PLACED, placed, Reason.PLACED if placed else waits, told.life.message),
+    ready = inputs.phase in (Phase.RUNNING, Phase.READY)
+    conditions = [
+        Said(ConditionType.ADMITTED, True, Reason.PLACED, inputs.message, inputs.workload.in_place),
+        Said(ConditionType.PLACED, placed, Reason.PLACED if placed else waits, inputs.life.message),
         Said(ConditionType.READY, ready, Reason.RUNNING if ready else waits),
-        _enforced(told, waits),
+        _enforced(inputs, waits),
     ]
-    if told.verdict is not None:
-        said.append(told.verdict)
-    judged = predicted_figures.objective_met(told.workload, told.parts)
+    if inputs.verdict is not None:
+        conditions.append(inputs.verdict)
+    judged = predicted_figures.objective_met(inputs.workload, inputs.parts)
     if judged is not None:
         met, text = judged
-        reason = predicted_figures.slo_reason(told.parts, met)
-        said.append(Said(ConditionType.SLO_MET, met, reason, text))
-    return said
+        reason = predicted_figures.slo_reason(inputs.parts, met)
+        conditions.append(Said(ConditionType.SLO_MET, met, reason, text))
+    return conditions
 
 
-def _enforced(told: Told, waits: Reason) -> Said:
+def _enforced(inputs: StatusInputs, waits: Reason) -> Said:
     loose = next(
-        (part for part in told.parts if part.seen is None or part.seen.phase not in ENFORCED), None
+        (part for part in inputs.parts if part.seen is None or part.seen.phase not in ENFORCED),
+        None,
     )
     if loose is None:
         return Said(ConditionType.ENFORCED, True, Reason.ENFORCED)

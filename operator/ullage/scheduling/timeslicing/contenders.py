@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who takes turns, on which accelerator types, how fast, and how much of each type there is.
+"""Jobs that take turns, with their speeds by accelerator type, and the devices they compete for.
 
-InferenceDeployments never take turns: what they hold is not there to divide. This decides nothing.
+InferenceDeployments never take turns: their devices are not divided. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ullage.scheduling.learning.throughput import Throughput, Throughputs
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.slice_ledger import Ledger
-from ullage.scheduling.model.view import Held, Member, View
+from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.feasible import Feasibility
 from ullage.scheduling.placement.preemption import priority_of, unsaved_s
 from ullage.scheduling.times import GANG_RESTART_S
@@ -40,28 +40,28 @@ NEUTRAL: Final = "Neutral"
 _GONE: Final = (Phase.SUSPENDED, Phase.SUSPENDING)
 _WEAKEST: Final = {NEUTRAL: 0, Source.ESTIMATED: 1, Source.DECLARED: 2, Source.MEASURED: 3}
 _TYPED: Final = 1_000_000
-"""Numbers of narrowed wants begin here, far above those that a cycle hands out itself."""
+"""First number of narrowed requests, far above those that a cycle assigns itself."""
 
 
 class Runner(NamedTuple):
-    """One TrainingJob that takes turns; a tuple, because every cycle makes one of each job.
+    """A TrainingJob that takes turns; a tuple, because every cycle creates one per job.
 
     Attributes:
         workload: Its record.
-        priority: Higher ones are served before anyone of lower priority.
+        priority: Jobs of higher priority are served first.
         points: Percent of devices that all members hold together.
         speeds: Steps/s of a member by type; a type that is missing cannot run it.
-        worth: What a second on each of these types is worth to the job, in steps of the one that
-            serves it best: its speed, unless its own aim counts costs.
+        worth: Value of a second on each type to the job, in steps of its best type: its speed,
+            unless its own objective counts costs.
         source: Weakest source of the speeds.
         holds: Type whose devices it has; empty when it has none, or is leaving them.
-        began: Since when it has them.
-        ready: Its pods wait for devices now.
-        unsaved_s: Work since its last checkpoint; 0 where that is not known.
-        beside: uid of the one that is on its device, or is to join it there; empty for none.
+        began: Time at which it got them.
+        ready: True when its pods wait for devices now.
+        unsaved_s: Seconds of work since its last checkpoint; 0 = unknown.
+        beside: uid of the job that shares its device, or is to join it there; empty for none.
         percent: Share of its device that it has.
         site: That device; -1 for none.
-        tenant: Whose time it takes; empty for none.
+        tenant: Name of the tenant whose time it takes; empty for none.
     """
 
     workload: WorkloadRecord
@@ -86,20 +86,20 @@ class Runner(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As people read it."""
+        """``namespace/name``."""
         return f"{self.workload.ref.namespace}/{self.workload.ref.name}"
 
     @property
     def restart_s(self) -> float:
-        """What its last start took, else the default."""
-        known = self.workload.status.allocation
-        said = known.restart_seconds if known is not None else ""
-        return float(said) if said else GANG_RESTART_S
+        """Seconds that its last start took, else the default."""
+        books = self.workload.status.allocation
+        start_s = books.restart_seconds if books is not None else ""
+        return float(start_s) if start_s else GANG_RESTART_S
 
 
 @dataclass(slots=True)
 class Typed:
-    """Wants that are held to some types, one object for equal ones."""
+    """Requests narrowed to some types; equal ones share an object."""
 
     requests: ResourceRequests
     feasibility: Feasibility
@@ -109,30 +109,29 @@ class Typed:
     def of(
         self, request: ResourceRequest, models: frozenset[int], percent: int = 0
     ) -> ResourceRequest:
-        """The same want on these models only; with a percent, of so much of an empty device."""
-        found = self._known.get((request.number, models, percent))
-        if found is None:
-            found = replace(request, number=_TYPED + len(self._known), accelerators=models)
-            if percent:
-                found = self._part_of(found, percent)
-            self._known[request.number, models, percent] = found
-        return found
+        """The request on these models only; with a percent, for that share of a device.
 
-    def _part_of(self, request: ResourceRequest, percent: int) -> ResourceRequest:
-        """What a job of a whole device asks for as one of a pair; no third one joins them."""
-        return replace(
-            request,
-            mode=GPUMode.FRACTIONAL,
-            exclusive=False,
-            min_percent=percent,
-            max_percent=percent,
-            percent_limit=WHOLE,
-            trust_domain=self.requests.occupancy.domains.name(request.domain),
-            judged=True,
-        )
+        The share is that of a job of a whole device as one of a pair; no third job joins a pair.
+        """
+        narrowed = self._known.get((request.number, models, percent))
+        if narrowed is None:
+            narrowed = replace(request, number=_TYPED + len(self._known), accelerators=models)
+            if percent:
+                narrowed = replace(
+                    narrowed,
+                    mode=GPUMode.FRACTIONAL,
+                    exclusive=False,
+                    min_percent=percent,
+                    max_percent=percent,
+                    percent_limit=WHOLE,
+                    trust_domain=self.requests.occupancy.domains.name(request.domain),
+                    judged=True,
+                )
+            self._known[request.number, models, percent] = narrowed
+        return narrowed
 
     def fits(self, workload: WorkloadRecord, model: int) -> bool:
-        """Whether an empty cluster could run all members on one model."""
+        """True when an empty cluster could run all members on one model."""
         request = self.of(self.requests.of(workload, workload.shape), frozenset((model,)))
         key = (request.number, workload.replicas)
         if key not in self._fits:
@@ -142,15 +141,15 @@ class Typed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arena:
-    """What is divided, and among whom.
+    """The jobs that take turns and the devices to divide among them.
 
     Attributes:
         runners: By uid, oldest first.
         nowhere: Jobs that the cluster could run, but no single type.
         room: Points of each type that turns may use.
-        unit: Points that count as one in problems.
-        prices: Of one device for an hour, by type; empty where the objective does not ask.
-        pairing: Who of them may share a device.
+        unit: Points that count as one device in problems.
+        prices: Price of a device-hour by type; empty unless the objective counts prices.
+        pairing: Pairs of jobs that may share a device.
     """
 
     runners: Mapping[str, Runner]
@@ -167,7 +166,7 @@ class Arena:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What finding the runners needs of a cycle."""
+    """Parts of a cycle that the search for runners uses."""
 
     view: View
     inventory: Inventory
@@ -177,7 +176,7 @@ class Tools:
 
 
 def arena(tools: Tools, lifecycles: Mapping[str, LifecycleStep]) -> Arena:
-    """Everyone who takes turns, and what there is to take."""
+    """Collect the jobs that take turns and the devices that they compete for."""
     workloads = tools.view.snapshot.workloads
     costed = POLICIES[Objective(tools.view.snapshot.policy.objective)].costed
     kinds = _Kinds(tools, Throughputs(tools.view.snapshot), costed)
@@ -231,10 +230,7 @@ def arena(tools: Tools, lifecycles: Mapping[str, LifecycleStep]) -> Arena:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
-    """What jobs that are alike have in common; ``rates`` and ``source`` as of ``_speeds``.
-
-    ``worth`` as of a ``Runner``.
-    """
+    """Common values of equal jobs, as in a ``Runner``; ``rates`` are its speeds."""
 
     points: int
     rates: Mapping[str, float]
@@ -244,25 +240,25 @@ class _Kind:
 
 @dataclass(slots=True)
 class _Kinds:
-    """Finds what a job shares with those that are alike, once for all of them."""
+    """Computes the common values of equal jobs once."""
 
     tools: Tools
     speeds: Throughputs
     costed: bool
-    """The policy weighs prices itself."""
+    """True when the policy itself counts prices."""
     _known: dict[tuple[object, ...], _Kind | None] = field(default_factory=dict)
 
     def of(self, job: WorkloadRecord) -> _Kind | None:
-        """What its like have in common; ``None`` where the cluster could never run it."""
+        """The values of a job; ``None`` when the cluster could never run it."""
         typed = self.tools.typed
-        request, known = typed.requests.of(job, job.shape), self.speeds.of(job)
+        request, throughputs = typed.requests.of(job, job.shape), self.speeds.of(job)
         fewest = job.elasticity.min_replicas if job.elasticity is not None else 0
         choice = typed.requests.choose(job)
-        alike = (request.number, job.replicas, fewest, id(known), choice.by_cost)
+        alike = (request.number, job.replicas, fewest, id(throughputs), choice.by_cost)
         if alike not in self._known:
             kind = None
             if typed.feasibility.judge(job, request) is None:
-                rates, source = _speeds(self.tools, job, request, known)
+                rates, source = _speeds(self.tools, job, request, throughputs)
                 kind = _Kind(
                     points=job.replicas * points_of(request),
                     rates=rates,
@@ -281,11 +277,15 @@ def points_of(request: ResourceRequest) -> int:
 
 
 def held_type(inventory: Inventory, ledger: Ledger, members: Sequence[Member]) -> tuple[str, float]:
-    """Type that most slices of the members are on, and since when they are held."""
+    """Type of most slices of the members, and the time at which the first was assigned."""
     if len(members) == 1 and not members[0].held:
         return "", 0.0
-    if len(members) == 1 and len(members[0].held) == 1:
-        return _held_alone(inventory, ledger, members[0].held[0])
+    if len(members) == 1 and len(members[0].held) == 1:  # as most jobs are
+        held = members[0].held[0]
+        site = inventory.site_index.get((held.node, held.slice.gpu))
+        if site is None or ledger.dropped(held.node, held.slice.key):
+            return "", 0.0
+        return inventory.model_names[inventory.model.item(site)], held.since
     counts: dict[str, int] = {}
     since = float("inf")
     for member in members:
@@ -303,44 +303,39 @@ def held_type(inventory: Inventory, ledger: Ledger, members: Sequence[Member]) -
     return min(counts, key=lambda name: (-counts[name], name)), since
 
 
-def _held_alone(inventory: Inventory, ledger: Ledger, held: Held) -> tuple[str, float]:
-    """The same for a job of one slice, as most are."""
-    site = inventory.site_index.get((held.node, held.slice.gpu))
-    if site is None or ledger.dropped(held.node, held.slice.key):
-        return "", 0.0
-    return inventory.model_names[inventory.model.item(site)], held.since
-
-
 def began_at(job: WorkloadRecord, holds: str, seen: float) -> float:
-    """Since when it holds a type: as its status remembers, else as this process saw it."""
-    known = job.status.allocation
-    if known is not None:
-        for kind, had in known.received:
+    """Time since which it holds a type: from its status, else as this process saw it."""
+    books = job.status.allocation
+    if books is not None:
+        for kind, had in books.received:
             if kind == holds and had.since:
                 return had.since
     return seen
 
 
 def _may_take_part(job: WorkloadRecord, life: LifecycleStep) -> bool:
-    """Whether a job is of those who take turns while they are not over."""
+    """True for a TrainingJob that is neither over nor suspended."""
     if job.kind is not WorkloadKind.TRAINING_JOB or life.silent or not job.shape.device_container:
         return False
     return not (life.phase.terminal or life.phase in _GONE)
 
 
 def _takes_part(view: View, life: LifecycleStep) -> bool:
-    """Whether a job that holds nothing waits for devices, or soon will."""
+    """True when a job without devices waits for some, or soon will."""
     if life.waiting or life.missing:
         return True
     return life.retry_at <= view.now and Standing.FOREIGN not in standing_of(life.reason)
 
 
 def _speeds(
-    tools: Tools, job: WorkloadRecord, request: ResourceRequest, known: Mapping[str, Throughput]
+    tools: Tools,
+    job: WorkloadRecord,
+    request: ResourceRequest,
+    throughputs: Mapping[str, Throughput],
 ) -> tuple[dict[str, float], str]:
     """Steps/s on every type that could run the job, and the weakest source of them.
 
-    What is not known counts as the mean of what is, or as 1: no type is then preferred.
+    An unknown speed counts as the mean of the known ones, or as 1, so that no type is preferred.
     """
     able = [
         name
@@ -349,21 +344,21 @@ def _speeds(
         and model not in request.barred
         and tools.typed.fits(job, model)
     ]
-    said = {name: known[name] for name in able if name in known}
-    said = {name: one for name, one in said.items() if one.steps_per_second > 0}
-    mean = sum(entry.steps_per_second for entry in said.values()) / len(said) if said else 1.0
-    sources = [str(entry.source) for entry in said.values()]
-    sources += [NEUTRAL] * (len(able) > len(said))
+    rated = {name: throughputs[name] for name in able if name in throughputs}
+    rated = {name: entry for name, entry in rated.items() if entry.steps_per_second > 0}
+    mean = sum(entry.steps_per_second for entry in rated.values()) / len(rated) if rated else 1.0
+    sources = [str(entry.source) for entry in rated.values()]
+    sources += [NEUTRAL] * (len(able) > len(rated))
     weakest = min(sources, key=lambda word: _WEAKEST[word], default=NEUTRAL)
-    rates = {name: said[name].steps_per_second if name in said else mean for name in able}
+    rates = {name: rated[name].steps_per_second if name in rated else mean for name in able}
     return rates, weakest
 
 
 def _room(tools: Tools, runners: Mapping[str, Runner]) -> dict[str, int]:
-    """Points of every type that turns may use: what others hold is not there.
+    """Points of every type that turns may use: without those that other work holds.
 
-    A device that a job which takes turns holds counts though it may be unhealthy. Where everyone
-    wants whole devices, one that is used in part by others is no room at all.
+    A device of a job that takes turns counts even when it is unhealthy. When all jobs want whole
+    devices, a device that other work uses in part does not count at all.
     """
     inventory = tools.inventory
     whole_only = all(runner.points % WHOLE == 0 for runner in runners.values())
@@ -371,15 +366,15 @@ def _room(tools: Tools, runners: Mapping[str, Runner]) -> dict[str, int]:
     sites = zip(
         tools.occupancy.occupants, inventory.model.tolist(), inventory.health.tolist(), strict=True
     )
-    for here, model, health in sites:
+    for occupants, model, health in sites:
         used, ours = 0, False
-        for occupant in here:
+        for occupant in occupants:
             if occupant.owner_uid in runners:
                 ours = True
             elif not occupant.leaving:
                 used += occupant.tenant.percent
         if health != HEALTHY and not ours:
             continue
-        left = max(0, WHOLE - used)
-        room[inventory.model_names[model]] += 0 if whole_only and left < WHOLE else left
+        free = max(0, WHOLE - used)
+        room[inventory.model_names[model]] += 0 if whole_only and free < WHOLE else free
     return room

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the cluster's time is divided among those who take turns.
+"""Division of the cluster's time among the jobs that take turns.
 
-Divided again only when jobs, speeds, prices or devices changed; until then what the jobs were told
-stands, so a leader that starts again goes on with the same division. A solver that fails never
-stops a decision: the last division stands, and says so.
+It is solved again only when jobs, speeds, prices or devices changed. Until then the fractions in
+the statuses are in force, so that a new leader continues with the same division. When the solver
+fails, the last division stays in force, and its record says so.
 """
 
 from __future__ import annotations
@@ -50,14 +50,24 @@ from ullage.scheduling.timeslicing.problem import (
 )
 from ullage.scheduling.timeslicing.round_records import as_text, number
 
+FIFO: Final = Objective.FIFO.value
+FELL_BACK: Final = "FellBack"
+"""Result of a division by another objective than that of the policy."""
+SAME: Final = 0.01
+"""Least change of a fraction that is written (not measured)."""
+_HASH: Final = 16
+_NOT_WORTH: Final = 0.005
+"""Least time of a pair; a turn lasts a round at least (not measured)."""
+_Parts = tuple[tuple[str, str], ...]
+"""Fractions of one job as its status holds them."""
 Allocate = Callable[[Objective, Problem], Allocation]
-"""Divides by an objective; the engine's unless someone wants to look on."""
+"""Function that divides by an objective; the engine's unless a caller observes it."""
 
 
 def solved(
     objective: Objective, problem: Problem, allocate: Allocate | None, cache: DivisionCache
 ) -> Allocation:
-    """The engine's answer; what was told before, or equal parts, where it has none."""
+    """The engine's answer; if it has none, the previous division or equal parts."""
     if not problem.jobs:
         return Allocation(
             jobs=(),
@@ -67,7 +77,7 @@ def solved(
         )
     key = (objective, _Key(problem), allocate)
     allocation = cache.answer(key)
-    if allocation is None:  # a problem stands until its answer was written and read back
+    if allocation is None:  # a problem recurs until its answer was written and read back
         allocation = _answer(objective, problem, allocate)
         cache.keep(key, allocation)
     return allocation
@@ -80,7 +90,7 @@ class _Key:
 
     def __init__(self, problem: Problem) -> None:
         previous = problem.previous
-        said: tuple[object, ...] = (
+        content: tuple[object, ...] = (
             problem.jobs,
             problem.types,
             problem.tenants,
@@ -89,10 +99,10 @@ class _Key:
             problem.throughputs.pairs,
         )
         if previous is not None:
-            said += (previous.jobs, previous.types, previous.fractions.tobytes(), previous.pairs)
-        self._content = said
-        # a hash may be of less than what is compared: names and numbers tell problems apart
-        self._hash = hash((tuple(job.name for job in problem.jobs), *said[1:]))
+            content += (previous.jobs, previous.types, previous.fractions.tobytes(), previous.pairs)
+        self._content = content
+        # the hash covers names instead of whole jobs, which is enough to tell problems apart
+        self._hash = hash((tuple(job.name for job in problem.jobs), *content[1:]))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Key) and other._content == self._content
@@ -121,36 +131,22 @@ def _answer(objective: Objective, problem: Problem, allocate: Allocate | None) -
     )
 
 
-FIFO: Final = Objective.FIFO.value
-FELL_BACK: Final = "FellBack"
-"""Result of a division by another objective than the one asked for."""
-SAME: Final = 0.01
-"""Fractions that differ by less are not worth a write (not measured)."""
-_HASH: Final = 16
-
-_NOT_WORTH: Final = 0.005
-"""Pairs of less time are left out: a turn lasts a round at least (not measured)."""
-
-_Parts = tuple[tuple[str, str], ...]
-"""Fractions of one job as its status holds them."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Division:
     """The fractions in force.
 
     Attributes:
-        goal: What they aim at.
+        goal: Their objective.
         fractions: By uid, as the status holds them, sorted by type.
         effective: Steps/s that they amount to, by uid.
-        normalised: The same against a proportional part of the cluster.
+        normalised: ``effective`` relative to a proportional part of the cluster.
         isolated: By uid, seconds on an equal part that one second on each type is worth; empty
-            where the objective does not count them.
-        pairs: Of the fractions, those that are spent beside another job.
-        partners: The same by uid: the other job, type and fraction.
+            unless the objective counts them.
+        pairs: The part of the fractions that is spent beside another job.
+        partners: ``pairs`` by uid: the other job, type and fraction.
         dropped: Deadlines that they do not keep, by uid.
-        record: What the policy's status should say; the very record of before where it says it.
-        allocation: The same fractions for the engine.
+        record: The record for the policy's status; the previous object if nothing changed.
+        allocation: The fractions in the engine's terms.
     """
 
     goal: Goal
@@ -167,14 +163,14 @@ class Division:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StatusFractions:
-    """What jobs are told: fractions by uid, those of pairs, and deadlines that are not kept."""
+    """Contents of the jobs' statuses: fractions, those of pairs, and dropped deadlines."""
 
     fractions: Mapping[str, tuple[tuple[str, str], ...]]
     pairs: Pairs
     dropped: Mapping[str, DroppedDeadline]
 
     def digest(self) -> str:
-        """Hash by which it is seen that some was lost."""
+        """Hash that detects lost or edited statuses."""
         lines = [f"{uid} {self.fractions[uid]!r}\n" for uid in sorted(self.fractions)]
         lines += [f"{uid} {self.dropped[uid].cause}\n" for uid in sorted(self.dropped)]
         lines += [f"{pair} {self.pairs[pair]}\n" for pair in sorted(self.pairs)]
@@ -184,160 +180,160 @@ class _StatusFractions:
 def divide(
     policy: PolicyRecord, arena: Arena, now: float, allocate: Allocate | None, cache: DivisionCache
 ) -> Division:
-    """The division for this cycle: that of before where nothing it rests on changed."""
+    """The division of this cycle; the previous one if none of its inputs changed."""
     goal = goal_of(policy, arena)
     inputs = inputs_hash(policy, goal, arena, now)
-    told = _read_statuses(arena)
+    before = _read_statuses(arena)
     last = policy.last_solve
-    if last is not None and last.inputs_hash == inputs and last.fractions_hash == told.digest():
-        return _division(arena, goal, told, last)
-    problem = problem_of(policy, goal, arena, (told.fractions, told.pairs), now, cache)
-    found = solved(goal.objective, problem, allocate, cache)
-    fractions, pairs = _rewritten(told, found)
-    said = _StatusFractions(
-        fractions=fractions, pairs=pairs, dropped=_dropped(goal, arena, found, told)
+    if last is not None and last.inputs_hash == inputs and last.fractions_hash == before.digest():
+        return _division(arena, goal, before, last)
+    problem = problem_of(policy, goal, arena, (before.fractions, before.pairs), now, cache)
+    allocation = solved(goal.objective, problem, allocate, cache)
+    fractions, pairs = _rewritten(before, allocation)
+    after = _StatusFractions(
+        fractions=fractions, pairs=pairs, dropped=_dropped(goal, arena, allocation, before)
     )
-    result = found.result.value
-    if goal.unpriced and found.result is SolveResult.OPTIMAL:
+    result = allocation.result.value
+    if goal.unpriced and allocation.result is SolveResult.OPTIMAL:
         result = FELL_BACK
     record = SolveRecord(
         time=whole_second(now),
         result=result,
         jobs=len(arena.runners),
-        objective_value=number(found.objective, 6) if math.isfinite(found.objective) else "",
+        objective_value=number(allocation.objective, 6)
+        if math.isfinite(allocation.objective)
+        else "",
         inputs_hash=inputs,
-        fractions_hash=said.digest(),
-        prices=as_text(found.capacity_prices),
-        dropped=len(said.dropped),
+        fractions_hash=after.digest(),
+        prices=as_text(allocation.capacity_prices),
+        dropped=len(after.dropped),
     )
-    return _division(arena, goal, said, record)
+    return _division(arena, goal, after, record)
 
 
 def _read_statuses(arena: Arena) -> _StatusFractions:
-    """What the statuses of the jobs say."""
-    known = {uid: one.workload.status.allocation for uid, one in arena.runners.items()}
+    """Fractions, pairs and dropped deadlines from the statuses of the jobs."""
+    records = {uid: runner.workload.status.allocation for uid, runner in arena.runners.items()}
     return _StatusFractions(
-        fractions={uid: one.fractions if one is not None else () for uid, one in known.items()},
+        fractions={
+            uid: record.fractions if record is not None else () for uid, record in records.items()
+        },
         pairs={
             (uid, pair.partner_uid, pair.accelerator): pair.fraction
-            for uid, one in known.items()
-            for pair in (one.pairs if one is not None else ())
+            for uid, record in records.items()
+            for pair in (record.pairs if record is not None else ())
             if pair.fraction
             and uid < pair.partner_uid
-            and _says(known, pair.partner_uid, uid, pair)
+            and _agrees(records, pair.partner_uid, uid, pair)
         },
         dropped={
-            uid: one.dropped
-            for uid, one in known.items()
-            if one is not None and one.dropped is not None
+            uid: record.dropped
+            for uid, record in records.items()
+            if record is not None and record.dropped is not None
         },
     )
 
 
-def _says(
-    known: Mapping[str, AllocationRecord | None], partner: str, uid: str, pair: PairRecord
+def _agrees(
+    records: Mapping[str, AllocationRecord | None], partner: str, uid: str, pair: PairRecord
 ) -> bool:
-    """Whether the other one was told the same of the pair."""
-    books = known.get(partner)
+    """True when the partner's status has the same fraction for the pair."""
+    books = records.get(partner)
     other = (uid, pair.accelerator)
     return books is not None and any(
-        one.cell == other and one.fraction == pair.fraction for one in books.pairs
+        theirs.cell == other and theirs.fraction == pair.fraction for theirs in books.pairs
     )
 
 
-def _rewritten(told: _StatusFractions, found: Allocation) -> tuple[dict[str, _Parts], Pairs]:
-    """New fractions, and those of pairs; what stayed about the same stays the words of before.
+def _rewritten(
+    statuses: _StatusFractions, allocation: Allocation
+) -> tuple[dict[str, _Parts], Pairs]:
+    """New fractions, and those of pairs; values that hardly changed keep their text.
 
-    A job that the answer does not name (a kept answer names no newcomers) is told nothing new.
+    A job that the answer does not name keeps its fractions: a kept answer has no new jobs.
     """
-    said = dict(told.fractions)
-    kept, lost = _pairs(found)
+    fractions = dict(statuses.fractions)
+    times, lost = _pairs(allocation)
     pairs = {
-        pair: before if (before := told.pairs.get(pair)) and _alike(before, time) else number(time)
-        for pair, time in kept.items()
+        pair: text
+        if (text := statuses.pairs.get(pair)) and abs(float(text) - time) <= SAME
+        else number(time)
+        for pair, time in times.items()
     }
-    rows: Sequence[list[float]] = found.fractions.tolist()
-    known: dict[tuple[_Parts, tuple[float, ...]], _Parts] = {}
-    for uid, row in zip(found.jobs, rows, strict=True):
+    rows: Sequence[list[float]] = allocation.fractions.tolist()
+    cache: dict[tuple[_Parts, tuple[float, ...]], _Parts] = {}
+    for uid, row in zip(allocation.jobs, rows, strict=True):
         for kind, time in lost.get(uid, {}).items():
-            at = found.types.index(kind)
+            at = allocation.types.index(kind)
             row[at] = max(0.0, row[at] - time)
-        # equals are given the same, and mostly were told the same
-        key = told.fractions[uid], tuple(row)
-        parts = known.get(key)
+        # equal jobs get the same fractions, and mostly had the same
+        key = statuses.fractions[uid], tuple(row)
+        parts = cache.get(key)
         if parts is None:
-            fresh = dict(zip(found.types, row, strict=True))
-            parts = known[key] = retold(key[0], fresh)
-        said[uid] = parts
-    return said, pairs
+            fresh = dict(zip(allocation.types, row, strict=True))
+            parts = cache[key] = fraction_texts(key[0], fresh)
+        fractions[uid] = parts
+    return fractions, pairs
 
 
 def _pairs(
-    found: Allocation,
+    allocation: Allocation,
 ) -> tuple[dict[tuple[str, str, str], float], dict[str, dict[str, float]]]:
-    """Time of each pair that is worth a turn, and by job and type the time of those that are not.
+    """Time of each pair worth a turn, and the time of the other pairs by job and type.
 
-    A job has as many pairs as its status holds.
+    A job has at most the ``MOST_PAIRS`` that its status holds.
     """
     times: dict[tuple[str, str, str], float] = {}
-    for pair in found.pairs:
+    for pair in allocation.pairs:
         left, right = sorted((pair.left, pair.right))
         times[left, right, pair.type] = times.get((left, right, pair.type), 0.0) + pair.fraction
-    kept: dict[tuple[str, str, str], float] = {}
+    kept_times: dict[tuple[str, str, str], float] = {}
     lost: dict[str, dict[str, float]] = {}
     count: dict[str, int] = {}
     for key, time in sorted(times.items(), key=lambda item: (-item[1], item[0])):
         both, kind = key[:2], key[2]
         if time >= _NOT_WORTH and all(count.get(uid, 0) < MOST_PAIRS for uid in both):
-            kept[key] = time
+            kept_times[key] = time
             for uid in both:
                 count[uid] = count.get(uid, 0) + 1
             continue
         for uid in both:
             less = lost.setdefault(uid, {})
             less[kind] = less.get(kind, 0.0) + time
-    return kept, lost
+    return kept_times, lost
 
 
-def _alike(told: str, fresh: float) -> bool:
-    return abs(float(told) - fresh) <= SAME
-
-
-def retold(before: tuple[tuple[str, str], ...], fresh: Mapping[str, float]) -> _Parts:
-    """Fractions of a job as it is told them: the words of before where they are about the same.
+def fraction_texts(before: tuple[tuple[str, str], ...], fresh: Mapping[str, float]) -> _Parts:
+    """Fractions of a job for its status; the previous ones if they hardly changed.
 
     Args:
-        before: What it was told last; empty = nothing.
-        fresh: Fractions by type.
+        before: Its previous fractions; empty = none.
+        fresh: New fractions by type.
     """
-    return before if _close(before, fresh) else as_text(fresh)
-
-
-def _close(told: _Parts, fresh: Mapping[str, float]) -> bool:
-    """Whether new fractions are about what was told."""
-    before = dict(told)
-    return bool(before) and all(
-        abs(float(before.get(kind, "0")) - fresh.get(kind, 0.0)) <= SAME
-        for kind in before.keys() | fresh.keys()
+    written = dict(before)
+    close = all(
+        abs(float(written.get(kind, "0")) - fresh.get(kind, 0.0)) <= SAME
+        for kind in written.keys() | fresh.keys()
     )
+    return before if before and close else as_text(fresh)
 
 
 def _dropped(
-    goal: Goal, arena: Arena, found: Allocation, told: _StatusFractions
+    goal: Goal, arena: Arena, allocation: Allocation, statuses: _StatusFractions
 ) -> dict[str, DroppedDeadline]:
-    """Deadlines that are not kept; what the solver could not look at stays as it was told."""
+    """Deadlines that are not kept; the previous ones when the solver failed."""
     if goal.objective is not Objective.MIN_COST_SLO:
         return {}
-    if found.result is SolveResult.KEPT_LAST:
-        return dict(told.dropped)
-    now = {dropped.job: _words(dropped) for dropped in found.dropped}
+    if allocation.result is SolveResult.KEPT_LAST:
+        return dict(statuses.dropped)
+    now = {dropped.job: _words(dropped) for dropped in allocation.dropped}
     unknown = DroppedDeadline(cause="WorkUnknown")
-    now |= {uid: unknown for uid, one in arena.runners.items() if has_unknown_work(one)}
-    before = told.dropped
-    # the speeds are as of when it was found; new ones alone are not worth a write
+    now |= {uid: unknown for uid, runner in arena.runners.items() if has_unknown_work(runner)}
+    before = statuses.dropped
+    # new speeds alone are not worth a write
     return {
-        uid: before[uid] if uid in before and before[uid].cause == one.cause else one
-        for uid, one in now.items()
+        uid: before[uid] if uid in before and before[uid].cause == deadline.cause else deadline
+        for uid, deadline in now.items()
     }
 
 
@@ -353,22 +349,25 @@ def _words(dropped: DroppedSLO) -> DroppedDeadline:
 
 
 def _division(
-    arena: Arena, goal: Goal, said: _StatusFractions, record: SolveRecord | None
+    arena: Arena, goal: Goal, statuses: _StatusFractions, record: SolveRecord | None
 ) -> Division:
     total = sum(arena.room.values())
     effective: dict[str, float] = {}
     normalised: dict[str, float] = {}
-    known: dict[tuple[int, _Parts], tuple[float, float]] = {}
-    for uid, one in arena.runners.items():
-        # alike jobs share one table of speeds, and mostly one promise
-        key = id(one.speeds), said.fractions[uid]
-        both = known.get(key)
+    cache: dict[tuple[int, _Parts], tuple[float, float]] = {}
+    for uid, runner in arena.runners.items():
+        # equal jobs share a table of speeds, and mostly have the same fractions
+        key = id(runner.speeds), statuses.fractions[uid]
+        both = cache.get(key)
         if both is None:
-            rate = sum(one.speeds.get(kind, 0.0) * float(part) for kind, part in key[1])
-            fair = _fair(one, arena)
-            both = known[key] = rate, rate * total / fair if fair > 0 else 0.0
+            rate = sum(runner.speeds.get(kind, 0.0) * float(part) for kind, part in key[1])
+            fair = _fair(runner, arena)
+            both = cache[key] = rate, rate * total / fair if fair > 0 else 0.0
         effective[uid], normalised[uid] = both
-    for (left, right, kind), part in said.pairs.items():
+    partners: dict[str, list[tuple[str, str, str]]] = {}
+    for (left, right, kind), part in statuses.pairs.items():
+        partners.setdefault(left, []).append((right, kind, part))
+        partners.setdefault(right, []).append((left, kind, part))
         side = arena.pairing.together(left, right, kind)
         if side is None:
             continue
@@ -380,26 +379,18 @@ def _division(
     counts_alone = goal.objective is Objective.FINISH_TIME_FAIRNESS
     return Division(
         goal=goal,
-        fractions=said.fractions,
+        fractions=statuses.fractions,
         effective=effective,
         normalised=normalised,
         isolated=isolated_seconds(arena) if counts_alone else {},
-        pairs=said.pairs,
-        partners=_partners(said.pairs),
-        dropped=said.dropped,
+        pairs=statuses.pairs,
+        partners=partners,
+        dropped=statuses.dropped,
         record=record,
-        allocation=allocation_of(arena, said.fractions, said.pairs),
+        allocation=allocation_of(arena, statuses.fractions, statuses.pairs),
     )
 
 
-def _partners(pairs: Pairs) -> dict[str, list[tuple[str, str, str]]]:
-    found: dict[str, list[tuple[str, str, str]]] = {}
-    for (left, right, kind), part in pairs.items():
-        found.setdefault(left, []).append((right, kind, part))
-        found.setdefault(right, []).append((left, kind, part))
-    return found
-
-
 def _fair(runner: Runner, arena: Arena) -> float:
-    """Speed on every device of the cluster in turn, summed."""
+    """Sum of the speeds on every device of the cluster."""
     return sum(runner.speeds.get(kind, 0.0) * room for kind, room in arena.room.items())

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What one division leaves for the next; it changes nothing but the cost of the next."""
+"""Results of a division that make the next one cheaper; they never change its outcome."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ullage.engines.allocation.model import Allocation, JobView
 from ullage.scheduling.timeslicing.pair_records import Together
 
 ANSWERS_MOST: Final = 4
-"""Problems whose answer is kept: each is as large as the jobs that existed then."""
+"""Number of problems whose answers are kept; each grows with the number of jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptPairs:
-    """Predictions of pairs, and what they rest on: equal values, and the very same objects."""
+    """Forecasts of pairs with their inputs: values compared by equality, objects by identity."""
 
-    said: object
+    values: object
     objects: tuple[object, ...]
     forecasts: Mapping[tuple[str, str], Mapping[str, Together]]
 
-    def stands(self, said: object, objects: tuple[object, ...]) -> bool:
-        """Whether they rest on just these."""
-        same = self.said == said and len(self.objects) == len(objects)
+    def stands(self, values: object, objects: tuple[object, ...]) -> bool:
+        """True when the inputs are the same."""
+        same = self.values == values and len(self.objects) == len(objects)
         return same and all(map(is_, self.objects, objects))
 
 
@@ -39,7 +39,7 @@ class DivisionCache:
     Attributes:
         jobs: By uid, with the record that a job follows from.
         answers: By objective, problem and solver; the oldest first.
-        pairs: What was predicted of jobs that may share a device.
+        pairs: Forecasts of jobs that may share a device.
     """
 
     jobs: dict[str, tuple[WorkloadRecord, JobView]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class DivisionCache:
     pairs: KeptPairs | None = None
 
     def answer(self, key: Hashable) -> Allocation | None:
-        """The answer of before, which is now the newest; ``None`` = not known."""
+        """The kept answer, which becomes the most recent; ``None`` = there is none."""
         allocation = self.answers.get(key)
         if allocation is not None:
             self.answers.move_to_end(key)

@@ -1,25 +1,58 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Turns in words: what is promised, what is owed, who is ahead, what is scarce. Decides nothing."""
+"""Messages and Events about turns. Nothing is decided here."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from ullage.api.reasons import Reason
 from ullage.cluster.records.profile import Source
-from ullage.cluster.records.status import AllocationRecord, DroppedDeadline
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.status import DroppedDeadline, WorkloadStatus
+from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.timeslicing.contenders import NEUTRAL, Arena
 from ullage.scheduling.timeslicing.division import Division
 from ullage.scheduling.timeslicing.plan import Turnout
 from ullage.scheduling.timeslicing.problem import Goal
 
 _MOST_PAIRS: Final = 2
-GUESSED: Final = (NEUTRAL, Source.ESTIMATED.value)
-"""Sources of speeds that are no knowledge of the job itself."""
+_GUESSED: Final = (NEUTRAL, Source.ESTIMATED.value)
+"""Sources of speeds that were not measured or declared for the job itself."""
+
+
+def turn_news(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> tuple[Emit, ...]:
+    """Events for a job whose speeds are estimates from now on, or whose deadline is dropped."""
+    before, now = workload.status.allocation, status.allocation
+    if now is None:
+        return ()
+    news: list[tuple[Reason, str]] = []
+    if now.source in _GUESSED and (before is None or before.source not in _GUESSED):
+        text = "its speeds are estimated from other classes of work until it ran itself"
+        if now.source == NEUTRAL:
+            text = (
+                "its speed is not known on every accelerator type: types that lack one count as"
+                " equal until it ran there; declare stepsPerSecond in a WorkloadProfile to be"
+                " divided rightly"
+            )
+        news.append((Reason.ESTIMATE_USED, text))
+    late = before.dropped if before is not None else None
+    if now.dropped is not None and (late is None or late.cause != now.dropped.cause):
+        news.append((Reason.SLO_INFEASIBLE, dropped_text(now.dropped)))
+    return tuple(
+        Emit(
+            target=workload.ref,
+            warning=reason is Reason.SLO_INFEASIBLE,
+            epoch=epoch,
+            reason=reason,
+            text=text,
+        )
+        for reason, text in news
+    )
 
 
 def turn_text(arena: Arena, division: Division, turnout: Turnout, uid: str) -> str:
-    """Where a job stands that waits for its turn."""
+    """Message about a job that waits for its turn."""
     runner = arena.runners[uid]
     parts = division.fractions[uid]
     dropped = division.dropped.get(uid)
@@ -42,7 +75,7 @@ def turn_text(arena: Arena, division: Division, turnout: Turnout, uid: str) -> s
         ahead = f"{count} ahead of it there: {who}{more}"
     books = runner.workload.status.allocation
     skipped = "; smaller jobs pass it by" if books is not None and books.skipped_since else ""
-    guessed = "; its speeds are estimates" if runner.source in GUESSED else ""
+    guessed = "; its speeds are estimates" if runner.source in _GUESSED else ""
     return (
         f"waits for its turn: promised {shares}; {balance} on {best}, {ahead}"
         f"{_scarce(division)}{skipped}{guessed}{late}"
@@ -50,20 +83,20 @@ def turn_text(arena: Arena, division: Division, turnout: Turnout, uid: str) -> s
 
 
 def _company(arena: Arena, division: Division, uid: str) -> str:
-    """Beside whom the job is promised time, the most first."""
+    """The partners beside which the job is promised time, the most first."""
     pairs = sorted(division.partners.get(uid, ()), key=lambda pair: (-float(pair[2]), pair))
     if not pairs:
         return ""
-    said = ", ".join(
+    partners = ", ".join(
         f"{float(part):.0%} beside {arena.runners[other].name} on {kind}"
         for other, kind, part in pairs[:_MOST_PAIRS]
     )
     more = f" and {len(pairs) - _MOST_PAIRS} more" if len(pairs) > _MOST_PAIRS else ""
-    return f" ({said}{more})"
+    return f" ({partners}{more})"
 
 
 def leaves_text(arena: Arena, uid: str, kind: str, partner: str) -> str:
-    """Why a running job starts again: on a better type, beside another, or with all of a device."""
+    """Message about the restart of a running job on a better type or with another share."""
     runner = arena.runners[uid]
     goes_on = "resumes from its checkpoint"
     if kind != runner.holds:
@@ -72,8 +105,8 @@ def leaves_text(arena: Arena, uid: str, kind: str, partner: str) -> str:
     if both is None:
         return f"now has a whole {kind}; {goes_on}"
     speeds = [
-        f"{arena.runners[one].speeds.get(kind, 0.0) / slowdown:.3g}"
-        for one, slowdown in zip((uid, partner), both.slowdowns, strict=True)
+        f"{arena.runners[name].speeds.get(kind, 0.0) / slowdown:.3g}"
+        for name, slowdown in zip((uid, partner), both.slowdowns, strict=True)
     ]
     return (
         f"shares a {kind} with {arena.runners[partner].name} from now on, {both.percents[0]} % of"
@@ -82,7 +115,7 @@ def leaves_text(arena: Arena, uid: str, kind: str, partner: str) -> str:
 
 
 def dropped_text(dropped: DroppedDeadline) -> str:
-    """Why a deadline is not kept, with the speeds that say so."""
+    """Message about a deadline that is not kept, with the speeds behind it."""
     speeds = f"it needs {dropped.needed} steps/s, at most {dropped.best} can be had"
     match dropped.cause:
         case "Passed":
@@ -106,7 +139,7 @@ def dropped_text(dropped: DroppedDeadline) -> str:
 
 
 def unpriced_text(goal: Goal) -> str:
-    """Why time is not divided by the objective that was asked for."""
+    """Message for a division by another objective than that of the policy."""
     return (
         f"{goal.asked} needs a price above 0 for {', '.join(goal.unpriced)}: set spec.pricePerHour"
         f" of its DeviceProfile, or a CapacityPool; until then time is divided by {goal.objective}"
@@ -120,13 +153,3 @@ def _scarce(division: Division) -> str:
         return ""
     kind, price = max(record.prices, key=lambda price: (float(price[1]), price[0]))
     return f"; scarcest is {kind} (one more adds {float(price):.3g} to the objective)"
-
-
-def estimate_text(allocation: AllocationRecord) -> str:
-    """What is said once to the owner of a job whose speeds are not known."""
-    if allocation.source == NEUTRAL:
-        return (
-            "its speed is not known on every accelerator type: types that lack one count as equal"
-            " until it ran there; declare stepsPerSecond in a WorkloadProfile to be divided rightly"
-        )
-    return "its speeds are estimated from other classes of work until it ran itself"

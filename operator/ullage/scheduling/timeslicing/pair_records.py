@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which jobs may share a device in their turn, and what is predicted of them there: values."""
+"""Records of jobs that may share a device in their turn, with their forecasts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Together(NamedTuple):
     """Two jobs side by side on a device of one type.
 
     Attributes:
-        percents: Share of the device of each.
+        percents: Share of the device of each job.
         slowdowns: Predicted slowdown of each against the whole device alone; on a grid.
     """
 
@@ -30,12 +30,12 @@ class Together(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairing:
-    """The pairs that time may be promised to.
+    """The pairs that may get time.
 
     Attributes:
-        kinds: Jobs that may share, by uid; those of one kind are alike in all that matters here.
-        forecasts: By two kinds in order, then by type; what is missing is no pair.
-        ended: By uid, a pair that was observed not to hold in this cycle.
+        kinds: Kind of the jobs that may share, by uid; jobs of a kind are interchangeable here.
+        forecasts: By two kinds in order, then by type; a missing entry is no pair.
+        ended: By uid, a pair that missed its forecast in this cycle.
     """
 
     kinds: Mapping[str, str] = field(default_factory=dict)
@@ -43,11 +43,11 @@ class Pairing:
     ended: Mapping[str, PartedRecord] = field(default_factory=dict)
 
     def together(self, uid: str, other: str, accelerator: str) -> Together | None:
-        """Two jobs on a type, the first one first; ``None`` = they are no pair there."""
-        left, right = self.kinds.get(uid), self.kinds.get(other)
-        if left is None or right is None:
+        """Forecast of two jobs on a type, in this order; ``None`` = they are no pair there."""
+        first, second = self.kinds.get(uid), self.kinds.get(other)
+        if first is None or second is None:
             return None
-        if left <= right:
-            return self.forecasts.get((left, right), {}).get(accelerator)
-        found = self.forecasts.get((right, left), {}).get(accelerator)
-        return found.turned if found is not None else None
+        if first <= second:
+            return self.forecasts.get((first, second), {}).get(accelerator)
+        together = self.forecasts.get((second, first), {}).get(accelerator)
+        return together.turned if together is not None else None

@@ -1,15 +1,14 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the jobs that may share a device in their turn, by what admission predicts of them.
+"""Pairs of jobs that may share a device in their turn, by the forecasts of admission.
 
-Both must allow it, trust each other, fit into the memory and keep their objectives; a pair that was
-observed not to hold is left out for a while. Every kind is asked about beside a few others only, so
-the work grows with the jobs, not with their pairs. Nothing is placed here.
+Both jobs must allow it, trust each other, fit into the memory and keep their objectives; a pair
+that missed its forecast is excluded for a while. Each kind is judged beside a few others only, so
+that the work grows with the jobs, not with their pairs. Nothing is placed here.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -30,20 +29,19 @@ from ullage.scheduling.times import NEIGHBOURS_SETTLE_S, PAIR_PARTED_S
 from ullage.scheduling.timeslicing.contenders import Arena, Runner, Tools
 from ullage.scheduling.timeslicing.division_cache import DivisionCache, KeptPairs
 from ullage.scheduling.timeslicing.pair_records import Pairing, Together
+from ullage.scheduling.timeslicing.problem import on_grid
 
 MOST_KINDS: Final = 256
-"""Kinds that are asked about, those with most jobs first (our choice: it bounds a cold cycle)."""
+"""Most kinds that are judged, those with most jobs first (our choice: it bounds a cold cycle)."""
 _NEIGHBOURS: Final = 3
-"""Kinds of least demand, and kinds of opposite demand, that each is asked about beside itself."""
-_GRID: Final = 0.02
-"""Slowdowns count as equal within this part."""
+"""Number of kinds of least demand, and of opposite demand, beside which each kind is judged."""
 _LEAST, _MOST = 10, 90
 """Bounds of a share in a pair, percent."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Jobs that are alike in a pair."""
+    """Jobs that are interchangeable in a pair."""
 
     name: str
     first: WorkloadRecord
@@ -55,47 +53,61 @@ class _Kind:
     def demand(self) -> float:
         """Mean utilisation over the types."""
         tenants = self.known.tenants
-        return sum(one.utilisation for one in tenants) / len(tenants) if tenants else 0.0
+        return sum(tenant.utilisation for tenant in tenants) / len(tenants) if tenants else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """The least that devices of a type offer two jobs."""
+    """Capacity that every healthy device of a type offers to two jobs."""
 
     model: int
     memory_mib: int
     overhead_mib: int
 
 
-def paired(tools: Tools, who: Arena, rule: AdmissionRule, cache: DivisionCache) -> Arena:
-    """Who takes turns, with the pairs among them, and who is beside whom now.
+def paired(tools: Tools, arena: Arena, rule: AdmissionRule, cache: DivisionCache) -> Arena:
+    """Add the possible pairs and the present partners to the jobs that take turns.
 
     Args:
-        tools: What the cycle knows.
-        who: Who takes turns.
+        tools: Parts of the cycle.
+        arena: The jobs that take turns.
         rule: Judges pairs.
-        cache: Predictions of the last cycle.
+        cache: Forecasts of the last cycle.
     """
-    if not any(_matters(one.workload) for one in who.runners.values()):
-        return who
-    runners = _neighbours(tools, who.runners)
+    if not any(_matters(runner.workload) for runner in arena.runners.values()):
+        return arena
+    runners = _neighbours(tools, arena.runners)
     kinds: dict[str, str] = {}
     groups: dict[str, list[str]] = {}
-    for uid, one in runners.items():
-        kind = _kind(tools.view, one)
+    for uid, runner in runners.items():
+        kind = _kind(tools.view, runner)
         if kind:
             kinds[uid] = kind
             groups.setdefault(kind, []).append(uid)
-    asked = sorted(groups, key=lambda kind: (-len(groups[kind]), kind))[:MOST_KINDS]
-    found = [_described(tools, kind, [runners[uid] for uid in groups[kind]]) for kind in asked]
+    names = sorted(groups, key=lambda kind: (-len(groups[kind]), kind))[:MOST_KINDS]
+    described = [
+        _Kind(
+            name=name,
+            first=first.workload,
+            known=tools.typed.requests.classes.of(first.workload),
+            speeds=first.speeds,
+            domain=effective_domain(tools.view, first.workload),
+            many=len(groups[name]) > 1,
+        )
+        for name in names
+        for first in [runners[groups[name][0]]]
+    ]
     ended = _ended(tools, runners)
-    forecasts = _forecasts(tools, found, rule, cache)
+    forecasts = _forecasts(tools, described, rule, cache)
     parted = {
-        (frozenset((runners[uid].workload.workload_class, one.workload_class)), one.accelerator)
-        for uid, one in _parted(runners, ended, tools.view.now)
+        (
+            frozenset((runners[uid].workload.workload_class, record.workload_class)),
+            record.accelerator,
+        )
+        for uid, record in _parted(runners, ended, tools.view.now)
     }
     if parted:
-        classes = {kind.name: kind.first.workload_class for kind in found}
+        classes = {kind.name: kind.first.workload_class for kind in described}
         forecasts = {
             (left, right): {
                 kind: both
@@ -105,11 +117,11 @@ def paired(tools: Tools, who: Arena, rule: AdmissionRule, cache: DivisionCache) 
             for (left, right), by_type in forecasts.items()
         }
     pairing = Pairing(kinds=kinds, forecasts=forecasts, ended=ended)
-    return replace(who, runners=_intended(runners, pairing), pairing=pairing)
+    return replace(arena, runners=_intended(runners, pairing), pairing=pairing)
 
 
 def _matters(job: WorkloadRecord) -> bool:
-    """Whether a job may share its whole device, or does so still."""
+    """True when a job of a whole device may share it, or still does."""
     if job.sharing.allow_packing:
         return True
     shown = job.status.sharing
@@ -117,7 +129,7 @@ def _matters(job: WorkloadRecord) -> bool:
 
 
 def _kind(view: View, runner: Runner) -> str:
-    """What a job is as one of a pair; empty = it shares with no one."""
+    """Key of the jobs that are equal to this one in a pair; empty = it shares with no job."""
     job = runner.workload
     if not (job.sharing.allow_packing and job.sharing.allow and job.checkpoint):
         return ""
@@ -126,7 +138,7 @@ def _kind(view: View, runner: Runner) -> str:
         return ""
     if not is_granted(view.snapshot.policy, job):
         return ""
-    said = (
+    traits = (
         effective_domain(view, job),
         job.ref.namespace,
         job.workload_class,
@@ -135,100 +147,88 @@ def _kind(view: View, runner: Runner) -> str:
         str(gpu.memory_mib),
         f"{job.max_slowdown} {job.min_throughput}",
         " ".join(job.accelerators),
-        # types count as its own aim says, and bounds of its own rule some out
+        # its own objective values types, and its own limits exclude some
         str(sorted(runner.worth.items())) if job.cost is not None else "",
     )
-    return "|".join(said)
-
-
-def _described(tools: Tools, name: str, runners: Sequence[Runner]) -> _Kind:
-    first = runners[0]
-    return _Kind(
-        name=name,
-        first=first.workload,
-        known=tools.typed.requests.classes.of(first.workload),
-        speeds=first.speeds,
-        domain=effective_domain(tools.view, first.workload),
-        many=len(runners) > 1,
-    )
+    return "|".join(traits)
 
 
 def _neighbours(tools: Tools, runners: Mapping[str, Runner]) -> dict[str, Runner]:
-    """Who is on one device with whom, at which share."""
+    """The runners with their device, their share and the job beside them."""
     places: dict[str, Held] = {}
-    here: dict[tuple[str, str], list[str]] = {}
-    for uid, one in runners.items():
-        asks_whole = one.holds and one.workload.gpu.share is None
+    by_device: dict[tuple[str, str], list[str]] = {}
+    for uid, runner in runners.items():
+        asks_whole = runner.holds and runner.workload.gpu.share is None
         members = tools.view.members.get(uid, ()) if asks_whole else ()
         if len(members) == 1 and len(members[0].held) == 1:
             held = places[uid] = members[0].held[0]
-            here.setdefault((held.node, held.slice.gpu), []).append(uid)
-    found = dict(runners)
-    for device, uids in here.items():
+            by_device.setdefault((held.node, held.slice.gpu), []).append(uid)
+    placed = dict(runners)
+    for device, uids in by_device.items():
         site = tools.inventory.site_index.get(device, -1)
         for uid in uids:
             beside = [other for other in uids if other != uid]
-            found[uid] = runners[uid]._replace(
+            placed[uid] = runners[uid]._replace(
                 beside=beside[0] if len(beside) == 1 else "",
                 percent=places[uid].slice.percent,
                 site=site,
             )
-    return found
+    return placed
 
 
 def _intended(runners: Mapping[str, Runner], pairing: Pairing) -> dict[str, Runner]:
-    """One who holds its part of a device counts as beside the partner that is to come there."""
-    found = dict(runners)
-    for uid, one in runners.items():
-        books = one.workload.status.allocation
-        if not one.holds or one.beside or one.percent >= WHOLE_PERCENT or books is None:
+    """The runners, where a job with a part of a device is beside the partner that will join it."""
+    intended = dict(runners)
+    for uid, runner in runners.items():
+        books = runner.workload.status.allocation
+        if not runner.holds or runner.beside or runner.percent >= WHOLE_PERCENT or books is None:
             continue
         other = next((pair.partner_uid for pair in books.pairs if pair.since), "")
         partner = runners.get(other)
         if partner is None or partner.holds:
             continue
-        if pairing.together(uid, other, one.holds) is not None:
-            found[uid] = one._replace(beside=other)
-    return found
+        if pairing.together(uid, other, runner.holds) is not None:
+            intended[uid] = runner._replace(beside=other)
+    return intended
 
 
 def _parted(
     runners: Mapping[str, Runner], ended: Mapping[str, PartedRecord], now: float
 ) -> Iterator[tuple[str, PartedRecord]]:
-    """Pairs that are left out, each by the uid of a job that says so."""
+    """Pairs that are excluded, by the uid of a job whose status says so."""
     yield from ended.items()
-    for uid, one in runners.items():
-        books = one.workload.status.allocation
+    for uid, runner in runners.items():
+        books = runner.workload.status.allocation
         for record in books.parted if books is not None else ():
             if record.until > now:
                 yield uid, record
 
 
 def _ended(tools: Tools, runners: Mapping[str, Runner]) -> dict[str, PartedRecord]:
-    """Pairs that do not hold what was predicted: taking turns is faster, or an objective breaks."""
-    view, found = tools.view, dict[str, PartedRecord]()
-    for uid, one in runners.items():
-        other = runners.get(one.beside)
-        if other is None or uid > one.beside or one.percent >= WHOLE_PERCENT:
+    """Pairs that miss their forecast: taking turns is faster, or an objective is not kept."""
+    view, ended = tools.view, dict[str, PartedRecord]()
+    for uid, first in runners.items():
+        second = runners.get(first.beside)
+        if second is None or uid > first.beside or first.percent >= WHOLE_PERCENT:
             continue
-        text = _broken(tools, one, other)
+        text = _broken(tools, first, second)
         if not text:
             continue
         until = whole_second(view.now + PAIR_PARTED_S)
-        for mine, theirs in ((one, other), (other, one)):
-            found[mine.uid] = PartedRecord(
+        for mine, theirs in ((first, second), (second, first)):
+            ended[mine.uid] = PartedRecord(
                 workload_class=theirs.workload.workload_class,
-                accelerator=one.holds,
+                accelerator=first.holds,
                 until=until,
                 message=text,
             )
-    return found
+    return ended
 
 
-def _broken(tools: Tools, one: Runner, other: Runner) -> str:
-    """What is wrong with two who share a device, in words; empty = nothing, or not known yet."""
+def _broken(tools: Tools, first: Runner, second: Runner) -> str:
+    """Message about a pair that misses its forecast; empty = it does not, or not known yet."""
     seen: list[float] = []
-    for job in (one.workload, other.workload):
+    for job in (first.workload, second.workload):
         figures, books = job.status.sharing, job.status.allocation
         since = max((pair.since for pair in books.pairs), default=0.0) if books else 0.0
         settled = since and tools.view.now >= since + NEIGHBOURS_SETTLE_S
@@ -237,66 +237,66 @@ def _broken(tools: Tools, one: Runner, other: Runner) -> str:
         if not figures.observed:
             return ""
         seen.append(float(figures.observed))
-    names = f"{one.name} and {other.name} on {one.holds}"
-    said = f"{names} ran {seen[0]:.2f} and {seen[1]:.2f} times slower than alone"
+    names = f"{first.name} and {second.name} on {first.holds}"
+    observed = f"{names} ran {seen[0]:.2f} and {seen[1]:.2f} times slower than alone"
     least = tools.view.snapshot.policy.risk.min_combined_percent / WHOLE_PERCENT
     if sum(1 / max(slowdown, 1.0) for slowdown in seen) < least:
-        return f"{said}: taking turns is faster"
-    model = tools.inventory.models[one.holds]
-    for runner, slowdown in zip((one, other), seen, strict=True):
-        known = tools.typed.requests.classes.of(runner.workload)
-        allowed = known.tenants[model].max_slowdown
+        return f"{observed}: taking turns is faster"
+    model = tools.inventory.models[first.holds]
+    for runner, slowdown in zip((first, second), seen, strict=True):
+        requests = tools.typed.requests.classes.of(runner.workload)
+        allowed = requests.tenants[model].max_slowdown
         if allowed is not None and slowdown > allowed:
-            return f"{said}: the objective of {runner.name} allows {allowed:g}"
+            return f"{observed}: the objective of {runner.name} allows {allowed:g}"
     return ""
 
 
 def _forecasts(
     tools: Tools, kinds: Sequence[_Kind], rule: AdmissionRule, cache: DivisionCache
 ) -> Mapping[tuple[str, str], Mapping[str, Together]]:
-    """What is predicted of the pairs that are asked about; as the last cycle did if all stands."""
+    """Forecasts of the pairs to judge; those of the last cycle if the inputs are the same."""
     snapshot, rooms = tools.view.snapshot, _rooms(tools.inventory)
-    said = (tuple((kind.name, kind.many) for kind in kinds), rooms, snapshot.policy.risk)
+    values = (tuple((kind.name, kind.many) for kind in kinds), rooms, snapshot.policy.risk)
     objects = (*[kind.known for kind in kinds], *snapshot.models.values())
     before = cache.pairs
-    if before is not None and before.stands(said, objects):
+    if before is not None and before.stands(values, objects):
         return before.forecasts
     judge = _Judge(rule, rooms, tools.inventory.model_names)
-    found: dict[tuple[str, str], dict[str, Together]] = {}
-    for left, right in _asked(kinds):
+    forecasts: dict[tuple[str, str], dict[str, Together]] = {}
+    for left, right in _to_judge(kinds):
         by_type = judge.of(left, right)
         if by_type:
-            found[left.name, right.name] = by_type
-    cache.pairs = KeptPairs(said, objects, found)
-    return found
+            forecasts[left.name, right.name] = by_type
+    cache.pairs = KeptPairs(values, objects, forecasts)
+    return forecasts
 
 
 def _rooms(inventory: Inventory) -> dict[str, _Room]:
-    """Types that offer shares, with the least that any healthy device of them has."""
-    found: dict[str, _Room] = {}
+    """Types that offer shares, with the least capacity of their healthy devices."""
+    rooms: dict[str, _Room] = {}
     for name, model in inventory.models.items():
-        here = (inventory.model == model) & (inventory.health == HEALTHY)
-        here &= inventory.modes // MODE_BIT[GPUMode.FRACTIONAL] % 2 == 1
-        here &= (inventory.mps == 0) & (inventory.contexts >= 2)
-        if here.any():
-            found[name] = _Room(
+        offers = (inventory.model == model) & (inventory.health == HEALTHY)
+        offers &= inventory.modes // MODE_BIT[GPUMode.FRACTIONAL] % 2 == 1
+        offers &= (inventory.mps == 0) & (inventory.contexts >= 2)
+        if offers.any():
+            rooms[name] = _Room(
                 model,
-                int(inventory.memory_mib[here].min()),
-                int(inventory.overhead_mib[here].max()),
+                int(inventory.memory_mib[offers].min()),
+                int(inventory.overhead_mib[offers].max()),
             )
-    return found
+    return rooms
 
 
-def _asked(kinds: Sequence[_Kind]) -> list[tuple[_Kind, _Kind]]:
-    """The pairs that are asked about: each kind beside itself and a few others.
+def _to_judge(kinds: Sequence[_Kind]) -> list[tuple[_Kind, _Kind]]:
+    """The pairs to judge: each kind beside itself and a few others.
 
-    Those of least demand slow anyone down least; those of the opposite demand make full devices.
+    Kinds of least demand slow others down least; kinds of opposite demand fill devices best.
     """
     groups: dict[tuple[str, str], list[_Kind]] = {}
     for kind in kinds:
         priority = kind.name.split("|")[4]
         groups.setdefault((kind.domain, priority), []).append(kind)
-    found: dict[tuple[str, str], tuple[_Kind, _Kind]] = {}
+    pairs: dict[tuple[str, str], tuple[_Kind, _Kind]] = {}
     for group in groups.values():
         group.sort(key=lambda kind: (kind.demand(), kind.name))
         for at, kind in enumerate(group):
@@ -305,11 +305,11 @@ def _asked(kinds: Sequence[_Kind]) -> list[tuple[_Kind, _Kind]]:
             others = [*group[: _NEIGHBOURS + 1], *group[first : first + _NEIGHBOURS]]
             for other in others:
                 if other is not kind:
-                    left, right = sorted((kind, other), key=lambda one: one.name)
-                    found[left.name, right.name] = left, right
+                    left, right = sorted((kind, other), key=lambda kind: kind.name)
+                    pairs[left.name, right.name] = left, right
             if kind.many:
-                found[kind.name, kind.name] = kind, kind
-    return [found[key] for key in sorted(found)]
+                pairs[kind.name, kind.name] = kind, kind
+    return [pairs[key] for key in sorted(pairs)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,16 +321,16 @@ class _Judge:
     names: Sequence[str]
 
     def of(self, left: _Kind, right: _Kind) -> dict[str, Together]:
-        """What is predicted of two kinds, by type; types on which they are no pair are missing."""
-        found: dict[str, Together] = {}
+        """Forecasts of two kinds by type, without the types on which they are no pair."""
+        by_type: dict[str, Together] = {}
         for name in left.speeds:
             room = self.rooms.get(name)
             if room is None or name not in right.speeds:
                 continue
             both = self._on(left, right, name, room)
             if both is not None:
-                found[name] = both
-        return found
+                by_type[name] = both
+        return by_type
 
     def _on(self, left: _Kind, right: _Kind, name: str, room: _Room) -> Together | None:
         model = room.model
@@ -363,7 +363,9 @@ class _Judge:
         if not isinstance(verdict, Admission) or verdict.trial:
             return None
         slow = self.rule.slowdowns(name, (first, second))
-        return Together((percent, WHOLE_PERCENT - percent), (_stepped(slow[0]), _stepped(slow[1])))
+        # on the grid, so that drifting measurements do not trigger a new division
+        slowdowns = on_grid(max(1.0, slow[0])), on_grid(max(1.0, slow[1]))
+        return Together((percent, WHOLE_PERCENT - percent), slowdowns)
 
 
 def _split(left: float, right: float) -> int:
@@ -371,8 +373,3 @@ def _split(left: float, right: float) -> int:
     total = left + right
     part = left / total if total > 0 else 0.5
     return min(_MOST, max(_LEAST, 10 * round(10 * part)))
-
-
-def _stepped(slowdown: float) -> float:
-    """A slowdown on the grid: what is learned wanders, and must not divide the cluster again."""
-    return math.exp(round(math.log(max(1.0, slowdown)) / _GRID) * _GRID)

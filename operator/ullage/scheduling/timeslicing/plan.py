@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who should have devices of which type now, and who should give theirs up.
+"""Plan of the turns of a cycle: the type for each job, and the jobs that leave their devices.
 
-Asked every cycle and answered alike within it: a turn lasts a round at least, and longer as long as
-no one is owed enough more to pay for the restart. What is planned here is only wished for; places
-are found afterwards, under all the hard limits.
+A turn lasts at least a round, and longer until another job is owed enough to pay for the restart.
+The plan is a wish: placement follows under all the hard limits. Quota is counted while a round is
+planned: services and adopted pods first; jobs that take turns start without devices.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ullage.cluster.records.snapshot import PolicyRecord
 from ullage.cluster.records.status import PartedRecord
 from ullage.engines.allocation.round_records import (
     MEMORY_ROUNDS,
+    Members,
     Reserved,
     RoundJob,
     RoundPlan,
@@ -31,16 +32,16 @@ from ullage.engines.allocation.rounds import (
     order,
     rounds_passed,
 )
+from ullage.engines.quota.records import NO_TENANT
+from ullage.engines.quota.usage import QuotaUsage
+from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.timeslicing.contenders import WHOLE, Arena, Runner
 from ullage.scheduling.timeslicing.division import Division
 from ullage.scheduling.timeslicing.round_records import owed_s, pairs_owed_s
-from ullage.scheduling.timeslicing.turn_quota import TurnQuota
 
 _MOST_NAMED: Final = 3
-
-
 _Tier = tuple[RoundState, Mapping[str, RoundJob], RoundSettings]
-"""What the claims of one priority follow from."""
+"""Inputs of the claims of one priority."""
 
 
 @dataclass(slots=True)
@@ -49,14 +50,14 @@ class Turnout:
 
     Attributes:
         types: Type that each job should have now, in the order to serve them.
-        waiting: The others, those who are owed most first.
+        waiting: The other jobs, those that are owed most first.
         stops: Jobs that should leave their devices, cheapest first; the type they go to or ``""``.
         reserved: Devices kept for jobs that were passed over too often.
         skipped: Jobs that smaller ones pass by.
         owed: Promised less received seconds by (uid, type).
-        partners: Of those who should have a device together, the other one, by uid.
+        partners: The partner by uid, of jobs that should share a device.
         parted: Pairs that found no common device in this cycle, by uid.
-        wake_at: When the next turn may end; 0 = no one waits.
+        wake_at: Time at which the next turn may end; 0 = no job waits.
     """
 
     types: dict[str, str] = field(default_factory=dict)
@@ -73,10 +74,9 @@ class Turnout:
     _at: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def ahead(self, uid: str, kind: str) -> tuple[int, tuple[str, ...]]:
-        """How many claims on a type come before a job's own, and the first few of them."""
-        if not self._ahead:
-            # ranked only when someone who waits is told where it stands
-            for _, _, members, at in (one for tier in self._tiers for one in order(*tier)):
+        """Number of claims on a type before a job's own, and the first few of them."""
+        if not self._ahead:  # ranked only when a message needs it
+            for _, _, members, at in (claim for tier in self._tiers for claim in order(*tier)):
                 line = self._ahead.setdefault(at, [])
                 for member in members:
                     if (member, at) not in self._at:
@@ -95,14 +95,14 @@ def plan(
     now: float,
     quota: TurnQuota | None = None,
 ) -> Turnout:
-    """The turns of this moment, higher priorities first: they take what they may have of all.
+    """Plan the turns of this moment; jobs of higher priority choose first.
 
     Args:
-        policy: Length of rounds and the limit of skips.
-        arena: Who takes turns, and what there is.
-        division: What each is promised.
+        policy: Length of rounds and limit of skips.
+        arena: The jobs that take turns, and the devices.
+        division: The promised fractions.
         now: Seconds since the epoch.
-        quota: Before any turn is given; ``None`` = no tenant has quota.
+        quota: Quota before any turn is given; ``None`` = no tenant has quota.
     """
     settings = RoundSettings(
         round_s=float(policy.round_seconds),
@@ -112,35 +112,37 @@ def plan(
     runners = arena.runners
     late = {
         uid: count
-        for uid, one in runners.items()
-        if not one.holds
+        for uid, runner in runners.items()
+        if not runner.holds
         and (quota is None or quota.could_have(uid))
-        and (count := _skips(one, now, settings)) >= 1
+        and (count := _skips(runner, now, settings)) >= 1
     }
     patient = are_patient(late.values(), settings)
     fixed = {
-        uid for uid, one in runners.items() if one.holds and _is_fixed(one, now, settings, patient)
+        uid
+        for uid, runner in runners.items()
+        if runner.holds and _is_fixed(runner, now, settings, patient)
     }
     free = {kind: arena.units(room) for kind, room in arena.room.items()}
-    held = {uid for uid in fixed if not _is_counted(runners, uid, fixed)}
-    for uid in held:
+    fixed_devices = {uid for uid in fixed if not _is_counted(runners, uid, fixed)}
+    for uid in fixed_devices:
         free[runners[uid].holds] -= arena.units(runners[uid].points)
     if quota is not None:
         for uid in fixed:
             quota.keep(uid)
     stops: list[tuple[float, str, str]] = []
     tiers: dict[int, dict[str, Runner]] = {}
-    for uid, one in runners.items():
-        tiers.setdefault(one.priority, {})[uid] = one
+    for uid, runner in runners.items():
+        tiers.setdefault(runner.priority, {})[uid] = runner
     row = {uid: at for at, uid in enumerate(division.allocation.jobs)}
     for priority in sorted(tiers, reverse=True):
         tier = tiers[priority]
-        for uid in tier.keys() & held:
+        for uid in tier.keys() & fixed_devices:
             free[tier[uid].holds] += arena.units(tier[uid].points)
         if quota is not None:
             for uid in tier.keys() & fixed:
                 quota.plan_again(uid)
-        jobs = [_round_job(one, arena, uid in fixed) for uid, one in tier.items()]
+        jobs = [_round_job(runner, arena, uid in fixed) for uid, runner in tier.items()]
         state = _state(tier, late, now, settings)
         promised = replace(
             division.allocation,
@@ -170,36 +172,36 @@ def plan(
         ]
     turnout.stops = {uid: kind for _, uid, kind in sorted(stops)}
     turnout.skipped |= {uid for uid in late if uid not in turnout.types}
-    if turnout.waiting or turnout.stops or any(_is_left(one) for one in runners.values()):
+    if turnout.waiting or turnout.stops or any(_is_left(runner) for runner in runners.values()):
         holders = (runner.began for runner in runners.values() if runner.holds)
         turnout.wake_at = next_end(holders, now, settings)
     return turnout
 
 
 def _is_counted(runners: Mapping[str, Runner], uid: str, fixed: Set[str]) -> bool:
-    """Whether the device that it holds is counted with the other one on it."""
+    """True when its device is counted with its partner."""
     other = runners[uid].beside
     return other < uid and other in fixed and runners[other].holds == runners[uid].holds
 
 
 def _is_left(runner: Runner) -> bool:
-    """Whether it has a part of a device whose other part no one is to have."""
+    """True when it has a part of a device and no partner for the other part."""
     return bool(runner.holds) and runner.percent < WHOLE and not runner.beside
 
 
 def _joined(arena: Arena, turnout: Turnout, made: RoundPlan) -> set[str]:
-    """Those who were left with their part of a device, and stay there for a new partner."""
-    found: set[str] = set()
+    """Jobs that were left with a part of a device and stay there for a new partner."""
+    joined: set[str] = set()
     for run in made.runs:
         if len(run.members) < 2:
             continue
         for uid, other in (run.members, run.members[::-1]):
-            one, both = arena.runners[uid], arena.pairing.together(uid, other, run.type)
-            stays = one.holds == run.type and _is_left(one) and both is not None
-            if stays and both is not None and both.percents[0] == one.percent:
-                found.add(uid)
+            runner, both = arena.runners[uid], arena.pairing.together(uid, other, run.type)
+            stays = runner.holds == run.type and _is_left(runner) and both is not None
+            if stays and both is not None and both.percents[0] == runner.percent:
+                joined.add(uid)
                 break
-    return found
+    return joined
 
 
 def _take(
@@ -220,47 +222,123 @@ def _take(
 
 
 def _skips(runner: Runner, now: float, settings: RoundSettings) -> int:
-    """Rounds that smaller jobs have passed by one that waits; 0 = none did."""
-    known = runner.workload.status.allocation
-    if known is None or not known.skipped_since:
+    """Rounds in which smaller jobs have passed by a waiting job."""
+    books = runner.workload.status.allocation
+    if books is None or not books.skipped_since:
         return 0
-    return rounds_passed(known.skipped_since, now, settings)
+    return rounds_passed(books.skipped_since, now, settings)
 
 
-def _is_fixed(one: Runner, now: float, settings: RoundSettings, patient: bool) -> bool:
-    """Whether one that holds devices keeps them, come what may."""
-    if not one.workload.checkpoint or one.ready:
+def _is_fixed(runner: Runner, now: float, settings: RoundSettings, patient: bool) -> bool:
+    """True when a job with devices keeps them in any case."""
+    if not runner.workload.checkpoint or runner.ready:
         return True
-    return keeps_turn(one.began, now, settings, patient=patient)
+    return keeps_turn(runner.began, now, settings, patient=patient)
 
 
-def _round_job(one: Runner, arena: Arena, fixed: bool) -> RoundJob:
-    stoppable = one.workload.checkpoint and not fixed
-    gang = one.points // arena.unit
-    return RoundJob(one.uid, gang, one.worth, stoppable, one.restart_s, one.unsaved_s)
+def _round_job(runner: Runner, arena: Arena, fixed: bool) -> RoundJob:
+    stoppable = runner.workload.checkpoint and not fixed
+    gang = runner.points // arena.unit
+    return RoundJob(runner.uid, gang, runner.worth, stoppable, runner.restart_s, runner.unsaved_s)
 
 
 def _state(
     runners: Mapping[str, Runner], late: Mapping[str, int], now: float, settings: RoundSettings
 ) -> RoundState:
-    """The books of everyone as of now."""
+    """The state of rounds now, from the books of the jobs."""
     owed: dict[tuple[tuple[str, ...], str], float] = {}
     running: dict[tuple[str, ...], str] = {}
     most_s = MEMORY_ROUNDS * settings.round_s
-    for uid, one in runners.items():
-        books = one.workload.status.allocation
+    for uid, runner in runners.items():
+        books = runner.workload.status.allocation
         if books is not None:
             alone = owed_s(books, now, most_s)
             for (other, kind), seconds in pairs_owed_s(books, now, most_s).items():
                 alone[kind] = alone.get(kind, 0.0) - seconds
                 if other in runners:
-                    # both keep books of the pair; where they differ, the mean counts
+                    # both jobs keep books of the pair; if they differ, the mean counts
                     cell = (min(uid, other), max(uid, other)), kind
                     owed[cell] = owed.get(cell, 0.0) + seconds / 2
             for kind, seconds in alone.items():
                 owed[(uid,), kind] = seconds
-        if one.holds:
-            beside = (one.beside,) if one.beside in runners else ()
-            running[tuple(sorted((uid, *beside)))] = one.holds
+        if runner.holds:
+            beside = (runner.beside,) if runner.beside in runners else ()
+            running[tuple(sorted((uid, *beside)))] = runner.holds
     skipped = {uid: skips for uid, skips in late.items() if uid in runners}
     return RoundState(at_s=now, owed_s=owed, running=running, skipped=skipped)
+
+
+@dataclass(slots=True)
+class TurnQuota:
+    """Quota that is left; it changes while a round fills up."""
+
+    arena: Arena
+    usage: QuotaUsage
+    tenants: Mapping[str, int]
+    """Number of the tenant of each job that takes turns, by uid."""
+
+    def has_room(self, members: Members, kind: str, *, nominal: bool = False) -> bool:
+        """True when quota lets jobs have devices of a type; ``nominal`` = without borrowing."""
+        demand: dict[int, int] = {}
+        for uid in members:
+            number = self.tenants[uid]
+            demand[number] = demand.get(number, 0) + self._percent(uid, members, kind)
+        available = self.usage.nominal_left if nominal else self.usage.available
+        if len(demand) == 1:
+            ((number, percent),) = demand.items()
+            return number == NO_TENANT or percent <= available(number, kind)
+        return self._have_room_together(demand, kind, nominal=nominal)
+
+    def take(self, members: Members, kind: str) -> None:
+        """Count them as having these devices."""
+        for uid in members:
+            self.usage.add(self.tenants[uid], kind, self._percent(uid, members, kind))
+
+    def keep(self, uid: str) -> None:
+        """Count the devices that a job has and keeps."""
+        self._count_held(uid, 1)
+
+    def plan_again(self, uid: str) -> None:
+        """Stop counting a job: the planned round counts it itself."""
+        self._count_held(uid, -1)
+
+    def could_have(self, uid: str) -> bool:
+        """True when a job, if it were alone, would have quota for a type that it can run on."""
+        return any(self.has_room((uid,), kind) for kind in self.arena.runners[uid].speeds)
+
+    def _count_held(self, uid: str, sign: int) -> None:
+        runner = self.arena.runners[uid]
+        percent = runner.percent if runner.percent < WHOLE else runner.points
+        self.usage.add(self.tenants[uid], runner.holds, sign * percent)
+
+    def _have_room_together(self, demand: Mapping[int, int], kind: str, *, nominal: bool) -> bool:
+        """True when two tenants have room together, even when both borrow from one cohort."""
+        usage = self.usage.copy()
+        for number, percent in demand.items():
+            available = usage.nominal_left if nominal else usage.available
+            if number != NO_TENANT and percent > available(number, kind):
+                return False
+            usage.add(number, kind, percent)
+        return True
+
+    def _percent(self, uid: str, members: Members, kind: str) -> int:
+        """Percent of devices that a member has."""
+        if len(members) == 1:
+            return self.arena.runners[uid].points
+        (other,) = (member for member in members if member != uid)
+        both = self.arena.pairing.together(uid, other, kind)
+        return both.percents[0] if both is not None else self.arena.runners[uid].points
+
+
+def turn_quota(arena: Arena, occupancy: Occupancy) -> TurnQuota | None:
+    """Quota before any turn is given; ``None`` = no tenant has quota."""
+    quota = occupancy.quota
+    if quota is None:
+        return None
+    usage = QuotaUsage(quota.tenants.quotas)
+    for site, occupants in enumerate(occupancy.occupants):
+        for occupant in occupants:
+            if occupant.owner_uid not in arena.runners and not occupant.leaving:
+                number = quota.number_of(occupant.owner_uid)
+                usage.add(number, quota.kinds[site], occupant.tenant.percent)
+    return TurnQuota(arena, usage, {uid: quota.number_of(uid) for uid in arena.runners})

@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster and its jobs as the engine reads them, and what tells one such snapshot from another.
+"""The problem that the engine solves, and the hash of its inputs.
 
-Speeds and prices stand on a grid: what is measured wanders, and must not divide the cluster again.
+Speeds and prices are rounded to a grid, so that drifting measurements do not trigger a new
+division.
 """
 
 from __future__ import annotations
@@ -29,32 +30,31 @@ from ullage.engines.allocation.model import (
     TypeView,
 )
 from ullage.engines.allocation.policies import POLICIES, Objective
-from ullage.scheduling.timeslicing.contenders import Arena, Runner
+from ullage.scheduling.timeslicing.contenders import WHOLE, Arena, Runner
 from ullage.scheduling.timeslicing.division_cache import DivisionCache
 from ullage.scheduling.timeslicing.round_records import isolated_now
 
 _GRID: Final = 0.02
-"""Speeds and prices count as equal within this part."""
+"""Relative step of the grid of speeds and prices."""
 _JUST: Final = 1.05
-"""A deadline that asks for this much more than the best speed still counts as reachable: progress
-is told once a minute, and speeds wander."""
+"""Factor by which a deadline may exceed the best speed and still count as reachable: progress is
+reported once a minute, and speeds drift."""
 _HASH: Final = 16
-_WHOLE: Final = 100
 
-Told = Mapping[str, tuple[tuple[str, str], ...]]
+Fractions = Mapping[str, tuple[tuple[str, str], ...]]
 """Fractions by uid, as the status holds them, sorted by type."""
 Pairs = Mapping[tuple[str, str, str], str]
-"""Fractions of pairs, by both uids in order and the type; those of both jobs contain them."""
+"""Fractions of pairs, by both uids in order and the type; those of both jobs include them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What is aimed at in this cycle, and what stood in the way of what was asked for.
+    """The objective of this cycle.
 
     Attributes:
         asked: The policy's objective.
-        objective: The one in force.
-        unpriced: Types whose price is missing; the reason where the two differ.
+        objective: The objective in force.
+        unpriced: Types without a price, for which the two differ.
     """
 
     asked: Objective
@@ -63,33 +63,33 @@ class Goal:
 
 
 def goal_of(policy: PolicyRecord, arena: Arena) -> Goal:
-    """The objective in force: one that weighs prices needs them of all types that jobs may use."""
-    asked = Objective(policy.objective)
-    if not POLICIES[asked].costed:
-        return Goal(asked=asked, objective=asked)
+    """The objective in force: one that counts prices needs those of all types that jobs may use."""
+    asked_for = Objective(policy.objective)
+    if not POLICIES[asked_for].costed:
+        return Goal(asked=asked_for, objective=asked_for)
     tables = {id(runner.speeds): runner.speeds for runner in arena.runners.values()}
     used = {kind for speeds in tables.values() for kind in speeds if arena.room.get(kind)}
     missing = tuple(kind for kind in sorted(used) if not arena.prices.get(kind, 0.0) > 0)
-    in_force = Objective.MAX_MIN_FAIRNESS if missing else asked
-    return Goal(asked=asked, objective=in_force, unpriced=missing)
+    in_force = Objective.MAX_MIN_FAIRNESS if missing else asked_for
+    return Goal(asked=asked_for, objective=in_force, unpriced=missing)
 
 
 def problem_of(
     policy: PolicyRecord,
     goal: Goal,
     arena: Arena,
-    told: tuple[Told, Pairs],
+    previous: tuple[Fractions, Pairs],
     now: float,
     cache: DivisionCache,
 ) -> Problem:
-    """The problem of this moment.
+    """Build the problem of this moment.
 
     Args:
         policy: The policy in force.
-        goal: What is aimed at.
-        arena: Who takes part, and what there is.
-        told: Fractions that the jobs were told last, and of them those of pairs.
-        now: The moment, seconds since the epoch.
+        goal: The objective.
+        arena: The jobs that take turns, and the devices.
+        previous: Fractions in the statuses of the jobs, and those of pairs.
+        now: Seconds since the epoch.
         cache: Jobs of the last problem.
     """
     priced = POLICIES[goal.objective].costed
@@ -97,8 +97,8 @@ def problem_of(
         TypeView(
             name=kind,
             devices=arena.units(room),
-            # one unit is a part of a device, and costs that part
-            dollars_per_hour=arena.prices.get(kind, 0.0) * arena.unit / _WHOLE if priced else 0.0,
+            # a unit is a part of a device and costs that part of its price
+            dollars_per_hour=arena.prices.get(kind, 0.0) * arena.unit / WHOLE if priced else 0.0,
         )
         for kind, room in arena.room.items()
     )
@@ -107,8 +107,8 @@ def problem_of(
     clocked = POLICIES[goal.objective].clocked or any(tenant.fifo for tenant in policy.tenants)
     jobs = tuple(
         (
-            _job(one, iso.get(uid, {}), arena, (now, policy.round_seconds), with_deadlines)
-            for uid, one in arena.runners.items()
+            _job(runner, iso.get(uid, {}), arena, (now, policy.round_seconds), with_deadlines)
+            for uid, runner in arena.runners.items()
         )
         if clocked
         else _timeless(arena, cache)
@@ -117,14 +117,14 @@ def problem_of(
         jobs=jobs,
         types=types,
         throughputs=ThroughputTable(rates=_rates(arena), pairs=_pair_rows(arena)),
-        previous=_in_force(arena, *told),
-        min_service=policy.min_service_percent / _WHOLE if priced else 0.0,
+        previous=_in_force(arena, *previous),
+        min_service=policy.min_service_percent / WHOLE if priced else 0.0,
         tenants=tenant_views(policy),
     )
 
 
 def tenant_views(policy: PolicyRecord) -> tuple[TenantView, ...]:
-    """The tenants of a policy, as the engine sees them."""
+    """The tenants of a policy in the engine's terms."""
     return tuple(
         TenantView(
             name=tenant.name,
@@ -135,23 +135,27 @@ def tenant_views(policy: PolicyRecord) -> tuple[TenantView, ...]:
     )
 
 
-def _in_force(arena: Arena, told: Told, pairs: Pairs) -> Allocation | None:
-    """What the jobs were told; who was never told anything is not in it."""
-    if not any(told.values()):
+def _in_force(arena: Arena, fractions: Fractions, pairs: Pairs) -> Allocation | None:
+    """The previous allocation, without jobs that never had one."""
+    if not any(fractions.values()):
         return None
-    said = [uid for uid, one in arena.runners.items() if one.workload.status.allocation is not None]
-    return allocation_of(arena, told, pairs, said)
+    known_uids = [
+        uid
+        for uid, runner in arena.runners.items()
+        if runner.workload.status.allocation is not None
+    ]
+    return allocation_of(arena, fractions, pairs, known_uids)
 
 
 def allocation_of(
-    arena: Arena, told: Told, pairs: Pairs, uids: Iterable[str] | None = None
+    arena: Arena, fractions: Fractions, pairs: Pairs, uids: Iterable[str] | None = None
 ) -> Allocation:
-    """Told fractions of some jobs, or of all, as the engine reads them."""
+    """Fractions of some jobs, or of all, in the engine's terms."""
     uids, types = tuple(arena.runners if uids is None else uids), tuple(arena.room)
     column = {kind: at for at, kind in enumerate(types)}
-    # equals were mostly told the same
+    # equal jobs mostly have the same fractions
     numbers: dict[tuple[tuple[str, str], ...], int] = {}
-    which = [numbers.setdefault(told[uid], len(numbers)) for uid in uids]
+    which = [numbers.setdefault(fractions[uid], len(numbers)) for uid in uids]
     rows = np.zeros((len(numbers), len(types)))
     for parts, row in numbers.items():
         for kind, part in parts:
@@ -166,22 +170,24 @@ def allocation_of(
 
 
 def isolated_seconds(arena: Arena) -> dict[str, dict[str, float]]:
-    """Seconds alone on an equal part of the cluster that a second on each type is worth.
+    """By uid and type: seconds on an equal part of the cluster that a second on it is worth.
 
     Source: X^iso = (W_j / n) / s_m, the row rescaled to a sum of at most 1.
     """
-    found: dict[str, dict[str, float]] = {}
-    for uid, one in arena.runners.items():
-        parts = {kind: room / len(arena.runners) / one.points for kind, room in arena.room.items()}
+    seconds: dict[str, dict[str, float]] = {}
+    for uid, runner in arena.runners.items():
+        parts = {
+            kind: room / len(arena.runners) / runner.points for kind, room in arena.room.items()
+        }
         scale = max(1.0, sum(parts.values()))
-        rate = sum(one.worth.get(kind, 0.0) * part / scale for kind, part in parts.items())
+        rate = sum(runner.worth.get(kind, 0.0) * part / scale for kind, part in parts.items())
         if rate > 0:
-            found[uid] = {kind: speed / rate for kind, speed in one.worth.items()}
-    return found
+            seconds[uid] = {kind: speed / rate for kind, speed in runner.worth.items()}
+    return seconds
 
 
 def inputs_hash(policy: PolicyRecord, goal: Goal, arena: Arena, now: float) -> str:
-    """What the division rests on, except the one before it."""
+    """Hash of the inputs of a division, without the previous one."""
     lines = [f"{goal.objective} {policy.tenants!r}"]
     if POLICIES[goal.objective].clocked:
         lines.append(f"round {math.floor(now / policy.round_seconds)}")
@@ -193,23 +199,23 @@ def inputs_hash(policy: PolicyRecord, goal: Goal, arena: Arena, now: float) -> s
         lines += [f"{kind} costs {_step(price)}" for kind, price in prices.items() if price > 0]
     lines += [f"{kind} {arena.units(room)}" for kind, room in arena.room.items()]
     if goal.objective is Objective.MIN_COST_SLO:
-        lines += [f"{uid} by {_deadline(one)}" for uid, one in arena.runners.items()]
+        lines += [f"{uid} by {_deadline(runner)}" for uid, runner in arena.runners.items()]
     lines += _lines(arena)
     for (left, right), by_type in arena.pairing.forecasts.items():
         lines += [f"{left} + {right} on {kind}: {both}" for kind, both in by_type.items()]
     return sha256("\n".join(lines).encode()).hexdigest()[:_HASH]
 
 
-def has_unknown_work(one: Runner) -> bool:
-    """Whether a job has a deadline and nothing says how much it has to do."""
-    cost = one.workload.cost
+def has_unknown_work(runner: Runner) -> bool:
+    """True when a job has a deadline and an unknown amount of work."""
+    cost = runner.workload.cost
     if cost is None or cost.deadline_s is None:
         return False
-    return not (one.workload.work_steps or cost.estimated_work_s)
+    return not (runner.workload.work_steps or cost.estimated_work_s)
 
 
 def _deadline(runner: Runner) -> float | None:
-    """When a job has to be done, seconds since the epoch."""
+    """Deadline of a job, seconds since the epoch; ``None`` = none, or its work is unknown."""
     cost = runner.workload.cost
     if cost is None or cost.deadline_s is None or has_unknown_work(runner):
         return None
@@ -217,7 +223,7 @@ def _deadline(runner: Runner) -> float | None:
 
 
 def _pair_rows(arena: Arena) -> tuple[PairRow, ...]:
-    """Worth of types to two kinds side by side, on the grid of their worth alone."""
+    """Worth of types to two kinds side by side; their worth alone is on the grid."""
     worth: dict[str, Mapping[str, float]] = {}
     for uid, kind in arena.pairing.kinds.items():
         worth.setdefault(kind, arena.runners[uid].worth)
@@ -233,7 +239,7 @@ def _pair_rows(arena: Arena) -> tuple[PairRow, ...]:
             PairRow(
                 left=left,
                 right=right,
-                gang=arena.units(_WHOLE),
+                gang=arena.units(WHOLE),
                 left_rates=tuple(rates[0].tolist()),
                 right_rates=tuple(rates[1].tolist()),
             )
@@ -242,14 +248,16 @@ def _pair_rows(arena: Arena) -> tuple[PairRow, ...]:
 
 
 def _timeless(arena: Arena, cache: DivisionCache) -> Iterator[JobView]:
-    """Jobs for objectives that ask nothing of the clock: most are the very ones of before."""
+    """Jobs for objectives that do not depend on time; most are reused from the last problem."""
     before, kinds = cache.jobs, arena.pairing.kinds
     after: dict[str, tuple[WorkloadRecord, JobView]] = {}
     for runner in arena.runners.values():
         job, gang = runner.workload, runner.points // arena.unit
-        known, kind = before.get(job.ref.uid), kinds.get(job.ref.uid, "")
-        said = (gang, kind, runner.tenant)
-        if known is None or known[0] is not job or _said(known[1]) != said:
+        cached, kind = before.get(job.ref.uid), kinds.get(job.ref.uid, "")
+        traits = (gang, kind, runner.tenant)
+        view = cached[1] if cached is not None else None
+        before_traits = (view.gang, view.kind, view.tenant) if view is not None else None
+        if cached is None or cached[0] is not job or before_traits != traits:
             view = JobView(
                 name=job.ref.uid,
                 gang=gang,
@@ -257,56 +265,52 @@ def _timeless(arena: Arena, cache: DivisionCache) -> Iterator[JobView]:
                 tenant=runner.tenant,
                 kind=kind,
             )
-            known = job, view
-        after[job.ref.uid] = known
-        yield known[1]
+            cached = job, view
+        after[job.ref.uid] = cached
+        yield cached[1]
     cache.jobs = after
 
 
-def _said(view: JobView) -> tuple[float, str, str]:
-    return view.gang, view.kind, view.tenant
-
-
 def _job(
-    one: Runner,
+    runner: Runner,
     iso: Mapping[str, float],
     arena: Arena,
     clock: tuple[float, int],
     with_deadlines: bool,
 ) -> JobView:
     now, round_s = clock
-    job = one.workload
-    left = _steps_left(one, now, round_s)
+    job = runner.workload
+    steps_left = _steps_left(runner, now, round_s)
     return JobView(
-        name=one.uid,
-        gang=arena.units(one.points),
+        name=runner.uid,
+        gang=arena.units(runner.points),
         weight=float(job.weight),
-        steps_left=left,
+        steps_left=steps_left,
         age_s=max(0.0, now - job.created),
         isolated_s=isolated_now(job.status.allocation, iso, now),
-        deadline_in_s=_time_left(one, left, now) if with_deadlines else None,
-        tenant=one.tenant,
-        kind=arena.pairing.kinds.get(one.uid, ""),
+        deadline_in_s=_time_left(runner, steps_left, now) if with_deadlines else None,
+        tenant=runner.tenant,
+        kind=arena.pairing.kinds.get(runner.uid, ""),
     )
 
 
-def _time_left(one: Runner, steps: float, now: float) -> float | None:
-    """Seconds until the deadline; no less than it takes at best where that is nearly enough."""
-    at = _deadline(one)
+def _time_left(runner: Runner, steps: float, now: float) -> float | None:
+    """Seconds until the deadline, raised to the least time needed when that is nearly reached."""
+    at = _deadline(runner)
     if at is None:
         return None
-    least_s = steps / (max(one.speeds.values()) * (1 - _GRID))
+    least_s = steps / (max(runner.speeds.values()) * (1 - _GRID))
     return max(at - now, least_s) if (at - now) * _JUST >= least_s else at - now
 
 
-def _steps_left(one: Runner, now: float, round_s: float) -> float:
-    """Steps still to do; of what nothing is said as many as were done, one round's at least.
+def _steps_left(runner: Runner, now: float, round_s: float) -> float:
+    """Steps left; of unknown work as many as were done, at least those of a round.
 
     ``spec.cost.estimatedWork`` counts at the job's best speed.
     """
-    job = one.workload
+    job = runner.workload
     done = job.status.progress.steps if job.status.progress is not None else 0
-    best = max(one.speeds.values())
+    best = max(runner.speeds.values())
     if job.work_steps:
         return float(max(1, job.work_steps - done))
     if job.cost is not None and job.cost.estimated_work_s:
@@ -317,8 +321,8 @@ def _steps_left(one: Runner, now: float, round_s: float) -> float:
 
 
 def _rates(arena: Arena) -> Floats:
-    """Worth of types on a grid: equal classes stay equal while their measurements wander."""
-    # alike jobs share one table
+    """Worth of types on the grid, so that equal classes stay equal while measurements drift."""
+    # equal jobs share one table
     tables = {id(runner.worth): runner.worth for runner in arena.runners.values()}
     number = {table: at for at, table in enumerate(tables)}
     rows = np.zeros((len(tables), len(arena.room)))
@@ -330,7 +334,7 @@ def _rates(arena: Arena) -> Floats:
 
 
 def on_grid(speed: float) -> float:
-    """A speed on the grid, steps/s; 0 stays 0."""
+    """A speed, price or slowdown on the grid; 0 stays 0."""
     return math.exp(_step(speed) * _GRID) if speed > 0 else 0.0
 
 
@@ -339,15 +343,17 @@ def _step(value: float) -> int:
 
 
 def _lines(arena: Arena) -> Iterator[str]:
-    """What of each job the division rests on."""
-    said: dict[int, str] = {}
-    for uid, one in arena.runners.items():
-        # alike jobs share one table
-        speeds = said.get(id(one.worth))
+    """Inputs of the division for each job, as lines to hash."""
+    by_table: dict[int, str] = {}
+    for uid, runner in arena.runners.items():
+        # equal jobs share one table
+        speeds = by_table.get(id(runner.worth))
         if speeds is None:
-            speeds = " ".join(f"{kind}={_step(one.worth[kind])}" for kind in sorted(one.worth))
-            said[id(one.worth)] = speeds
-        job = one.workload
+            speeds = " ".join(
+                f"{kind}={_step(runner.worth[kind])}" for kind in sorted(runner.worth)
+            )
+            by_table[id(runner.worth)] = speeds
+        job = runner.workload
         kind = arena.pairing.kinds.get(uid, "")
         pairs = f" as {kind}" if kind else ""
-        yield f"{uid} {arena.units(one.points)} {job.weight} {one.tenant} {speeds}{pairs}"
+        yield f"{uid} {arena.units(runner.points)} {job.weight} {runner.tenant} {speeds}{pairs}"

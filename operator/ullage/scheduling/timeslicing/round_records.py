@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The books of fairness: what a job was promised, what it had, what it is owed.
+"""The books of a job: promised, received and owed time.
 
-They live in the job's status and are written only when the promise changes or a turn begins or
-ends; in between everything follows from the clock. No one is ever owed more than a job remembers.
+They are in the job's status and are written only when a promise changes or a turn begins or ends;
+in between they follow from the clock. Debts are bounded.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from ullage.cluster.records.status import (
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
 
 _LARGEST: Final = 999_999_999.0
-"""What a decimal of the API can hold."""
+"""Largest value of a decimal in the API."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What the books of one job should say from now on.
+    """New content of the books of a job.
 
     Attributes:
         fractions: Promise by type, as decimal strings, sorted.
         holds: Type whose devices it has; empty for none.
-        began: Since when.
+        began: Time at which it got them.
         effective: Steps/s that the promise amounts to.
-        normalised: The same against its proportional part of the cluster.
+        normalised: ``effective`` relative to a proportional part of the cluster.
         source: Weakest source of the speeds.
-        worth: By type, seconds on an equal part that a second on it is worth; ``None`` where that
+        worth: By type, seconds on an equal part that a second on it is worth; ``None`` when that
             is not counted.
-        skipped: Smaller jobs pass it by.
-        started_s: What the start took that just ended; 0 = no start ended.
-        dropped: Why its deadline is not kept; ``None`` = it is, or there is none.
-        pairs: Promises beside others, as records without time had; in order.
-        beside: uid of the job that it shares its device with in this turn; empty for none.
-        parted: Pairs that are left out for a while.
+        skipped: True when smaller jobs pass it by.
+        started_s: Duration of the start that just ended, seconds; 0 = no start ended.
+        dropped: Its deadline if that is not kept.
+        pairs: Promises beside others, as records without received time; in order.
+        beside: uid of the job that shares its device in this turn; empty for none.
+        parted: Pairs that are excluded for a while.
     """
 
     fractions: tuple[tuple[str, str], ...] = ()
@@ -63,8 +63,8 @@ class Entry:
     parted: tuple[PartedRecord, ...] = ()
 
     @property
-    def said(self) -> Said:
-        """What has to be written when it changes."""
+    def content(self) -> Content:
+        """The fields whose change has to be written."""
         return (
             self.holds,
             self.fractions,
@@ -77,7 +77,7 @@ class Entry:
         )
 
 
-Said = tuple[
+Content = tuple[
     str,
     tuple[tuple[str, str], ...],
     str,
@@ -87,24 +87,26 @@ Said = tuple[
     tuple[PairRecord, ...],
     tuple[PartedRecord, ...],
 ]
-"""What has to be written when it changes: type, fractions, source, skipped, dropped, partner, pairs
-as promised, and those that are left out."""
+"""Fields whose change has to be written: type, fractions, source, skipped, dropped, partner, pairs
+as promised, and excluded pairs."""
 
 
 def number(value: float, digits: int = 4) -> str:
     """A decimal string of the API, without zeros at its end."""
-    said = f"{max(-_LARGEST, min(_LARGEST, value)):.{digits}f}"
-    said = said.rstrip("0").rstrip(".") if "." in said else said
-    return "0" if said == "-0" else said
+    text = f"{max(-_LARGEST, min(_LARGEST, value)):.{digits}f}"
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text
 
 
 def promised(record: AllocationRecord | None) -> dict[str, float]:
     """Fractions in force by type."""
-    return {kind: float(said) for kind, said in record.fractions} if record is not None else {}
+    return (
+        {kind: float(fraction) for kind, fraction in record.fractions} if record is not None else {}
+    )
 
 
 def current(record: AllocationRecord | None) -> tuple[str, float]:
-    """Type of the turn that the books say is on, and since when; empty and 0 for none."""
+    """Type and beginning of the current turn in the books; empty and 0 for none."""
     if record is not None:
         for kind, had in record.received:
             if had.since:
@@ -121,12 +123,12 @@ def owed_s(record: AllocationRecord | None, now: float, most_s: float) -> dict[s
 
 
 def received_s(record: AllocationRecord | None, now: float) -> dict[str, float]:
-    """Time had on each type until now, seconds."""
+    """Time received on each type until now, seconds."""
     return {kind: had.at(now) for kind, had in record.received} if record is not None else {}
 
 
 def beside(record: AllocationRecord | None) -> str:
-    """Uid of the job that the turn that is on is shared with; empty for none."""
+    """Uid of the partner in the current turn; empty for none."""
     pairs = record.pairs if record is not None else ()
     return next((pair.partner_uid for pair in pairs if pair.since), "")
 
@@ -140,9 +142,9 @@ def pairs_owed_s(
     return {pair.cell: _pair_owed(record, pair, now, most_s) for pair in record.pairs}
 
 
-def says(record: AllocationRecord, said: Said) -> bool:
-    """Whether the books say this already, whatever the clock says."""
-    holds, fractions, source, skipped, dropped, partner, pairs, parted = said
+def has_content(record: AllocationRecord, content: Content) -> bool:
+    """True when the books have this content already, whatever the time."""
+    holds, fractions, source, skipped, dropped, partner, pairs, parted = content
     return (
         current(record)[0] == holds
         and record.fractions == fractions
@@ -155,15 +157,15 @@ def says(record: AllocationRecord, said: Said) -> bool:
 
 
 def _pairs_stand(record: AllocationRecord, partner: str, pairs: tuple[PairRecord, ...]) -> bool:
-    bare = [replace(one, deficit_seconds="", seconds=0, since=0.0) for one in record.pairs]
+    bare = [replace(pair, deficit_seconds="", seconds=0, since=0.0) for pair in record.pairs]
     return beside(record) == partner and tuple(bare) == pairs
 
 
 def written(
     before: AllocationRecord | None, entry: Entry, now: float, round_s: float
 ) -> AllocationRecord:
-    """The books of a job; the very record of before where nothing has to be said."""
-    if before is not None and not entry.started_s and says(before, entry.said):
+    """The new books of a job; the previous object if its content did not change."""
+    if before is not None and not entry.started_s and has_content(before, entry.content):
         return before
     moment = whole_second(now)
     began = whole_second(entry.began)
@@ -173,10 +175,10 @@ def written(
         began = since
     old = before or AllocationRecord(since=moment)
     most_s = MEMORY_ROUNDS * round_s
-    # a turn that ended, ended now; one that began may have begun a moment ago
+    # a turn that is over ended now; a new turn may have begun a moment ago
     turn = (kind, since) if kind else (entry.holds, began)
     owed = _owed(old, moment, turn, most_s)
-    kinds = {one for one, _ in entry.fractions}
+    kinds = {entry_kind for entry_kind, _ in entry.fractions}
     return AllocationRecord(
         since=moment,
         fractions=entry.fractions,
@@ -189,7 +191,11 @@ def written(
             if kind in kinds
         ),
         received=_received(old, (kind, since), (entry.holds, began), moment),
-        isolated_seconds=_isolated(old, entry, moment),
+        isolated_seconds=(
+            number(isolated_now(old, entry.worth, moment), 1)
+            if entry.worth is not None
+            else old.isolated_seconds
+        ),
         skipped_since=(old.skipped_since or moment) if entry.skipped else 0.0,
         restart_seconds=number(entry.started_s, 1) if entry.started_s else old.restart_seconds,
         dropped=entry.dropped,
@@ -205,18 +211,18 @@ def _pairs(
     moment: float,
     most_s: float,
 ) -> tuple[PairRecord, ...]:
-    """The books of each pair: a turn that ended is added, the one that is on has its beginning."""
-    known, (turn, began) = {one.cell: one for one in old.pairs}, turns
-    found: list[PairRecord] = []
+    """The books of each pair: a turn that ended is added, the current one keeps its beginning."""
+    before, (turn, began) = {pair.cell: pair for pair in old.pairs}, turns
+    pairs: list[PairRecord] = []
     for pair in entry.pairs:
-        had = known.get(pair.cell)
+        had = before.get(pair.cell)
         on = entry.beside == pair.partner_uid and entry.holds == pair.accelerator
         if had is None:
-            found.append(replace(pair, deficit_seconds="0", since=began if on else 0.0))
+            pairs.append(replace(pair, deficit_seconds="0", since=began if on else 0.0))
             continue
         goes_on = on and had.since and turn[0] == entry.holds
         passed = moment - had.since if had.since and not goes_on else 0.0
-        found.append(
+        pairs.append(
             replace(
                 pair,
                 deficit_seconds=number(_pair_owed(old, had, moment, most_s), 1),
@@ -224,11 +230,11 @@ def _pairs(
                 since=(had.since if goes_on else moment) if on else 0.0,
             )
         )
-    return tuple(found)
+    return tuple(pairs)
 
 
 def _pair_owed(record: AllocationRecord, pair: PairRecord, now: float, most_s: float) -> float:
-    """Debt of a pair at a moment; the turn that is on is the one that the books say."""
+    """Debt to a pair at a moment, by the current turn in the books."""
     elapsed = max(0.0, now - record.since)
     had = max(0.0, now - max(record.since, pair.since)) if pair.since else 0.0
     promised = float(pair.fraction) if pair.fraction else 0.0
@@ -237,7 +243,7 @@ def _pair_owed(record: AllocationRecord, pair: PairRecord, now: float, most_s: f
 
 
 def closed(before: AllocationRecord | None, now: float) -> AllocationRecord | None:
-    """The books of a job that takes no turns now: what it had stays, debts lapse."""
+    """The books of a job that takes no turns now: received time stays, debts lapse."""
     if before is None:
         return None
     kind, since = current(before)
@@ -263,18 +269,18 @@ def closed(before: AllocationRecord | None, now: float) -> AllocationRecord | No
 def _owed(
     record: AllocationRecord, now: float, turn: tuple[str, float], most_s: float
 ) -> dict[str, float]:
-    """Debts of a moment when ``turn`` = (type, beginning) is the one that is on."""
+    """Debts at a moment by type; ``turn`` = type and beginning of the current turn."""
     elapsed = max(0.0, now - record.since)
     kind, began = turn
     had = max(0.0, now - max(record.since, began)) if kind else 0.0
-    owed = {one: float(said) for one, said in record.deficit_seconds}
-    for one, said in record.fractions:
-        owed[one] = owed.get(one, 0.0) + float(said) * elapsed
+    owed = {type_: float(seconds) for type_, seconds in record.deficit_seconds}
+    for type_, fraction in record.fractions:
+        owed[type_] = owed.get(type_, 0.0) + float(fraction) * elapsed
     if kind:
         owed[kind] = owed.get(kind, 0.0) - had
-    for one, seconds in owed.items():
+    for type_, seconds in owed.items():
         if not -most_s <= seconds <= most_s:
-            owed[one] = math.copysign(most_s, seconds)
+            owed[type_] = math.copysign(most_s, seconds)
     return owed
 
 
@@ -284,7 +290,7 @@ def _received(
     after: tuple[str, float],
     moment: float,
 ) -> tuple[tuple[str, Received], ...]:
-    """Time had by type: the turn that ended is added, the one that is on has its beginning."""
+    """Received time by type: a turn that ended is added, the current one keeps its beginning."""
     had = dict(old.received)
     if before[0] and before[0] != after[0]:
         had[before[0]] = Received(seconds=int(had[before[0]].at(moment)))
@@ -294,15 +300,8 @@ def _received(
     return tuple(sorted(had.items()))
 
 
-def _isolated(old: AllocationRecord, entry: Entry, moment: float) -> str:
-    """What the steps done would have taken alone on an equal part, where that is counted."""
-    if entry.worth is None:
-        return old.isolated_seconds
-    return number(isolated_now(old, entry.worth, moment), 1)
-
-
 def isolated_now(record: AllocationRecord | None, worth: Mapping[str, float], now: float) -> float:
-    """Isolated time until now, seconds; the turn that the books say is on counts by its type.
+    """Isolated time until now, seconds; the current turn counts by its type.
 
     Args:
         record: The books.
@@ -318,7 +317,7 @@ def isolated_now(record: AllocationRecord | None, worth: Mapping[str, float], no
 
 
 def as_text(fractions: Mapping[str, float]) -> tuple[tuple[str, str], ...]:
-    """Fractions as the status holds them; what is rounding is left out."""
+    """Fractions as the status holds them, without those that round to 0."""
     return tuple(
         (kind, number(fractions[kind])) for kind in sorted(fractions) if fractions[kind] >= 5e-5
     )

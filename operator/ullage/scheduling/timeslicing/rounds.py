@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Taking turns, as one value of a cycle: who takes part, the division, the plan, the books.
+"""The turns of a cycle: the jobs that take part, the division, the plan and the books.
 
-Made only where the policy's objective is not FIFO. What must survive stands in the statuses of the
-jobs and the policy; nothing here remembers anything.
+They exist only when the policy's objective is not FIFO. All state is in the statuses of the jobs
+and of the policy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from ullage.engines.admission.records import Refusal
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import SetConditions
-from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.attempt import Refused
 from ullage.scheduling.placement.placement import Placement
@@ -45,10 +44,9 @@ from ullage.scheduling.timeslicing.division import FIFO, Allocate, Division, div
 from ullage.scheduling.timeslicing.division_cache import DivisionCache
 from ullage.scheduling.timeslicing.messages import leaves_text, turn_text, unpriced_text
 from ullage.scheduling.timeslicing.pairing import paired
-from ullage.scheduling.timeslicing.plan import Turnout, plan
+from ullage.scheduling.timeslicing.plan import Turnout, plan, turn_quota
 from ullage.scheduling.timeslicing.problem import Goal, on_grid
-from ullage.scheduling.timeslicing.round_records import Entry, closed, number, says, written
-from ullage.scheduling.timeslicing.turn_quota import turn_quota
+from ullage.scheduling.timeslicing.round_records import Entry, closed, has_content, number, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +59,11 @@ class Rounds:
     turnout: Turnout
 
     def models(self, kinds: Iterable[str]) -> frozenset[int]:
-        """Types by their number in the inventory."""
+        """Numbers of types in the inventory."""
         return frozenset(self.tools.inventory.models[kind] for kind in kinds)
 
     def infeasible(self, uid: str) -> Refusal | None:
-        """Why a job never gets a turn; ``None`` where it does."""
+        """The refusal of a job that never gets a turn; ``None`` = it may get one."""
         if uid not in self.arena.nowhere:
             return None
         replicas = self.tools.view.snapshot.workloads[uid].replicas
@@ -76,7 +74,7 @@ class Rounds:
         )
 
     def ended(self, uid: str, winner: str) -> str:
-        """What is told to a job whose turn ends for another's sake."""
+        """Message for a job whose turn ends for another job."""
         runner = self.arena.runners.get(uid)
         kind = f" on {runner.holds}" if runner is not None and runner.holds else ""
         return (
@@ -85,11 +83,11 @@ class Rounds:
         )
 
     def leaves(self, uid: str, kind: str) -> str:
-        """What is told to a job that starts again on a type."""
+        """Message for a job that restarts on a type."""
         return leaves_text(self.arena, uid, kind, self.turnout.partners.get(uid, ""))
 
     def why(self, uid: str) -> str:
-        """Where a job that waits stands, in words."""
+        """Message for a job that waits for its turn."""
         return turn_text(self.arena, self.division, self.turnout, uid)
 
     def books(
@@ -99,11 +97,11 @@ class Rounds:
         members: Sequence[Member],
         placements: Sequence[Placement],
     ) -> AllocationRecord | None:
-        """What the status of a job should say of its turns; the very record of before if nothing.
+        """The books of a job for its status; the previous object if nothing changed.
 
         Args:
             job: A TrainingJob.
-            life: What it needs in this cycle.
+            life: Its step in this cycle.
             members: Its pods.
             placements: Places that it got in this cycle.
         """
@@ -118,8 +116,8 @@ class Rounds:
         dropped = self.division.dropped.get(job.ref.uid)
         pairs, parted = self._promises(runner), self._parted(runner)
         beside = self._partner(runner, placements) if holds else ""
-        said = (holds, fractions, runner.source, skipped, dropped, beside, pairs, parted)
-        if before is not None and not started and says(before, said):
+        content = (holds, fractions, runner.source, skipped, dropped, beside, pairs, parted)
+        if before is not None and not started and has_content(before, content):
             return before
         entry = Entry(
             fractions=fractions,
@@ -139,31 +137,31 @@ class Rounds:
         return written(before, entry, view.now, view.snapshot.policy.round_seconds)
 
     def part(self, uid: str, refused: Refused) -> None:
-        """A job finds no place beside its partner: the two are no pair for a while."""
+        """Exclude a pair for a while because a job finds no place beside its partner."""
         other, runners = self.turnout.partners[uid], self.arena.runners
-        one, partner = runners[uid], runners[other]
-        said = "; ".join(line.message for line in refused.lines) or refused.reason.value
-        for mine, theirs in ((one, partner), (partner, one)):
+        first, second = runners[uid], runners[other]
+        reasons = "; ".join(line.message for line in refused.lines) or refused.reason.value
+        for mine, theirs in ((first, second), (second, first)):
             self.turnout.parted[mine.uid] = PartedRecord(
                 workload_class=theirs.workload.workload_class,
                 accelerator=self.turnout.types[uid],
                 until=whole_second(self.tools.view.now + PAIR_PARTED_S),
-                message=f"{one.name} has no place beside {partner.name}: {said}",
+                message=f"{first.name} has no place beside {second.name}: {reasons}",
             )
 
     def _promises(self, runner: Runner) -> tuple[PairRecord, ...]:
-        """What the job is promised beside others, with what is predicted there."""
-        found: list[PairRecord] = []
+        """Promises of the job beside others, with the predicted speeds."""
+        promises: list[PairRecord] = []
         for other, kind, part in self.division.partners.get(runner.uid, ()):
             both = self.arena.pairing.together(runner.uid, other, kind)
             partner = self.arena.runners.get(other)
             if both is None or partner is None:
                 continue
             speeds = [
-                number(on_grid(one.speeds.get(kind, 0.0)) / slowdown)
-                for one, slowdown in zip((runner, partner), both.slowdowns, strict=True)
+                number(on_grid(job.speeds.get(kind, 0.0)) / slowdown)
+                for job, slowdown in zip((runner, partner), both.slowdowns, strict=True)
             ]
-            found.append(
+            promises.append(
                 PairRecord(
                     partner=partner.name,
                     partner_uid=other,
@@ -174,32 +172,33 @@ class Rounds:
                     partner_steps_per_second=speeds[1],
                 )
             )
-        return tuple(sorted(found, key=lambda one: one.cell))
+        return tuple(sorted(promises, key=lambda pair: pair.cell))
 
     def _partner(self, runner: Runner, placements: Sequence[Placement]) -> str:
-        """Uid of the job that shares the device, or is about to; empty where it has it alone."""
+        """Uid of the job that shares the device, or is about to; empty for none."""
         percent = placements[0].candidate.percent if placements else runner.percent
         if percent >= WHOLE:
             return ""
         return self.turnout.partners.get(runner.uid, "") or runner.beside
 
     def _parted(self, runner: Runner) -> tuple[PartedRecord, ...]:
-        """Pairs that are left out: those in force, and one that ended in this cycle."""
+        """Excluded pairs: those in force, and one that ended in this cycle."""
         books, now = runner.workload.status.allocation, self.tools.view.now
         before = books.parted if books is not None else ()
-        kept = tuple(one for one in before if one.until > now)
+        in_force = tuple(record for record in before if record.until > now)
         fresh = self.turnout.parted.get(runner.uid) or self.arena.pairing.ended.get(runner.uid)
-        known = {(one.workload_class, one.accelerator) for one in kept}
-        if fresh is not None and (fresh.workload_class, fresh.accelerator) not in known:
-            kept = (*kept, fresh)[-MOST_PARTED:]
-        return before if kept == before else kept
+        cells = {(record.workload_class, record.accelerator) for record in in_force}
+        if fresh is not None and (fresh.workload_class, fresh.accelerator) not in cells:
+            in_force = (*in_force, fresh)[-MOST_PARTED:]
+        return before if in_force == before else in_force
 
     def _held(
         self, runner: Runner, members: Sequence[Member], placements: Sequence[Placement]
     ) -> tuple[str, float]:
-        """Type that the job holds by the plan of this cycle, and since when."""
+        """Type that the job holds by the plan of this cycle, and the time since when."""
         inventory, ledger, job = self.tools.inventory, self.tools.ledger, runner.workload
-        if runner.holds and not _lost_some(ledger, members):
+        drops = any(ledger.drops_on(held.node) for member in members for held in member.held)
+        if runner.holds and not drops:
             return runner.holds, runner.began
         holds, seen = held_type(inventory, ledger, members)
         if not holds and placements:
@@ -209,17 +208,8 @@ class Rounds:
 
     @property
     def record(self) -> SolveRecord | None:
-        """What the policy's status should say of the division."""
+        """The record of the division for the policy's status."""
         return self.division.record
-
-
-def _lost_some(ledger: Ledger, members: Sequence[Member]) -> bool:
-    """Whether something was taken from the members, as far as their nodes tell."""
-    for member in members:
-        for held in member.held:
-            if ledger.drops_on(held.node):
-                return True
-    return False
 
 
 def take_turns(
@@ -234,14 +224,14 @@ def take_turns(
     policy = view.snapshot.policy
     if policy.objective == FIFO:
         return None
-    who = paired(tools, arena(tools, lifecycles), rule, cache)
-    division = divide(policy, who, view.now, allocate, cache)
-    quota = turn_quota(who, tools.occupancy)
-    return Rounds(tools, who, division, plan(policy, who, division, view.now, quota))
+    contenders = paired(tools, arena(tools, lifecycles), rule, cache)
+    division = divide(policy, contenders, view.now, allocate, cache)
+    quota = turn_quota(contenders, tools.occupancy)
+    return Rounds(tools, contenders, division, plan(policy, contenders, division, view.now, quota))
 
 
 def next_turn(rounds: Rounds | None) -> float:
-    """When a turn may end though nothing else happens; 0 = never."""
+    """Time at which a turn may end without another event; 0 = never."""
     return rounds.turnout.wake_at if rounds is not None else 0.0
 
 
@@ -259,7 +249,7 @@ def books_of(
 
 
 def division_news(view: View, rounds: Rounds | None) -> list[SetConditions]:
-    """Writes the division in force into the policy's status, when that changed."""
+    """The write of the division into the policy's status, if it changed."""
     policy = view.snapshot.policy
     record = rounds.record if rounds is not None else None
     goal = rounds.division.goal if rounds is not None else None
@@ -282,7 +272,7 @@ def division_news(view: View, rounds: Rounds | None) -> list[SetConditions]:
 
 
 def _conditions(policy: PolicyRecord, goal: Goal | None, now: float) -> tuple[Condition, ...]:
-    """The policy's conditions, Degraded among them as long as a price is missing."""
+    """The policy's conditions, with ``Degraded`` while a price is missing."""
     before = next((c for c in policy.conditions if c.type == ConditionType.DEGRADED), None)
     if goal is None or not goal.unpriced:
         if before is None:

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Carries a plan of turns out: who is placed, who makes way, what stays kept.
+"""Execution of a plan of turns: placements, evictions and reserved devices.
 
-Services come first, then those whose turn it is on the type that it is on, then any that can use
-what would stand idle. Every place is found by the placer, so the hard limits hold as ever; no one
-leaves before a place for another was found.
+Services come first, then jobs on the type of their turn, then any job that can use idle devices.
+The placer finds every place, so all hard limits hold; no job leaves before a place for another was
+found.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from ullage.scheduling.timeslicing.contenders import WHOLE, Runner
 from ullage.scheduling.timeslicing.rounds import Rounds
 
 _ELSEWHERE: Final = (Requeue.CAPACITY, Requeue.QUOTA)
-"""What another type of device may have for a job whose turn is on this one."""
+"""Refusals after which another type of device may still have room."""
 _SERVICES: Final = (0.25, 0.5)
 _TURNS: Final = (0.75, 1.0)
 _FILLING: Final = (1.0, 1.25)
-"""Parts of a cycle's effort until which services, turns and idle devices go strictly in order, and
-where each ends, so that some effort is left for those that follow."""
+"""Parts of a cycle's effort up to which services, turns and idle devices are served strictly in
+order, and at which each ends, so that some effort is left for the next."""
 
 
 @dataclass(slots=True)
 class Served:
-    """What serving the turns brought.
+    """Results of serving the turns.
 
     Attributes:
-        outcomes: By uid of those who waited.
-        movers: Those who leave for a better type, by uid: the type, and who leaves beside them.
+        outcomes: By uid of the waiting workloads.
+        movers: Jobs that leave for a better type, by uid: the type, and the victims beside them.
     """
 
     outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -54,24 +54,24 @@ def serve(
     attempts: Sequence[SchedulingAttempt],
     movable: Mapping[str, SchedulingAttempt],
 ) -> Served:
-    """Serve everyone who waits.
+    """Serve all waiting workloads.
 
-    A job without an outcome is next: the cycle had no room or no effort left for it.
+    A job without an outcome waits for the next cycle: this one had no room or effort left for it.
 
     Args:
         rounds: The plan of this cycle.
-        queue: Places members and makes way.
-        attempts: Of those who wait.
-        movable: By uid, those who run and may be stopped; as attempts of all their members.
+        queue: Places members and selects victims.
+        attempts: Attempts of the waiting workloads.
+        movable: By uid, attempts of all members of running jobs that may be stopped.
     """
     served = Served()
     jobs: dict[str, SchedulingAttempt] = {}
     services: list[SchedulingAttempt] = []
-    for one in attempts:
-        if one.workload.kind is WorkloadKind.TRAINING_JOB:
-            jobs[one.workload.ref.uid] = one
+    for attempt in attempts:
+        if attempt.workload.kind is WorkloadKind.TRAINING_JOB:
+            jobs[attempt.workload.ref.uid] = attempt
         else:
-            services.append(one)
+            services.append(attempt)
     services.sort(
         key=lambda service: (-service.priority, service.workload.created, service.workload.ref.uid)
     )
@@ -96,21 +96,24 @@ def serve(
         if not attempt.percent:
             take_turn(attempt)
             return
-        for one, outcome in _pair(rounds, queue, attempt, jobs, order):
+        for member, outcome in _pair(rounds, queue, attempt, jobs, order):
             refused = outcome.refused
             if refused is not None and refused.requeue in _ELSEWHERE:
-                unsure[one] = refused
+                unsure[member] = refused
             else:
-                served.outcomes[one] = _coming(rounds, one, outcome)
+                served.outcomes[member] = _coming(rounds, member, outcome)
 
     _each(queue, services, serve_one, _SERVICES)
-    asked: list[SchedulingAttempt] = []
+    narrowed: list[SchedulingAttempt] = []
     for uid in _first(rounds, jobs):
         if uid in rounds.arena.nowhere:
-            served.outcomes[uid] = _nowhere(rounds, uid)
+            infeasible = rounds.infeasible(uid)
+            served.outcomes[uid] = Outcome(
+                refused=Refused.for_good(infeasible) if infeasible else None
+            )
         else:
-            asked.append(_narrowed(rounds, jobs[uid], order))
-    _each(queue, asked, take_turns, _TURNS)
+            narrowed.append(_narrowed(rounds, jobs[uid], order))
+    _each(queue, narrowed, take_turns, _TURNS)
     _move(rounds, queue, movable, served, order)
     _keep(
         rounds,
@@ -128,13 +131,15 @@ def _each(
     act: Callable[[SchedulingAttempt], None],
     parts: tuple[float, float],
 ) -> None:
-    """Do it for each, in order; new questions past the first part of a cycle's effort in turns.
+    """Call ``act`` for each attempt in order.
+
+    Past the first part of a cycle's effort, attempts that are not cached take turns over cycles.
 
     Args:
-        queue: Whose budget and effort count.
+        queue: Holds the budget and the effort.
         attempts: In the order to serve them.
-        act: What to do for each.
-        parts: Of the effort: until where it goes strictly in order, and where it ends.
+        act: Called for each attempt.
+        parts: Parts of the effort up to which the order is strict, and at which all ends.
     """
     effort, passed = queue.placer.occupancy.effort, list[SchedulingAttempt]()
     for attempt in attempts:
@@ -153,7 +158,7 @@ def _each(
 def _narrowed(
     rounds: Rounds, attempt: SchedulingAttempt, order: Mapping[str, int]
 ) -> SchedulingAttempt:
-    """The attempt held to the type that it is on; as it is for those who take none."""
+    """The attempt narrowed to the type of its turn; unchanged for jobs that take none."""
     uid = attempt.workload.ref.uid
     runner = rounds.arena.runners.get(uid)
     if runner is None:
@@ -172,19 +177,19 @@ def _pair(
     jobs: Mapping[str, SchedulingAttempt],
     order: Mapping[str, int],
 ) -> Iterator[tuple[str, Outcome]]:
-    """Place one of a pair, and the other beside it where that one waits as well.
+    """Place a job of a pair, and its partner beside it if that waits as well.
 
-    Who comes first gets its part of an empty device, and the other joins it there, now or as soon
-    as it can. Where it cannot, the pair is left out for a while.
+    The first gets its part of an empty device, and the other joins it there, now or as soon as it
+    can. If it cannot, the pair is excluded for a while.
     """
     uid = attempt.workload.ref.uid
     other = rounds.turnout.partners[uid]
     partner = rounds.arena.runners[other]
     if partner.holds:
-        here = queue.placer.occupancy.occupants[partner.site]
-        alone = len(here) == 1 and not here[0].leaving
+        occupants = queue.placer.occupancy.occupants[partner.site]
+        alone = len(occupants) == 1 and not occupants[0].leaving
         if other in order or partner.percent >= WHOLE or not alone:
-            # it starts again with its part, or someone else leaves, before anyone joins it
+            # the partner restarts with its part, or another job leaves, before this one joins
             refused = Refused(Reason.WAITS_FOR_ROUND, requeue=Requeue.ROOM_COMING)
             yield uid, Outcome(refused=_waiting_for_round(rounds, uid, refused))
         else:
@@ -205,7 +210,7 @@ def _pair(
 def _beside(
     rounds: Rounds, queue: SchedulingQueue, attempt: SchedulingAttempt, site: int
 ) -> Outcome:
-    """Place a job beside its partner; where that cannot be, both are told why."""
+    """Place a job beside its partner; exclude the pair if that fails."""
     outcome = queue.join(attempt, site)
     if outcome.refused is not None:
         rounds.part(attempt.workload.ref.uid, outcome.refused)
@@ -213,10 +218,9 @@ def _beside(
 
 
 def _first(rounds: Rounds, jobs: Mapping[str, SchedulingAttempt]) -> list[str]:
-    """Those who are placed before idle devices are given away, in order.
+    """Jobs to place before idle devices are filled, in order.
 
-    Members that are missing beside others which run come first, then turns as planned, then
-    work that takes no turns.
+    Missing members of running jobs come first, then turns as planned, then work that takes none.
     """
     runners = rounds.arena.runners
     running = {uid: None for uid in jobs if uid in runners and runners[uid].holds}
@@ -226,13 +230,8 @@ def _first(rounds: Rounds, jobs: Mapping[str, SchedulingAttempt]) -> list[str]:
     return [*running, *planned, *others]
 
 
-def _nowhere(rounds: Rounds, uid: str) -> Outcome:
-    infeasible = rounds.infeasible(uid)
-    return Outcome(refused=Refused.for_good(infeasible)) if infeasible else Outcome()
-
-
 def _coming(rounds: Rounds, uid: str, outcome: Outcome) -> Outcome:
-    """A turn that is about to begin is told as a turn, not as a lack of devices."""
+    """The outcome, where a turn that is about to begin is no lack of devices."""
     refused = outcome.refused
     if refused is None or refused.never is not None:
         return outcome
@@ -256,7 +255,7 @@ def _move(
     served: Served,
     order: Mapping[str, int],
 ) -> None:
-    """Those who run go to the type that their turn is on, where a place for them is found."""
+    """Move running jobs to the type of their turn where a place is found."""
     victims = {victim.uid: victim for victim in queue.selection.victims()}
     for uid, kind in rounds.turnout.stops.items():
         if queue.placer.occupancy.effort.is_spent(_FILLING[1]):
@@ -270,9 +269,9 @@ def _move(
 
 
 def _keep(rounds: Rounds, occupancy: Occupancy, answered: Set[str], served: Served) -> None:
-    """Keeps devices that are planned for jobs without an answer; no other job gets them meanwhile.
+    """Reserve devices that are planned for jobs without an outcome.
 
-    Their pods are not there, or this cycle had no effort left for them.
+    Their pods do not exist yet, or this cycle had no effort left for them.
     """
     stopped = {
         victim.uid
@@ -288,26 +287,30 @@ def _keep(rounds: Rounds, occupancy: Occupancy, answered: Set[str], served: Serv
             continue
         other = rounds.turnout.partners.get(uid, "")
         if other and (uid > other or rounds.arena.runners[other].holds or other in answered):
-            continue  # its device is that of the other one
+            continue  # it shares the device of its partner
         _block(occupancy, empty[models[kind]], runner.points, runner.name)
-    for kept in rounds.turnout.reserved:
-        runner = rounds.arena.runners[kept.job]
-        points = kept.devices * rounds.arena.unit
-        _block(occupancy, empty[models[kept.type]], points, runner.name)
+    for reservation in rounds.turnout.reserved:
+        runner = rounds.arena.runners[reservation.job]
+        points = reservation.devices * rounds.arena.unit
+        _block(occupancy, empty[models[reservation.type]], points, runner.name)
 
 
 def _empty(occupancy: Occupancy) -> dict[int, deque[int]]:
-    """Devices that may be kept for someone, by model: healthy, empty, not kept yet."""
+    """Devices that may be reserved, by model: healthy, empty and not reserved yet."""
     inventory = occupancy.inventory
-    found: dict[int, deque[int]] = {model: deque() for model in inventory.models.values()}
-    for site, here in enumerate(occupancy.occupants):
-        if not here and not occupancy.blocked.item(site) and inventory.health.item(site) == HEALTHY:
-            found[inventory.model.item(site)].append(site)
-    return found
+    empty: dict[int, deque[int]] = {model: deque() for model in inventory.models.values()}
+    for site, occupants in enumerate(occupancy.occupants):
+        if (
+            not occupants
+            and not occupancy.blocked.item(site)
+            and inventory.health.item(site) == HEALTHY
+        ):
+            empty[inventory.model.item(site)].append(site)
+    return empty
 
 
 def _block(occupancy: Occupancy, empty: deque[int], points: int, name: str) -> None:
-    """Block as many of these devices as the points need, if there are any."""
+    """Block as many of the empty devices as the points need."""
     while points > 0 and empty:
         occupancy.block((empty.popleft(),), name)
         points -= WHOLE
@@ -320,19 +323,19 @@ def _fill(
     served: Served,
     unsure: Mapping[str, Refused],
 ) -> None:
-    """No device idles while someone who waits could use it."""
+    """Fill idle devices with waiting jobs that can use them."""
     waiting = [uid for uid in rounds.turnout.waiting if uid in jobs]
-    asked: dict[str, SchedulingAttempt] = {}
+    attempts: dict[str, SchedulingAttempt] = {}
     for uid in (*unsure, *waiting):
         if uid not in served.outcomes:
             first = _choices(rounds.arena.runners[uid])[0]
-            asked[uid] = replace(jobs[uid], only=rounds.models(first))
+            attempts[uid] = replace(jobs[uid], only=rounds.models(first))
 
     def fill(attempt: SchedulingAttempt) -> None:
         uid = attempt.workload.ref.uid
         served.outcomes[uid] = _filled(rounds, queue, attempt, unsure.get(uid))
 
-    _each(queue, tuple(asked.values()), fill, _FILLING)
+    _each(queue, tuple(attempts.values()), fill, _FILLING)
 
 
 def _filled(
@@ -341,10 +344,10 @@ def _filled(
     uid = attempt.workload.ref.uid
     no_room = NoRoom(0, ())
     for kinds in _choices(rounds.arena.runners[uid]):
-        found = queue.fill(replace(attempt, only=rounds.models(kinds)))
-        if isinstance(found, Outcome):
-            return found
-        no_room = found
+        filled = queue.fill(replace(attempt, only=rounds.models(kinds)))
+        if isinstance(filled, Outcome):
+            return filled
+        no_room = filled
     if unsure is not None:
         return Outcome(refused=unsure)
     refused = Refused(Reason.WAITS_FOR_ROUND, no_room.lines, no_room.placed)
@@ -355,7 +358,7 @@ def _filled(
 
 
 def _choices(runner: Runner) -> list[tuple[str, ...]]:
-    """Sets of types to try: a gang never mixes types, one member takes the best place of all."""
+    """Sets of types to try: a gang never mixes types, a single member takes the best place."""
     kinds = sorted(runner.worth, key=lambda kind: (-runner.worth[kind], kind))
     if runner.workload.replicas == 1:
         return [tuple(kinds)]

@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which trials of a TuningJob run, go on and end, by its results and its TrainingJobs."""
+"""Steps of a TuningJob: trials that start, go on and end, by its results and TrainingJobs."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What TrainingJobs of trials that have ended bring: a value, or why there is none."""
+"""Results of ended TrainingJobs of trials: a value, or the reason for which there is none."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ullage.scheduling.tuning.times import percent_had
 def fresh_results(
     job: TuningRecord, runs: Iterable[WorkloadRecord], search: Search
 ) -> tuple[TrialResult, ...]:
-    """Results of TrainingJobs that have ended and are not counted yet, in the order of their ends.
+    """Results of ended TrainingJobs that are not counted yet, in the order of their ends.
 
-    Those that end at one time come by number, so that the order follows from the objects alone.
+    Simultaneous ones are ordered by number, so that the order follows from the objects alone.
 
     Args:
         job: The TuningJob.
         runs: TrainingJobs that it controls.
-        search: With every result that its status holds.
+        search: The search with every result of the status.
     """
     ended = [
         (run.status.completion_time, run.trial.trial, run)
@@ -33,16 +33,16 @@ def fresh_results(
         and run.status.phase in OVER
         and search.due.get(run.trial.trial) == run.trial.until_epoch
     ]
-    ended.sort(key=lambda one: one[:2])
+    ended.sort(key=lambda ended_run: ended_run[:2])
     return (*_refused(search), *(_result(job, run, search) for _, _, run in ended))
 
 
 def _refused(search: Search) -> Iterator[TrialResult]:
-    """Suggested trials that cannot run: they fail at once."""
-    for one in search.terms.stated:
-        if one.refused and search.due.get(one.trial) == one.epochs[0]:
+    """Results of suggested trials that cannot run: they fail at once."""
+    for trial in search.terms.stated:
+        if trial.refused and search.due.get(trial.trial) == trial.epochs[0]:
             yield TrialResult(
-                trial=one.trial, epoch=one.epochs[0], reason=Reason.SUGGESTION_REFUSED
+                trial=trial.trial, epoch=trial.epochs[0], reason=Reason.SUGGESTION_REFUSED
             )
 
 
@@ -52,28 +52,32 @@ def _result(job: TuningRecord, run: WorkloadRecord, search: Search) -> TrialResu
     if of is None:
         raise ValueError(f"{run.ref.name} runs no trial")
     resizes = [
-        one for one in job.status.resizes if (one.trial, one.epoch) == (of.trial, of.until_epoch)
+        resize
+        for resize in job.status.resizes
+        if (resize.trial, resize.epoch) == (of.trial, of.until_epoch)
     ]
     had = percent_had(run.gpu)
     if resizes and resizes[-1].to_percent != had:
-        resizes.pop()  # it ended first
+        resizes.pop()  # it ended before the resize
     value, reason = _value(run, of.until_epoch)
-    known = search.parameters.get(of.trial)
+    began = run.status.start_time
+    seconds = max(0, round(run.status.completion_time - began)) if began > 0 else 0
+    parameters = search.parameters.get(of.trial)
     return TrialResult(
         trial=of.trial,
         epoch=of.until_epoch,
         value=value,
         reason=reason,
-        seconds=_seconds(run) + sum(one.seconds for one in resizes),
+        seconds=seconds + sum(resize.seconds for resize in resizes),
         percent=0 if resizes or run.status.restarts or job.pool is None else had,
-        parameters=() if known or search.is_stated else _parameters(of, search),
+        parameters=() if parameters or search.is_stated else _parameters(of, search),
     )
 
 
 def _parameters(of: TrialOf, search: Search) -> Texts:
-    """What a trial ran with, as far as its TrainingJob, which others may edit, is to be believed.
+    """Parameters of a trial from its TrainingJob, which users may have edited.
 
-    Only points of the search space are: a status has room for those.
+    Only a point of the search space is accepted, because the size of a status is limited.
     """
     point = point_of(search.terms, of.parameters)
     if point.keys() == search.terms.space.parameters.keys():
@@ -81,18 +85,12 @@ def _parameters(of: TrialOf, search: Search) -> Texts:
     return search.texts(of.trial) or ()
 
 
-def _seconds(run: WorkloadRecord) -> int:
-    """From its first start to its end; 0 where it never ran."""
-    began, ended = run.status.start_time, run.status.completion_time
-    return max(0, round(ended - began)) if began > 0 else 0
-
-
 def _value(run: WorkloadRecord, epoch: int) -> tuple[float | None, Reason | None]:
     if run.status.phase == Phase.FAILED:
         return None, Reason.TRIAL_FAILED
-    told = next((one for one in run.status.metrics if one.epoch == epoch), None)
-    if told is None:
+    metric = next((metric for metric in run.status.metrics if metric.epoch == epoch), None)
+    if metric is None:
         return None, Reason.METRIC_MISSING
-    if told.value is None:
+    if metric.value is None:
         return None, Reason.METRIC_NOT_A_NUMBER
-    return told.value, None
+    return metric.value, None

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a search stands, from the results that its status holds.
+"""State of a search, computed from the results in its status.
 
-Everything follows from the spec and that list, in its order: a new process, or one that saw an
-event twice, comes to the same trials.
+It follows from the spec and the order of the results alone, so that a new process computes the same
+trials.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def texts_of(point: Point) -> Texts:
 
 
 def point_of(terms: SearchTerms, texts: Texts) -> Point:
-    """The values that these texts stand for, of parameters that the space has."""
-    found = dict(texts)
-    stated = {
-        name: value_of(parameter, found[name])
+    """The values of parameters in the search space, parsed from texts."""
+    values = dict(texts)
+    parsed = {
+        name: value_of(parameter, values[name])
         for name, parameter in terms.space.parameters.items()
-        if name in found
+        if name in values
     }
-    return {name: value for name, value in stated.items() if value is not None}
+    return {name: value for name, value in parsed.items() if value is not None}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,10 +44,10 @@ class Search:
     """A search after a number of results.
 
     Attributes:
-        due: Epoch that each trial is to reach which is not done yet.
+        due: Epoch to reach, by trial.
         counted: Trials and epochs that have a result.
-        parameters: Of each trial that has a result.
-        results: That were taken, in order; one of the list that was not due is not among them.
+        parameters: Parameters by trial, of trials that have a result.
+        results: Counted results in order, without those that were not due.
     """
 
     terms: SearchTerms
@@ -57,15 +57,15 @@ class Search:
     results: list[TrialResult] = field(init=False, default_factory=list)
     _observed: dict[int, ObservedTrial] = field(init=False, repr=False, default_factory=dict)
     _seen: int = field(init=False, repr=False, default=0)
-    """Results that are among the observed ones."""
+    """Number of results that are in ``_observed``."""
     _decider: SearchAlgorithm = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._decider = decider_of(self.terms)
-        self.due = {one.trial: one.until_epoch for one in self._decider.first()}
+        self.due = {run.trial: run.until_epoch for run in self._decider.first()}
 
     def take(self, result: TrialResult) -> bool:
-        """Count a result; ``False`` and nothing where the trial is not to reach that epoch."""
+        """Count a result; returns ``False`` when the trial is not due for that epoch."""
         at = (result.trial, result.epoch)
         if self.due.get(result.trial) != result.epoch:
             return False
@@ -74,7 +74,7 @@ class Search:
         self.results.append(result)
         self.parameters.setdefault(result.trial, result.parameters)
         goes_on = self._decider.report(result.trial, result.epoch, result.value).runs
-        self.due.update((one.trial, one.until_epoch) for one in goes_on)
+        self.due.update((run.trial, run.until_epoch) for run in goes_on)
         return True
 
     def take_all(self, results: Sequence[TrialResult]) -> Search:
@@ -84,58 +84,54 @@ class Search:
         return self
 
     def texts(self, trial: int) -> Texts | None:
-        """Parameters of a trial: those that it had before, else those that are suggested now.
+        """Parameters of a trial: those of its results, else new ones.
 
-        ``None`` where a sampler beside decisions is to be asked.
+        ``None`` = an external sampler has to suggest them.
 
         Args:
             trial: Number of the trial.
         """
-        known = self.parameters.get(trial)
-        if known:
-            return known
+        parameters = self.parameters.get(trial)
+        if parameters:
+            return parameters
         point = parameters_of(self.terms, trial)
         return None if point is None else texts_of(point)
 
     def request(self, trials: tuple[int, ...], running: Mapping[int, Texts]) -> SuggestionRequest:
-        """What a sampler is asked.
+        """Build the request to a sampler.
 
         Args:
-            trials: That want parameters.
-            running: Parameters of trials that have no result yet.
+            trials: Trials without parameters.
+            running: Parameters of trials without a result.
         """
+        others = tuple(
+            ObservedTrial(trial=other, point=point_of(self.terms, texts))
+            for other, texts in running.items()
+            if other not in trials and other not in self.parameters
+        )
         return SuggestionRequest(
             space=self.terms.space,
             seed=self.terms.seed,
             trials=trials,
-            observed=self._known(trials, running),
+            observed=(*self._with_results().values(), *others),
             maximise=self.terms.maximise,
         )
 
     @property
     def is_stated(self) -> bool:
-        """A client outside states trials: their parameters stand in its list, in no result."""
+        """True when an external client lists the trials with their parameters."""
         return self.terms.algorithm is TuningAlgorithm.EXTERNAL
 
     @property
     def refused(self) -> frozenset[int]:
-        """Trials of a client that cannot run."""
-        return frozenset(one.trial for one in self.terms.stated if one.refused)
-
-    def _known(self, but: Sequence[int], running: Mapping[int, Texts]) -> tuple[ObservedTrial, ...]:
-        """Trials that have parameters: those with results, then those that run."""
-        others = tuple(
-            ObservedTrial(trial=other, point=point_of(self.terms, texts))
-            for other, texts in running.items()
-            if other not in but and other not in self.parameters
-        )
-        return (*self._with_results().values(), *others)
+        """Trials of an external client that cannot run."""
+        return frozenset(trial.trial for trial in self.terms.stated if trial.refused)
 
     def _with_results(self) -> Mapping[int, ObservedTrial]:
-        """Trials that have a result, by the last one that has a value."""
-        for one in self.results[self._seen :]:
-            before = self._observed.pop(one.trial, None)
-            self._observed[one.trial] = self._observe(one, before)
+        """Trials that have a result, with their last value."""
+        for result in self.results[self._seen :]:
+            before = self._observed.pop(result.trial, None)
+            self._observed[result.trial] = self._observe(result, before)
         self._seen = len(self.results)
         return self._observed
 
@@ -157,10 +153,10 @@ class Search:
     @property
     def failed(self) -> int:
         """Trials that ended without a value."""
-        return sum(one.value is None for one in self.results)
+        return sum(result.value is None for result in self.results)
 
     def rungs(self) -> tuple[HalvingRung, ...]:
-        """Groups of trials that are compared with each other, as far as they have any."""
+        """Groups of trials that are compared with each other, without empty ones."""
         rungs = [rung for family in families_of(self._decider) for rung in family if rung.members]
         return tuple(sorted(rungs, key=lambda rung: rung.complete)[:MOST_GROUPS])  # open ones first
 
@@ -178,27 +174,29 @@ class Search:
         """Trials to which a client may still add an epoch."""
         if not self.terms.more_to_come:
             return frozenset()
-        last = {one.trial: one for one in self.results}
+        last = {result.trial: result for result in self.results}
         return frozenset(
             trial
-            for trial, one in last.items()
-            if trial not in self.due and one.value is not None and one.epoch < self.terms.max_epochs
+            for trial, result in last.items()
+            if trial not in self.due
+            and result.value is not None
+            and result.epoch < self.terms.max_epochs
         )
 
     def best(self, name: str) -> BestTrial | None:
-        """The best value at the highest epoch that any trial has a value of; ties by number.
+        """The best value at the highest epoch that has any; the lowest number wins a tie.
 
         Args:
-            name: Of the TuningJob.
+            name: Name of the TuningJob.
         """
-        valued = [one for one in self.results if one.value is not None]
+        valued = [result for result in self.results if result.value is not None]
         if not valued:
             return None
-        top = max(one.epoch for one in valued)
+        top = max(result.epoch for result in valued)
         sign = -1.0 if self.terms.maximise else 1.0
         best = min(
-            (one for one in valued if one.epoch == top),
-            key=lambda one: (sign * (one.value or 0.0), one.trial),
+            (result for result in valued if result.epoch == top),
+            key=lambda result: (sign * (result.value or 0.0), result.trial),
         )
         return BestTrial(
             name=trial_name(name, best.trial),

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a TuningJob needs now: results to count, TrainingJobs to create and to delete.
+"""The next step of a TuningJob: results to count, TrainingJobs to create and to delete.
 
-Pure and level-triggered: the answer follows from the TuningJob and the TrainingJobs that exist. A
-result is counted by writing it into the status, and only what stands there, read back, lets a trial
-go on or its TrainingJob go: a process that dies in between counts nothing twice.
+It follows from the TuningJob and the existing TrainingJobs alone. A result counts once it was
+written into the status and read back; only then a trial goes on or its TrainingJob is deleted. So
+no crash makes a result count twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import RefusedWrite, WorkloadRecord
-from ullage.cluster.records.tuning import TrialCounts, TrialResize, TuningRecord, TuningStatus
+from ullage.cluster.records.tuning import TrialCounts, TuningRecord, TuningStatus
 from ullage.cluster.values.names import trial_name, trial_run_name
 from ullage.engines.tuning.algorithms import trials_of
 from ullage.engines.tuning.search_space import Point
@@ -25,11 +25,14 @@ from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.phases import OVER
 from ullage.scheduling.model.plan import CreateTrial, DeleteWorkload, Emit
 from ullage.scheduling.times import SEARCH_STALLED_S
-from ullage.scheduling.tuning.conditions import said_of, waits_since
-from ullage.scheduling.tuning.events import events_of
-from ullage.scheduling.tuning.groups import groups_of
 from ullage.scheduling.tuning.results import fresh_results
-from ullage.scheduling.tuning.search import Search, Texts, texts_of
+from ullage.scheduling.tuning.search import Search, texts_of
+from ullage.scheduling.tuning.search_status import (
+    conditions_of,
+    events_of,
+    groups_of,
+    waits_since,
+)
 from ullage.scheduling.tuning.times import DueTrial, TrialTimes, trial_times
 from ullage.scheduling.tuning.widths import (
     WidthPlan,
@@ -40,38 +43,38 @@ from ullage.scheduling.tuning.widths import (
 )
 
 MOST_KEPT: Final = 64
-"""TrainingJobs of ended trials that stay, the newest: for their pods' logs."""
+"""Number of TrainingJobs of ended trials that are kept for their pods' logs, the newest ones."""
 _ENDED: Final = ("Succeeded", "Failed")
 """Phases of a TuningJob that is over."""
 Missing = Sequence[tuple[int, int]]
-"""Trials that could start, and the epoch that each is to reach."""
+"""Trials that could start, with the epoch to reach."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningStep:
-    """The next status of a TuningJob, and what to do to get there."""
+    """The next status of a TuningJob, and the actions for it."""
 
     status: TuningStatus
     creates: tuple[CreateTrial, ...] = ()
     asks: SuggestionRequest | None = None
-    """Trials that could run and have no parameters yet."""
+    """Request for the parameters of trials that could run."""
     deletes: tuple[DeleteWorkload, ...] = ()
     events: tuple[Emit, ...] = ()
-    """About changes of the status."""
+    """Events about changes of the status."""
     again_at: float = 0.0
-    """When time alone changes the answer, seconds since the epoch; 0 = never."""
+    """Time at which the step changes without an event, seconds since the epoch; 0 = never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What a step needs beside the TuningJob.
+    """Inputs of a step beside the TuningJob.
 
     Attributes:
         runs: TrainingJobs that the TuningJob controls, by name.
         refused: TrainingJobs of its namespace that the API refused to create, by name.
-        suggested: Parameters that a sampler found, by trial.
+        suggested: Parameters from a sampler, by trial.
         now: Seconds since the epoch.
-        epoch: Of this leader.
+        epoch: Epoch of this leader.
     """
 
     runs: Mapping[str, WorkloadRecord]
@@ -82,11 +85,11 @@ class Around:
 
 
 def next_step(job: TuningRecord, around: Around) -> TuningStep:
-    """What a TuningJob needs now.
+    """Decide the next step of a TuningJob.
 
     Args:
-        job: As it was read.
-        around: TrainingJobs, time and term.
+        job: The TuningJob as it was read.
+        around: TrainingJobs, time and leader epoch.
     """
     if job.orphans:
         return TuningStep(status=job.status)
@@ -97,7 +100,7 @@ def next_step(job: TuningRecord, around: Around) -> TuningStep:
 
 
 def _stopping(job: TuningRecord, around: Around) -> TuningStep:
-    """It is deleted: what trials brought is counted, the others stop, none begins."""
+    """Count results of a search that is being deleted, and stop all other trials."""
     search = _counted(job)
     deletes = _deletes(job, around, search, over=True)
     fresh = fresh_results(job, around.runs.values(), search)
@@ -117,13 +120,14 @@ def _stopping(job: TuningRecord, around: Around) -> TuningStep:
 
 def _running(job: TuningRecord, around: Around) -> TuningStep:
     search = _counted(job)
-    times = _times(job, search)
+    pool = job.pool
+    times = None if pool is None else trial_times(pool, search.results, job.status.resizes)
     missing = _missing(job, around, search)
     widths = _widths(job, around, search, times, missing)
     creates, asks = _creates(job, around, search, widths, missing)
     deletes = _deletes(job, around, search, over=False)
     fresh = fresh_results(job, around.runs.values(), search)
-    search.take_all(fresh)  # from here on, what is written next counts, too
+    search.take_all(fresh)  # the new status counts these, too
     status, reason = _status(job, around, search, times, widths)
     over = status.phase in _ENDED
     if over:
@@ -139,7 +143,7 @@ def _running(job: TuningRecord, around: Around) -> TuningStep:
 
 
 def _again_at(job: TuningRecord, around: Around, search: Search, widths: WidthPlan | None) -> float:
-    """When time alone changes something: the search counts as stalled, or may resize a trial."""
+    """Time at which the search counts as stalled or may resize a trial; 0 = never."""
     since = waits_since(_due_runs(job, around, search), around.runs.values())
     times = [since + SEARCH_STALLED_S if since else 0.0, widths.again_at if widths else 0.0]
     return min((at for at in times if at > around.now), default=0.0)
@@ -153,22 +157,24 @@ def _counted(job: TuningRecord) -> Search:
 
 
 def _missing(job: TuningRecord, around: Around, search: Search) -> Missing:
-    """Trials that could start and the epoch that each is to reach, within ``parallelism``.
+    """Trials that could start within ``parallelism``, with the epoch to reach.
 
-    Those that were resized come first, then the furthest.
+    Resized ones come first, then the furthest.
     """
-    resized = {(one.trial, one.epoch) for one in job.status.resizes}
-    wanted = sorted(search.due.items(), key=lambda one: (one not in resized, -one[1], one[0]))
-    names = {one: trial_run_name(job.ref.name, *one) for one in wanted}
+    resized = {(resize.trial, resize.epoch) for resize in job.status.resizes}
+    wanted = sorted(
+        search.due.items(), key=lambda entry: (entry not in resized, -entry[1], entry[0])
+    )
+    names = {run: trial_run_name(job.ref.name, *run) for run in wanted}
     active = sum(_is_active(around.runs.get(run)) for run in names.values())
     room = max(0, job.parallelism - active)
     refused = search.refused
     return [
-        one
-        for one in wanted
-        if names[one] not in around.runs
-        and names[one] not in around.refused
-        and one[0] not in refused
+        run
+        for run in wanted
+        if names[run] not in around.runs
+        and names[run] not in around.refused
+        and run[0] not in refused
     ][:room]
 
 
@@ -179,10 +185,10 @@ def _widths(
     times: TrialTimes | None,
     missing: Missing,
 ) -> WidthPlan | None:
-    """How much of a device each trial gets; ``None`` = what the template says."""
+    """The widths of trials; ``None`` = as in the template."""
     if job.pool is None or times is None:
         return None
-    reached = {one.trial: one.epoch for one in search.results}
+    reached = {result.trial: result.epoch for result in search.results}
     due = [
         DueTrial(trial=trial, from_epoch=reached.get(trial, 0), until_epoch=until, run=run)
         for trial, until in search.due.items()
@@ -195,15 +201,8 @@ def _widths(
     return plan_widths(job.pool, times, due, around.now)
 
 
-def _times(job: TuningRecord, search: Search) -> TrialTimes | None:
-    """What the results say of times, of a search that divides devices."""
-    if job.pool is None:
-        return None
-    return trial_times(job.pool, search.results, job.status.resizes)
-
-
 def _percent(job: TuningRecord, widths: WidthPlan | None, trial: int, until: int) -> int | None:
-    """Percent of a device that a trial starts with, 0 = as the template says; ``None`` = waits."""
+    """Percent of a device that a trial starts with; 0 = as in the template; ``None`` = it waits."""
     if widths is None:
         return 0
     resized = target_percent(job.status.resizes, trial, until)
@@ -217,10 +216,7 @@ def _creates(
     widths: WidthPlan | None,
     missing: Missing,
 ) -> tuple[tuple[CreateTrial, ...], SuggestionRequest | None]:
-    """TrainingJobs of trials that start.
-
-    Trials that need parameters from a sampler are requested instead.
-    """
+    """TrainingJobs of trials that start, and a request for the parameters of the others."""
     name = job.ref.name
     running = {
         run.trial.trial: run.trial.parameters
@@ -233,7 +229,9 @@ def _creates(
         percent = _percent(job, widths, trial, until)
         if percent is None:
             continue
-        texts = _texts(search, around, trial)
+        texts, suggested = search.texts(trial), around.suggested.get(trial)
+        if texts is None and suggested is not None:
+            texts = texts_of(suggested)
         if texts is None:
             unknown.append(trial)
             continue
@@ -255,12 +253,6 @@ def _creates(
     return tuple(creates), search.request(tuple(unknown), running) if unknown else None
 
 
-def _texts(search: Search, around: Around, trial: int) -> Texts | None:
-    found = around.suggested.get(trial)
-    known = search.texts(trial)
-    return texts_of(found) if known is None and found is not None else known
-
-
 def _is_active(run: WorkloadRecord | None) -> bool:
     return run is not None and run.status.phase not in OVER
 
@@ -268,10 +260,7 @@ def _is_active(run: WorkloadRecord | None) -> bool:
 def _deletes(
     job: TuningRecord, around: Around, search: Search, *, over: bool
 ) -> tuple[DeleteWorkload, ...]:
-    """TrainingJobs to delete.
-
-    Those of no trial that is due, old ones of ended trials, and those that get another width.
-    """
+    """Deletions of TrainingJobs: strays, old ones of ended trials, and those to resize."""
     strays: list[WorkloadRecord] = []
     ended: list[WorkloadRecord] = []
     due = _due_runs(job, around, search)
@@ -321,6 +310,7 @@ def _status(
     before, now = job.status, whole_second(around.now)
     phase, reason, message = _verdict(job, around, search)
     over = phase in _ENDED
+    fresh_resizes = widths.resizes if widths is not None else ()
     runs = tuple(around.runs.values())
     groups = groups_of(
         search,
@@ -329,10 +319,10 @@ def _status(
         places=job.pool.devices if job.pool else job.parallelism,
         times=times,
     )
-    said = [
+    conditions = [
         Said(ConditionType.COMPLETE, phase == "Succeeded", reason, message, follows=not over),
         *([Said(ConditionType.FAILED, True, reason, message)] if phase == "Failed" else []),
-        *(() if over else said_of(_due_runs(job, around, search), runs, groups, around.now)),
+        *(() if over else conditions_of(_due_runs(job, around, search), runs, groups, around.now)),
     ]
     begun = bool(around.runs or search.results)
     status = replace(
@@ -346,29 +336,22 @@ def _status(
         best_trial=search.best(job.ref.name),
         groups=groups,
         results=tuple(search.results),
-        resizes=_resizes(job, search, widths),
-        conditions=merged(before.conditions, said, now, job.generation),
+        resizes=kept_resizes((*before.resizes, *fresh_resizes), search.due, search.counted),
+        conditions=merged(before.conditions, conditions, now, job.generation),
     )
     return (before if status == before else status), reason
 
 
-def _resizes(
-    job: TuningRecord, search: Search, widths: WidthPlan | None
-) -> tuple[TrialResize, ...]:
-    fresh = widths.resizes if widths is not None else ()
-    return kept_resizes((*job.status.resizes, *fresh), search.due, search.counted)
-
-
 def _due_runs(job: TuningRecord, around: Around, search: Search) -> tuple[WorkloadRecord, ...]:
-    """TrainingJobs of trials that are due, as far as they exist."""
+    """Existing TrainingJobs of due trials."""
     if not around.runs:
         return ()
-    names = (trial_run_name(job.ref.name, *one) for one in search.due.items())
+    names = (trial_run_name(job.ref.name, *run) for run in search.due.items())
     return tuple(run for name in names if (run := around.runs.get(name)) is not None)
 
 
 def _verdict(job: TuningRecord, around: Around, search: Search) -> tuple[str, Reason, str]:
-    """Phase, reason and sentence."""
+    """Phase, reason and message of a search."""
     failed = search.failed
     if failed > job.max_failed_trials:
         text = f"{failed} trials failed, spec.maxFailedTrials is {job.max_failed_trials}"
@@ -388,7 +371,7 @@ def _verdict(job: TuningRecord, around: Around, search: Search) -> tuple[str, Re
             text = f"{trial_name(job.ref.name, trial)}: {refused.message}"
             return "Running" if around.runs else "Pending", refused.reason, text
     epochs = sorted(set(search.due.values()))
-    listed = " and ".join(str(one) for one in epochs[:3]) + (" ..." if len(epochs) > 3 else "")
+    listed = " and ".join(str(epoch) for epoch in epochs[:3]) + (" ..." if len(epochs) > 3 else "")
     trials = "1 trial is" if len(search.due) == 1 else f"{len(search.due)} trials are"
     text = f"{trials} to reach epoch {listed}"
     return "Running" if around.runs else "Pending", Reason.TRIALS_RUN, text
@@ -404,7 +387,8 @@ def _counts(job: TuningRecord, around: Around, search: Search, *, over: bool) ->
     ended = len(search.parameters) - len(paused) - sum(trial in search.parameters for trial in due)
     failed = search.failed
     complete = sum(
-        one.value is not None and one.epoch == job.terms.max_epochs for one in search.results
+        result.value is not None and result.epoch == job.terms.max_epochs
+        for result in search.results
     )
     return TrialCounts(
         waiting=len(due) - running,

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How long trials take, from the results of their search, for one that divides devices.
+"""Times of trials, from the results of a search that divides devices.
 
-Everything is told in work: seconds that it would take on one whole device.
+The unit is work: seconds on one whole device.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ullage.engines.tuning.speed_curves import (
 WHOLE: Final = 100
 """Percent of one device."""
 LEAST_PART: Final = 0.1
-"""Of a trial's time, before and after a resize, that says how much faster it became."""
+"""Least part of a trial's time before and after a resize that gives a speed-up."""
 
 
 def widths_of(pool: TrialPool) -> Widths:
@@ -42,10 +42,10 @@ def widths_of(pool: TrialPool) -> Widths:
 
 
 def percent_of(widths: Widths, size: int) -> int:
-    """Percent of a device of a size in parts; 100 for each whole one.
+    """Percent of a device of a size in parts; 100 per whole device.
 
     Args:
-        widths: That trials may have.
+        widths: Widths that trials may have.
         size: Parts of a device.
     """
     return size * WHOLE // widths.parts
@@ -56,14 +56,14 @@ def size_of(widths: Widths, percent: int) -> int:
     """The size in parts that is nearest to a percentage: widths may have changed since.
 
     Args:
-        widths: That trials may have.
-        percent: Of a device, 100 for each whole one.
+        widths: Widths that trials may have.
+        percent: Percent of a device, 100 per whole device.
     """
     return min(widths.sizes, key=lambda size: abs(percent_of(widths, size) - percent))
 
 
 def percent_had(gpu: GPURequest) -> int:
-    """Percent of a device that a TrainingJob asks for, 100 for each whole one.
+    """Percent of a device that a TrainingJob requests, 100 per whole device.
 
     Args:
         gpu: Its request.
@@ -75,7 +75,7 @@ def percent_had(gpu: GPURequest) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueTrial:
-    """A trial that is to reach an epoch, and its TrainingJob where there is one."""
+    """A trial with the epoch to reach, and its TrainingJob if it exists."""
 
     trial: int
     from_epoch: int
@@ -84,20 +84,20 @@ class DueTrial:
 
     @property
     def epochs(self) -> int:
-        """Epochs that it is to do."""
+        """Number of epochs to run."""
         return self.until_epoch - self.from_epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialTimes:
-    """What the results say of times.
+    """Times from the results of a search.
 
     Attributes:
-        widths: That trials may have.
-        curve: Speed of a trial by width, in that on a whole device.
-        own_s: Work of an epoch, in seconds, of each trial that was measured.
+        widths: Widths that trials may have.
+        curve: Speed of a trial by width, relative to a whole device.
+        own_s: Work of an epoch, seconds, of each measured trial.
         mean_s: Mean work of an epoch over all results; ``None`` before the first.
-        parts: Widths of trials that were resized, by trial and epoch.
+        parts: Resizes by trial and epoch.
     """
 
     widths: Widths
@@ -107,7 +107,7 @@ class TrialTimes:
     parts: Mapping[tuple[int, int], Sequence[TrialResize]] = field(default_factory=dict)
 
     def epoch_s(self, trial: int) -> float | None:
-        """Work of an epoch of a trial, in seconds: by its own results, else the mean of the others.
+        """Work of an epoch of a trial, seconds: from its own results, else the mean of the others.
 
         Args:
             trial: Number of the trial.
@@ -115,10 +115,10 @@ class TrialTimes:
         return self.own_s.get(trial, self.mean_s)
 
     def speed(self, percent: int) -> float:
-        """Work per second with so much of a device.
+        """Work per second on a part of a device.
 
         Args:
-            percent: Of a device, 100 for each whole one.
+            percent: Percent of a device, 100 per whole device.
         """
         return self.curve.speeds[self.widths.sizes.index(size_of(self.widths, percent))]
 
@@ -126,23 +126,24 @@ class TrialTimes:
         """Work of a result, in seconds.
 
         Args:
-            result: That was counted.
+            result: A counted result.
         """
         parts = self.parts.get((result.trial, result.epoch), ())
         last = parts[-1].to_percent if parts else result.percent
-        seconds = max(0, result.seconds - sum(one.seconds for one in parts))
+        seconds = max(0, result.seconds - sum(part.seconds for part in parts))
         before = self.before_s(result.trial, result.epoch)
         return before + seconds * (self.speed(last) if last else 1.0)
 
     def before_s(self, trial: int, epoch: int) -> float:
-        """Work that a trial did on its way to an epoch until it was resized last, in seconds.
+        """Work that a trial did towards an epoch until its last resize, seconds.
 
         Args:
             trial: Number of the trial.
-            epoch: That it runs to.
+            epoch: The epoch to reach.
         """
         return sum(
-            one.seconds * self.speed(one.from_percent) for one in self.parts.get((trial, epoch), ())
+            part.seconds * self.speed(part.from_percent)
+            for part in self.parts.get((trial, epoch), ())
         )
 
 
@@ -157,7 +158,7 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True)
 class _Faster:
-    """How many times as fast a trial ran at another width."""
+    """Speed of a trial at width ``other`` relative to width ``size``."""
 
     size: int
     other: int
@@ -169,12 +170,12 @@ def trial_times(
     results: Sequence[TrialResult],
     resizes: Sequence[TrialResize],
 ) -> TrialTimes:
-    """What results say of times.
+    """Compute times from results.
 
     Args:
         pool: Devices that the search divides.
-        results: In the order in which they were counted.
-        resizes: In the order in which they were decided.
+        results: Results in the order in which they were counted.
+        resizes: Resizes in the order in which they were decided.
     """
     widths = widths_of(pool)
     parts: dict[tuple[int, int], list[TrialResize]] = {}
@@ -183,33 +184,36 @@ def trial_times(
     measured = list(_measured(widths, results))
     pairs = [*_pairs(measured), *_resized_pairs(widths, results, parts)]
     curve = _curve(widths, measured, pairs)
-    own = {one.trial: one.epoch_s * curve.speeds[widths.sizes.index(one.size)] for one in measured}
+    work_s = {
+        entry.trial: entry.epoch_s * curve.speeds[widths.sizes.index(entry.size)]
+        for entry in measured
+    }
     return TrialTimes(
         widths=widths,
         curve=curve,
-        own_s=own,
-        mean_s=sum(own.values()) / len(own) if own else None,
+        own_s=work_s,
+        mean_s=sum(work_s.values()) / len(work_s) if work_s else None,
         parts=parts,
     )
 
 
 def _measured(widths: Widths, results: Sequence[TrialResult]) -> Iterator[_Measured]:
     reached: dict[int, int] = {}
-    for one in results:
-        epochs = one.epoch - reached.get(one.trial, 0)
-        reached[one.trial] = one.epoch
-        if one.value is not None and epochs > 0 and one.seconds and one.percent:
-            yield _Measured(one.trial, size_of(widths, one.percent), one.seconds / epochs)
+    for result in results:
+        epochs = result.epoch - reached.get(result.trial, 0)
+        reached[result.trial] = result.epoch
+        if result.value is not None and epochs > 0 and result.seconds and result.percent:
+            yield _Measured(result.trial, size_of(widths, result.percent), result.seconds / epochs)
 
 
 def _pairs(measured: Sequence[_Measured]) -> Iterator[_Faster]:
-    """Trials that ran at one width after another, from one rung to the next."""
+    """Trials that ran at different widths in successive rungs."""
     before: dict[int, _Measured] = {}
-    for one in measured:
-        earlier = before.get(one.trial)
+    for trial in measured:
+        earlier = before.get(trial.trial)
         if earlier is not None:
-            yield _Faster(earlier.size, one.size, earlier.epoch_s / one.epoch_s)
-        before[one.trial] = one
+            yield _Faster(earlier.size, trial.size, earlier.epoch_s / trial.epoch_s)
+        before[trial.trial] = trial
 
 
 def _resized_pairs(
@@ -217,42 +221,53 @@ def _resized_pairs(
     results: Sequence[TrialResult],
     parts: Mapping[tuple[int, int], Sequence[TrialResize]],
 ) -> Iterator[_Faster]:
-    """Trials that were resized once, whose earlier result has the width that they had before."""
+    """Trials that were resized once and have an earlier result at the width before."""
     earlier: dict[int, tuple[int, int, float]] = {}
-    for one in results:
-        epoch, size, epoch_s = earlier.get(one.trial, (0, 0, 0.0))
-        own = parts.get((one.trial, one.epoch), ())
-        if len(own) == 1 and epoch_s and size == size_of(widths, own[0].from_percent):
-            whole = (one.epoch - epoch) * epoch_s
-            left, took = whole - own[0].seconds, one.seconds - own[0].seconds
-            if left > LEAST_PART * whole and took > LEAST_PART * one.seconds:
-                yield _Faster(size, size_of(widths, own[0].to_percent), left / took)
-        if one.value is not None and one.percent and one.seconds and one.epoch > epoch:
-            size = size_of(widths, one.percent)
-            earlier[one.trial] = one.epoch, size, one.seconds / (one.epoch - epoch)
+    for result in results:
+        epoch, size, epoch_s = earlier.get(result.trial, (0, 0, 0.0))
+        trial_parts = parts.get((result.trial, result.epoch), ())
+        if (
+            len(trial_parts) == 1
+            and epoch_s
+            and size == size_of(widths, trial_parts[0].from_percent)
+        ):
+            whole = (result.epoch - epoch) * epoch_s
+            remaining_s, took = (
+                whole - trial_parts[0].seconds,
+                result.seconds - trial_parts[0].seconds,
+            )
+            if remaining_s > LEAST_PART * whole and took > LEAST_PART * result.seconds:
+                yield _Faster(size, size_of(widths, trial_parts[0].to_percent), remaining_s / took)
+        if result.value is not None and result.percent and result.seconds and result.epoch > epoch:
+            size = size_of(widths, result.percent)
+            earlier[result.trial] = result.epoch, size, result.seconds / (result.epoch - epoch)
         else:
-            earlier[one.trial] = one.epoch, 0, 0.0
+            earlier[result.trial] = result.epoch, 0, 0.0
 
 
 def _curve(widths: Widths, measured: Sequence[_Measured], pairs: Sequence[_Faster]) -> SpeedCurve:
     """Speeds by width, from trials that ran at several.
 
-    Trials differ, so a width counts as measured only where a trial had it and another one. Others
-    follow by a power of the width below 1, so that shares count as worth it until they are
-    measured: only what ran shows its speed. Source: derived.
+    Trials differ, so a width counts as measured only when a trial ran at it and at another one. The
+    speed at other widths is a power below 1 of the width, so that shares look worthwhile and get
+    measured. Source: derived.
     """
     if not measured:
         return speed_curve(widths, {width: width**PRIOR_EXPONENT for width in widths.widths})
-    sizes = [one.size for one in measured]
+    sizes = [entry.size for entry in measured]
     base = max(set(sizes), key=lambda size: (sizes.count(size), -size))
     logs: dict[int, list[float]] = {}
-    for one in pairs:
-        if base in (one.size, one.other) and one.size != one.other and 0 < one.ratio < math.inf:
-            log = math.log(one.ratio)
-            other, gain = (one.other, log) if one.size == base else (one.size, -log)
+    for pair in pairs:
+        if (
+            base in (pair.size, pair.other)
+            and pair.size != pair.other
+            and 0 < pair.ratio < math.inf
+        ):
+            log = math.log(pair.ratio)
+            other, gain = (pair.other, log) if pair.size == base else (pair.size, -log)
             logs.setdefault(other, []).append(gain)
     seen = {base / widths.parts: 1.0}
-    seen |= {size / widths.parts: math.exp(sum(own) / len(own)) for size, own in logs.items()}
+    seen |= {size / widths.parts: math.exp(sum(gains) / len(gains)) for size, gains in logs.items()}
     narrowest, nearest = min(seen), min(seen, key=lambda width: abs(math.log(width)))
     for width in widths.widths:
         if width < narrowest:
