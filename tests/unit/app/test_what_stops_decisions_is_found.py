@@ -21,7 +21,7 @@ from ullage.app.times import ASIDE_FIRST_S, ASIDE_MOST_S, FAULT_SEARCH_REST_S
 from ullage.app.transfer import unpack_answer
 from ullage.app.watchdog import Watchdog
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
-from ullage.scheduling.assignment import observe
+from ullage.scheduling.assignment import judge
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.inventory.inventory import Inventory
@@ -359,14 +359,14 @@ def _payload(snapshot: Snapshot) -> bytes:
 def test_a_workload_that_is_looked_at_for_ever_is_set_aside_in_the_same_decision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    really = observe.training_step
+    really = judge.training_step
 
     def life(view: View, ground: Inventory, job: WorkloadRecord) -> LifecycleStep:
         while job.ref.uid == BAD:
             pass
         return really(view, ground, job)
 
-    monkeypatch.setattr(observe, "training_step", life)
+    monkeypatch.setattr(judge, "training_step", life)
     plan, _ = unpack_answer(solve(_payload(cluster("bad"))), cluster("bad"))
     assert [one.key for one in plan.faults] == [BAD]
     assert "not decided within" in plan.faults[0].text

@@ -13,7 +13,7 @@ from ullage.api.observations import Observation
 from ullage.api.schedulingpolicy import Quota, Tenant
 from ullage.cluster.records.snapshot import PodStage, PolicyRecord, Snapshot, WorkloadRecord
 from ullage.engines.allocation.round_records import RoundSettings
-from ullage.scheduling.assignment import observe
+from ullage.scheduling.assignment import judge
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.inventory.inventory import Inventory
@@ -102,14 +102,14 @@ def test_a_device_that_fails_costs_no_try_and_comes_back() -> None:
 def test_a_job_that_no_decision_can_be_made_about_ends_the_simulation_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    really = observe.training_step
+    really = judge.training_step
 
     def life(view: View, ground: Inventory, job: WorkloadRecord) -> LifecycleStep:
         if job.ref.name.endswith("b"):
             raise OverflowError("math range error")
         return really(view, ground, job)
 
-    monkeypatch.setattr(observe, "training_step", life)
+    monkeypatch.setattr(judge, "training_step", life)
     with pytest.raises(JobTraceError, match=r"no decision about .*b: OverflowError"):
         _run("fifo", _job("a", 10, t=1.0), _job("b", 10, t=1.0), t=1)
 
