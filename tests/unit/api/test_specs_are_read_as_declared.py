@@ -32,18 +32,7 @@ READ_OTHERWISE = {
     "restart-always": "the same",
     "replicas-within-scaling": "it binds who writes replicas, nothing reads it",
     "http-one-answer": "price sources, read by the source",
-    "epochs-order": "searches, read with their space",
-    "trials-times-parameters": "the same",
-    "parameter-of-type": "the same",
-    "parameter-numbers": "the same",
-    "parameter-whole": "the same",
-    "parameter-order": "the same",
-    "parameter-log": "the same",
-    "parameter-step": "the same",
-    "suggested-epochs-rise": "the same",
-    "suggestions-for-external": "the same",
-    "widths-for-whole-devices": "the same",
-    "widest-in-pool": "the same",
+    "suggested-epochs-rise": "a suggestion that breaks it is refused alone",
 }
 """Rules without a predicate, and what reads the part instead."""
 

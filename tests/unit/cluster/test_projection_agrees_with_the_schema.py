@@ -32,7 +32,6 @@ HARMLESS: Final[dict[str, str]] = {
     "profile-device-as-product-name": "no device has that key",
     "profile-with-unknown-counter": "it is told and nothing else",
     "job-accelerator-twice": "the same type twice is that type",
-    "tuning-suggestions-for-random": "only algorithm External reads them",
     "tuning-suggested-epochs-fall": "that trial alone is refused, with the reason",
 }
 """Cases that the projection takes, and why nothing comes of them."""

@@ -50,7 +50,7 @@ BAD: Final[dict[Stream, tuple[Raw, Raw, str]]] = {
     streams.TUNING_JOBS: (
         raw_tuning_job(),
         raw_tuning_job(searchSpace=[]),
-        "spec.searchSpace: there is no parameter to search",
+        "spec.searchSpace: 0 entries, at least 1",
     ),
 }
 

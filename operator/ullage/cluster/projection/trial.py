@@ -11,14 +11,12 @@ import json
 from typing import Final
 
 from ullage.api.labels import ANNOTATION_TRIAL_EPOCH, ANNOTATION_TRIAL_PARAMETERS, LABEL_TRIAL
+from ullage.api.tuningjob import LONGEST_VALUE, MOST_PARAMETERS
 from ullage.cluster.codecs.objects import Meta
 from ullage.cluster.records.snapshot import TrialOf
 from ullage.cluster.values.names import number_of, trial_run_name
 
 KIND: Final = "TuningJob"
-MOST_PARAMETERS: Final = 32
-LONGEST: Final = 36
-"""Characters of a parameter's value."""
 _LONGEST_JSON: Final = 8_192
 
 
@@ -61,4 +59,4 @@ def _parameters(said: str) -> tuple[tuple[str, str], ...]:
 
 
 def _is_plain(said: object) -> bool:
-    return isinstance(said, str) and len(said) <= LONGEST and said.isprintable()
+    return isinstance(said, str) and len(said) <= LONGEST_VALUE and said.isprintable()

@@ -5,19 +5,18 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal, InvalidOperation
-from enum import StrEnum
-from typing import Final, TypeVar
+from decimal import Decimal
+from typing import Final
 
-from ullage.api.devices import GPUMode
-from ullage.api.readers import JsonObject, WireError, bounded, flag, objects, quoted, section, text
-from ullage.api.tuningjob import read_trial_template
-from ullage.api.words import Goal, ParameterType, TuningAlgorithm
-from ullage.cluster.codecs.objects import read_meta, strings, within
+from ullage.api.readers import JsonObject, WireError, quoted, section
+from ullage.api.tuningjob import MOST_TRIALS as MOST_TRIALS
+from ullage.api.tuningjob import Parameter, TuningJobSpec, read_tuning_spec
+from ullage.api.words import ParameterType, TuningAlgorithm
+from ullage.cluster.codecs.objects import read_meta, within
 from ullage.cluster.codecs.tuning import tuning_status_from_wire
 from ullage.cluster.projection.pod_template import canonical_json
-from ullage.cluster.projection.spec import read_gpu, with_lane
-from ullage.cluster.projection.suggestions import read_suggestions
+from ullage.cluster.projection.spec import with_lane
+from ullage.cluster.projection.suggestions import suggested_trials
 from ullage.cluster.projection.template import (
     check_depth,
     check_lengths,
@@ -25,7 +24,7 @@ from ullage.cluster.projection.template import (
     check_template,
 )
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
-from ullage.cluster.records.tuning import TRIAL_POOL, TrialPool, TuningRecord
+from ullage.cluster.records.tuning import TuningRecord
 from ullage.cluster.values.lives import ORPHAN, finalizers_of
 from ullage.engines.tuning.algorithms import SearchTerms, trials_of
 from ullage.engines.tuning.search_space import (
@@ -33,22 +32,16 @@ from ullage.engines.tuning.search_space import (
     ChoiceParameter,
     FloatRange,
     IntRange,
-    Parameter,
     SearchSpace,
     SearchSpaceError,
+    SpaceProblem,
+)
+from ullage.engines.tuning.search_space import (
+    Parameter as Domain,
 )
 
 KIND: Final = "TuningJob"
-MOST_TRIALS: Final = 1_000
-MOST_EPOCHS: Final = 999_999
-MOST_PARAMETERS: Final = 32
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,36}[a-z0-9])?")
-_PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
-_METRIC_NAME: Final = re.compile(r"[A-Za-z_][-A-Za-z0-9_./]{0,62}")
-_NUMBER: Final = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?([eE][-+]?[0-9]{1,3})?")
-_WHOLE: Final = re.compile(r"-?[0-9]{1,15}")
-_LONGEST_VALUE: Final = 32
-Word = TypeVar("Word", bound=StrEnum)
 
 
 def project_tuning_job(raw: JsonObject) -> TuningRecord:
@@ -65,8 +58,10 @@ def project_tuning_job(raw: JsonObject) -> TuningRecord:
         )
     with within("status"):
         status = tuning_status_from_wire(section(raw, "status"))
+    stated = section(raw, "spec")
+    spec = read_tuning_spec(stated)
     with within("spec"):
-        spec = section(raw, "spec")
+        with_lane(spec.trial_template.gpu, "trialTemplate.gpu")
         return TuningRecord(
             ref=ObjectRef(kind=KIND, namespace=meta.namespace, name=meta.name, uid=meta.uid),
             generation=meta.generation,
@@ -74,49 +69,31 @@ def project_tuning_job(raw: JsonObject) -> TuningRecord:
             deleting=meta.deleting,
             orphans=ORPHAN in finalizers_of(raw),
             terms=_terms(spec),
-            metric=_metric(spec),
-            parallelism=bounded(spec, "parallelism", 1, 256, 8),
-            max_failed_trials=bounded(spec, "maxFailedTrials", 0, MOST_TRIALS, 10),
-            trial_template=_trial_template(spec),
-            pool=_pool(spec),
+            metric=spec.objective.metric,
+            parallelism=spec.parallelism,
+            max_failed_trials=spec.max_failed_trials,
+            trial_template=_trial_template(section(stated, "trialTemplate")),
+            pool=spec.resources,
             status=status,
         )
 
 
-def _terms(spec: JsonObject) -> SearchTerms:
-    with within("algorithm"):
-        raw = section(spec, "algorithm")
-        ref = _one_of(TuningAlgorithm, raw, "ref")
-        least, most = (
-            bounded(raw, "minEpochs", 1, MOST_EPOCHS, 1),
-            bounded(raw, "maxEpochs", 1, MOST_EPOCHS),
-        )
-        if least > most:
-            raise WireError(f"minEpochs: {least} is above maxEpochs, {most}")
-        seed = bounded(raw, "seed", 0, 2**31 - 1, 0)
-        eta = bounded(raw, "reductionFactor", 2, 16, 3)
-        points = bounded(raw, "pointsPerRange", 1, 1000, 3)
+def _terms(spec: TuningJobSpec) -> SearchTerms:
+    algorithm = spec.algorithm
+    external = algorithm.ref is TuningAlgorithm.EXTERNAL
     space = _space(spec)
-    trials = bounded(spec, "trials", 1, MOST_TRIALS)
-    if trials * len(space.parameters) > 8_000:
-        raise WireError(
-            f"trials: {trials} trials of {len(space.parameters)} parameters are above 8000 values"
-        )
-    with within("objective"):
-        goal = _one_of(Goal, section(spec, "objective"), "goal")
-    external = ref is TuningAlgorithm.EXTERNAL
     terms = SearchTerms(
-        algorithm=ref,
+        algorithm=algorithm.ref,
         space=space,
-        trials=trials,
-        goal=goal,
-        seed=seed,
-        max_epochs=most,
-        min_epochs=least,
-        eta=eta,
-        points_per_range=points,
-        stated=read_suggestions(spec, space, trials, most) if external else (),
-        more_to_come=external and not flag(spec, "suggestionsEnded"),
+        trials=spec.trials,
+        goal=spec.objective.goal,
+        seed=algorithm.seed,
+        max_epochs=algorithm.max_epochs,
+        min_epochs=algorithm.min_epochs,
+        eta=algorithm.reduction_factor,
+        points_per_range=algorithm.points_per_range,
+        stated=suggested_trials(spec, space) if external else (),
+        more_to_come=external and not spec.suggestions_ended,
     )
     try:
         trials_of(terms)
@@ -125,133 +102,54 @@ def _terms(spec: JsonObject) -> SearchTerms:
     return terms
 
 
-def _one_of(words: type[Word], raw: JsonObject, field: str) -> Word:
-    said = text(raw, field)
-    try:
-        return words(said)
-    except ValueError:
-        raise WireError(f"{field}: {quoted(said)} is none of {', '.join(words)}") from None
+def _space(spec: TuningJobSpec) -> SearchSpace:
+    parameters: dict[str, Domain] = {}
+    for index, parameter in enumerate(spec.search_space):
+        try:
+            parameters[parameter.name] = _domain(parameter)
+        except SearchSpaceError as error:
+            raise WireError(f"searchSpace[{index}]: {error} ({parameter.name})") from error
+    return SearchSpace(parameters=parameters)
 
 
-def _metric(spec: JsonObject) -> str:
-    with within("objective"):
-        name = text(section(spec, "objective"), "metric")
-        if not _METRIC_NAME.fullmatch(name):
-            raise WireError(f"metric: {quoted(name)} is no name of a metric")
-        return name
+def _domain(parameter: Parameter) -> Domain:
+    """The values of a parameter whose rules hold.
 
-
-def _space(spec: JsonObject) -> SearchSpace:
-    stated = objects(spec, "searchSpace")
-    if len(stated) > MOST_PARAMETERS:
-        raise WireError(f"searchSpace: {len(stated)} parameters, at most {MOST_PARAMETERS}")
-    found: dict[str, Parameter] = {}
-    with within("searchSpace"):
-        for raw in stated:
-            name = text(raw, "name")
-            if not _PARAMETER.fullmatch(name):
-                raise WireError(f"name: {quoted(name)} is no name of a parameter")
-            if name in found:
-                raise WireError(f"name: {quoted(name)} is there twice")
-            found[name] = _parameter(name, raw)
-    try:
-        return SearchSpace(parameters=found)
-    except SearchSpaceError as error:
-        raise WireError(f"searchSpace: {error}") from error
-
-
-def _parameter(name: str, raw: JsonObject) -> Parameter:
-    try:
-        with within(name):
-            kind = _one_of(ParameterType, raw, "type")
-            if kind is ParameterType.CATEGORICAL:
-                return ChoiceParameter(options=_values(raw))
-            return _range(raw, whole=kind is ParameterType.INT)
-    except SearchSpaceError as error:
-        raise WireError(f"{name}: {error}") from error
-
-
-def _values(raw: JsonObject) -> tuple[str, ...]:
-    values = strings(raw, "values")
-    if any(raw.get(field) is not None for field in ("min", "max", "step")):
-        raise WireError("type: Categorical has values, and neither min, max nor step")
-    if len(values) > 100 or not all(0 < len(one) <= _LONGEST_VALUE for one in values):
-        raise WireError(f"values: at most 100 texts of 1 to {_LONGEST_VALUE} characters")
-    return values
-
-
-def _range(raw: JsonObject, *, whole: bool) -> Parameter:
-    if raw.get("values") is not None:
-        raise WireError("values: belongs to type Categorical, and to no other")
-    low, high = _number(raw, "min", whole=whole), _number(raw, "max", whole=whole)
-    log = flag(raw, "log")
-    if raw.get("step") is not None:
-        step = _number(raw, "step", whole=whole)
-        if log or step <= 0:
-            raise WireError("step: must be above 0, and is not for a range with log")
-        return _stepped(low, high, step, whole=whole)
+    Raises:
+        SearchSpaceError: there are none or too many, or one is there twice.
+    """
+    if parameter.min is None or parameter.max is None:
+        return ChoiceParameter(options=parameter.values or ())
+    whole = parameter.type is ParameterType.INT
+    if parameter.step is not None:
+        return _stepped(parameter.min, parameter.max, parameter.step, whole=whole)
     if whole:
-        return IntRange(low=int(low), high=int(high), log=log)
-    return FloatRange(low=float(low), high=float(high), log=log)
+        return IntRange(low=int(parameter.min), high=int(parameter.max), log=parameter.log)
+    return FloatRange(low=float(parameter.min), high=float(parameter.max), log=parameter.log)
 
 
-def _stepped(low: Decimal, high: Decimal, step: Decimal, *, whole: bool) -> ChoiceParameter:
+def _stepped(low: str, high: str, step: str, *, whole: bool) -> ChoiceParameter:
     """The values of a range with steps, in decimal arithmetic: 0.1, 0.2, 0.3."""
-    if high < low:
-        raise WireError(f"min: {low} is above max, {high}")
-    if (high - low) / step >= MOST_OPTIONS:
-        raise WireError(f"step: makes more than {MOST_OPTIONS} values")
-    count = int((high - low) / step) + 1
-    values = [low + at * step for at in range(count)]
-    options = tuple(int(one) if whole else float(one) for one in values)
+    first, last, distance = Decimal(low), Decimal(high), Decimal(step)
+    if (last - first) / distance >= MOST_OPTIONS:
+        raise SearchSpaceError(
+            SpaceProblem.TOO_MANY_OPTIONS, f"step {step} makes more than {MOST_OPTIONS} values"
+        )
+    values = [first + at * distance for at in range(int((last - first) / distance) + 1)]
+    options = tuple(int(value) if whole else float(value) for value in values)
     return ChoiceParameter(options=tuple(dict.fromkeys(options)))
 
 
-def _number(raw: JsonObject, field: str, *, whole: bool) -> Decimal:
-    value = raw.get(field)
-    if value is None:
-        raise WireError(f"{field}: missing")
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise WireError(f"{field}: expected a whole number, or a number in quotes")
-    if isinstance(value, int) and value.bit_length() > 60:
-        raise WireError(f"{field}: has more than 15 digits")
-    said = str(value)
-    if not (_WHOLE if whole else _NUMBER).fullmatch(said):
-        kind = "whole number of at most 15 digits" if whole else "number such as 1e-4"
-        raise WireError(f"{field}: {quoted(said)} is no {kind}")
-    try:
-        return Decimal(said)
-    except InvalidOperation as error:
-        raise WireError(f"{field}: {quoted(said)} is no number") from error
-
-
-def _pool(spec: JsonObject) -> TrialPool | None:
-    """``spec.resources``; then the template asks for no part of a device of its own."""
-    if spec.get("resources") is None:
-        return None
-    with within("resources"):
-        pool = TRIAL_POOL.read(section(spec, "resources"))
-        if pool.max_devices > pool.devices:
-            raise WireError(f"maxDevices: {pool.max_devices} is above devices, {pool.devices}")
+def _trial_template(stated: JsonObject) -> str:
+    """The template of a trial as canonical JSON, fields of newer versions included."""
     with within("trialTemplate"):
-        gpu = read_gpu(section(spec, "trialTemplate"))
-    if gpu.mode is not GPUMode.EXCLUSIVE or gpu.count != 1:
-        raise WireError("trialTemplate.gpu: leave out mode, count, share and lane with resources")
-    return pool
-
-
-def _trial_template(spec: JsonObject) -> str:
-    with within("trialTemplate"):
-        stated = section(spec, "trialTemplate")
         template = section(stated, "template")
         check_lengths(template, "template")
         check_depth(stated, "template")
-        made = canonical_json(stated)
-        check_size(made, "trialTemplate")
+        template_json = canonical_json(stated)
+        check_size(template_json, "trialTemplate")
         if not template:
             raise WireError("template: missing; give the template of the pod")
         with within("template"):
             check_template(WorkloadKind.TRAINING_JOB, template)
-    trial = read_trial_template(stated)
-    with_lane(trial.gpu, "trialTemplate.gpu")
-    return made
+    return template_json
