@@ -13,6 +13,7 @@ import re
 from itertools import pairwise
 from typing import Any, Final
 
+from ullage.api.codec import wire_name
 from ullage.api.devices import GPUMode
 from ullage.api.labels import FOREIGN_GPU_RESOURCE, GROUP, SLOT_RESOURCE, TEMPLATE_KEYS
 from ullage.api.observations import INTER_TOKEN
@@ -23,6 +24,7 @@ from ullage.api.words import (
     CostObjective,
     OnNotice,
     ParameterType,
+    PriceSourceType,
     ScalingPolicy,
     Tiers,
     TuningAlgorithm,
@@ -678,9 +680,27 @@ PRICE_POSITIVE: Final = Rule(
     holds=_positive,
     message='a price must be a number above 0, a fraction in quotes: 3 or "3.06"',
 )
+_PRICE_DETAILS: Final = {word: wire_name(word.attribute) for word in PriceSourceType}
+PRICE_SOURCE_OF_TYPE: Final = Rule(
+    name="price-source-of-type",
+    rule=" && ".join(
+        f"has(self.{field}) == (self.type == '{word}')" for word, field in _PRICE_DETAILS.items()
+    ),
+    holds=lambda source: all(
+        (getattr(source, word.attribute) is not None) == (source.type is word)
+        for word in PriceSourceType
+    ),
+    figures=lambda source: (f"type {source.type}",),
+    message="priceSource needs exactly one object, the one that type names: "
+    f"{', '.join([*_PRICE_DETAILS.values()][:-1])} or {[*_PRICE_DETAILS.values()][-1]}",
+)
 HTTP_ONE_ANSWER: Final = Rule(
     name="http-one-answer",
     rule="has(self.metric) != has(self.pointer) && (has(self.metric) || !has(self.labels))",
+    holds=lambda http: (
+        (http.metric is None) != (http.pointer is None)
+        and (http.metric is not None or http.labels is None)
+    ),
     message="http needs either metric (Prometheus text, optionally with labels) or pointer (JSON), "
     "not both",
 )

@@ -118,6 +118,23 @@ class CapacityType(StrEnum):
     RESERVED = "Reserved"
 
 
+class PriceSourceType(StrEnum):
+    """Types of price sources."""
+
+    STATIC = "Static"
+    CONFIG_MAP = "ConfigMap"
+    FILE = "File"
+    HTTP = "HTTP"
+    AWS = "AWS"
+    GCP = "GCP"
+    AZURE = "Azure"
+
+    @property
+    def attribute(self) -> str:
+        """Name of the object with the details: ``config_map`` of ConfigMap."""
+        return self.name.lower()
+
+
 class SpendMode(StrEnum):
     """What kind of capacity a gang runs on; always one kind for all of its members."""
 

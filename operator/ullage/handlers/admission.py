@@ -25,7 +25,6 @@ from ullage.cluster.records.snapshot import Snapshot
 from ullage.handlers.frame import Bridge
 from ullage.handlers.mirror import HasLife
 from ullage.ports import Forbidden, JsonPatch, Kind
-from ullage.prices.chosen import check
 from ullage.scheduling.status.advice import ADVISED, Offers, advise, offers_of
 from ullage.webhook.review import allowed, request_of
 from ullage.webhook.server import COME_AGAIN, WebhookServer
@@ -121,7 +120,7 @@ class Admission:
             offers = await self._there(bridge)
             if offers is not None:
                 raw = {**body, "metadata": {"uid": "new", **body["metadata"]}}
-                warnings += advise(kind, raw, offers, check)
+                warnings += advise(kind, raw, offers)
 
     async def _there(self, bridge: Bridge) -> Offers | None:
         """What there is now, or was a moment ago."""

@@ -16,12 +16,11 @@ from docs.generate.crds.definition import KINDS, schema
 from golden_manifests import FOLDER, Golden, goldens
 from structure import list_faults, shape_faults, unknown_fields
 from ullage.api import rules
-from ullage.api.pricesource import PRICE_SOURCE_OF_TYPE
 from ullage.api.quantity import duration_s, quantity
 from ullage.api.readers import WireError
 from ullage.api.slices import DesiredSlice
 
-RULES = (*rules.RULES, PRICE_SOURCE_OF_TYPE)
+RULES = rules.RULES
 SCHEMAS = {kind.__name__: schema(kind) for kind in KINDS}
 MODELS = {kind.__name__: kind for kind in KINDS}
 STATUSES = sorted((FOLDER / "status").glob("*.yaml"))

@@ -17,6 +17,7 @@ from ullage.api.schedulingpolicy import SchedulingPolicySpec, read_policy_spec
 from ullage.api.spec import as_wire
 from ullage.api.trainingjob import TrainingJobSpec, read_training_spec
 
+STATIC = {"type": "Static", "static": {"pricePerHour": 1}}
 UPDATES = re.compile(r"\boldSelf\b")
 READ_OTHERWISE = {
     "workload-name": "names of objects, as their metadata is read",
@@ -31,7 +32,6 @@ READ_OTHERWISE = {
     "restart-never": "the same",
     "restart-always": "the same",
     "replicas-within-scaling": "it binds who writes replicas, nothing reads it",
-    "http-one-answer": "price sources, read by the source",
     "suggested-epochs-rise": "a suggestion that breaks it is refused alone",
 }
 """Rules without a predicate, and what reads the part instead."""
@@ -59,7 +59,13 @@ def test_nothing_is_taken_from_what_was_given() -> None:
 
 
 def test_null_in_a_map_of_the_user_is_no_text() -> None:
-    pool = {"type": "t", "zone": "z", "capacityType": "Spot", "accelerator": "a", "priceSource": {}}
+    pool = {
+        "type": "t",
+        "zone": "z",
+        "capacityType": "Spot",
+        "accelerator": "a",
+        "priceSource": STATIC,
+    }
     with pytest.raises(
         WireError, match=r"spec\.nodeSelector: 'x': expected a string of at most 63"
     ):

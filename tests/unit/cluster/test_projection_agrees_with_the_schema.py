@@ -18,7 +18,6 @@ from ullage.api.rules import RULES
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.values import streams
-from ullage.prices.chosen import check
 
 STREAMS: Final = {stream.kind.kind: stream for stream in streams.STREAMS}
 HARMLESS: Final[dict[str, str]] = {
@@ -39,7 +38,7 @@ HARMLESS: Final[dict[str, str]] = {
 
 def read(golden: Golden) -> tuple[ClusterState, str]:
     """The picture after this object, and what is wrong with it."""
-    state = ClusterState(effect_of, check_pool=check)
+    state = ClusterState(effect_of)
     stream = STREAMS[golden.kind]
     body: dict[str, Any] = dict(golden.body)
     stated = body.get("metadata") or {}

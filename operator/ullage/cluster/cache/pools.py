@@ -8,7 +8,7 @@ write of ours wakes no one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ullage import ports
@@ -17,23 +17,14 @@ from ullage.cluster.projection.pool import project_pool
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.ports import JsonObject
 
-CheckPool = Callable[[PoolRecord], None]
-"""Raises ``WireError`` where the price source of a pool does not understand what is said to it."""
-
 
 class PoolStore(PlainStore[str, PoolRecord]):
     """CapacityPools by name."""
 
     tells = ports.CAPACITY_POOL.kind
 
-    def __init__(self, stream: str, context: Context, check: CheckPool | None) -> None:
-        def project(raw: JsonObject) -> PoolRecord:
-            pool = project_pool(raw)
-            if check is not None:
-                check(pool)
-            return pool
-
-        super().__init__(stream, context, name_of, project, lambda held: held.uid)
+    def __init__(self, stream: str, context: Context) -> None:
+        super().__init__(stream, context, name_of, project_pool, lambda pool: pool.uid)
         self._told: dict[str, PoolStatus] = {}
         self._seen: dict[str, tuple[PoolRecord, PoolStatus, PoolRecord]] = {}
         self._view: dict[str, PoolRecord] = {}
