@@ -24,7 +24,7 @@ from ullage.api.devices import Backend, GPUMode, Health, ObservedDevice
 from ullage.api.labels import API_VERSION
 from ullage.cli.profiles import checked
 from ullage.cli.traces import row_of
-from ullage.cluster.codecs.speed import op_table_to_wire
+from ullage.cluster.codecs.profile import op_table_to_wire
 from ullage.cluster.projection.rest import project_profile
 from ullage.cluster.records.profile import (
     Method,

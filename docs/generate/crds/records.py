@@ -29,6 +29,7 @@ from ullage.api.observations import Observation
 from ullage.api.slices import DesiredSlice, ObservedLane, ObservedSlice
 from ullage.api.spec import SpecSchema
 from ullage.api.wire_fields import Schema, Shape
+from ullage.cluster.codecs.profile import DECLARED_SOLO, OP_TABLE, STEP
 from ullage.cluster.records.status import Condition
 
 
@@ -63,7 +64,13 @@ def _named() -> Mapping[str, Node]:
     slo = TypeAdapter(LatencySLO).json_schema(mode="serialization", schema_generator=SpecSchema) | {
         "description": "Latency objective, as the user wrote it."
     }
-    return {record.__name__: shaped(derived(record).shape) for record in plain} | {
+    shapes = {
+        "SoloEntry": DECLARED_SOLO.shape,
+        "StepRow": STEP.shape,
+        "OpTable": OP_TABLE.shape,
+    }
+    named = {record.__name__: derived(record).shape for record in plain} | shapes
+    return {name: shaped(shape) for name, shape in named.items()} | {
         "DesiredSlice": shaped(derived(DesiredSlice).shape, {"slo": structural(slo)})
     }
 

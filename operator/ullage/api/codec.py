@@ -9,7 +9,8 @@ wrong type is a ``WireError`` that names its whole path.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache, partial
 from operator import attrgetter
@@ -28,7 +29,7 @@ from typing import (
     get_type_hints,
 )
 
-from ullage.api.readers import JsonObject, WireError, flag, objects, section, whole
+from ullage.api.readers import QUOTED, JsonObject, WireError, flag, objects, section, whole
 from ullage.api.wire_fields import (
     FLAG,
     IF_KNOWN,
@@ -94,6 +95,34 @@ def wire_names(record: type[Wire]) -> frozenset[str]:
     """The names of a record's fields on the wire; what is embedded is not among them."""
     shape = _own(record).shape  # type: ignore[arg-type]  # a class has a hash
     return frozenset(name for name, _, _ in shape.fields if name)
+
+
+def unknown_fields(shape: Shape, raw: JsonObject, path: str = "") -> Iterator[str]:
+    """Paths of the fields that a record does not have, nested lists of records included."""
+    known = dict(_properties(shape))
+    for name, value in raw.items():
+        if name not in known:
+            yield f"{path}.{name}".lstrip(".")
+            continue
+        below = known[name].get("items")
+        nested = below.keywords.get("properties") if isinstance(below, Schema) else None
+        if isinstance(nested, Shape) and isinstance(value, list):
+            for index, item in enumerate(value):
+                if isinstance(item, Mapping):
+                    yield from unknown_fields(nested, item, f"{path}.{name}[{index}]")
+
+
+def _properties(shape: Shape) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Names and keywords of the fields, those of what is embedded among them."""
+    for name, _, schemas in shape.fields:
+        keywords = {key: word for schema in schemas for key, word in schema.keywords.items()}
+        embedded = keywords.get("properties")
+        if name:
+            yield name, keywords
+        elif isinstance(embedded, Shape):
+            yield from _properties(embedded)
+        elif isinstance(embedded, Mapping):
+            yield from ((inner, schema.keywords) for inner, schema in embedded.items())
 
 
 @cache
@@ -242,7 +271,7 @@ def _many(item: object, marks: tuple[object, ...]) -> Kind | None:
 def rows(codec: Codec[Record], listed: Listed = _AS_IT_STANDS, *, skips: bool = False) -> Kind:
     """A list of records; ``skips`` = those with words of other versions are passed over."""
     read, write, shape, words = codec
-    rank, most, order = listed.rank, listed.most, listed.order
+    rank, most, order, key = listed.rank, listed.most, listed.order, listed.key
     kept = slice(None) if listed.newest is None else slice(-listed.newest, None)
 
     def each(raw: JsonObject, field: str) -> tuple[Record, ...]:
@@ -259,6 +288,9 @@ def rows(codec: Codec[Record], listed: Listed = _AS_IT_STANDS, *, skips: bool = 
                         raise
         except WireError as error:
             raise WireError(f"{field}.{error}") from error
+        if key is not None and len({key(row) for row in found}) < len(found):
+            twice = Counter(map(key, found)).most_common(1)[0][0]
+            raise WireError(f"{field}: the key {twice!r:.{QUOTED}} is there twice")
         if order is not None:
             found.sort(key=order)  # type: ignore[arg-type]  # a key of records can be compared
         return tuple(found[kept])

@@ -21,7 +21,6 @@ from ullage.api.base import (
 )
 from ullage.api.gpurequest import Accelerator, DomainName
 from ullage.api.lanes import IterationPolicy
-from ullage.api.profilerows import ClassName
 from ullage.api.rules import LENDING_WITHIN_NOMINAL, LIMITS_NEED_COHORT
 from ullage.api.spec import (
     SAYS_NOTHING,
@@ -38,6 +37,7 @@ from ullage.api.spec import (
 )
 from ullage.api.spot import DECISION_PERIOD_S, DecisionPeriod, SpotTerms
 from ullage.api.words import Inner, Objective, ReclaimWithinCohort, RiskPredictor
+from ullage.api.workloadprofile import ClassName
 
 DAY_S: Final = 86_400
 EVERY_NAMESPACE: Final = "*"

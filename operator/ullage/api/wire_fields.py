@@ -10,6 +10,7 @@ The CRD of a status is made from the same declarations, with the docstrings of t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
@@ -32,6 +33,7 @@ from ullage.api.readers import (
 from ullage.api.reasons import Reason
 from ullage.api.times import rfc3339, seconds
 
+_ACCELERATOR: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 INT32_MAX: Final = 2**31 - 1
 
 
@@ -112,6 +114,8 @@ class Listed:
     newest: int | None = None
     order: Callable[..., object] | None = None
     """Sort key on reading: server-side apply keeps no order of ours."""
+    key: Callable[..., object] | None = None
+    """What no two of them share, as in the list maps of a CRD."""
     rank: str = ""
     """Name of the field that holds the place in the list."""
     says: Schema = _UNSTATED
@@ -291,6 +295,13 @@ def strings(raw: JsonObject, field: str) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _accelerator(raw: JsonObject, field: str) -> str:
+    stated = text(raw, field)
+    if stated and not _ACCELERATOR.fullmatch(stated):
+        raise WireError(f"{field}: {quoted(stated)} is no key of an accelerator")
+    return stated
+
+
 def _money(raw: JsonObject, field: str) -> str:
     stated = decimal_text(raw, field)
     if stated.startswith("-"):
@@ -327,6 +338,8 @@ Money: TypeAlias = Annotated[str, Kind(_money, absent="", schema=DECIMAL)]
 Text: TypeAlias = Annotated[str, Kind(text, absent="", schema=Schema(type="string"))]
 Word: TypeAlias = Annotated[Text, at_most(64)]
 Name: TypeAlias = Annotated[Text, NEEDED, at_most(253)]
+AcceleratorKey: TypeAlias = Annotated[str, Kind(_accelerator, absent="", schema=ACCELERATOR)]
+"""The key of an accelerator; "" = none."""
 Line: TypeAlias = Annotated[str, cut(1024, "…")]
 Message: TypeAlias = Annotated[str, cut(32_768, "…")]
 Flag: TypeAlias = Annotated[bool, FLAG]

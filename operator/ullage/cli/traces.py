@@ -19,7 +19,7 @@ from ullage.api.numbers import six_digits
 from ullage.api.slices import accelerator_key
 from ullage.cli.forms import TraceKind
 from ullage.cli.profiles import ProfileError, checked
-from ullage.cluster.codecs.speed import op_table_to_wire
+from ullage.cluster.codecs.profile import op_table_to_wire
 from ullage.cluster.records.profile import OpRow, OpTable
 from ullage.engines.profiles.chakra import read_chakra
 from ullage.engines.profiles.kineto import read_kineto

@@ -19,6 +19,7 @@ from ullage.api import rules
 from ullage.api.quantity import duration_s, quantity
 from ullage.api.readers import WireError
 from ullage.api.slices import DesiredSlice
+from ullage.cluster.projection.rest import project_profile
 
 RULES = rules.RULES
 SCHEMAS = {kind.__name__: schema(kind) for kind in KINDS}
@@ -55,8 +56,10 @@ def test_schema_and_reader_both_refuse(golden: Golden) -> None:
 
 
 def read(golden: Golden) -> None:
-    """By the model, and slices by their record."""
+    """By the model, and slices and rows of profiles by their records."""
     MODELS[golden.kind].model_validate_json(json.dumps(golden.body), strict=True)
+    if golden.kind == "WorkloadProfile":
+        project_profile({**golden.body, "metadata": {"name": "a", "uid": "u"}})
     for part in golden.body["spec"].get("slices", ()):
         DesiredSlice.from_wire(part)
 

@@ -22,7 +22,8 @@ from ullage.api.interruptions import Interruption
 from ullage.api.observations import Observation
 from ullage.api.readers import WireError
 from ullage.api.slices import DesiredSlice, ObservedSlice
-from ullage.cluster.codecs import pool, profile, speed, status
+from ullage.cluster.codecs import pool, profile, status
+from ullage.cluster.codecs.objects import within
 from ullage.cluster.records.profile import OpTable
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage_node.mps.records import MpsLimits, MpsReport, ServerOrder
@@ -33,8 +34,9 @@ SOCKET = (MpsReport, ServerOrder, MpsLimits)
 JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_DEPLOYMENT
 
 
-def op_table(raw: object) -> OpTable | None:
-    return speed.op_table_of({"opTable": raw})
+def op_table(raw: Any) -> OpTable:
+    with within("opTable"):
+        return profile.OP_TABLE.read(raw)
 
 
 CODECS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
@@ -49,7 +51,7 @@ CODECS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "devicemodel": (profile.device_model_from_wire, profile.device_model_to_wire),
     "solorow": (profile.solo_from_wire, profile.solo_to_wire),
     "steprow": (profile.step_from_wire, profile.step_to_wire),
-    "optable": (op_table, speed.op_table_to_wire),
+    "optable": (op_table, profile.op_table_to_wire),
     **{one.__name__.lower(): (one.from_wire, one.to_wire) for one in (*CONTRACT, *SOCKET)},
 }
 
