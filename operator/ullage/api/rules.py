@@ -17,6 +17,7 @@ from ullage.api.codec import wire_name
 from ullage.api.devices import GPUMode
 from ullage.api.labels import FOREIGN_GPU_RESOURCE, GROUP, SLOT_RESOURCE, TEMPLATE_KEYS
 from ullage.api.observations import INTER_TOKEN
+from ullage.api.readers import quoted
 from ullage.api.rule import Rule as Rule
 from ullage.api.rule import at_least
 from ullage.api.rule import validations as validations
@@ -608,15 +609,31 @@ def _asks_for(resource: str) -> str:
     return f"has(self.resources) && ({' || '.join(asks)})"
 
 
+def _requests(container: Any, resource: str) -> bool:
+    """The same of a container that was read."""
+    stated = container.resources
+    return stated is not None and any(
+        amounts is not None and resource in amounts for amounts in (stated.limits, stated.requests)
+    )
+
+
+def _foreign_keys(metadata: Any) -> tuple[str, ...]:
+    """Labels of ours that a template may not set."""
+    labels = metadata.labels or {}
+    return tuple(key for key in labels if key.startswith(f"{GROUP}/") and key not in TEMPLATE_KEYS)
+
+
 NO_FOREIGN_GPU: Final = Rule(
     name="no-foreign-gpu",
     rule=f"!({_asks_for(FOREIGN_GPU_RESOURCE)})",
+    holds=lambda container: not _requests(container, FOREIGN_GPU_RESOURCE),
     message=f"a container must not request {FOREIGN_GPU_RESOURCE}: a device has one owner. Request "
     "devices in spec.gpu and remove it from resources",
 )
 NO_SLOT: Final = Rule(
     name="no-slot",
     rule=f"!({_asks_for(SLOT_RESOURCE)})",
+    holds=lambda container: not _requests(container, SLOT_RESOURCE),
     message=f"a container must not request {SLOT_RESOURCE}: the operator adds it to the first "
     "container. Request devices in spec.gpu and remove it from resources",
 )
@@ -624,6 +641,8 @@ RESERVED_LABELS: Final = Rule(
     name="reserved-labels",
     rule=f"!has(self.labels) || self.labels.all(key, !key.startsWith('{GROUP}/') || "
     f"key in {list(TEMPLATE_KEYS)})",
+    holds=lambda metadata: not _foreign_keys(metadata),
+    figures=lambda metadata: tuple(map(quoted, _foreign_keys(metadata)[:3])),
     message=f"of the {GROUP} labels, a template may set only {' and '.join(TEMPLATE_KEYS)}; remove "
     "the others, the operator sets them",
     field=".labels",
@@ -631,6 +650,8 @@ RESERVED_LABELS: Final = Rule(
 RESTART_NEVER: Final = Rule(
     name="restart-never",
     rule="!has(self.restartPolicy) || self.restartPolicy == 'Never'",
+    holds=lambda pod: pod.restart_policy in (None, "Never"),
+    figures=lambda pod: (quoted(pod.restart_policy),),
     message="restartPolicy of a TrainingJob must be Never or left out: spec.failurePolicy "
     "decides on restarts, and the whole gang restarts together",
     field=".restartPolicy",
@@ -638,6 +659,8 @@ RESTART_NEVER: Final = Rule(
 RESTART_ALWAYS: Final = Rule(
     name="restart-always",
     rule="!has(self.restartPolicy) || self.restartPolicy == 'Always'",
+    holds=lambda pod: pod.restart_policy in (None, "Always"),
+    figures=lambda pod: (quoted(pod.restart_policy),),
     message="restartPolicy of an InferenceDeployment must be Always or left out",
     field=".restartPolicy",
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+MOST_CONTAINERS: Final = 16
 MOST_TOLERATIONS: Final = 256
 MOST_SELECTED: Final = 256
 """Labels of a node that a ``nodeSelector`` asks for."""

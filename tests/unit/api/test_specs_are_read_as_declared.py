@@ -11,6 +11,7 @@ import pytest
 
 from ullage.api.capacitypool import read_pool_spec
 from ullage.api.inferencedeployment import read_service_spec
+from ullage.api.podtemplate import read_training_template
 from ullage.api.readers import WireError
 from ullage.api.rules import RULES
 from ullage.api.schedulingpolicy import SchedulingPolicySpec, read_policy_spec
@@ -26,11 +27,6 @@ READ_OTHERWISE = {
     "accelerator-key": "the pattern of the field says the same",
     "own-trust-domain": "the same",
     "percentile-in-range": "the reader of percentiles",
-    "no-foreign-gpu": "templates, checked apart",
-    "no-slot": "the same",
-    "reserved-labels": "the same",
-    "restart-never": "the same",
-    "restart-always": "the same",
     "replicas-within-scaling": "it binds who writes replicas, nothing reads it",
     "suggested-epochs-rise": "a suggestion that breaks it is refused alone",
 }
@@ -138,3 +134,11 @@ def test_a_record_is_written_as_the_wire_spells_it() -> None:
 def test_a_service_states_nothing_that_its_kind_does_not_have() -> None:
     written: Any = as_wire(read_service_spec({"template": {}}))
     assert "allowPacking" not in written["sharing"]
+
+
+def test_a_part_that_stands_in_two_places_keeps_its_rules_in_both() -> None:
+    slot = {"name": "b", "resources": {"limits": {"ullage.dev/slot": 1}}}
+    with pytest.raises(WireError, match=r"template\.spec\.containers\[1\]: a container must not"):
+        read_training_template({"spec": {"containers": [{"name": "a"}, slot]}})
+    with pytest.raises(WireError, match=r"template\.spec\.initContainers\[0\]: a container"):
+        read_training_template({"spec": {"containers": [{"name": "a"}], "initContainers": [slot]}})

@@ -18,8 +18,8 @@ from ullage.cluster.projection.pod_template import canonical_json
 from ullage.cluster.projection.spec import with_lane
 from ullage.cluster.projection.suggestions import suggested_trials
 from ullage.cluster.projection.template import (
+    check_declared,
     check_depth,
-    check_lengths,
     check_size,
     check_template,
 )
@@ -144,12 +144,12 @@ def _trial_template(stated: JsonObject) -> str:
     """The template of a trial as canonical JSON, fields of newer versions included."""
     with within("trialTemplate"):
         template = section(stated, "template")
-        check_lengths(template, "template")
+        check_declared(WorkloadKind.TRAINING_JOB, template)
         check_depth(stated, "template")
         template_json = canonical_json(stated)
         check_size(template_json, "trialTemplate")
         if not template:
             raise WireError("template: missing; give the template of the pod")
         with within("template"):
-            check_template(WorkloadKind.TRAINING_JOB, template)
+            check_template(template)
     return template_json

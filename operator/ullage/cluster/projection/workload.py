@@ -31,8 +31,8 @@ from ullage.cluster.projection.pod_shape import pod_shape
 from ullage.cluster.projection.pod_template import Blueprint, canonical_json, template_hash
 from ullage.cluster.projection.spec import check_name, elasticity_of, scaling_of, with_lane
 from ullage.cluster.projection.template import (
+    check_declared,
     check_depth,
-    check_lengths,
     check_size,
     check_template,
 )
@@ -80,7 +80,7 @@ def _read_template(
     Raises:
         WireError: it is too deep or too long, has no containers, or something is malformed.
     """
-    check_lengths(template, "template")
+    check_declared(kind, template)
     check_depth(template, "template")
     template_json = canonical_json(template)
     key = (kind, hashlib.sha256(template_json.encode()).digest(), slots, labels)
@@ -88,7 +88,7 @@ def _read_template(
     if found is None:
         check_size(template_json, "template")
         with within("template"):
-            check_template(kind, template)
+            check_template(template)
             found = _TEMPLATES[key] = _parsed(template_json, slots, labels)
     return found
 
