@@ -104,7 +104,7 @@ RECORD: Final = "x-record"
 
 
 def record(name: str) -> WithJsonSchema:
-    """What the codec of this record reads and writes."""
+    """JSON of this record, as its codec reads and writes it."""
     return WithJsonSchema({RECORD: name})
 
 
@@ -151,7 +151,7 @@ def condition_column(name: str, type_: str, description: str, *, wide: bool = Fa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindInfo:
-    """What a CustomResourceDefinition says beside the schema."""
+    """Part of a CustomResourceDefinition beside the schema."""
 
     plural: str
     singular: str

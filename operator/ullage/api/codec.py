@@ -227,13 +227,13 @@ def _optional(hint: object) -> object:
 
 
 def _scalar_or_none(hint: object) -> bool:
-    """Whether ``None`` alone says nothing, unlike 0."""
+    """True where ``None`` alone says nothing, unlike 0."""
     inner = _optional(hint)
     return inner is not None and not is_dataclass(_parts(inner)[0])
 
 
 def _kind(hint: object, marks: tuple[object, ...]) -> Kind | None:
-    """What a value of this type is on the wire."""
+    """Kind of a value of this type on the wire."""
     stated = [mark for mark in marks if isinstance(mark, Kind)]
     if stated:
         kind = stated[-1]

@@ -19,7 +19,7 @@ from ullage.api.wire_fields import NEEDED, TIME, Kind, Word, known_word
 
 
 class InterruptionKind(StrEnum):
-    """What a provider says of a node."""
+    """Notices of a provider about a node."""
 
     TERMINATE = "Terminate"
     """The node goes: whatever is on it must leave before the deadline."""

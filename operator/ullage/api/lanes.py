@@ -33,7 +33,7 @@ Milliseconds = Annotated[int, between(0, 24 * HOUR_MS)]
 
 
 class IterationPolicy(StrEnum):
-    """Which of the waiting programs of a lane runs the next step."""
+    """Order of the programs that wait for the next step of a lane."""
 
     FAIR = "FAIR"
     """The least running time."""
@@ -48,7 +48,7 @@ class IterationPolicy(StrEnum):
 
 
 class LaneRefusal(StrEnum):
-    """Why a message is refused."""
+    """Reasons to refuse a message."""
 
     UNREADABLE = "Unreadable"
     """It is no message; the node closes the connection."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a node learned of a class of work: one row per tenant and steady window.
+"""Observations of a class of work by a node: one row per tenant and steady window.
 
 Standard library only. Whole numbers on the wire: microseconds, percent, permille of a device's
 peak; 0 or absent means not measured.

@@ -43,7 +43,7 @@ _BY_NAME: Final = list_map("name")
 
 def _atomic(most: int) -> FieldInfo:
     """A list of at most so many; server-side apply merges none of it, as of unknown fields."""
-    return listed(most, **ATOMIC)
+    return listed(most, least=None, **ATOMIC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class ListEntry(OpenSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerResources(OpenSpec):
-    """What a container may use."""
+    """Resources of a container."""
 
     limits: Annotated[dict[str, Amount], Field(max_length=MOST_AMOUNTS)] | None = None
     """Most of each resource. Devices are requested in spec.gpu, never here."""
@@ -181,7 +181,7 @@ read_serving_template: Final = SpecReader(ServingTemplate, "template")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime(Spec):
-    """What Ullage adds inside the device container, beside the device itself."""
+    """Additions of Ullage to the device container, beside the device itself."""
 
     inject: Annotated[bool, is_word(Inject.AUTO, Inject.NEVER)] = False
     """Whether steps of torch programs are counted without a change to the image. `Auto` puts the

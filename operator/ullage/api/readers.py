@@ -81,7 +81,7 @@ def count_of(raw: JsonObject, field: str, default: int | None = 0) -> int:
 
 
 def filled(body: Mapping[str, object]) -> dict[str, object]:
-    """What says something of a body to be written; counts of others at most ``MOST_COUNTED``."""
+    """Fields of a body that say something; counts of others at most ``MOST_COUNTED``."""
     return {
         name: min(value, MOST_COUNTED) if type(value) is int else value
         for name, value in body.items()

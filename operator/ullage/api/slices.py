@@ -56,7 +56,7 @@ UNBOUNDED: Final = Schema(minimum=None, maximum=None)
 
 
 class SlicePhase(StrEnum):
-    """How far a node has come with a slice."""
+    """Progress of a node with a slice."""
 
     RESERVED = "Reserved"
     REFUSED = "Refused"
@@ -68,12 +68,12 @@ class SlicePhase(StrEnum):
 
     @property
     def holds_capacity(self) -> bool:
-        """Whether a slice in this phase counts against its device."""
+        """True when a slice in this phase counts against its device."""
         return self is not SlicePhase.REFUSED
 
     @property
     def started(self) -> bool:
-        """Whether a container may have been created from the slice."""
+        """True when a container may have been created from the slice."""
         return self not in (SlicePhase.RESERVED, SlicePhase.REFUSED)
 
 
@@ -171,7 +171,7 @@ def _pids(raw: JsonObject, field: str) -> tuple[int, ...]:
 
 
 class Proof(StrEnum):
-    """How the node knows that a share holds, strongest first.
+    """Evidence of the node that a share holds, strongest first.
 
     ``REPORTED``: the container reports the SM count that it sees. ``ENVIRONMENT``: the kernel shows
     that every process began with its share's variables. ``SERVER_LIST``: the MPS server lists every

@@ -448,7 +448,7 @@ def word_of(words: type[StrEnum]) -> Scalar:
 
 
 def is_word(word: StrEnum, other: StrEnum) -> Scalar:
-    """Whether it is this word of its list; ``other`` is what false is written as."""
+    """True for this word of its list; false is written as ``other``."""
     known: list[Any] = [each.value for each in type(word)]
 
     def read(value: object) -> bool:
@@ -606,7 +606,7 @@ def _shallow(value: Any) -> Any:
 
 
 def fault_text(fault: ErrorDetails, path: str = "") -> str:
-    """What is wrong at which field, in one line, as ``spec.gpu.count: 17 must be at most 16``."""
+    """Field and fault in one line, as ``spec.gpu.count: 17 must be at most 16``."""
     place = path
     for step in fault["loc"]:
         if isinstance(step, int):
@@ -660,7 +660,7 @@ def listed(most: int, *, least: int | None = None, **schema: Any) -> FieldInfo:
 
 
 def _fault(fault: ErrorDetails, error: object) -> str:
-    """What is wrong, without its place."""
+    """The fault without its place."""
     if error is not None:
         return str(error)
     kind, value, context = fault["type"], fault["input"], fault.get("ctx", {})

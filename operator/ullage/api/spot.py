@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the policy weighs capacity that can be taken away: what a restart costs, when to move."""
+"""Terms for capacity that can be taken away: cost of a restart, gain that a move must bring."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DECISION_PERIOD_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotTerms(Spec):
-    """What a restart costs and how much a move must bring; for jobs with spec.cost.objective."""
+    """Cost of a restart and least gain of a move; for jobs with spec.cost.objective."""
 
     restart_cost_s: Annotated[int, Whole(1, 86_400), Field(alias="restartCostSeconds")] = 900
     """What one restart of a job costs: buying the machines, start, restore and the work since the

@@ -111,7 +111,7 @@ _REF: Final = f"The algorithm. {TuningAlgorithm.explained()}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm(Spec):
-    """How parameters are chosen, and which trials go on."""
+    """Choice of parameters, and of the trials that go on."""
 
     rules: ClassVar = (EPOCHS_ORDER, ALGORITHM_STAYS)
 
@@ -266,7 +266,7 @@ class TrialPool(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningJobSpec(Spec):
-    """What to search, and how."""
+    """Search space, objective and algorithm."""
 
     rules: ClassVar = (
         TRIALS_TIMES_PARAMETERS,

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a field of a record is on the wire; records say it in ``Annotated``, codecs follow.
+"""Fields of records on the wire; records declare them in ``Annotated``, codecs follow.
 
 A text among the annotations is the field's name on the wire; without one it is the attribute's,
 as ``memory_mib`` is ``memoryMiB``. A field that is absent or null reads as the record's default,
@@ -42,7 +42,7 @@ class UnknownWord(Exception):
 
 
 class Mark(Enum):
-    """What else holds of a field."""
+    """Further properties of a field."""
 
     NEEDED = "needed"
     """To read one without it is an error; it is always written."""
@@ -58,7 +58,7 @@ IF_KNOWN: Final = Mark.IF_KNOWN
 
 
 class Schema:
-    """What the CRD says of a field: keywords of JSON schema; ``None`` takes one away.
+    """Keywords of JSON schema that the CRD has for a field; ``None`` takes one away.
 
     Beside them ``required`` (else: it has no default and is always written), ``description`` (else:
     its docstring), ``before`` (the property that it stands before, where that is not the next
@@ -77,7 +77,7 @@ _UNSTATED: Final = Schema()
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a record is in a CRD."""
+    """Fields of a record in a CRD."""
 
     record: type
     fields: tuple[tuple[str, str, tuple[Schema, ...]], ...]

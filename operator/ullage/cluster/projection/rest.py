@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from math import ceil, floor
-from typing import Final
+from typing import Final, cast
 
 from ullage.api.deviceprofile import read_device_profile_spec
 from ullage.api.labels import LABEL_ROUTER
@@ -27,6 +27,7 @@ from ullage.cluster.codecs.profile import (
     device_model_of,
     profile_status_from_wire,
 )
+from ullage.cluster.records.profile import SoloEntry, StepRow
 from ullage.cluster.records.snapshot import (
     DeploymentRecord,
     DeviceProfileRecord,
@@ -114,7 +115,8 @@ def project_profile(raw: JsonObject) -> ProfileRecord:
     stated = section(raw, "spec")
     spec = read_profile_spec(stated)
     with within("spec"):
-        solo, step_time = SOLO_ROWS.read(stated, "solo"), STEP_ROWS.read(stated, "stepTime")
+        solo = cast("tuple[SoloEntry, ...]", SOLO_ROWS.read(stated, "solo"))
+        step_time = cast("tuple[StepRow, ...]", STEP_ROWS.read(stated, "stepTime"))
         with within("opTable"):
             op_table = OP_TABLE.read(spec.op_table) if spec.op_table else None
     with within("status"):

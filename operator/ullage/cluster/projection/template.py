@@ -15,7 +15,6 @@ from typing import Final
 from ullage.api.labels import GROUP, TEMPLATE_KEYS
 from ullage.api.podtemplate import read_serving_template, read_training_template
 from ullage.api.readers import JsonObject, WireError, objects, quoted, section, text
-from ullage.api.spec import Spec, SpecReader
 from ullage.cluster.codecs.objects import (
     bounded,
     optional_text,
@@ -31,7 +30,7 @@ from ullage.cluster.values.readable import outsized
 MOST_BYTES: Final = 256 * 1024
 """Of a template as compact JSON."""
 INT32_MAX: Final = 2**31 - 1
-READERS: Final[Mapping[WorkloadKind, SpecReader[Spec]]] = {
+READERS: Final[Mapping[WorkloadKind, Callable[[JsonObject], object]]] = {
     WorkloadKind.TRAINING_JOB: read_training_template,
     WorkloadKind.INFERENCE_DEPLOYMENT: read_serving_template,
 }
