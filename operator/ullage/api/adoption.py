@@ -163,4 +163,4 @@ KEYS: Final[Mapping[AdoptionKey, Meaning]] = {
 
 def asks_to_share(labels: Mapping[str, object]) -> bool:
     """Test for a pod that asks for devices by these labels."""
-    return any(one.key in labels for one in LABELS)
+    return any(label.key in labels for label in LABELS)

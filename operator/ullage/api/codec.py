@@ -87,8 +87,8 @@ class Wire:
         Raises:
             WireError: a field is missing or malformed; the text names it.
         """
-        found: Self = _own(cls).read(raw)  # type: ignore[arg-type]
-        return found
+        record: Self = _own(cls).read(raw)  # type: ignore[arg-type]
+        return record
 
 
 def wire_names(record: type[Wire]) -> frozenset[str]:
@@ -276,24 +276,24 @@ def rows(codec: Codec[Record], listed: Listed = _AS_IT_STANDS, *, skips: bool = 
 
     def each(raw: JsonObject, field: str) -> tuple[Record, ...]:
         stated = objects(raw, field)
-        found: list[Record] = []
+        records: list[Record] = []
         try:
             if rank:
-                stated = sorted(stated, key=lambda one: whole(one, rank))
-            for one in stated:
+                stated = sorted(stated, key=lambda item: whole(item, rank))
+            for item in stated:
                 try:
-                    found.append(read(one))
+                    records.append(read(item))
                 except UnknownWord:
                     if not skips:
                         raise
         except WireError as error:
             raise WireError(f"{field}.{error}") from error
-        if key is not None and len({key(row) for row in found}) < len(found):
-            twice = Counter(map(key, found)).most_common(1)[0][0]
+        if key is not None and len({key(row) for row in records}) < len(records):
+            twice = Counter(map(key, records)).most_common(1)[0][0]
             raise WireError(f"{field}: the key {twice!r:.{QUOTED}} is there twice")
         if order is not None:
-            found.sort(key=order)  # type: ignore[arg-type]  # a key of records can be compared
-        return tuple(found[kept])
+            records.sort(key=order)  # type: ignore[arg-type]  # a key of records can be compared
+        return tuple(records[kept])
 
     def written(values: tuple[Record, ...]) -> object:
         bodies = [write(value) for value in values[:most]]
@@ -321,7 +321,7 @@ def _map(value: Kind, own: tuple[object, ...]) -> Kind:
     schema = Schema(type="object", additionalProperties=Schema(**keywords))
     if write is None:
         return Kind(pairs, dict, (), schema=schema)
-    return Kind(pairs, lambda held: {key: write(one) for key, one in held}, (), schema=schema)
+    return Kind(pairs, lambda held: {key: write(item) for key, item in held}, (), schema=schema)
 
 
 def nested(codec: Codec[Any], *, optional: bool = False, kept: bool = False) -> Kind:

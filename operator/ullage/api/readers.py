@@ -74,10 +74,10 @@ def count_of(raw: JsonObject, field: str, default: int | None = 0) -> int:
     value = raw.get(field)
     if value is None and default is not None:
         return default
-    found = whole(raw, field)
-    if found < 0:
-        raise WireError(f"{field}: {found} must be at least 0")
-    return min(found, MOST_COUNTED)
+    count = whole(raw, field)
+    if count < 0:
+        raise WireError(f"{field}: {count} must be at least 0")
+    return min(count, MOST_COUNTED)
 
 
 def filled(body: Mapping[str, object]) -> dict[str, object]:

@@ -35,11 +35,11 @@ from ullage.api.spec import (
     patterned,
     word_of,
 )
-from ullage.api.spot import DECISION_PERIOD_S, DecisionPeriod, SpotTerms
+from ullage.api.spot import DecisionPeriod, SpotTerms
+from ullage.api.times import DAY_S, DECISION_PERIOD_S
 from ullage.api.words import Inner, Objective, ReclaimWithinCohort, RiskPredictor
 from ullage.api.workloadprofile import ClassName
 
-DAY_S: Final = 86_400
 EVERY_NAMESPACE: Final = "*"
 """Stands for every namespace in a list of namespaces."""
 Namespace = Annotated[

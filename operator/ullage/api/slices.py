@@ -44,8 +44,6 @@ from ullage.api.wire_fields import (
 WIRE_VERSION: Final = 1
 """Version of the records exchanged between operator and node agent."""
 EMULATED_MODEL: Final = "emulated"
-HEARTBEAT_SECONDS: Final = 60
-"""Period of the node agent's heartbeat; older than three periods means no one listens there."""
 MAX_EPOCH: Final = 2**53
 """No leader comes near; the next one is a larger number, and must still fit."""
 MAX_MEMORY_MIB: Final = 2**31 - 1

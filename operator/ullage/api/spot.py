@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import Field
 
@@ -16,9 +16,9 @@ from ullage.api.rules import (
 )
 from ullage.api.scalars import duration
 from ullage.api.spec import Elsewhere, Spec, Whole
+from ullage.api.times import DECISION_PERIOD_S
 
 DecisionPeriod = Annotated[float, duration(DECISION_PERIOD_POSITIVE)]
-DECISION_PERIOD_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

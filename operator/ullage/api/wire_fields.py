@@ -214,22 +214,22 @@ def known_word(words: type[StrEnum]) -> Kind:
 
     def read(raw: JsonObject, field: str) -> object:
         said = text(raw, field)
-        found = by_text.get(said)
-        if found is None or not said:
+        member = by_text.get(said)
+        if member is None or not said:
             raise WireError(f"{field}: {quoted(said)} is none of {', '.join(stated)}")
-        return found
+        return member
 
     return Kind(read, lambda value: value.value, schema=_enum(words))
 
 
 def words(known: type[StrEnum]) -> Kind:
     """A list of these words; another is an error."""
-    one = known_word(known)
+    kind = known_word(known)
 
     def read(raw: JsonObject, field: str) -> object:
-        return tuple(one.read({field: said}, field) for said in strings(raw, field))
+        return tuple(kind.read({field: said}, field) for said in strings(raw, field))
 
-    item = Schema(**one.schema.keywords, description=known.__doc__)
+    item = Schema(**kind.schema.keywords, description=known.__doc__)
     schema = Schema(type="array", items=item)
     return Kind(read, lambda held: [word.value for word in held], (), schema=schema)
 
@@ -272,7 +272,7 @@ def counts(raw: JsonObject, field: str) -> tuple[int, ...]:
     stated = raw[field]
     if not isinstance(stated, list):
         raise WireError(f"{field}: expected a list of whole numbers")
-    return tuple(count_of({field: one}, field, None) for one in stated)
+    return tuple(count_of({field: item}, field, None) for item in stated)
 
 
 def number(most: float = MOST) -> Kind:
