@@ -60,10 +60,6 @@ def spelling(name: str) -> str:
     return "class" if name == "workload_class" else wire_name(name)
 
 
-def _without_absent(record: object, write: Callable[[object], dict[str, object]]) -> object:
-    return {name: value for name, value in write(record).items() if value is not None}
-
-
 class Spec:
     """Base of the frozen dataclasses that declare a part of a spec.
 
@@ -84,7 +80,11 @@ class Spec:
     ) -> CoreSchema:
         """The fields, then the rules."""
         checked = tuple((rule.holds, rule) for rule in cls.rules if rule.holds is not None)
-        written = core_schema.wrap_serializer_function_ser_schema(_without_absent)
+        written = core_schema.wrap_serializer_function_ser_schema(
+            lambda record, write: {
+                name: value for name, value in write(record).items() if value is not None
+            }
+        )
         fields = dict(handler.resolve_ref_schema(handler(source)))
         if not checked:
             return cast("CoreSchema", {**fields, "serialization": written})
@@ -491,11 +491,12 @@ class Without:
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         """The part as it is; these fields are not written."""
-        written = core_schema.wrap_serializer_function_ser_schema(self._written)
+        written = core_schema.wrap_serializer_function_ser_schema(
+            lambda record, write: {
+                name: value for name, value in write(record).items() if name not in self.names
+            }
+        )
         return cast("CoreSchema", {**handler(source), "serialization": written})
-
-    def _written(self, record: object, write: Callable[[object], dict[str, object]]) -> object:
-        return {name: value for name, value in write(record).items() if name not in self.names}
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler

@@ -14,7 +14,7 @@ from operator import attrgetter
 from ullage.api.readers import WireError, quoted
 from ullage.api.tuningjob import TrialSuggestion, TuningJobSpec
 from ullage.engines.tuning.algorithms import StatedTrial
-from ullage.engines.tuning.search_space import Point, SearchSpace, Value, value_of
+from ullage.engines.tuning.search_space import SearchSpace, value_of
 
 
 def suggested_trials(spec: TuningJobSpec, space: SearchSpace) -> tuple[StatedTrial, ...]:
@@ -40,7 +40,12 @@ def _trial(suggestion: TrialSuggestion, space: SearchSpace, max_epochs: int) -> 
     epochs = suggestion.epochs or (max_epochs,)
     if refused := _refusal(epochs, stated, space, max_epochs):
         return StatedTrial(trial=trial, point={}, epochs=(max_epochs,), refused=refused)
-    return StatedTrial(trial=trial, point=_point(stated, space), epochs=epochs)
+    point = {
+        name: value
+        for name, parameter in space.parameters.items()
+        if (value := value_of(parameter, str(stated[name]))) is not None
+    }
+    return StatedTrial(trial=trial, point=point, epochs=epochs)
 
 
 def _refusal(
@@ -61,12 +66,3 @@ def _refusal(
         if not isinstance(said, str) or value_of(parameter, said) is None:
             return f"{name}: {quoted(str(said))} is not in the search space"
     return ""
-
-
-def _point(stated: Mapping[str, object], space: SearchSpace) -> Point:
-    point: dict[str, Value] = {}
-    for name, parameter in space.parameters.items():
-        value = value_of(parameter, str(stated[name]))
-        if value is not None:
-            point[name] = value
-    return point
