@@ -68,7 +68,7 @@ def test_a_gpu_node_is_read_with_its_slices_in_order() -> None:
 def test_a_malformed_slice_names_its_field() -> None:
     raw = raw_gpu_node()
     raw["spec"]["slices"] = [{"podUID": "u", "container": "c"}]
-    with pytest.raises(WireError, match=r"spec\.podNamespace"):
+    with pytest.raises(WireError, match=r"spec\.slices\.podNamespace"):
         project_gpu_node(raw, 0.0, {})
 
 
