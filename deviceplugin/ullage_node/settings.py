@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from ullage.api.slices import HEARTBEAT_SECONDS
+from ullage.api.times import HEARTBEAT_SECONDS
 from ullage.process.environment import LogLevel, read_settings
 from ullage_node.devices.backend import Hardware
 from ullage_node.times import DAY_S

@@ -6,7 +6,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ullage.api.codec import wire_name
 from ullage.api.interruptions import Interruption, InterruptionKind
+from ullage.api.pricesource import PriceSource
+from ullage.api.spec import SpecReader
+from ullage.api.words import PriceSourceType
 from ullage.cluster.codecs.status import pool_as_stored
 from ullage.cluster.records.pod_shape import Resources, Taint
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
@@ -19,6 +23,14 @@ from ullage.scheduling.inventory.instances import Sighting, Watch, look
 START_S = 1_000_000.0
 MINUTE_S = 60.0
 HOUR_S = 3600.0
+
+
+_SOURCE = SpecReader(PriceSource, "priceSource")
+
+
+def price_source(word: str, **details: object) -> PriceSource:
+    """``spec.priceSource`` of this type, read from what the wire says of it."""
+    return _SOURCE({"type": word, wire_name(PriceSourceType(word).attribute): details})
 
 
 def a_pool(name: str = "spot-a", **fields: object) -> PoolRecord:

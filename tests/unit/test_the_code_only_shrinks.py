@@ -71,4 +71,37 @@ def use():
         "import lines, %": round(400 / 18, 1),
         "importers of the widest module": 2,
         "declarations of a step row": 2,
+        "declarations of a spec": 1.0,
     }
+
+
+def test_a_part_of_a_spec_that_makes_the_crd_alone_is_a_second_declaration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def declared(base: str) -> float:
+        text = f"""
+class Part({base}):
+    at: int
+
+Parts = Annotated[tuple[Part, ...], listed(4)]
+
+class JobSpec(Spec):
+    parts: Parts
+
+class Job(Resource):
+    spec: JobSpec
+
+class PoolSpec(Spec):
+    size: int
+
+class Pool(Resource):
+    spec: PoolSpec
+"""
+        tree = ast.parse(text)
+        nodes = tuple(ast.walk(tree))
+        module = ceilings.Module(path=Path("part.py"), text=text, tree=tree, nodes=nodes)
+        monkeypatch.setattr(ceilings, "modules", lambda: (module,))
+        return ceilings._spec_declarations()
+
+    assert declared("Spec") == 1.0
+    assert declared("Model") == 1.5

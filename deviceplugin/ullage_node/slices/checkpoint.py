@@ -25,13 +25,13 @@ import structlog
 
 from ullage.api.readers import WireError, flag, objects, section, text, whole
 from ullage.api.reasons import Reason
-from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
+from ullage.api.slices import MAX_EPOCH, DesiredSlice, SliceKey, SlicePhase
 from ullage.process.faults import fault_text
 from ullage.process.threads import in_thread
 from ullage_node.files import read_bounded, remove_temporaries, write_whole
 from ullage_node.model.devices import ContainerBinding
 from ullage_node.model.slices import HeldSlice
-from ullage_node.slices.desired import EPOCH_MOST, read_decision
+from ullage_node.slices.desired import read_decision
 from ullage_node.slices.table import SliceTable, binding_of
 from ullage_node.times import FILE_RETRY_S
 
@@ -277,8 +277,8 @@ def _held_from_wire(raw: Mapping[str, object]) -> HeldSlice:
 
 def _epoch(body: Mapping[str, object]) -> int:
     epoch = whole(body, "epoch")
-    if not 0 <= epoch <= EPOCH_MOST:
-        raise WireError(f"epoch: {epoch} is not within 0 to {EPOCH_MOST}")
+    if not 0 <= epoch <= MAX_EPOCH:
+        raise WireError(f"epoch: {epoch} is not within 0 to {MAX_EPOCH}")
     return epoch
 
 

@@ -17,9 +17,10 @@ from typing import Final, TypeVar
 from ullage.api.faults import MAX_FAULTS, DeviceFault
 from ullage.api.interruptions import Interruption
 from ullage.api.lanes import IterationPolicy
+from ullage.api.nodespec import MAX_SLICES, WITHOUT_SLICES
 from ullage.api.observations import Observation
-from ullage.api.readers import JsonObject, WireError, flag, quoted, section, text, whole
-from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey
+from ullage.api.readers import JsonObject, WireError, quoted, section, text, whole
+from ullage.api.slices import MAX_EPOCH, DesiredSlice, ObservedSlice, SliceKey
 from ullage.api.times import moment_of
 from ullage_node.model.endpoints import read_endpoint, read_images
 from ullage_node.model.slices import Pod
@@ -28,8 +29,6 @@ from ullage_node.model.standstill import read_standstill
 SAFE_NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9.-]{0,252}$")
 """What a pod's uid, name and namespace and a container's name may be, because directories and
 addresses are made of them."""
-SLICES_MOST: Final = 2048
-"""Slices of one node, as in the schema."""
 PROBLEMS_MOST: Final = 8
 """Faulty slices that are named one by one."""
 LONGEST_UID: Final = 64
@@ -39,7 +38,6 @@ MIB_MOST: Final = 1 << 30
 """A petabyte of device memory."""
 MICROS_MOST: Final = 86_400_000_000
 """No step takes longer than a day."""
-EPOCH_MOST: Final = 1 << 53
 INDEX_MOST: Final = 63
 BOUNDS: Final[tuple[tuple[str, Callable[[DesiredSlice], int], int, int], ...]] = (
     ("memoryMiB", lambda part: part.memory_mib, 0, MIB_MOST),
@@ -78,9 +76,11 @@ def read_gpu_node(raw: JsonObject) -> NodeSpec:
         WireError: the object as a whole has not the agreed shape.
     """
     metadata, spec = section(raw, "metadata"), section(raw, "spec")
-    epoch = whole(spec, "epoch", 0)
-    if not 0 <= epoch <= EPOCH_MOST:
-        raise WireError(f"spec.epoch: {epoch} is not within 0 to {EPOCH_MOST}")
+    try:
+        stated = WITHOUT_SLICES.read(spec)
+    except WireError as error:
+        raise WireError(f"spec.{error}") from error
+    epoch = stated.epoch
     generation = whole(metadata, "generation", 0)
     if generation < 0:
         raise WireError(f"metadata.generation: {generation} is below 0")
@@ -91,8 +91,8 @@ def read_gpu_node(raw: JsonObject) -> NodeSpec:
         known = _told_apart(entry, epoch)
         if known.key in slices or known.key in faulty:
             raise WireError(f"podUID: {known.key.directory} stands there already")
-        if len(slices) + len(faulty) == SLICES_MOST:
-            raise WireError(f"index: more than {SLICES_MOST} slices")
+        if len(slices) + len(faulty) == MAX_SLICES:
+            raise WireError(f"index: more than {MAX_SLICES} slices")
         try:
             slices[known.key] = _read_slice(entry, epoch)
         except WireError as error:
@@ -103,18 +103,18 @@ def read_gpu_node(raw: JsonObject) -> NodeSpec:
     if len(faults) > PROBLEMS_MOST:
         problems.append(f"{len(faults) - PROBLEMS_MOST} more slices cannot be read")
     words = {word.value: word for word in IterationPolicy}
-    policy = text(spec, "lanePolicy", "") or IterationPolicy.FAIR.value
+    policy = spec.get("lanePolicy") or stated.lane_policy.value
     if policy not in words:
-        problems.append(f"spec.lanePolicy: {quoted(policy)} is none of {', '.join(words)}")
+        problems.append(f"spec.lanePolicy: {quoted(str(policy))} is none of {', '.join(words)}")
     return NodeSpec(
         uid=text(metadata, "uid"),
         generation=generation,
         epoch=epoch,
-        retire=flag(spec, "retire"),
+        retire=stated.retire,
         slices=tuple(slices.values()),
         faulty=tuple(faulty.values()),
-        observations_read=text(spec, "observationsRead", ""),
-        lane_policy=words.get(policy, IterationPolicy.FAIR),
+        observations_read=stated.observations_read,
+        lane_policy=stated.lane_policy,
         problems=tuple(problems),
     )
 
@@ -127,7 +127,7 @@ def read_decision(raw: object) -> DesiredSlice:
     """
     if not isinstance(raw, dict):
         raise WireError("expected an object")
-    return _read_slice(raw, _told_apart(raw, EPOCH_MOST).epoch)
+    return _read_slice(raw, _told_apart(raw, MAX_EPOCH).epoch)
 
 
 def _by_parts(
@@ -218,7 +218,7 @@ def read_reported(raw: JsonObject) -> tuple[ObservedSlice, ...]:
     """Slices that the GPUNode's status says were started; unreadable ones are left out."""
     # What another version wrote is left out: kubelet's list still keeps the slot taken.
     reported, _ = _by_parts(section(raw, "status"), "slices", _read_report)
-    return tuple(seen for seen in reported[:SLICES_MOST] if seen.phase.started)
+    return tuple(seen for seen in reported[:MAX_SLICES] if seen.phase.started)
 
 
 def _read_report(raw: JsonObject) -> ObservedSlice:

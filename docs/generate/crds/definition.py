@@ -7,8 +7,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from pydantic import TypeAdapter
-
 from docs.generate.crds.lint import faults
 from docs.generate.crds.records import composed, resolved, shaped
 from docs.generate.crds.structural import Node, SchemaError, structural
@@ -18,7 +16,6 @@ from ullage.api.deviceprofile import DeviceProfile
 from ullage.api.gpunode import GPUNode
 from ullage.api.inferencedeployment import InferenceDeployment
 from ullage.api.labels import GROUP, VERSION
-from ullage.api.profilerows import MeasuredSoloRows, StepTimes
 from ullage.api.schedulingpolicy import SchedulingPolicy
 from ullage.api.spec import SpecSchema
 from ullage.api.trainingjob import TrainingJob
@@ -66,22 +63,11 @@ def _generation(verb: str) -> dict[str, Schema]:
 @cache
 def _statuses() -> dict[type[Resource], Node]:
     """What the statuses are made from."""
-    rows: dict[str, Node] = {
-        name: structural(TypeAdapter(kind).json_schema()) | {"description": text}
-        for name, kind, text in (
-            (
-                "solo",
-                MeasuredSoloRows,
-                "Measured behaviour alone: medians of times, running means of counters.",
-            ),
-            ("stepTime", StepTimes, "The newest windows, alone and beside others."),
-        )
-    }
     return {
         TrainingJob: shaped(JOB_STATUS.shape),
         InferenceDeployment: shaped(SERVICE_STATUS.shape)
         | {"description": "Observed state of the service and the operator's decisions about it."},
-        WorkloadProfile: shaped(PROFILE_STATUS.shape, rows),
+        WorkloadProfile: shaped(PROFILE_STATUS.shape),
         CapacityPool: shaped(POOL_STATUS.shape) | {"description": "Observed state of the pool."},
         TuningJob: shaped(TUNING_STATUS.shape) | {"description": "Observed state of the search."},
         DeviceProfile: composed(

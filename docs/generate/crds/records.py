@@ -24,11 +24,13 @@ from ullage.api.codec import derived
 from ullage.api.devices import ObservedDevice
 from ullage.api.faults import DeviceFault
 from ullage.api.interruptions import Interruption
+from ullage.api.nodespec import GPU_NODE_SPEC, MAX_SLICES, GPUNodeSpec
 from ullage.api.objective import LatencySLO
 from ullage.api.observations import Observation
 from ullage.api.slices import DesiredSlice, ObservedLane, ObservedSlice
 from ullage.api.spec import SpecSchema
-from ullage.api.wire_fields import Schema, Shape
+from ullage.api.wire_fields import Schema, Shape, atomic
+from ullage.cluster.codecs.profile import DECLARED_SOLO, OP_TABLE, STEP
 from ullage.cluster.records.status import Condition
 
 
@@ -63,9 +65,20 @@ def _named() -> Mapping[str, Node]:
     slo = TypeAdapter(LatencySLO).json_schema(mode="serialization", schema_generator=SpecSchema) | {
         "description": "Latency objective, as the user wrote it."
     }
-    return {record.__name__: shaped(derived(record).shape) for record in plain} | {
-        "DesiredSlice": shaped(derived(DesiredSlice).shape, {"slo": structural(slo)})
+    shapes = {
+        "SoloEntry": DECLARED_SOLO.shape,
+        "StepRow": STEP.shape,
+        "OpTable": OP_TABLE.shape,
     }
+    named = {record.__name__: derived(record).shape for record in plain} | shapes
+    slices: Node = {
+        "type": "array",
+        "description": _text(GPUNodeSpec, "slices"),
+        "items": shaped(derived(DesiredSlice).shape, {"slo": structural(slo)}),
+        **atomic(MAX_SLICES).keywords,
+    }
+    spec = shaped(GPU_NODE_SPEC.shape, {"slices": slices})
+    return {name: shaped(shape) for name, shape in named.items()} | {"GPUNodeSpec": spec}
 
 
 def composed(description: str, *parts: Shape | Mapping[str, Schema]) -> Node:

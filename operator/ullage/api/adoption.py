@@ -59,7 +59,7 @@ class AdoptionKey(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a key says; ``remedy`` tells someone who wrote it wrong what to write."""
+    """Meaning of a key; ``remedy`` is what to write instead of a wrong value."""
 
     is_label: bool
     text: str
@@ -162,5 +162,5 @@ KEYS: Final[Mapping[AdoptionKey, Meaning]] = {
 
 
 def asks_to_share(labels: Mapping[str, object]) -> bool:
-    """Whether a pod with these labels asks for devices."""
-    return any(one.key in labels for one in LABELS)
+    """Test for a pod that asks for devices by these labels."""
+    return any(label.key in labels for label in LABELS)

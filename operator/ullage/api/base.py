@@ -14,22 +14,19 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import (
-    AfterValidator,
     AwareDatetime,
     BaseModel,
     ConfigDict,
     Field,
-    StrictInt,
-    StrictStr,
     WithJsonSchema,
 )
 from pydantic.config import JsonDict
 
 from ullage.api.labels import API_VERSION
-from ullage.api.readers import MOST_COUNTED
+from ullage.api.readers import MOST_COUNTED, WireError, quoted
 from ullage.api.scalars import int_or_string
 from ullage.api.slices import MAX_EPOCH
-from ullage.api.spec import patterned, spelling
+from ullage.api.spec import Scalar, patterned, spelling
 
 
 class Model(BaseModel):
@@ -71,9 +68,11 @@ ACCELERATOR_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 """Keys of accelerators, see ``contract.accelerator_key``."""
 
 
-def _an_amount(value: int | str) -> int | str:
+def _amount(value: object) -> int | str:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise WireError(f"expected a string, got {type(value).__name__}")
     if isinstance(value, str) and not re.match(AMOUNT_PATTERN, value):
-        raise ValueError(f"{value!r} is no amount such as 4Gi")
+        raise WireError(f"{quoted(value)} is no amount such as 500m or 4Gi")
     return value
 
 
@@ -81,9 +80,8 @@ PERCENTILE_PATTERN: Final = r"^[0-9]{1,2}(\.[0-9]{1,3})?$"
 """A percentile above 0 and below 100, as a whole number or a decimal string."""
 
 Amount = Annotated[
-    StrictInt | StrictStr,
-    AfterValidator(_an_amount),
-    WithJsonSchema(int_or_string(AMOUNT_PATTERN)),
+    int | str,
+    Scalar(read=_amount, write=lambda amount: amount, schema=int_or_string(AMOUNT_PATTERN)),
 ]
 Word = Annotated[str, Field(max_length=64)]
 ObjectName = Annotated[str, patterned(NAME_PATTERN, "name of an object", max_length=253)]
@@ -106,7 +104,7 @@ RECORD: Final = "x-record"
 
 
 def record(name: str) -> WithJsonSchema:
-    """What the codec of this record reads and writes."""
+    """JSON of this record, as its codec reads and writes it."""
     return WithJsonSchema({RECORD: name})
 
 
@@ -153,7 +151,7 @@ def condition_column(name: str, type_: str, description: str, *, wide: bool = Fa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindInfo:
-    """What a CustomResourceDefinition says beside the schema."""
+    """Part of a CustomResourceDefinition beside the schema."""
 
     plural: str
     singular: str

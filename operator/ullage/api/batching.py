@@ -47,7 +47,7 @@ BatchSize = Annotated[int, Whole(1, 1024)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterLimits(Spec):
-    """What clients may send, and how much may wait in one router."""
+    """Limits of one request, and of the requests that wait in one router."""
 
     rules: ClassVar = (BODY_FITS_QUEUE,)
 

@@ -19,7 +19,6 @@ from ullage.api.base import (
 )
 from ullage.api.gpurequest import Accelerator
 from ullage.api.pricesource import PriceSource
-from ullage.api.readers import JsonObject
 from ullage.api.rules import (
     POOL_CAPACITY_STAYS,
     POOL_SELECTS_NODES,
@@ -27,7 +26,7 @@ from ullage.api.rules import (
     POOL_ZONE_STAYS,
     validations,
 )
-from ullage.api.spec import Keeps, ReadApart, Spec, SpecReader, Whole, text_map
+from ullage.api.spec import Keeps, Spec, SpecReader, Whole, text_map
 from ullage.api.words import CapacityType
 
 
@@ -86,7 +85,7 @@ class CapacityPoolSpec(Spec):
     )
     """Warning time before the provider takes an instance back, for notices without a deadline; it
     bounds the grace period of evicted pods. Absent = pods keep their own grace period."""
-    price_source: Annotated[JsonObject, ReadApart(PriceSource)]
+    price_source: PriceSource
     """Source of the price of one whole instance."""
     prior: PoolPrior | None = None
     """The provider's published figures for the pool."""

@@ -20,7 +20,7 @@ _LINE: Final = 400
 
 
 class CheckState(StrEnum):
-    """How a check went."""
+    """Result of a check."""
 
     OK = "Ok"
     """It holds."""

@@ -9,7 +9,8 @@ wrong type is a ``WireError`` that names its whole path.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache, partial
 from operator import attrgetter
@@ -28,7 +29,7 @@ from typing import (
     get_type_hints,
 )
 
-from ullage.api.readers import JsonObject, WireError, flag, objects, section, whole
+from ullage.api.readers import QUOTED, JsonObject, WireError, flag, objects, section, whole
 from ullage.api.wire_fields import (
     FLAG,
     IF_KNOWN,
@@ -86,14 +87,42 @@ class Wire:
         Raises:
             WireError: a field is missing or malformed; the text names it.
         """
-        found: Self = _own(cls).read(raw)  # type: ignore[arg-type]
-        return found
+        record: Self = _own(cls).read(raw)  # type: ignore[arg-type]
+        return record
 
 
 def wire_names(record: type[Wire]) -> frozenset[str]:
     """The names of a record's fields on the wire; what is embedded is not among them."""
     shape = _own(record).shape  # type: ignore[arg-type]  # a class has a hash
     return frozenset(name for name, _, _ in shape.fields if name)
+
+
+def unknown_fields(shape: Shape, raw: JsonObject, path: str = "") -> Iterator[str]:
+    """Paths of the fields that a record does not have, nested lists of records included."""
+    known = dict(_properties(shape))
+    for name, value in raw.items():
+        if name not in known:
+            yield f"{path}.{name}".lstrip(".")
+            continue
+        below = known[name].get("items")
+        nested = below.keywords.get("properties") if isinstance(below, Schema) else None
+        if isinstance(nested, Shape) and isinstance(value, list):
+            for index, item in enumerate(value):
+                if isinstance(item, Mapping):
+                    yield from unknown_fields(nested, item, f"{path}.{name}[{index}]")
+
+
+def _properties(shape: Shape) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Names and keywords of the fields, those of what is embedded among them."""
+    for name, _, schemas in shape.fields:
+        keywords = {key: word for schema in schemas for key, word in schema.keywords.items()}
+        embedded = keywords.get("properties")
+        if name:
+            yield name, keywords
+        elif isinstance(embedded, Shape):
+            yield from _properties(embedded)
+        elif isinstance(embedded, Mapping):
+            yield from ((inner, schema.keywords) for inner, schema in embedded.items())
 
 
 @cache
@@ -198,13 +227,13 @@ def _optional(hint: object) -> object:
 
 
 def _scalar_or_none(hint: object) -> bool:
-    """Whether ``None`` alone says nothing, unlike 0."""
+    """True where ``None`` alone says nothing, unlike 0."""
     inner = _optional(hint)
     return inner is not None and not is_dataclass(_parts(inner)[0])
 
 
 def _kind(hint: object, marks: tuple[object, ...]) -> Kind | None:
-    """What a value of this type is on the wire."""
+    """Kind of a value of this type on the wire."""
     stated = [mark for mark in marks if isinstance(mark, Kind)]
     if stated:
         kind = stated[-1]
@@ -242,26 +271,29 @@ def _many(item: object, marks: tuple[object, ...]) -> Kind | None:
 def rows(codec: Codec[Record], listed: Listed = _AS_IT_STANDS, *, skips: bool = False) -> Kind:
     """A list of records; ``skips`` = those with words of other versions are passed over."""
     read, write, shape, words = codec
-    rank, most, order = listed.rank, listed.most, listed.order
+    rank, most, order, key = listed.rank, listed.most, listed.order, listed.key
     kept = slice(None) if listed.newest is None else slice(-listed.newest, None)
 
     def each(raw: JsonObject, field: str) -> tuple[Record, ...]:
         stated = objects(raw, field)
-        found: list[Record] = []
+        records: list[Record] = []
         try:
             if rank:
-                stated = sorted(stated, key=lambda one: whole(one, rank))
-            for one in stated:
+                stated = sorted(stated, key=lambda item: whole(item, rank))
+            for item in stated:
                 try:
-                    found.append(read(one))
+                    records.append(read(item))
                 except UnknownWord:
                     if not skips:
                         raise
         except WireError as error:
             raise WireError(f"{field}.{error}") from error
+        if key is not None and len({key(row) for row in records}) < len(records):
+            twice = Counter(map(key, records)).most_common(1)[0][0]
+            raise WireError(f"{field}: the key {twice!r:.{QUOTED}} is there twice")
         if order is not None:
-            found.sort(key=order)  # type: ignore[arg-type]  # a key of records can be compared
-        return tuple(found[kept])
+            records.sort(key=order)  # type: ignore[arg-type]  # a key of records can be compared
+        return tuple(records[kept])
 
     def written(values: tuple[Record, ...]) -> object:
         bodies = [write(value) for value in values[:most]]
@@ -289,7 +321,7 @@ def _map(value: Kind, own: tuple[object, ...]) -> Kind:
     schema = Schema(type="object", additionalProperties=Schema(**keywords))
     if write is None:
         return Kind(pairs, dict, (), schema=schema)
-    return Kind(pairs, lambda held: {key: write(one) for key, one in held}, (), schema=schema)
+    return Kind(pairs, lambda held: {key: write(item) for key, item in held}, (), schema=schema)
 
 
 def nested(codec: Codec[Any], *, optional: bool = False, kept: bool = False) -> Kind:

@@ -44,14 +44,14 @@ class GPUMode(StrEnum):
 
 
 class Health(StrEnum):
-    """Whether a device may be given to someone."""
+    """Health of a device: an unhealthy one is given to no container."""
 
     HEALTHY = "Healthy"
     UNHEALTHY = "Unhealthy"
 
 
 class Backend(StrEnum):
-    """What enforces shares on a device."""
+    """Mechanisms that enforce shares on a device."""
 
     EXCLUSIVE = "Exclusive"
     """Whole devices only."""
@@ -66,7 +66,7 @@ class Backend(StrEnum):
 
 
 class MpsState(StrEnum):
-    """How the MPS server of a device is."""
+    """State of the MPS server of a device."""
 
     STARTING = "Starting"
     ACTIVE = "Active"

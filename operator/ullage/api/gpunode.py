@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPUNode: the contract between operator and node agent, one object per managed node.
 
-The operator writes ``spec`` (desired), the agent ``status`` (observed). What the lists hold is
-declared in ``slices.py``, by the records that are read and written. The long lists are atomic:
-each has one writer that always writes all of it, and with keys the API server would store the field
+The operator writes ``spec`` (desired, ``nodespec.py``), the agent ``status`` (observed). The lists
+of the status are declared by the records that are read and written. The long ones are atomic: each
+has one writer that always writes all of it, and with keys the API server would store the field
 names of every entry a second time (``metadata.managedFields``).
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict
+from pydantic import Field
 
 from ullage.api.base import (
     AGE,
@@ -31,32 +31,10 @@ from ullage.api.base import (
 )
 from ullage.api.checks import MAX_CHECKS
 from ullage.api.faults import MAX_FAULTS
-from ullage.api.lanes import IterationPolicy
+from ullage.api.nodespec import MAX_SLICES
 from ullage.api.observations import MAX_OBSERVATIONS
 from ullage.api.readers import JsonObject
 from ullage.api.rules import EPOCH_RISES, validations
-
-_MAX_SLICES = 2048
-
-
-class GPUNodeSpec(Model):
-    """Desired state of the node, written by the operator."""
-
-    model_config = ConfigDict(json_schema_extra=validations(EPOCH_RISES))
-
-    epoch: Epoch
-    """Term of the leader that wrote this spec; it never decreases."""
-    retire: bool = False
-    """Retire the node: the operator places nothing new on it, and the agent removes its files and
-    withdraws. Set it back to false to use the node again."""
-    slices: Annotated[tuple[JsonObject, ...], records("DesiredSlice", _MAX_SLICES)] = ()
-    """Every slice that the node must hold, unique by podUID, container and index."""
-    lane_policy: IterationPolicy | None = None
-    """Whose step is next in the lanes of the node's devices, as the SchedulingPolicy says; absent =
-    `FAIR`."""
-    observations_read: Word | None = None
-    """Newest observation of the node that the operator has stored; the agent stops reporting it
-    and all before it."""
 
 
 class NodeTotals(Model):
@@ -96,9 +74,9 @@ class GPUNodeStatus(Model):
     """Sums over the node."""
     devices: Annotated[tuple[JsonObject, ...], records("ObservedDevice", 64)] = ()
     """Devices of the node."""
-    slices: Annotated[tuple[JsonObject, ...], records("ObservedSlice", _MAX_SLICES)] = ()
+    slices: Annotated[tuple[JsonObject, ...], records("ObservedSlice", MAX_SLICES)] = ()
     """Slices on the node; each counts against its device until its container is gone."""
-    lanes: Annotated[tuple[JsonObject, ...], records("ObservedLane", _MAX_SLICES)] = ()
+    lanes: Annotated[tuple[JsonObject, ...], records("ObservedLane", MAX_SLICES)] = ()
     """Lanes of the devices, where programs take turns."""
     observations: Annotated[tuple[JsonObject, ...], records("Observation", MAX_OBSERVATIONS)] = ()
     """Observations that the operator has not stored yet, oldest first; the operator copies them to
@@ -185,7 +163,9 @@ class GPUNode(Resource):
 
     kind: Literal["GPUNode"] = "GPUNode"
     """Kind of the object."""
-    spec: GPUNodeSpec
+    spec: Annotated[
+        JsonObject, record("GPUNodeSpec"), Field(json_schema_extra=validations(EPOCH_RISES))
+    ]
     """Desired state of the node, written by the operator."""
     status: GPUNodeStatus | None = None
     """Observed state of the node, written by the agent."""

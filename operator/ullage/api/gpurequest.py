@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How a workload requests devices: whole ones, or a share of one."""
+"""Requests of workloads for devices: whole ones, or a share of one."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ class LaneMemory(Spec):
 
     @property
     def kept_mib(self) -> int:
-        """What it holds of a device whatever others do."""
+        """Memory of a device that it keeps, whatever others do, in MiB."""
         return self.persistent_mib if self.cooperative else 0
 
     @property
     def shared_mib(self) -> int:
-        """What others of its lane may have while it does nothing."""
+        """Memory that others of its lane may have while it is idle, in MiB."""
         return self.ephemeral_mib + self.persistent_mib - self.kept_mib
 
 

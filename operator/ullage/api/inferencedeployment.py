@@ -63,7 +63,7 @@ class Scaling(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceDeploymentSpec(Spec):
-    """What to serve, and on what."""
+    """The service, and the devices that it needs."""
 
     rules: ClassVar = (
         REPLICAS_WITHIN_SCALING,

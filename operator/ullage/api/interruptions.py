@@ -19,7 +19,7 @@ from ullage.api.wire_fields import NEEDED, TIME, Kind, Word, known_word
 
 
 class InterruptionKind(StrEnum):
-    """What a provider says of a node."""
+    """Notices of a provider about a node."""
 
     TERMINATE = "Terminate"
     """The node goes: whatever is on it must leave before the deadline."""
@@ -45,12 +45,12 @@ class Interruption(Wire):
     """Source of the notice: EC2, GCE or Azure."""
 
 
-def sooner(one: Interruption | None, other: Interruption | None) -> Interruption | None:
+def sooner(notice: Interruption | None, other: Interruption | None) -> Interruption | None:
     """Of two notices about one node the one to act on: the graver, then the earlier deadline."""
-    if one is None or other is None:
-        return one or other
-    if one.kind is not other.kind:
-        return one if one.kind is InterruptionKind.TERMINATE else other
+    if notice is None or other is None:
+        return notice or other
+    if notice.kind is not other.kind:
+        return notice if notice.kind is InterruptionKind.TERMINATE else other
     if other.deadline_s is None:
-        return one
-    return other if one.deadline_s is None or other.deadline_s < one.deadline_s else one
+        return notice
+    return other if notice.deadline_s is None or other.deadline_s < notice.deadline_s else notice

@@ -18,6 +18,7 @@ from typing import Annotated, Final
 
 from ullage.api.codec import Wire
 from ullage.api.readers import WireError, quoted, text
+from ullage.api.times import HOUR_MS
 from ullage.api.wire_fields import NEEDED, Flag, Text, at_most, between, word
 
 LANES_VERSION: Final = 1
@@ -25,7 +26,6 @@ LINE_MAX: Final = 4096
 """Bytes of a line, its end included."""
 MEMORY_MOST: Final = 1 << 31
 NUMBER_MOST: Final = 1 << 53
-HOUR_MS: Final = 3_600_000
 
 Mebibytes = Annotated[int, between(0, MEMORY_MOST)]
 Number = Annotated[int, between(0, NUMBER_MOST)]
@@ -33,7 +33,7 @@ Milliseconds = Annotated[int, between(0, 24 * HOUR_MS)]
 
 
 class IterationPolicy(StrEnum):
-    """Which of the waiting programs of a lane runs the next step."""
+    """Order of the programs that wait for the next step of a lane."""
 
     FAIR = "FAIR"
     """The least running time."""
@@ -48,7 +48,7 @@ class IterationPolicy(StrEnum):
 
 
 class LaneRefusal(StrEnum):
-    """Why a message is refused."""
+    """Reasons to refuse a message."""
 
     UNREADABLE = "Unreadable"
     """It is no message; the node closes the connection."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a node measured of the requests to one replica. Standard library only."""
+"""Requests to one replica, as its node measured them. Standard library only."""
 
 from __future__ import annotations
 

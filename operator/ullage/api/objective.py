@@ -37,7 +37,7 @@ _PERCENTILE: Final = Scalar(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencySLO(Spec):
-    """How fast requests shall be answered."""
+    """Objective for the latency of requests."""
 
     latency_ms: Annotated[int, Whole(1, 3_600_000, wide=True)]
     """Longest latency in milliseconds at the percentile."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a node learned of a class of work: one row per tenant and steady window.
+"""Observations of a class of work by a node: one row per tenant and steady window.
 
 Standard library only. Whole numbers on the wire: microseconds, percent, permille of a device's
 peak; 0 or absent means not measured.
@@ -134,10 +134,10 @@ class Fingerprint(Wire):
 
 def _id(raw: JsonObject, field: str) -> str:
     """Of an observation; the operator acknowledges it in the spec of the GPUNode."""
-    found = text(raw, field)
-    if len(found) > MAX_ID:
-        raise WireError(f"{field}: {len(found)} characters, at most {MAX_ID}")
-    return found
+    stated = text(raw, field)
+    if len(stated) > MAX_ID:
+        raise WireError(f"{field}: {len(stated)} characters, at most {MAX_ID}")
+    return stated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,22 +9,23 @@ declaring the whole pod would tie us to one Kubernetes version.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, ClassVar, Final
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
+from pydantic.fields import FieldInfo
 
-from ullage.api.base import Amount, OpenModel, list_map
+from ullage.api.base import ATOMIC, Amount, list_map
 from ullage.api.rules import (
     NO_FOREIGN_GPU,
     NO_SLOT,
     RESERVED_LABELS,
     RESTART_ALWAYS,
     RESTART_NEVER,
-    validations,
 )
-from ullage.api.spec import Spec, is_word
+from ullage.api.spec import Keeps, OpenSpec, Spec, SpecReader, is_word, listed, text_map
 from ullage.api.template_bounds import (
     MOST_AMOUNTS,
+    MOST_CONTAINERS,
     MOST_GATES,
     MOST_MOUNTS,
     MOST_NODE_TERMS,
@@ -37,20 +38,22 @@ from ullage.api.template_bounds import (
 )
 from ullage.api.words import Inject
 
-_CONTAINERS = list_map("name")
+_BY_NAME: Final = list_map("name")
 
 
-def _atomic(most: int) -> Any:
+def _atomic(most: int) -> FieldInfo:
     """A list of at most so many; server-side apply merges none of it, as of unknown fields."""
-    return Field(max_length=most, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    return listed(most, least=None, **ATOMIC)
 
 
-class ListEntry(OpenModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListEntry(OpenSpec):
     """As in Kubernetes."""
 
 
-class ContainerResources(OpenModel):
-    """What a container may use."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerResources(OpenSpec):
+    """Resources of a container."""
 
     limits: Annotated[dict[str, Amount], Field(max_length=MOST_AMOUNTS)] | None = None
     """Most of each resource. Devices are requested in spec.gpu, never here."""
@@ -58,10 +61,11 @@ class ContainerResources(OpenModel):
     """Amount of each resource that the node must have free."""
 
 
-class Container(OpenModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container(OpenSpec):
     """A container of the pod, as in Kubernetes."""
 
-    model_config = ConfigDict(json_schema_extra=validations(NO_FOREIGN_GPU, NO_SLOT))
+    rules: ClassVar = (NO_FOREIGN_GPU, NO_SLOT)
 
     name: Annotated[str, Field(max_length=63)]
     """Name of the container."""
@@ -75,18 +79,18 @@ class Container(OpenModel):
     """Where volumes are mounted in the container."""
 
 
-class TemplateMetadata(OpenModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateMetadata(OpenSpec):
     """Metadata of the pods."""
 
-    model_config = ConfigDict(json_schema_extra=validations(RESERVED_LABELS))
+    rules: ClassVar = (RESERVED_LABELS,)
 
-    labels: (
-        Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=64)] | None
-    ) = None
+    labels: Annotated[dict[str, str], text_map(64, 63)] | None = None
     """Labels of the pods; ours are added."""
 
 
-class NodeSelectorTerm(OpenModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSelectorTerm(OpenSpec):
     """A term of a required node affinity, as in Kubernetes."""
 
     match_expressions: Annotated[tuple[ListEntry, ...], _atomic(MOST_NODE_TERMS)] | None = None
@@ -95,7 +99,8 @@ class NodeSelectorTerm(OpenModel):
     """Requirements on fields of the node."""
 
 
-class NodeSelector(OpenModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSelector(OpenSpec):
     """A required node affinity, as in Kubernetes."""
 
     node_selector_terms: (
@@ -104,38 +109,38 @@ class NodeSelector(OpenModel):
     """Terms, one of which must hold."""
 
 
-class AffinityToNodes(OpenModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AffinityToNodes(OpenSpec):
     """The affinity of a pod to nodes, as in Kubernetes."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
     """What must hold of a node."""
 
 
-class Affinity(OpenModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Affinity(OpenSpec):
     """The affinity of a pod, as in Kubernetes."""
 
     node_affinity: AffinityToNodes | None = None
     """To nodes."""
 
 
-class TemplatePodSpec(OpenModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplatePodSpec(OpenSpec):
     """Specification of the pods, as in Kubernetes."""
 
     containers: Annotated[
         tuple[Container, ...],
-        Field(min_length=1, max_length=16, json_schema_extra=_CONTAINERS),
+        listed(MOST_CONTAINERS, least=1, **_BY_NAME),
     ]
     """Containers of the pod; the first is the one that gets the device."""
     init_containers: (
-        Annotated[tuple[Container, ...], Field(max_length=16, json_schema_extra=_CONTAINERS)] | None
+        Annotated[tuple[Container, ...], listed(MOST_CONTAINERS, **_BY_NAME)] | None
     ) = None
     """Containers that run before the others; they get no device."""
     restart_policy: Annotated[str, Field(max_length=16)] | None = None
     """Restart policy of the containers; best left out."""
-    node_selector: (
-        Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=MOST_SELECTED)]
-        | None
-    ) = None
+    node_selector: Annotated[dict[str, str], text_map(MOST_SELECTED, 63)] | None = None
     """Labels that a node must have."""
     affinity: Affinity | None = None
     """Affinity of the pod, as in Kubernetes."""
@@ -150,39 +155,33 @@ class TemplatePodSpec(OpenModel):
     """Gates of others that the pod waits for."""
 
 
-class TrainingPodSpec(TemplatePodSpec):
-    """Specification of the pods, as in Kubernetes."""
-
-    model_config = ConfigDict(json_schema_extra=validations(RESTART_NEVER))
-
-
-class ServingPodSpec(TemplatePodSpec):
-    """Specification of the pods, as in Kubernetes."""
-
-    model_config = ConfigDict(json_schema_extra=validations(RESTART_ALWAYS))
-
-
-class TrainingTemplate(OpenModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingTemplate(OpenSpec):
     """Template of the pods, as in a Kubernetes Job."""
 
     metadata: TemplateMetadata | None = None
     """Labels and annotations of the pods."""
-    spec: TrainingPodSpec
-    """Specification of the pods."""
-
-
-class ServingTemplate(OpenModel):
-    """Template of the pods, as in a Kubernetes Deployment."""
-
-    metadata: TemplateMetadata | None = None
-    """Labels and annotations of the pods."""
-    spec: ServingPodSpec
+    spec: Annotated[TemplatePodSpec, Keeps(RESTART_NEVER)]
     """Specification of the pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServingTemplate(OpenSpec):
+    """Template of the pods, as in a Kubernetes Deployment."""
+
+    metadata: TemplateMetadata | None = None
+    """Labels and annotations of the pods."""
+    spec: Annotated[TemplatePodSpec, Keeps(RESTART_ALWAYS)]
+    """Specification of the pods."""
+
+
+read_training_template: Final = SpecReader(TrainingTemplate, "template")
+read_serving_template: Final = SpecReader(ServingTemplate, "template")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime(Spec):
-    """What Ullage adds inside the device container, beside the device itself."""
+    """Additions of Ullage to the device container, beside the device itself."""
 
     inject: Annotated[bool, is_word(Inject.AUTO, Inject.NEVER)] = False
     """Whether steps of torch programs are counted without a change to the image. `Auto` puts the

@@ -74,14 +74,14 @@ def count_of(raw: JsonObject, field: str, default: int | None = 0) -> int:
     value = raw.get(field)
     if value is None and default is not None:
         return default
-    found = whole(raw, field)
-    if found < 0:
-        raise WireError(f"{field}: {found} must be at least 0")
-    return min(found, MOST_COUNTED)
+    count = whole(raw, field)
+    if count < 0:
+        raise WireError(f"{field}: {count} must be at least 0")
+    return min(count, MOST_COUNTED)
 
 
 def filled(body: Mapping[str, object]) -> dict[str, object]:
-    """What says something of a body to be written; counts of others at most ``MOST_COUNTED``."""
+    """Fields of a body that say something; counts of others at most ``MOST_COUNTED``."""
     return {
         name: min(value, MOST_COUNTED) if type(value) is int else value
         for name, value in body.items()

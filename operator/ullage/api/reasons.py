@@ -21,7 +21,7 @@ _REPORT: Final = (
 
 
 class Standing(Flag):
-    """What decisions go by; a reason may have several."""
+    """Properties of a reason that decisions go by; a reason may have several."""
 
     PLAIN = 0
     GOOD = auto()
@@ -1504,7 +1504,7 @@ def reason_of(word: str) -> Reason | None:
 
 
 def standing_of(word: str | None) -> Standing:
-    """What a reason or a word on the wire stands for; an unknown one and none for nothing."""
+    """Standings of a reason or of a word on the wire; none for an unknown one."""
     reason = None if word is None else reason_of(word)
     return Standing.PLAIN if reason is None else reason.standing
 

@@ -27,7 +27,8 @@ class Rule:
     Attributes:
         holds: The same of the record, or of the value, that was read; ``None`` = the rule is about
             an update, or about a part that no record holds.
-        figures: The values that ``expression`` names, of the record.
+        figures: The values that ``expression`` names, of the record; without an expression they
+            follow the message in brackets where the object is read.
     """
 
     name: str
@@ -38,12 +39,14 @@ class Rule:
     holds: Callable[[Any], bool] | None = None
     figures: Callable[[Any], tuple[object, ...]] | None = None
 
-    def told(self, record: object) -> str:
-        """The message about this record."""
-        stated = _FORMAT.match(self.expression)
-        if stated is None or self.figures is None:
+    def refusal(self, record: object) -> str:
+        """The message about this record, with its figures."""
+        if self.figures is None:
             return self.message
-        return stated[1] % self.figures(record)
+        figures, expression = self.figures(record), _FORMAT.match(self.expression)
+        if expression is None:
+            return f"{self.message} ({', '.join(map(str, figures))})"
+        return expression[1] % figures
 
     def schema(self) -> JsonDict:
         """The entry of ``x-kubernetes-validations``."""
@@ -60,7 +63,7 @@ class RuleBroken(WireError):
 
     def __init__(self, rule: Rule, record: object) -> None:
         """The refusal of this record by this rule."""
-        super().__init__(rule.told(record))
+        super().__init__(rule.refusal(record))
         self.field: Final = rule.field
 
 

@@ -9,16 +9,27 @@ tests and the reference page; the API server never sees them.
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
+from ullage.api.codec import wire_name
 from ullage.api.devices import GPUMode
 from ullage.api.labels import FOREIGN_GPU_RESOURCE, GROUP, SLOT_RESOURCE, TEMPLATE_KEYS
 from ullage.api.observations import INTER_TOKEN
+from ullage.api.readers import quoted
 from ullage.api.rule import Rule as Rule
 from ullage.api.rule import at_least
 from ullage.api.rule import validations as validations
-from ullage.api.words import CostObjective, OnNotice, ScalingPolicy, Tiers
+from ullage.api.words import (
+    CostObjective,
+    OnNotice,
+    ParameterType,
+    PriceSourceType,
+    ScalingPolicy,
+    Tiers,
+    TuningAlgorithm,
+)
 
 _KIB: Final = 2**10
 _MIB: Final = 2**20
@@ -598,15 +609,31 @@ def _asks_for(resource: str) -> str:
     return f"has(self.resources) && ({' || '.join(asks)})"
 
 
+def _requests(container: Any, resource: str) -> bool:
+    """The same of a container that was read."""
+    stated = container.resources
+    return stated is not None and any(
+        amounts is not None and resource in amounts for amounts in (stated.limits, stated.requests)
+    )
+
+
+def _foreign_keys(metadata: Any) -> tuple[str, ...]:
+    """Labels of ours that a template may not set."""
+    labels = metadata.labels or {}
+    return tuple(key for key in labels if key.startswith(f"{GROUP}/") and key not in TEMPLATE_KEYS)
+
+
 NO_FOREIGN_GPU: Final = Rule(
     name="no-foreign-gpu",
     rule=f"!({_asks_for(FOREIGN_GPU_RESOURCE)})",
+    holds=lambda container: not _requests(container, FOREIGN_GPU_RESOURCE),
     message=f"a container must not request {FOREIGN_GPU_RESOURCE}: a device has one owner. Request "
     "devices in spec.gpu and remove it from resources",
 )
 NO_SLOT: Final = Rule(
     name="no-slot",
     rule=f"!({_asks_for(SLOT_RESOURCE)})",
+    holds=lambda container: not _requests(container, SLOT_RESOURCE),
     message=f"a container must not request {SLOT_RESOURCE}: the operator adds it to the first "
     "container. Request devices in spec.gpu and remove it from resources",
 )
@@ -614,6 +641,8 @@ RESERVED_LABELS: Final = Rule(
     name="reserved-labels",
     rule=f"!has(self.labels) || self.labels.all(key, !key.startsWith('{GROUP}/') || "
     f"key in {list(TEMPLATE_KEYS)})",
+    holds=lambda metadata: not _foreign_keys(metadata),
+    figures=lambda metadata: tuple(map(quoted, _foreign_keys(metadata)[:3])),
     message=f"of the {GROUP} labels, a template may set only {' and '.join(TEMPLATE_KEYS)}; remove "
     "the others, the operator sets them",
     field=".labels",
@@ -621,6 +650,8 @@ RESERVED_LABELS: Final = Rule(
 RESTART_NEVER: Final = Rule(
     name="restart-never",
     rule="!has(self.restartPolicy) || self.restartPolicy == 'Never'",
+    holds=lambda pod: pod.restart_policy in (None, "Never"),
+    figures=lambda pod: (quoted(pod.restart_policy),),
     message="restartPolicy of a TrainingJob must be Never or left out: spec.failurePolicy "
     "decides on restarts, and the whole gang restarts together",
     field=".restartPolicy",
@@ -628,6 +659,8 @@ RESTART_NEVER: Final = Rule(
 RESTART_ALWAYS: Final = Rule(
     name="restart-always",
     rule="!has(self.restartPolicy) || self.restartPolicy == 'Always'",
+    holds=lambda pod: pod.restart_policy in (None, "Always"),
+    figures=lambda pod: (quoted(pod.restart_policy),),
     message="restartPolicy of an InferenceDeployment must be Always or left out",
     field=".restartPolicy",
 )
@@ -670,9 +703,27 @@ PRICE_POSITIVE: Final = Rule(
     holds=_positive,
     message='a price must be a number above 0, a fraction in quotes: 3 or "3.06"',
 )
+_PRICE_DETAILS: Final = {word: wire_name(word.attribute) for word in PriceSourceType}
+PRICE_SOURCE_OF_TYPE: Final = Rule(
+    name="price-source-of-type",
+    rule=" && ".join(
+        f"has(self.{field}) == (self.type == '{word}')" for word, field in _PRICE_DETAILS.items()
+    ),
+    holds=lambda source: all(
+        (getattr(source, word.attribute) is not None) == (source.type is word)
+        for word in PriceSourceType
+    ),
+    figures=lambda source: (f"type {source.type}",),
+    message="priceSource needs exactly one object, the one that type names: "
+    f"{', '.join([*_PRICE_DETAILS.values()][:-1])} or {[*_PRICE_DETAILS.values()][-1]}",
+)
 HTTP_ONE_ANSWER: Final = Rule(
     name="http-one-answer",
     rule="has(self.metric) != has(self.pointer) && (has(self.metric) || !has(self.labels))",
+    holds=lambda http: (
+        (http.metric is None) != (http.pointer is None)
+        and (http.metric is not None or http.labels is None)
+    ),
     message="http needs either metric (Prometheus text, optionally with labels) or pointer (JSON), "
     "not both",
 )
@@ -692,6 +743,8 @@ TUNING_NAME: Final = Rule(
 EPOCHS_ORDER: Final = Rule(
     name="epochs-order",
     rule="self.minEpochs <= self.maxEpochs",
+    holds=lambda algorithm: algorithm.min_epochs <= algorithm.max_epochs,
+    figures=lambda algorithm: (algorithm.min_epochs, algorithm.max_epochs),
     message="algorithm.minEpochs is above algorithm.maxEpochs: raise maxEpochs or lower minEpochs",
     expression="'algorithm.minEpochs (%d) is above algorithm.maxEpochs (%d): raise maxEpochs or "
     "lower minEpochs'.format([self.minEpochs, self.maxEpochs])",
@@ -714,6 +767,8 @@ TRIALS_STAY: Final = Rule(
 TRIALS_TIMES_PARAMETERS: Final = Rule(
     name="trials-times-parameters",
     rule="self.trials * size(self.searchSpace) <= 8000",
+    holds=lambda spec: spec.trials * len(spec.search_space) <= 8000,
+    figures=lambda spec: (spec.trials, len(spec.search_space)),
     message="spec.trials times the number of parameters is above 8000, more than one object can "
     "hold: lower trials, or search fewer parameters",
     expression="'spec.trials (%d) times the number of parameters (%d) is above 8000, more than one "
@@ -721,8 +776,31 @@ TRIALS_TIMES_PARAMETERS: Final = Rule(
     ".format([self.trials, size(self.searchSpace)])",
     field=".trials",
 )
-_NUMBER: Final = "matches('^-?[0-9]{1,15}([.][0-9]{1,15})?([eE][-+]?[0-9]{1,3})?$')"
-_WHOLE: Final = "matches('^-?[0-9]{1,15}$')"
+_DECIMAL: Final = re.compile(r"-?[0-9]{1,15}([.][0-9]{1,15})?([eE][-+]?[0-9]{1,3})?")
+_INTEGER: Final = re.compile(r"-?[0-9]{1,15}")
+_NUMBER: Final = f"matches('^{_DECIMAL.pattern}$')"
+_WHOLE: Final = f"matches('^{_INTEGER.pattern}$')"
+_NUMERIC: Final = ("min", "max", "step")
+"""Fields of a parameter that are numbers."""
+
+
+def _are_all(pattern: re.Pattern[str], parameter: Any) -> bool:
+    """True when the numbers that a parameter states are of this form."""
+    texts = [getattr(parameter, field) for field in _NUMERIC]
+    return all(pattern.fullmatch(text) for text in texts if text is not None)
+
+
+def _numbers(parameter: Any) -> tuple[str, ...]:
+    """The numbers of a parameter for an error, as ``lr: min '0.1'`` and ``max '0'``."""
+    stated = [f"{field} {text!r}" for field in _NUMERIC if (text := getattr(parameter, field))]
+    return (f"{parameter.name}: {' '.join(stated[:1])}", *stated[1:])
+
+
+def _of_its_type(parameter: Any) -> bool:
+    low, high, step = parameter.min, parameter.max, parameter.step
+    if parameter.type is ParameterType.CATEGORICAL:
+        return parameter.values is not None and not (low or high or step or parameter.log)
+    return parameter.values is None and low is not None and high is not None
 
 
 def _where(field: str, holds: str) -> str:
@@ -734,12 +812,16 @@ PARAMETER_OF_TYPE: Final = Rule(
     name="parameter-of-type",
     rule="self.type == 'Categorical' ? has(self.values) && !has(self.min) && !has(self.max) "
     "&& !has(self.step) && !self.log : has(self.min) && has(self.max) && !has(self.values)",
+    holds=_of_its_type,
+    figures=lambda parameter: (parameter.name,),
     message="a parameter of type Float or Int needs min and max and has no values; one of type "
     "Categorical needs values and has neither min, max, step nor log",
 )
 PARAMETER_NUMBERS: Final = Rule(
     name="parameter-numbers",
-    rule=" && ".join(_where(field, f"TEXT.{_NUMBER}") for field in ("min", "max", "step")),
+    rule=" && ".join(_where(field, f"TEXT.{_NUMBER}") for field in _NUMERIC),
+    holds=lambda parameter: _are_all(_DECIMAL, parameter),
+    figures=_numbers,
     message="min, max and step must be numbers; quote one that is not whole, such as "
     '"0.001" or "1e-4"',
 )
@@ -747,8 +829,12 @@ PARAMETER_WHOLE: Final = Rule(
     name="parameter-whole",
     rule="self.type != 'Int' || "
     + "("
-    + " && ".join(_where(field, f"TEXT.{_WHOLE}") for field in ("min", "max", "step"))
+    + " && ".join(_where(field, f"TEXT.{_WHOLE}") for field in _NUMERIC)
     + ")",
+    holds=lambda parameter: (
+        parameter.type is not ParameterType.INT or _are_all(_INTEGER, parameter)
+    ),
+    figures=_numbers,
     message="min, max and step of an Int parameter must be whole numbers of at most 15 digits",
 )
 PARAMETER_ORDER: Final = Rule(
@@ -756,6 +842,12 @@ PARAMETER_ORDER: Final = Rule(
     rule="!has(self.min) || !has(self.max) "
     f"|| !string(self.min).{_NUMBER} || !string(self.max).{_NUMBER} "
     "|| double(string(self.min)) <= double(string(self.max))",
+    holds=lambda parameter: (
+        parameter.min is None
+        or parameter.max is None
+        or float(parameter.min) <= float(parameter.max)
+    ),
+    figures=_numbers,
     message="min of a parameter is above its max: raise max or lower min",
     field=".min",
 )
@@ -763,12 +855,19 @@ PARAMETER_LOG: Final = Rule(
     name="parameter-log",
     rule="!self.log || (!has(self.step) && (!has(self.min) "
     f"|| !string(self.min).{_NUMBER} || double(string(self.min)) > 0.0))",
+    holds=lambda parameter: (
+        not parameter.log
+        or (parameter.step is None and (parameter.min is None or float(parameter.min) > 0))
+    ),
+    figures=_numbers,
     message="log draws evenly by order of magnitude: it needs min above 0 and no step",
     field=".log",
 )
 PARAMETER_STEP: Final = Rule(
     name="parameter-step",
     rule=_where("step", f"!TEXT.{_NUMBER} || double(TEXT) > 0.0"),
+    holds=lambda parameter: parameter.step is None or float(parameter.step) > 0,
+    figures=_numbers,
     message="step of a parameter must be above 0; leave it out for a range without steps",
     field=".step",
 )
@@ -795,6 +894,7 @@ SUGGESTIONS_FOR_EXTERNAL: Final = Rule(
     name="suggestions-for-external",
     rule="self.algorithm.ref == 'External' || !has(self.suggestions) "
     "|| size(self.suggestions) == 0",
+    holds=lambda spec: spec.algorithm.ref is TuningAlgorithm.EXTERNAL or not spec.suggestions,
     message="suggestions belong to algorithm External; the other algorithms choose parameters "
     "themselves",
     field=".suggestions",
@@ -803,6 +903,12 @@ WIDTHS_FOR_WHOLE_DEVICES: Final = Rule(
     name="widths-for-whole-devices",
     rule="!has(self.resources) "
     "|| (self.trialTemplate.gpu.mode == 'Exclusive' && self.trialTemplate.gpu.count == 1)",
+    holds=lambda spec: (
+        spec.resources is None
+        or (
+            spec.trial_template.gpu.mode is GPUMode.EXCLUSIVE and spec.trial_template.gpu.count == 1
+        )
+    ),
     message="with spec.resources the operator chooses what each trial gets: remove mode, count, "
     "share and lane from trialTemplate.gpu, or remove resources",
     field=".trialTemplate.gpu",
@@ -810,6 +916,8 @@ WIDTHS_FOR_WHOLE_DEVICES: Final = Rule(
 WIDEST_IN_POOL: Final = Rule(
     name="widest-in-pool",
     rule="self.maxDevices <= self.devices",
+    holds=lambda pool: pool.max_devices <= pool.devices,
+    figures=lambda pool: (f"maxDevices {pool.max_devices}", f"devices {pool.devices}"),
     message="resources.maxDevices must not be above resources.devices",
     field=".maxDevices",
 )

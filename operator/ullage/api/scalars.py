@@ -47,7 +47,7 @@ def decimal_number(rule: Rule, digits: int = 9, places: int = 6) -> Scalar:
 
     return Scalar(
         read=read,
-        write=_decimal_text,
+        write=lambda number: f"{Decimal(repr(number)):f}".removesuffix(".0"),
         schema={
             "x-kubernetes-int-or-string": True,
             "anyOf": [{"type": "integer"}, {"type": "string"}],
@@ -56,11 +56,6 @@ def decimal_number(rule: Rule, digits: int = 9, places: int = 6) -> Scalar:
         },
         rule=rule,
     )
-
-
-def _decimal_text(value: float) -> str:
-    written = f"{Decimal(repr(value)):f}"
-    return written.removesuffix(".0")
 
 
 def duration(rule: Rule) -> Scalar:

@@ -21,7 +21,6 @@ from ullage.api.base import (
 )
 from ullage.api.gpurequest import Accelerator, DomainName
 from ullage.api.lanes import IterationPolicy
-from ullage.api.profilerows import ClassName
 from ullage.api.rules import LENDING_WITHIN_NOMINAL, LIMITS_NEED_COHORT
 from ullage.api.spec import (
     SAYS_NOTHING,
@@ -36,10 +35,11 @@ from ullage.api.spec import (
     patterned,
     word_of,
 )
-from ullage.api.spot import DECISION_PERIOD_S, DecisionPeriod, SpotTerms
+from ullage.api.spot import DecisionPeriod, SpotTerms
+from ullage.api.times import DAY_S, DECISION_PERIOD_S
 from ullage.api.words import Inner, Objective, ReclaimWithinCohort, RiskPredictor
+from ullage.api.workloadprofile import ClassName
 
-DAY_S: Final = 86_400
 EVERY_NAMESPACE: Final = "*"
 """Stands for every namespace in a list of namespaces."""
 Namespace = Annotated[
@@ -62,7 +62,7 @@ def _lists(namespaces: frozenset[str], namespace: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing(Spec):
-    """How full a shared device may be."""
+    """Limit for the sum of the shares of a device."""
 
     max_percent_sum: Annotated[int, Whole(10, 400)] = 100
     """Ceiling of the sum of shares on one device, in percent; above 100 the shares overlap."""
@@ -70,7 +70,7 @@ class Packing(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicySharing(Spec):
-    """How workloads that share a device take turns."""
+    """Turns of workloads that share a device."""
 
     lane_policy: IterationPolicy = IterationPolicy.FAIR
     """Whose step is next among the jobs that take turns in a lane (`spec.gpu.lane`): `FAIR` the one
@@ -142,7 +142,7 @@ class TrustGrant(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge(Spec):
-    """Which namespaces learn from each other."""
+    """Namespaces that learn from each other."""
 
     shared: Annotated[Namespaces, Field(alias="shareAmong")] = frozenset()
     """Namespaces that share the measurements of their classes of work; `*` = every namespace.
@@ -157,13 +157,13 @@ class Knowledge(Spec):
         return EVERY_NAMESPACE if _lists(self.shared, namespace) else namespace
 
     def trusts(self, namespace: str) -> bool:
-        """Whether what is declared there counts like what was measured."""
+        """True when declared values of the namespace count like measured ones."""
         return _lists(self.trusted, namespace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RiskSettings(Spec):
-    """How much risk an admission may take with anyone's objective."""
+    """Risk that an admission may take with an objective."""
 
     predictor: Annotated[
         str, word_of(RiskPredictor), Field(description=RiskPredictor.explained())
@@ -199,7 +199,7 @@ class ClearedFaults(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultTerms(Spec):
-    """What follows for a workload class whose program faulted a device."""
+    """Consequences for a workload class whose program faulted a device."""
 
     isolation_hours: Annotated[int, Whole(0, 168)] = 24
     """Hours without a further fault until the class may share devices with others again; until
@@ -223,7 +223,7 @@ class FaultTerms(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconsiderTerms(Spec):
-    """When a running job moves to the accelerator type that is recommended to it now."""
+    """Terms for moving a running job to the accelerator type that is recommended now."""
 
     min_saving_percent: Annotated[int, Whole(1, 100), Field(alias="minSavingsPercent")] = 25
     """Least that a move must save of the time or cost that is left, restart and lost work counted;

@@ -17,7 +17,7 @@ from ullage.api.words import OnViolation, Resizable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingRules(Spec):
-    """How sharing may affect the workload and its neighbours."""
+    """Effects that sharing may have on the workload and its neighbours."""
 
     allow: Switch = True
     """Other workloads may run on the device; false reserves the device for this workload, whatever

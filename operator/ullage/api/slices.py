@@ -44,8 +44,6 @@ from ullage.api.wire_fields import (
 WIRE_VERSION: Final = 1
 """Version of the records exchanged between operator and node agent."""
 EMULATED_MODEL: Final = "emulated"
-HEARTBEAT_SECONDS: Final = 60
-"""Period of the node agent's heartbeat; older than three periods means no one listens there."""
 MAX_EPOCH: Final = 2**53
 """No leader comes near; the next one is a larger number, and must still fit."""
 MAX_MEMORY_MIB: Final = 2**31 - 1
@@ -56,7 +54,7 @@ UNBOUNDED: Final = Schema(minimum=None, maximum=None)
 
 
 class SlicePhase(StrEnum):
-    """How far a node has come with a slice."""
+    """Progress of a node with a slice."""
 
     RESERVED = "Reserved"
     REFUSED = "Refused"
@@ -68,12 +66,12 @@ class SlicePhase(StrEnum):
 
     @property
     def holds_capacity(self) -> bool:
-        """Whether a slice in this phase counts against its device."""
+        """True when a slice in this phase counts against its device."""
         return self is not SlicePhase.REFUSED
 
     @property
     def started(self) -> bool:
-        """Whether a container may have been created from the slice."""
+        """True when a container may have been created from the slice."""
         return self not in (SlicePhase.RESERVED, SlicePhase.REFUSED)
 
 
@@ -171,7 +169,7 @@ def _pids(raw: JsonObject, field: str) -> tuple[int, ...]:
 
 
 class Proof(StrEnum):
-    """How the node knows that a share holds, strongest first.
+    """Evidence of the node that a share holds, strongest first.
 
     ``REPORTED``: the container reports the SM count that it sees. ``ENVIRONMENT``: the kernel shows
     that every process began with its share's variables. ``SERVER_LIST``: the MPS server lists every

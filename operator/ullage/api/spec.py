@@ -18,7 +18,6 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final, Generic, TypeVar, cast
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
@@ -61,10 +60,6 @@ def spelling(name: str) -> str:
     return "class" if name == "workload_class" else wire_name(name)
 
 
-def _without_absent(record: object, write: Callable[[object], dict[str, object]]) -> object:
-    return {name: value for name, value in write(record).items() if value is not None}
-
-
 class Spec:
     """Base of the frozen dataclasses that declare a part of a spec.
 
@@ -85,9 +80,16 @@ class Spec:
     ) -> CoreSchema:
         """The fields, then the rules."""
         checked = tuple((rule.holds, rule) for rule in cls.rules if rule.holds is not None)
-        written = core_schema.wrap_serializer_function_ser_schema(_without_absent)
+        written = core_schema.wrap_serializer_function_ser_schema(
+            lambda record, write: {
+                name: value for name, value in write(record).items() if value is not None
+            }
+        )
+        fields = dict(handler.resolve_ref_schema(handler(source)))
         if not checked:
-            return cast("CoreSchema", {**handler(source), "serialization": written})
+            return cast("CoreSchema", {**fields, "serialization": written})
+        # a part that stands in two places is found again by its reference: with the rules
+        reference = fields.pop("ref")
 
         def keeps_rules(record: Held) -> Held:
             for holds, rule in checked:
@@ -96,7 +98,7 @@ class Spec:
             return record
 
         return core_schema.no_info_after_validator_function(
-            keeps_rules, handler(source), serialization=written
+            keeps_rules, cast("CoreSchema", fields), ref=reference, serialization=written
         )
 
     @classmethod
@@ -107,6 +109,21 @@ class Spec:
         node = handler.resolve_ref_schema(handler(schema))
         if cls.rules:
             node.update(validations(*cls.rules))
+        return node
+
+
+class OpenSpec(Spec):
+    """Base of parts that belong to Kubernetes: the CRD keeps fields that are not declared here."""
+
+    __slots__ = ()
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The fields with the rules, and whatever else there is."""
+        node = super().__get_pydantic_json_schema__(schema, handler)
+        node["additionalProperties"] = True
         return node
 
 
@@ -431,7 +448,7 @@ def word_of(words: type[StrEnum]) -> Scalar:
 
 
 def is_word(word: StrEnum, other: StrEnum) -> Scalar:
-    """Whether it is this word of its list; ``other`` is what false is written as."""
+    """True for this word of its list; false is written as ``other``."""
     known: list[Any] = [each.value for each in type(word)]
 
     def read(value: object) -> bool:
@@ -474,11 +491,12 @@ class Without:
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         """The part as it is; these fields are not written."""
-        written = core_schema.wrap_serializer_function_ser_schema(self._written)
+        written = core_schema.wrap_serializer_function_ser_schema(
+            lambda record, write: {
+                name: value for name, value in write(record).items() if name not in self.names
+            }
+        )
         return cast("CoreSchema", {**handler(source), "serialization": written})
-
-    def _written(self, record: object, write: Callable[[object], dict[str, object]]) -> object:
-        return {name: value for name, value in write(record).items() if name not in self.names}
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -493,16 +511,29 @@ class Without:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadApart:
-    """An object that the CRD declares by this model; the live reader takes it as it is."""
+    """An object that this record declares; the reader of the whole spec keeps it as it is.
 
-    model: type[BaseModel]
+    What is large is read once a version, by a reader of its own; a file is read at once.
+    """
+
+    record: type[Spec]
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """The model for a file, any object for what the API server stored."""
+        """The record for a file, any object for what the API server stored."""
+        adapter = TypeAdapter(self.record)
+
+        def checked(value: object, _: object) -> object:
+            adapter.validate_python(value, strict=False)
+            return value
+
         return core_schema.json_or_python_schema(
-            json_schema=handler.generate_schema(self.model),
+            json_schema=core_schema.no_info_wrap_validator_function(
+                checked,
+                handler.generate_schema(self.record),
+                serialization=core_schema.plain_serializer_function_ser_schema(dict),
+            ),
             python_schema=core_schema.is_instance_schema(dict),
         )
 
@@ -576,7 +607,7 @@ def _shallow(value: Any) -> Any:
 
 
 def fault_text(fault: ErrorDetails, path: str = "") -> str:
-    """What is wrong at which field, in one line, as ``spec.gpu.count: 17 must be at most 16``."""
+    """Field and fault in one line, as ``spec.gpu.count: 17 must be at most 16``."""
     place = path
     for step in fault["loc"]:
         if isinstance(step, int):
@@ -630,7 +661,7 @@ def listed(most: int, *, least: int | None = None, **schema: Any) -> FieldInfo:
 
 
 def _fault(fault: ErrorDetails, error: object) -> str:
-    """What is wrong, without its place."""
+    """The fault without its place."""
     if error is not None:
         return str(error)
     kind, value, context = fault["type"], fault["input"], fault.get("ctx", {})
@@ -652,7 +683,7 @@ def _fault(fault: ErrorDetails, error: object) -> str:
         case "string_too_short":
             return f"{stated} must have at least {context['min_length']} characters"
         case "too_long":
-            return f"{context['actual_length'] or 'more'} entries, at most {context['max_length']}"
+            return f"{len(value)} entries, at most {context['max_length']}"
         case "too_short":
             return f"{context['actual_length']} entries, at least {context['min_length']}"
         case _ if kind == _NUMBER and type(value) in (int, float):

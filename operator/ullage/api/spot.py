@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the policy weighs capacity that can be taken away: what a restart costs, when to move."""
+"""Terms for capacity that can be taken away: cost of a restart, gain that a move must bring."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import Field
 
@@ -16,14 +16,14 @@ from ullage.api.rules import (
 )
 from ullage.api.scalars import duration
 from ullage.api.spec import Elsewhere, Spec, Whole
+from ullage.api.times import DECISION_PERIOD_S
 
 DecisionPeriod = Annotated[float, duration(DECISION_PERIOD_POSITIVE)]
-DECISION_PERIOD_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotTerms(Spec):
-    """What a restart costs and how much a move must bring; for jobs with spec.cost.objective."""
+    """Cost of a restart and least gain of a move; for jobs with spec.cost.objective."""
 
     restart_cost_s: Annotated[int, Whole(1, 86_400), Field(alias="restartCostSeconds")] = 900
     """What one restart of a job costs: buying the machines, start, restore and the work since the

@@ -38,7 +38,7 @@ RESUMED_AT_MAX: Final = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
-    """What a container says of its own progress. Its own claim: never a ground to grant more.
+    """Progress as the container itself reports it: a claim, never a ground to grant more.
 
     ``busy_ns`` is the sum of all step times, 0 from a writer that does not keep it. Two readings
     give the exact mean between them, where ``ewma_ns`` of short steps misses the pauses that a CPU

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How much may stand in the lists of a pod (our choice): the API server bounds most of them not.
+"""Bounds of the lists of a pod (our choice): the API server bounds few of them.
 
 A user chooses how long they are, and everything that is read of a pod is read beside the pods of
 others. The CRDs refuse a template with more; of a pod that exists no more is read.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+MOST_CONTAINERS: Final = 16
 MOST_TOLERATIONS: Final = 256
 MOST_SELECTED: Final = 256
 """Labels of a node that a ``nodeSelector`` asks for."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Moments as RFC 3339 texts, both ways, within what the format can write: years 1 to 9999.
+"""Durations of the API, and moments as RFC 3339 texts, both ways, in the years 1 to 9999.
 
 Standard library only. A moment outside is the nearest that can be written, so that writing never
 fails and what was written reads back equal.
@@ -14,6 +14,13 @@ from typing import Final
 
 from ullage.api.readers import WireError, quoted
 
+HEARTBEAT_SECONDS: Final = 60
+"""Period of the node agent's heartbeat (chosen); older than three periods means no one listens
+there."""
+DAY_S: Final = 86_400
+HOUR_MS: Final = 3_600_000
+DECISION_PERIOD_S: Final = float(DAY_S)
+"""Time between two decisions on capacity, unless the policy states another (chosen)."""
 EARLIEST: Final = -62_135_596_800.0
 """0001-01-01T00:00:00Z, seconds since the epoch."""
 LATEST: Final = 253_402_300_799.0

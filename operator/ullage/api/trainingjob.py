@@ -209,7 +209,7 @@ class CostAim(Spec):
 
     @property
     def capped(self) -> bool:
-        """Whether cost or time of the whole training is bounded."""
+        """True when cost or time of the whole training is bounded."""
         return self.max_cost is not None or self.max_time_s is not None
 
 
@@ -232,7 +232,7 @@ class TrainingObjective(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work(Spec):
-    """How much there is to do."""
+    """Amount of work."""
 
     steps: Annotated[int, Whole(1, 10**12)]
     """Steps of the whole training, at most 10^12. Progress in percent and the estimated end are
@@ -257,7 +257,7 @@ class Checkpoint(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailurePolicy(Spec):
-    """When a failed gang starts again."""
+    """Terms for starting a failed gang again."""
 
     max_restarts: Annotated[int, Whole(0, 1000)] = 3
     """How often the gang restarts after a member failed. Evictions, lost nodes and lost races do
@@ -272,7 +272,7 @@ class FailurePolicy(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJobSpec(Spec):
-    """What to train, and on what."""
+    """The training, and the devices that it needs."""
 
     rules: ClassVar = (
         FROZEN_REPLICAS,

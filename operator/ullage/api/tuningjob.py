@@ -4,26 +4,24 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, StrictInt, StrictStr, WithJsonSchema
+from pydantic import ConfigDict, Field
 
 from ullage.api.base import (
     AGE,
     SET,
     Column,
     KindInfo,
-    Model,
     ObjectName,
     Resource,
     condition_column,
-    list_map,
 )
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
 from ullage.api.podtemplate import Runtime, TrainingTemplate
-from ullage.api.readers import JsonObject
+from ullage.api.readers import JsonObject, WireError, quoted
 from ullage.api.rules import (
     ALGORITHM_STAYS,
     EPOCHS_ORDER,
@@ -46,8 +44,20 @@ from ullage.api.rules import (
     WIDTHS_FOR_WHOLE_DEVICES,
     validations,
 )
-from ullage.api.spec import SAYS_NOTHING, ReadApart, Spec, SpecReader, Whole
+from ullage.api.spec import (
+    SAYS_NOTHING,
+    KeyedBy,
+    ReadApart,
+    Scalar,
+    Spec,
+    SpecReader,
+    Switch,
+    Whole,
+    listed,
+    patterned,
+)
 from ullage.api.trainingjob import Checkpoint, FailurePolicy
+from ullage.api.wire_fields import INT32_MAX
 from ullage.api.words import Goal, ParameterType, TuningAlgorithm
 
 MOST_TRIALS: Final = 1_000
@@ -59,27 +69,39 @@ MOST_PARAMETERS: Final = 32
 MOST_VALUES: Final = 100
 PARAMETER_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,31}$"
 """The name of an environment variable contains it."""
-NUMBER_PATTERN: Final = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?([eE][-+]?[0-9]{1,3})?$"
+MOST_DIGITS: Final = 10**15
+"""Least whole number of more than 15 digits."""
 
-_Int32 = Field(json_schema_extra={"format": "int32"})
-_Epochs = Annotated[int, Field(ge=1, le=MOST_EPOCHS), _Int32]
+MOST_REPORTS: Final = 16
+"""Epochs at which a suggested trial reports."""
+LONGEST_VALUE: Final = 36
+"""Characters of a parameter's value."""
+
+Epochs = Annotated[int, Whole(1, MOST_EPOCHS)]
 
 
-def _a_number(value: int | str) -> int | str:
-    if not re.match(NUMBER_PATTERN, str(value)):
-        raise ValueError(f"{value!r} is no number such as 16 or 1e-4")
-    return value
+def _number_text(value: object) -> str:
+    """A number as it is written; the rules of a parameter say which text is one."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise WireError("expected a whole number, or a number in quotes")
+    if isinstance(value, int) and not -MOST_DIGITS < value < MOST_DIGITS:
+        raise WireError("has more than 15 digits")
+    text = str(value)
+    if len(text) > LONGEST_VALUE:
+        raise WireError(f"{quoted(text)} must have at most {LONGEST_VALUE} characters")
+    return text
 
 
 Number = Annotated[
-    StrictInt | StrictStr,
-    AfterValidator(_a_number),
-    WithJsonSchema(
-        {
+    str,
+    Scalar(
+        read=_number_text,
+        write=str,
+        schema={
             "x-kubernetes-int-or-string": True,
             "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "maxLength": 36,
-        }
+            "maxLength": LONGEST_VALUE,
+        },
     ),
 ]
 """A whole number, or any number as a string: the API has no fractions."""
@@ -87,51 +109,53 @@ Number = Annotated[
 _REF: Final = f"The algorithm. {TuningAlgorithm.explained()}"
 
 
-class Algorithm(Model):
-    """How parameters are chosen, and which trials go on."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Algorithm(Spec):
+    """Choice of parameters, and of the trials that go on."""
 
-    model_config = ConfigDict(json_schema_extra=validations(EPOCHS_ORDER, ALGORITHM_STAYS))
+    rules: ClassVar = (EPOCHS_ORDER, ALGORITHM_STAYS)
 
     ref: Annotated[TuningAlgorithm, Field(description=_REF)]
-    seed: Annotated[int, Field(ge=0, le=2**31 - 1), _Int32] = 0
+    seed: Annotated[int, Whole(0, INT32_MAX)] = 0
     """Seed of everything random: the same seed and searchSpace give the same trials."""
-    max_epochs: _Epochs
+    max_epochs: Epochs
     """Epochs of a trial that is never stopped. The program reports one value per epoch."""
-    min_epochs: _Epochs = 1
+    min_epochs: Epochs = 1
     """SyncHalving and ASHA: epochs of the first rung; each later rung has reductionFactor times as
     many."""
-    reduction_factor: Annotated[int, Field(ge=2, le=16), _Int32] = 3
+    reduction_factor: Annotated[int, Whole(2, 16)] = 3
     """SyncHalving, Hyperband and ASHA: one trial in this many goes on to the next rung."""
-    points_per_range: Annotated[int, Field(ge=1, le=1000), _Int32] = 3
+    points_per_range: Annotated[int, Whole(1, 1000)] = 3
     """Grid: values of each range without steps, both bounds included."""
 
 
-class TuningObjective(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningObjective(Spec):
     """Metric to optimize."""
 
     metric: Annotated[
-        str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z_][-A-Za-z0-9_./]*$")
+        str,
+        patterned(r"^[A-Za-z_][-A-Za-z0-9_./]*$", "name of a metric", min_length=1, max_length=63),
     ]
     """Name of the metric that the program reports at the end of each epoch."""
     goal: Goal
     """Whether a higher or a lower value is better."""
 
 
-class Parameter(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter(Spec):
     """A parameter of the search space."""
 
-    model_config = ConfigDict(
-        json_schema_extra=validations(
-            PARAMETER_OF_TYPE,
-            PARAMETER_NUMBERS,
-            PARAMETER_WHOLE,
-            PARAMETER_ORDER,
-            PARAMETER_LOG,
-            PARAMETER_STEP,
-        )
+    rules: ClassVar = (
+        PARAMETER_OF_TYPE,
+        PARAMETER_NUMBERS,
+        PARAMETER_WHOLE,
+        PARAMETER_ORDER,
+        PARAMETER_LOG,
+        PARAMETER_STEP,
     )
 
-    name: Annotated[str, Field(max_length=32, pattern=PARAMETER_NAME)]
+    name: Annotated[str, patterned(PARAMETER_NAME, "name of a parameter", max_length=32)]
     """Name of the parameter; the pods of a trial get its value as environment variable
     ULLAGE_PARAMETER_<name>."""
     type: ParameterType
@@ -140,14 +164,14 @@ class Parameter(Model):
     """Least value, inclusive. Quote numbers that are not whole."""
     max: Number | None = None
     """Greatest value, inclusive. Quote numbers that are not whole."""
-    log: bool = False
+    log: Switch = False
     """Values are drawn evenly by order of magnitude, as for learning rates."""
     step: Number | None = None
     """Only min, min + step, min + 2 step and so on are tried, at most 1,000 values; without log."""
     values: (
         Annotated[
             tuple[Annotated[str, Field(min_length=1, max_length=32)], ...],
-            Field(min_length=1, max_length=MOST_VALUES, json_schema_extra=SET),
+            listed(MOST_VALUES, least=1, **SET),
         ]
         | None
     ) = None
@@ -185,54 +209,69 @@ class TrialTemplate(Spec):
     """Tenant that the time of trials is charged to."""
 
 
-read_trial_template: Final = SpecReader(TrialTemplate, "trialTemplate")
+def _values_by_name(value: object) -> dict[str, object]:
+    """Values as a client stated them; a trial with a wrong one is refused alone."""
+    if not isinstance(value, dict):
+        raise WireError(f"expected an object, got {type(value).__name__}")
+    return dict(value)
 
 
-class TrialSuggestion(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSuggestion(Spec):
     """A trial that an external client asks for."""
 
-    model_config = ConfigDict(
-        json_schema_extra=validations(SUGGESTED_EPOCHS_RISE, SUGGESTED_EPOCHS_STAY)
-    )
+    rules: ClassVar = (SUGGESTED_EPOCHS_RISE, SUGGESTED_EPOCHS_STAY)
 
-    trial: Annotated[int, Field(ge=0, le=MOST_TRIALS - 1), _Int32]
+    trial: Annotated[int, Whole(0, MOST_TRIALS - 1)]
     """Unique number of the trial."""
     parameters: Annotated[
-        dict[str, Annotated[str, Field(min_length=1, max_length=36)]],
-        Field(max_length=MOST_PARAMETERS, json_schema_extra=validations(SUGGESTION_STAYS)),
+        dict[str, object],
+        Scalar(
+            read=_values_by_name,
+            write=dict,
+            schema={
+                "type": "object",
+                "additionalProperties": {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": LONGEST_VALUE,
+                },
+                "maxProperties": MOST_PARAMETERS,
+            },
+            rule=SUGGESTION_STAYS,
+        ),
     ]
     """A value for each parameter of searchSpace, as a string. Immutable."""
-    epochs: (
-        Annotated[tuple[_Epochs, ...], Field(min_length=1, max_length=16, json_schema_extra=SET)]
-        | None
-    ) = None
+    epochs: Annotated[tuple[Epochs, ...], listed(MOST_REPORTS, least=1, **SET)] | None = None
     """Epochs at which the client wants a result, in rising order; absent = maxEpochs. A client
     continues a trial by adding a later epoch."""
 
 
-class TrialResources(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialPool(Spec):
     """Devices that a search divides among its trials, so that each group of trials ends soon."""
 
-    model_config = ConfigDict(json_schema_extra=validations(WIDEST_IN_POOL))
+    rules: ClassVar = (WIDEST_IN_POOL,)
 
-    devices: Annotated[int, Field(ge=1, le=MOST_PARALLEL), _Int32]
+    devices: Annotated[int, Whole(1, MOST_PARALLEL)]
     """Number of devices that the trials use together, at most."""
-    min_percent: Annotated[int, Field(ge=LEAST_PERCENT, le=100), _Int32] = 25
+    min_percent: Annotated[int, Whole(LEAST_PERCENT, 100)] = 25
     """Smallest share of a device that a trial may get. Shares are a half, a third and so on of a
     device down to this; the memory of a share, in proportion or as trialTemplate.gpu.memory says,
     must suffice."""
-    max_devices: Annotated[int, Field(ge=1, le=16), _Int32] = 1
+    max_devices: Annotated[int, Whole(1, 16)] = 1
     """Most devices that a trial may get, all on one node. Above 1 the program must use all devices
     that it sees."""
 
 
-class TuningJobSpec(Model):
-    """What to search, and how."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningJobSpec(Spec):
+    """Search space, objective and algorithm."""
 
-    model_config = ConfigDict(
-        json_schema_extra=validations(
-            TRIALS_TIMES_PARAMETERS, SUGGESTIONS_FOR_EXTERNAL, WIDTHS_FOR_WHOLE_DEVICES
-        )
+    rules: ClassVar = (
+        TRIALS_TIMES_PARAMETERS,
+        SUGGESTIONS_FOR_EXTERNAL,
+        WIDTHS_FOR_WHOLE_DEVICES,
     )
 
     algorithm: Algorithm
@@ -241,46 +280,40 @@ class TuningJobSpec(Model):
     """Metric to optimize. Immutable."""
     search_space: Annotated[
         tuple[Parameter, ...],
-        Field(
-            min_length=1,
-            max_length=MOST_PARAMETERS,
-            json_schema_extra={**list_map("name"), **validations(SEARCH_SPACE_STAYS)},
-        ),
+        listed(MOST_PARAMETERS, least=1, **validations(SEARCH_SPACE_STAYS)),
+        KeyedBy(fields=("name",), key=attrgetter("name")),
     ]
     """Parameters of the search and their values. Immutable."""
-    trials: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=MOST_TRIALS,
-            json_schema_extra={"format": "int32", **validations(TRIALS_STAY)},
-        ),
-    ]
+    trials: Annotated[int, Whole(1, MOST_TRIALS), Field(json_schema_extra=validations(TRIALS_STAY))]
     """Number of trials. A grid with fewer points has one trial per point; for External it is an
     upper bound. Immutable."""
-    parallelism: Annotated[int, Field(ge=1, le=MOST_PARALLEL), _Int32] = 8
+    parallelism: Annotated[int, Whole(1, MOST_PARALLEL)] = 8
     """Maximum number of trials that run or wait for devices at once."""
-    resources: TrialResources | None = None
+    resources: TrialPool | None = None
     """Devices that the operator divides among the trials: many trials get a share each, few get
     more. Absent: every trial gets what trialTemplate.gpu says."""
-    max_failed_trials: Annotated[int, Field(ge=0, le=MOST_TRIALS), _Int32] = 10
+    max_failed_trials: Annotated[int, Whole(0, MOST_TRIALS)] = 10
     """The TuningJob fails when more trials than this have failed, so that a broken program does not
     fail in every trial."""
     suggestions: (
         Annotated[
             tuple[TrialSuggestion, ...],
-            Field(max_length=MOST_TRIALS, json_schema_extra=list_map("trial")),
+            listed(MOST_TRIALS),
+            KeyedBy(fields=("trial",), key=attrgetter("trial")),
         ]
         | None
     ) = None
     """With algorithm External: trials that an external client asks for. The client adds to the list
     and reads `status.results`. A trial that it removes is stopped, and its results are removed,
     too."""
-    suggestions_ended: bool = False
+    suggestions_ended: Switch = False
     """With algorithm External: no more suggestions come; the search ends when the suggested trials
     have ended."""
     trial_template: TrialTemplate
     """The TrainingJob of a trial."""
+
+
+read_tuning_spec: Final = SpecReader(TuningJobSpec)
 
 
 class TuningJob(Resource):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a field of a record is on the wire; records say it in ``Annotated``, codecs follow.
+"""Fields of records on the wire; records declare them in ``Annotated``, codecs follow.
 
 A text among the annotations is the field's name on the wire; without one it is the attribute's,
 as ``memory_mib`` is ``memoryMiB``. A field that is absent or null reads as the record's default,
@@ -10,6 +10,7 @@ The CRD of a status is made from the same declarations, with the docstrings of t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
@@ -32,6 +33,7 @@ from ullage.api.readers import (
 from ullage.api.reasons import Reason
 from ullage.api.times import rfc3339, seconds
 
+_ACCELERATOR: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 INT32_MAX: Final = 2**31 - 1
 
 
@@ -40,7 +42,7 @@ class UnknownWord(Exception):
 
 
 class Mark(Enum):
-    """What else holds of a field."""
+    """Further properties of a field."""
 
     NEEDED = "needed"
     """To read one without it is an error; it is always written."""
@@ -56,7 +58,7 @@ IF_KNOWN: Final = Mark.IF_KNOWN
 
 
 class Schema:
-    """What the CRD says of a field: keywords of JSON schema; ``None`` takes one away.
+    """Keywords of JSON schema that the CRD has for a field; ``None`` takes one away.
 
     Beside them ``required`` (else: it has no default and is always written), ``description`` (else:
     its docstring), ``before`` (the property that it stands before, where that is not the next
@@ -75,7 +77,7 @@ _UNSTATED: Final = Schema()
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a record is in a CRD."""
+    """Fields of a record in a CRD."""
 
     record: type
     fields: tuple[tuple[str, str, tuple[Schema, ...]], ...]
@@ -112,6 +114,8 @@ class Listed:
     newest: int | None = None
     order: Callable[..., object] | None = None
     """Sort key on reading: server-side apply keeps no order of ours."""
+    key: Callable[..., object] | None = None
+    """What no two of them share, as in the list maps of a CRD."""
     rank: str = ""
     """Name of the field that holds the place in the list."""
     says: Schema = _UNSTATED
@@ -210,22 +214,22 @@ def known_word(words: type[StrEnum]) -> Kind:
 
     def read(raw: JsonObject, field: str) -> object:
         said = text(raw, field)
-        found = by_text.get(said)
-        if found is None or not said:
+        member = by_text.get(said)
+        if member is None or not said:
             raise WireError(f"{field}: {quoted(said)} is none of {', '.join(stated)}")
-        return found
+        return member
 
     return Kind(read, lambda value: value.value, schema=_enum(words))
 
 
 def words(known: type[StrEnum]) -> Kind:
     """A list of these words; another is an error."""
-    one = known_word(known)
+    kind = known_word(known)
 
     def read(raw: JsonObject, field: str) -> object:
-        return tuple(one.read({field: said}, field) for said in strings(raw, field))
+        return tuple(kind.read({field: said}, field) for said in strings(raw, field))
 
-    item = Schema(**one.schema.keywords, description=known.__doc__)
+    item = Schema(**kind.schema.keywords, description=known.__doc__)
     schema = Schema(type="array", items=item)
     return Kind(read, lambda held: [word.value for word in held], (), schema=schema)
 
@@ -268,7 +272,7 @@ def counts(raw: JsonObject, field: str) -> tuple[int, ...]:
     stated = raw[field]
     if not isinstance(stated, list):
         raise WireError(f"{field}: expected a list of whole numbers")
-    return tuple(count_of({field: one}, field, None) for one in stated)
+    return tuple(count_of({field: item}, field, None) for item in stated)
 
 
 def number(most: float = MOST) -> Kind:
@@ -289,6 +293,13 @@ def strings(raw: JsonObject, field: str) -> tuple[str, ...]:
     if not isinstance(value, list) or {*map(type, value)} - {str}:
         raise WireError(f"{field}: expected a list of strings")
     return tuple(value)
+
+
+def _accelerator(raw: JsonObject, field: str) -> str:
+    stated = text(raw, field)
+    if stated and not _ACCELERATOR.fullmatch(stated):
+        raise WireError(f"{field}: {quoted(stated)} is no key of an accelerator")
+    return stated
 
 
 def _money(raw: JsonObject, field: str) -> str:
@@ -327,6 +338,8 @@ Money: TypeAlias = Annotated[str, Kind(_money, absent="", schema=DECIMAL)]
 Text: TypeAlias = Annotated[str, Kind(text, absent="", schema=Schema(type="string"))]
 Word: TypeAlias = Annotated[Text, at_most(64)]
 Name: TypeAlias = Annotated[Text, NEEDED, at_most(253)]
+AcceleratorKey: TypeAlias = Annotated[str, Kind(_accelerator, absent="", schema=ACCELERATOR)]
+"""The key of an accelerator; "" = none."""
 Line: TypeAlias = Annotated[str, cut(1024, "…")]
 Message: TypeAlias = Annotated[str, cut(32_768, "…")]
 Flag: TypeAlias = Annotated[bool, FLAG]

@@ -30,14 +30,14 @@ class ExplainedWord(StrEnum):
 
 
 class Inject(StrEnum):
-    """Whether the device container gets the step hook of ``ullage_run``."""
+    """Choice of the step hook of ``ullage_run`` in the device container."""
 
     AUTO = "Auto"
     NEVER = "Never"
 
 
 class Objective(ExplainedWord):
-    """What the cluster's time is divided by."""
+    """Objectives for dividing the cluster's time."""
 
     FIFO = "FIFO", "by priority, then by age, until done"
     MAX_MIN_FAIRNESS = (
@@ -64,14 +64,14 @@ class Objective(ExplainedWord):
 
 
 class RiskPredictor(ExplainedWord):
-    """What predicts the slowdowns that admission goes by."""
+    """Predictors of the slowdowns that admission goes by."""
 
     LEARNED = "Learned", "the model that observations certify"
     UTILISATION_SUM = "UtilisationSum", "shares and utilisations alone, without learning"
 
 
 class BatchingPolicy(ExplainedWord):
-    """How a router orders and batches requests."""
+    """Ways of a router to order and batch requests."""
 
     ORLOJ = "Orloj", "by the distribution of run times, for most answers in time"
     EDF = "EDF", "the earliest deadline first, by mean run times"
@@ -88,7 +88,7 @@ class Kernel(ExplainedWord):
 
 
 class Inner(StrEnum):
-    """How a tenant divides what it gets among its jobs."""
+    """Ways of a tenant to divide its part among its jobs."""
 
     FAIRNESS = "Fairness"
     FIFO = "FIFO"
@@ -103,7 +103,7 @@ class ReclaimWithinCohort(StrEnum):
 
 
 class CostObjective(StrEnum):
-    """What the choice of capacity goes by."""
+    """Objectives for choosing capacity."""
 
     COST_PER_WORK = "CostPerWork"
     DEADLINE = "Deadline"
@@ -111,15 +111,32 @@ class CostObjective(StrEnum):
 
 
 class CapacityType(StrEnum):
-    """How instances of a pool are bought."""
+    """Ways to buy the instances of a pool."""
 
     SPOT = "Spot"
     ON_DEMAND = "OnDemand"
     RESERVED = "Reserved"
 
 
+class PriceSourceType(StrEnum):
+    """Types of price sources."""
+
+    STATIC = "Static"
+    CONFIG_MAP = "ConfigMap"
+    FILE = "File"
+    HTTP = "HTTP"
+    AWS = "AWS"
+    GCP = "GCP"
+    AZURE = "Azure"
+
+    @property
+    def attribute(self) -> str:
+        """Name of the object with the details: ``config_map`` of ConfigMap."""
+        return self.name.lower()
+
+
 class SpendMode(StrEnum):
-    """What kind of capacity a gang runs on; always one kind for all of its members."""
+    """Kinds of capacity for a gang; always one kind for all of its members."""
 
     IDLE = "Idle"
     SPOT = "Spot"
@@ -127,7 +144,7 @@ class SpendMode(StrEnum):
 
 
 class Source(StrEnum):
-    """Where a value comes from; a measured one beats an estimate, an estimate what was declared."""
+    """Sources of a value; a measured one beats an estimate, an estimate a declared one."""
 
     DECLARED = "Declared"
     MEASURED = "Measured"
@@ -135,14 +152,14 @@ class Source(StrEnum):
 
 
 class Membership(StrEnum):
-    """What another number of members means for those that run."""
+    """Consequences of another number of members for those that run."""
 
     RESTART = "Restart"
     IN_PLACE = "InPlace"
 
 
 class OnNotice(StrEnum):
-    """What a warning that a machine will be taken away does to the job."""
+    """Reactions of the job to a warning that a machine will be taken away."""
 
     CHECKPOINT = "Checkpoint"
     IGNORE = "Ignore"
@@ -150,7 +167,7 @@ class OnNotice(StrEnum):
 
 
 class Tiers(StrEnum):
-    """Who owns state and who computes."""
+    """Tiers of members that own state and that compute."""
 
     AUTO = "Auto"
     STAGE_1 = "Stage1"
@@ -165,14 +182,14 @@ class Tiers(StrEnum):
 
 
 class Resizable(StrEnum):
-    """Whether the share of a running container may become another one."""
+    """Ways to change the share of a running container."""
 
     NEVER = "Never"
     RESTART = "Restart"
 
 
 class ScalingPolicy(ExplainedWord):
-    """Who decides on the number of replicas."""
+    """Policies for the number of replicas."""
 
     EXTERNAL = "External", "people, HorizontalPodAutoscaler or KEDA, through the scale subresource"
     SLO = (
@@ -183,21 +200,21 @@ class ScalingPolicy(ExplainedWord):
 
 
 class Switching(StrEnum):
-    """What becomes of the memory of a container that shares a lane and does nothing."""
+    """Handling of the memory of an idle container in a lane."""
 
     COOPERATIVE = "Cooperative"
     CHECKPOINT = "Checkpoint"
 
 
 class OnViolation(StrEnum):
-    """What the guard does when the objective is broken."""
+    """Actions of the guard when the objective is broken."""
 
     FREEZE_NEIGHBOURS = "FreezeNeighbours"
     ALERT = "Alert"
 
 
 class TuningAlgorithm(ExplainedWord):
-    """How parameters of trials are chosen, and which trials go on."""
+    """Algorithms that choose parameters of trials, and the trials that go on."""
 
     RANDOM = "Random", "random parameters, every trial runs to maxEpochs"
     GRID = "Grid", "the points of a grid in order, every trial runs to maxEpochs"
@@ -227,7 +244,7 @@ class TuningAlgorithm(ExplainedWord):
 
 
 class Goal(StrEnum):
-    """Which value of the metric is better."""
+    """Direction in which the metric is better."""
 
     MINIMIZE = "Minimize"
     MAXIMIZE = "Maximize"

@@ -4,103 +4,59 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, InstanceOf
 
 from ullage.api.base import (
     AGE,
     Column,
-    Count,
     KindInfo,
-    Model,
     Resource,
     condition_column,
-    list_map,
+    record,
+    records,
 )
-from ullage.api.gpurequest import Accelerator
-from ullage.api.profilerows import (
-    ClassName,
-    SoloRows,
-    StepTimes,
-)
-from ullage.api.words import Kernel
+from ullage.api.spec import SAYS_NOTHING, Number, Spec, SpecReader, listed
 
-MAX_OPS = 256
-
-_KERNEL = f"Kind of convolution, where the trace tells it. {Kernel.explained()}"
-_Amount = Annotated[float, Field(ge=0, le=1e18)]
+MAX_SOLO_ROWS: Final = 256
+MAX_STEP_ROWS: Final = 200
+Row = InstanceOf[dict[str, object]]
+"""A row of a table, which the codec of its record reads."""
+ClassName = Annotated[str, Field(min_length=1, max_length=253)]
 
 
-class Precision(StrEnum):
-    """Number format of the arithmetic."""
-
-    FP64 = "FP64"
-    FP32 = "FP32"
-    TF32 = "TF32"
-    FP16 = "FP16"
-    BF16 = "BF16"
-    FP8 = "FP8"
-    INT8 = "INT8"
-
-
-class Op(Model):
-    """Operations of one type and size in a step."""
-
-    index: Count
-    """Which row, from 0."""
-    type: Annotated[str, Field(min_length=1, max_length=128)]
-    """Type of the operation, as the framework calls it."""
-    count: Annotated[int, Field(ge=1, le=10**6, json_schema_extra={"format": "int32"})] = 1
-    """How often a step runs it."""
-    flops: _Amount | None = None
-    """Floating-point operations of one execution."""
-    bytes_read: _Amount | None = None
-    """Bytes that one execution reads, parameters included."""
-    parameter_bytes: _Amount | None = None
-    """Bytes of parameters among those that one execution reads."""
-    bytes_written: _Amount | None = None
-    """Bytes that one execution writes."""
-    kernel: Annotated[Kernel | None, Field(description=_KERNEL)] = None
-    seconds: _Amount | None = None
-    """Time of one execution on the device."""
-
-
-class OpTable(Model):
-    """The operations of one step of one member."""
-
-    accelerator: Accelerator | None = None
-    """Accelerator key of the device that the times were taken on; absent = without times."""
-    precision: Precision | None = None
-    """Number format of most of the arithmetic."""
-    ops: Annotated[
-        tuple[Op, ...],
-        Field(min_length=1, max_length=MAX_OPS, json_schema_extra=list_map("index")),
-    ]
-    """The operations."""
-
-
-class WorkloadProfileSpec(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadProfileSpec(Spec):
     """Declared values."""
 
     workload_class: ClassName
     """Workload class of the values: the label ullage.dev/class of the pods, else a hash of image,
     command and arguments."""
-    solo: SoloRows = ()
+    solo: Annotated[
+        tuple[Row, ...],
+        listed(MAX_SOLO_ROWS),
+        records("SoloEntry", MAX_SOLO_ROWS, "device", "share"),
+    ] = ()
     """Behaviour alone, per device type and share; without a row, Ullage assumes that the workload
     uses all of its share."""
-    family: ClassName | None = None
+    family: Annotated[ClassName, SAYS_NOTHING] = ""
     """Family of models that the class belongs to; measured rows name it too."""
-    across_nodes: Annotated[float | None, Field(ge=0.01, le=1)] = None
+    across_nodes: Annotated[float, Number(0.01, 1)] | None = None
     """Speed of a gang whose members are on several nodes, against the same gang on one node: 0.4 =
     a step takes 2.5 times as long. Such a gang takes the fewest nodes, and waits a while for fewer;
     absent = as fast."""
-    step_time: StepTimes = ()
+    step_time: Annotated[
+        tuple[Row, ...], listed(MAX_STEP_ROWS), records("StepRow", MAX_STEP_ROWS, "id")
+    ] = ()
     """Windows measured elsewhere, as `kubectl ullage profile export` writes them."""
-    op_table: OpTable | None = None
+    op_table: Annotated[Row | None, record("OpTable")] = None
     """Operations of one step, as `kubectl ullage profile import --from` reads them from a trace.
     Ullage uses them to estimate speeds on device types where the class never ran."""
+
+
+read_profile_spec: Final = SpecReader(WorkloadProfileSpec)
 
 
 class WorkloadProfile(Resource):

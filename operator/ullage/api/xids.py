@@ -36,7 +36,7 @@ class Cause(StrEnum):
 
     @property
     def unhealthy(self) -> bool:
-        """Whether the device takes nothing new until it was well for a while."""
+        """True when the device takes nothing new until it was well for a while."""
         return self in (Cause.UNCONTAINED, Cause.DEVICE, Cause.LINK)
 
 

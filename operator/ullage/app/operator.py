@@ -60,7 +60,6 @@ from ullage.kube.reviews import reviews
 from ullage.kube.self_test import SelfTestFailed, run_self_test
 from ullage.metrics.collector import OperatorCollector
 from ullage.ports import ApiError, Clock
-from ullage.prices.chosen import check
 from ullage.process.build_metrics import register_build
 from ullage.process.faults import fault_text
 from ullage.process.secure_metrics import SecureMetrics
@@ -359,7 +358,7 @@ class Operator:
 
     def _make_replica(self, around: Surroundings) -> Replica:
         settings, clock = self._settings, around.clock
-        state = ClusterState(effect_of, complain=Complaints(clock), check_pool=check)
+        state = ClusterState(effect_of, complain=Complaints(clock))
         mirror = Mirror(KINDS, FOLLOWED)
         trigger = Trigger(
             idle_s=settings.trigger.idle_seconds,

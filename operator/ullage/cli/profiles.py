@@ -8,18 +8,28 @@ same file. Bad numbers never get into a cluster: every fault is named with its p
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import replace
+from functools import partial
 from math import isfinite
+from typing import Any, cast
 
 import yaml
-from pydantic import ValidationError
 
+from ullage.api.codec import Codec, unknown_fields
 from ullage.api.labels import API_VERSION
-from ullage.api.profilerows import MAX_STEP_ROWS
-from ullage.api.workloadprofile import WorkloadProfile
-from ullage.cluster.codecs.profile import op_table_to_wire, solo_to_wire, step_to_wire
+from ullage.api.readers import WireError, objects, section
+from ullage.api.workloadprofile import MAX_STEP_ROWS, read_profile_spec
+from ullage.cluster.codecs.profile import (
+    DECLARED_SOLO,
+    OP_TABLE,
+    SOLO_ROWS,
+    STEP,
+    STEP_ROWS,
+    op_table_to_wire,
+    solo_to_wire,
+    step_to_wire,
+)
 from ullage.cluster.records.profile import ProfileRecord, Source
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.ports import JsonObject
@@ -105,7 +115,7 @@ def checked(made: dict[str, object], known: Set[str] | None) -> dict[str, object
     spec = made["spec"]
     faults = [*_numbers(spec, "spec"), *_strangers(spec, known)]
     if not faults:
-        faults = [*_misfits(made)]
+        faults = [*_misfits(spec)]
     if faults:
         more = len(faults) - MOST_FAULTS
         shown = faults[:MOST_FAULTS] + ([f"and {more} more"] if more > 0 else [])
@@ -154,30 +164,33 @@ def _strangers(spec: object, known: Set[str] | None) -> Iterator[str]:
                 )
 
 
-def _misfits(body: JsonObject) -> Iterator[str]:
-    """Values that the schema refuses, and fields that it lacks."""
+def _misfits(spec: object) -> Iterator[str]:
+    """Values that cannot be read, and fields that there are not."""
     try:
-        model = WorkloadProfile.model_validate_json(json.dumps(body), strict=True)
-    except ValidationError as error:
-        for problem in error.errors():
-            yield f"{_path(problem['loc'])}: {problem['msg']}"
+        read_profile_spec.strictly(spec)
+    except WireError as error:
+        yield str(error)
         return
-    taken = json.loads(model.model_dump_json(by_alias=True, exclude_unset=True))
-    yield from _lost(body["spec"], taken["spec"], "spec")
+    stated = cast("JsonObject", spec)
+    tables = (("solo", DECLARED_SOLO, SOLO_ROWS), ("stepTime", STEP, STEP_ROWS))
+    for field, codec, rows in tables:
+        faults = [
+            fault
+            for index, row in enumerate(objects(stated, field))
+            for fault in _row_faults(codec, row, f"spec.{field}[{index}]")
+        ]
+        yield from faults or _faults(partial(rows.read, stated, field), "spec")
+    yield from _row_faults(OP_TABLE, section(stated, "opTable"), "spec.opTable")
 
 
-def _path(parts: tuple[int | str, ...]) -> str:
-    shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
-    return shown.lstrip(".")
+def _row_faults(codec: Codec[Any], row: JsonObject, path: str) -> Iterator[str]:
+    if row:
+        yield from (f"{path}.{name}: unknown field" for name in unknown_fields(codec.shape, row))
+        yield from _faults(partial(codec.read, row), path)
 
 
-def _lost(given: object, taken: object, path: str) -> Iterator[str]:
-    if isinstance(given, dict) and isinstance(taken, dict):
-        for name, child in given.items():
-            if name not in taken:
-                yield f"{path}.{name}: unknown field"
-            else:
-                yield from _lost(child, taken[name], f"{path}.{name}")
-    elif isinstance(given, list) and isinstance(taken, list):
-        for index, (entry, other) in enumerate(zip(given, taken, strict=True)):
-            yield from _lost(entry, other, f"{path}[{index}]")
+def _faults(read: Callable[[], object], path: str) -> Iterator[str]:
+    try:
+        read()
+    except WireError as error:
+        yield f"{path}.{error}"

@@ -26,7 +26,6 @@ from ullage.handlers.frame import Bridge
 from ullage.handlers.mirror import HasLife
 from ullage.handlers.times import REVIEW_SNAPSHOT_S
 from ullage.ports import Forbidden, JsonPatch, Kind
-from ullage.prices.chosen import check
 from ullage.scheduling.status.advice import ADVISED, Offers, advise, offers_of
 from ullage.webhook.review import allowed, request_of
 from ullage.webhook.server import COME_AGAIN, WebhookServer
@@ -120,7 +119,7 @@ class Admission:
             offers = await self._current_offers(bridge)
             if offers is not None:
                 raw = {**body, "metadata": {"uid": "new", **body["metadata"]}}
-                warnings += advise(kind, raw, offers, check)
+                warnings += advise(kind, raw, offers)
 
     async def _current_offers(self, bridge: Bridge) -> Offers | None:
         """The cluster's offers, at most ``OLD_S`` old; ``None`` = the snapshot is not whole."""

@@ -14,10 +14,9 @@ from typing import Final
 from urllib.parse import urlencode
 from xml.etree import ElementTree
 
-from ullage.cluster.codecs.objects import optional_text
+from ullage.api.pricesource import AWSPrice
 from ullage.cluster.records.pool import CapacityType, PoolRecord
 from ullage.engines.capacity.price import Quote
-from ullage.ports import JsonObject
 from ullage.prices.source import (
     PriceFetch,
     PriceUnreadable,
@@ -29,7 +28,6 @@ from ullage.prices.source import (
     price,
 )
 
-PRODUCT: Final = "Linux/UNIX"
 API_VERSION: Final = "2016-11-15"
 _FIELDS: Final = {
     "availabilityZone": "AvailabilityZone",
@@ -52,7 +50,7 @@ class AwsSpotPrice:
 
     instance_type: str
     zone: str
-    product: str = PRODUCT
+    product: str
 
     @property
     def region(self) -> str:
@@ -123,7 +121,7 @@ def _history(body: bytes) -> Iterator[Mapping[str, object]]:
         yield {name: item.findtext(f"{{*}}{tag}") for tag, name in _FIELDS.items()}
 
 
-def spot_price(options: JsonObject, pool: PoolRecord, where: Where) -> QuoteSource:
+def spot_price(details: AWSPrice, pool: PoolRecord, where: Where) -> QuoteSource:
     """``type: AWS``.
 
     Raises:
@@ -137,5 +135,5 @@ def spot_price(options: JsonObject, pool: PoolRecord, where: Where) -> QuoteSour
     return AwsSpotPrice(
         instance_type=pool.instance_type,
         zone=pool.zone,
-        product=optional_text(options, "product") or PRODUCT,
+        product=details.product,
     )

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from ullage.api.readers import text
+from ullage.api.pricesource import AzurePrice
 from ullage.cluster.records.pool import CapacityType, PoolRecord
 from ullage.engines.capacity.price import Quote
-from ullage.ports import JsonObject
 from ullage.prices.source import (
     PriceFetch,
     PriceUnreadable,
@@ -82,10 +81,10 @@ class AzureRetailPrice:
         )
 
 
-def retail_price(options: JsonObject, pool: PoolRecord, where: Where) -> QuoteSource:
+def retail_price(details: AzurePrice, pool: PoolRecord, where: Where) -> QuoteSource:
     """``type: Azure``."""
     return AzureRetailPrice(
         sku=pool.instance_type,
-        region=text(options, "region"),
+        region=details.region,
         spot=pool.capacity_type is CapacityType.SPOT,
     )

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.readers import bounded, objects, text
+from ullage.api.pricesource import GCPPrice
 from ullage.cluster.records.pool import PoolRecord
 from ullage.engines.capacity.price import Quote
-from ullage.ports import JsonObject
 from ullage.prices.source import (
     Paging,
     PriceFetch,
@@ -95,8 +94,6 @@ def _hourly(row: Mapping[str, object], sku: str) -> float:
         raise PriceUnreadable(f"SKU {sku} has no unit price: {shortened(str(units))}") from error
 
 
-def sum_of_skus(options: JsonObject, pool: PoolRecord, where: Where) -> QuoteSource:
+def sum_of_skus(details: GCPPrice, pool: PoolRecord, where: Where) -> QuoteSource:
     """``type: GCP``."""
-    rows = objects(options, "parts")
-    parts = [(text(row, "sku"), float(bounded(row, "count", 1, 100_000))) for row in rows]
-    return GcpSkuPrice(parts=tuple(sorted(parts)))
+    return GcpSkuPrice(parts=tuple(sorted((part.sku, float(part.count)) for part in details.parts)))

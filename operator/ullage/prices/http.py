@@ -13,11 +13,9 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from ullage.api.readers import WireError, quoted, text
-from ullage.cluster.codecs.objects import optional_text, string_map
+from ullage.api.pricesource import HTTPPrice
 from ullage.cluster.records.pool import PoolRecord
 from ullage.engines.capacity.price import Quote
-from ullage.ports import JsonObject
 from ullage.prices.source import PriceFetch, PriceUnreadable, QuoteSource, Where, decoded, price
 from ullage.process.faults import fault_text
 
@@ -25,8 +23,6 @@ MOST_ROWS: Final = 10_000
 """Samples of one metric that are read."""
 MOST_LINE: Final = 8_192
 """Bytes of a sample's line; a longer one is not looked at."""
-_URL: Final = re.compile(r"https?://[^\s/@?#]+([/?][^\s#]*)?")
-"""Without a password in it, which would stand in the open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,18 +132,8 @@ def _under(value: object, key: str) -> object:
     return None
 
 
-def answered(options: JsonObject, pool: PoolRecord, where: Where) -> QuoteSource:
-    """``type: HTTP``.
-
-    Raises:
-        WireError: the address is none, or not exactly one of metric and pointer is given.
-    """
-    url, labels = text(options, "url"), string_map(options, "labels")
-    if not _URL.fullmatch(url):
-        raise WireError(f"url: {quoted(url)} does not match {_URL.pattern}")
-    metric, pointer = optional_text(options, "metric"), optional_text(options, "pointer")
-    if bool(metric) is bool(pointer) or (labels and not metric):
-        raise WireError("metric: give either metric, with labels or without, or pointer")
-    if metric:
-        return PrometheusPrice(url=url, metric=metric, labels=labels)
-    return JsonPrice(url=url, pointer=pointer)
+def answered(details: HTTPPrice, pool: PoolRecord, where: Where) -> QuoteSource:
+    """``type: HTTP``: exactly one of metric and pointer is stated."""
+    if details.metric is not None:
+        return PrometheusPrice(url=details.url, metric=details.metric, labels=details.labels or {})
+    return JsonPrice(url=details.url, pointer=details.pointer or "")

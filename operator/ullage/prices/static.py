@@ -8,18 +8,13 @@ the price of another pool because the asked one is missing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Final
 
-from ullage.api.numbers import decimal
-from ullage.api.readers import WireError, quoted, text
-from ullage.cluster.codecs.objects import optional_text
+from ullage.api.pricesource import ConfigMapPrice, FilePrice, StaticPrice
 from ullage.cluster.records.pool import PoolRecord
 from ullage.engines.capacity.price import Quote
-from ullage.ports import JsonObject
 from ullage.prices.source import (
     PriceFetch,
     PriceUnreadable,
@@ -29,9 +24,6 @@ from ullage.prices.source import (
     moment,
     price,
 )
-
-_PATH: Final = re.compile(r"[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)*")
-"""Within its folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,35 +84,24 @@ class TablePrice:
         )
 
 
-def stated(options: JsonObject, pool: PoolRecord, where: Where) -> QuoteSource:
-    """``type: Static``.
-
-    Raises:
-        WireError: the price is none.
-    """
-    per_hour = decimal(options, "pricePerHour")
-    if not per_hour:
-        raise WireError("pricePerHour: must be above 0")
-    return StatedPrice(price_per_hour=per_hour)
+def stated(details: StaticPrice, pool: PoolRecord, where: Where) -> QuoteSource:
+    """``type: Static``."""
+    return StatedPrice(price_per_hour=details.price_per_hour)
 
 
-def in_config_map(options: JsonObject, pool: PoolRecord, where: Where) -> QuoteSource:
+def in_config_map(details: ConfigMapPrice, pool: PoolRecord, where: Where) -> QuoteSource:
     """``type: ConfigMap``; the row is called like the pool unless it says otherwise."""
-    name, key = text(options, "name"), optional_text(options, "key") or "prices.json"
-    row = optional_text(options, "row") or pool.name
-    return TablePrice(where=f"configmap:{where.namespace}/{name}/{key}", row=row)
+    table = f"configmap:{where.namespace}/{details.name}/{details.key}"
+    return TablePrice(where=table, row=details.row or pool.name)
 
 
-def in_file(options: JsonObject, pool: PoolRecord, where: Where) -> QuoteSource:
+def in_file(details: FilePrice, pool: PoolRecord, where: Where) -> QuoteSource:
     """``type: File``; the row is called like the pool unless it says otherwise.
 
     Raises:
-        WireError: the path leads out of the folder of prices.
-        PriceUnreadable: there is no such folder.
+        PriceUnreadable: there is no folder of prices.
     """
-    path, row = text(options, "path"), optional_text(options, "row") or pool.name
-    if not _PATH.fullmatch(path):
-        raise WireError(f"path: {quoted(path)} must lie below the folder of prices")
     if not where.file_root:
         raise PriceUnreadable("ULLAGE_PRICE_FILE_ROOT names no folder of prices")
-    return TablePrice(where=str(PurePosixPath(where.file_root) / path), row=row)
+    path = PurePosixPath(where.file_root) / details.path
+    return TablePrice(where=str(path), row=details.row or pool.name)

@@ -126,7 +126,7 @@ class Case:
     unreadable: tuple[bytes, ...] = (b"", b"not a document", b"{}", b"[]", b"\xff\xfe")
 
 
-AWS = AwsSpotPrice(instance_type="p3.2xlarge", zone="us-east-1a")
+AWS = AwsSpotPrice(instance_type="p3.2xlarge", zone="us-east-1a", product="Linux/UNIX")
 CASES = (
     Case(
         name="table",

@@ -15,22 +15,21 @@ import pytest
 from builders import a_gpu_node, a_job, a_policy, a_snapshot
 from builders_raw import raw_policy, raw_pool
 from fakes.deciding import SETTINGS
-from ullage.api import pricesource, schedulingpolicy, trainingjob
+from ullage.api import schedulingpolicy, trainingjob
 from ullage.api.readers import WireError
 from ullage.api.schedulingpolicy import RiskSettings
 from ullage.api.trainingjob import read_training_spec
+from ullage.api.words import PriceSourceType
 from ullage.app import replay
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.projection.policy import project_policy
-from ullage.cluster.projection.pool import project_pool
 from ullage.cluster.records.snapshot import PolicyRecord
 from ullage.cluster.values.streams import CAPACITY_POOLS
 from ullage.engines.admission.predictors import PREDICTORS
 from ullage.engines.allocation.policies import POLICIES
 from ullage.engines.capacity import records as capacity
-from ullage.prices.chosen import SOURCES, check, source_of
-from ullage.prices.source import PriceUnreadable, Where
+from ullage.prices.chosen import SOURCES
 from ullage.process.environment import SettingsError
 from ullage.scheduling.cycle.decide import decide
 from ullage_node.devices.backend import BACKENDS, Hardware
@@ -48,7 +47,7 @@ def words(enum: type[StrEnum]) -> set[str]:
 def test_the_schema_knows_the_words_of_the_registries() -> None:
     assert words(schedulingpolicy.RiskPredictor) == set(PREDICTORS)
     assert words(schedulingpolicy.Objective) == set(POLICIES)
-    assert words(pricesource.PriceSourceType) == set(SOURCES)
+    assert words(PriceSourceType) == set(SOURCES)
     assert words(trainingjob.CostObjective) == set(capacity.OBJECTIVES)
 
 
@@ -110,13 +109,11 @@ def test_a_job_with_another_aim_of_cost_is_refused() -> None:
 
 
 def test_a_pool_with_another_source_of_prices_is_invalid_and_no_one_is_asked() -> None:
-    state = ClusterState(effect_of, check_pool=check)
+    state = ClusterState(effect_of)
     raw = raw_pool(priceSource={"type": WORD, "mosaic": {}})
     state.upsert(CAPACITY_POOLS, raw, 1.0)
     (unread,) = state.freeze(2.0).unread
     assert "priceSource.type: 'Mosaic' is none of Static" in unread.text
-    with pytest.raises(PriceUnreadable, match=r"'Mosaic' is none of Static, .*Azure"):
-        source_of(project_pool(raw), Where(namespace="n", file_root="/p"))
 
 
 def test_an_agent_with_another_backend_does_not_start() -> None:

@@ -16,12 +16,12 @@ from docs.generate.crds.definition import KINDS, schema
 from golden_manifests import FOLDER, Golden, goldens
 from structure import list_faults, shape_faults, unknown_fields
 from ullage.api import rules
-from ullage.api.pricesource import PRICE_SOURCE_OF_TYPE
+from ullage.api.nodespec import GPU_NODE_SPEC
 from ullage.api.quantity import duration_s, quantity
 from ullage.api.readers import WireError
-from ullage.api.slices import DesiredSlice
+from ullage.cluster.projection.rest import project_profile
 
-RULES = (*rules.RULES, PRICE_SOURCE_OF_TYPE)
+RULES = rules.RULES
 SCHEMAS = {kind.__name__: schema(kind) for kind in KINDS}
 MODELS = {kind.__name__: kind for kind in KINDS}
 STATUSES = sorted((FOLDER / "status").glob("*.yaml"))
@@ -56,10 +56,14 @@ def test_schema_and_reader_both_refuse(golden: Golden) -> None:
 
 
 def read(golden: Golden) -> None:
-    """By the model, and slices by their record."""
+    """By the model, and nodes and rows of profiles by their records."""
     MODELS[golden.kind].model_validate_json(json.dumps(golden.body), strict=True)
-    for part in golden.body["spec"].get("slices", ()):
-        DesiredSlice.from_wire(part)
+    if golden.kind == "WorkloadProfile":
+        project_profile({**golden.body, "metadata": {"name": "a", "uid": "u"}})
+    if golden.kind == "GPUNode":
+        GPU_NODE_SPEC.read(golden.body["spec"])
+        if "epoch" not in golden.body["spec"]:  # it reads as 0, and the next write brings it
+            raise WireError("epoch: missing")
 
 
 @pytest.mark.parametrize("golden", by("list"), ids=case)

@@ -11,12 +11,14 @@ import pytest
 
 from ullage.api.capacitypool import read_pool_spec
 from ullage.api.inferencedeployment import read_service_spec
+from ullage.api.podtemplate import read_training_template
 from ullage.api.readers import WireError
 from ullage.api.rules import RULES
 from ullage.api.schedulingpolicy import SchedulingPolicySpec, read_policy_spec
 from ullage.api.spec import as_wire
 from ullage.api.trainingjob import TrainingJobSpec, read_training_spec
 
+STATIC = {"type": "Static", "static": {"pricePerHour": 1}}
 UPDATES = re.compile(r"\boldSelf\b")
 READ_OTHERWISE = {
     "workload-name": "names of objects, as their metadata is read",
@@ -25,25 +27,8 @@ READ_OTHERWISE = {
     "accelerator-key": "the pattern of the field says the same",
     "own-trust-domain": "the same",
     "percentile-in-range": "the reader of percentiles",
-    "no-foreign-gpu": "templates, checked apart",
-    "no-slot": "the same",
-    "reserved-labels": "the same",
-    "restart-never": "the same",
-    "restart-always": "the same",
     "replicas-within-scaling": "it binds who writes replicas, nothing reads it",
-    "http-one-answer": "price sources, read by the source",
-    "epochs-order": "searches, read with their space",
-    "trials-times-parameters": "the same",
-    "parameter-of-type": "the same",
-    "parameter-numbers": "the same",
-    "parameter-whole": "the same",
-    "parameter-order": "the same",
-    "parameter-log": "the same",
-    "parameter-step": "the same",
-    "suggested-epochs-rise": "the same",
-    "suggestions-for-external": "the same",
-    "widths-for-whole-devices": "the same",
-    "widest-in-pool": "the same",
+    "suggested-epochs-rise": "a suggestion that breaks it is refused alone",
 }
 """Rules without a predicate, and what reads the part instead."""
 
@@ -70,7 +55,13 @@ def test_nothing_is_taken_from_what_was_given() -> None:
 
 
 def test_null_in_a_map_of_the_user_is_no_text() -> None:
-    pool = {"type": "t", "zone": "z", "capacityType": "Spot", "accelerator": "a", "priceSource": {}}
+    pool = {
+        "type": "t",
+        "zone": "z",
+        "capacityType": "Spot",
+        "accelerator": "a",
+        "priceSource": STATIC,
+    }
     with pytest.raises(
         WireError, match=r"spec\.nodeSelector: 'x': expected a string of at most 63"
     ):
@@ -143,3 +134,11 @@ def test_a_record_is_written_as_the_wire_spells_it() -> None:
 def test_a_service_states_nothing_that_its_kind_does_not_have() -> None:
     written: Any = as_wire(read_service_spec({"template": {}}))
     assert "allowPacking" not in written["sharing"]
+
+
+def test_a_part_that_stands_in_two_places_keeps_its_rules_in_both() -> None:
+    slot = {"name": "b", "resources": {"limits": {"ullage.dev/slot": 1}}}
+    with pytest.raises(WireError, match=r"template\.spec\.containers\[1\]: a container must not"):
+        read_training_template({"spec": {"containers": [{"name": "a"}, slot]}})
+    with pytest.raises(WireError, match=r"template\.spec\.initContainers\[0\]: a container"):
+        read_training_template({"spec": {"containers": [{"name": "a"}], "initContainers": [slot]}})

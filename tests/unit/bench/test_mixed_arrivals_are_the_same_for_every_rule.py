@@ -10,11 +10,12 @@ import pytest
 from bench.mixed_judge import Alone
 from bench.mixed_plan import CLASSES, REQUESTS_PER_S, SERVICE, mixed, reference
 from bench.mixed_rules import OVERCOMMIT, Body, Rule, job, policy, profiles, service
+from builders_raw import raw_meta
 from ullage.api.gpurequest import GPURequest
 from ullage.api.inferencedeployment import read_service_spec
 from ullage.api.schedulingpolicy import read_policy_spec
 from ullage.api.trainingjob import read_training_spec
-from ullage.api.workloadprofile import WorkloadProfileSpec
+from ullage.cluster.projection.rest import project_profile
 
 PLAN = mixed(1, 600.0)
 
@@ -81,7 +82,7 @@ def test_the_objects_are_what_the_api_accepts(rule: Rule) -> None:
     read_service_spec(service(PLAN, rule)["spec"])
     read_policy_spec(policy(rule)["spec"])
     for body in profiles():
-        WorkloadProfileSpec.model_validate(body["spec"])
+        project_profile(body | {"metadata": raw_meta("one")})
 
 
 def test_only_ours_is_told_the_objectives() -> None:
@@ -125,4 +126,4 @@ def test_classes_are_declared_as_they_were_alone_and_nothing_else_changes() -> N
     for name in CLASSES:
         assert after[name] == before[name] | {"stepsPerSecond": 40.0}
     for body in profiles(alone):
-        WorkloadProfileSpec.model_validate(body["spec"])
+        project_profile(body | {"metadata": raw_meta("one")})

@@ -68,7 +68,7 @@ def test_a_gpu_node_is_read_with_its_slices_in_order() -> None:
 def test_a_malformed_slice_names_its_field() -> None:
     raw = raw_gpu_node()
     raw["spec"]["slices"] = [{"podUID": "u", "container": "c"}]
-    with pytest.raises(WireError, match=r"spec\.podNamespace"):
+    with pytest.raises(WireError, match=r"spec\.slices\.podNamespace"):
         project_gpu_node(raw, 0.0, {})
 
 
@@ -108,7 +108,7 @@ def test_profiles_are_read() -> None:
     record = project_profile(raw_profile(solo=[row]))
     assert record.workload_class == "resnet"
     assert (record.solo[0].sm_util, record.solo[0].steps_per_second) == (0.5, 3.0)
-    with pytest.raises(WireError, match=r"spec\.smUtil: expected a number, got str"):
+    with pytest.raises(WireError, match=r"spec\.solo\.smUtil: expected a number, got str"):
         project_profile(raw_profile(solo=[row | {"smUtil": "half"}]))
     device = project_device_profile(raw_device_profile(contextOverheadMiB=300))
     assert (device.memory_mib, device.context_overhead_mib) == (16384, 300)

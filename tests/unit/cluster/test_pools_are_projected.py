@@ -58,14 +58,29 @@ def test_everything_that_a_pool_says_is_read() -> None:
     assert (record.generation, record.status) == (3, PoolStatus())
 
 
+HTTP = {"type": "HTTP", "http": {"url": "http://me:pw@a/", "pointer": "/p"}}
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
         ({"capacityType": "spot"}, "spec.capacityType"),
-        ({"priceSource": {"type": "Rumour"}}, "priceSource.type: 'Rumour' needs the object"),
+        (
+            {"priceSource": {"type": "Rumour"}},
+            "priceSource.type: 'Rumour' is none of Static, ConfigMap",
+        ),
         (
             {"priceSource": {"type": "Static"}},
-            "priceSource.type: 'Static' needs the object of that name",
+            "priceSource: priceSource needs exactly one object, .* .type Static.",
+        ),
+        ({"priceSource": HTTP}, "priceSource.http.url: 'http://me:pw@a/' is no http or https URL"),
+        (
+            {"priceSource": {"type": "File", "file": {"path": "../secrets/token"}}},
+            "priceSource.file.path: '../secrets/token' is no path below the folder of prices",
+        ),
+        (
+            {"priceSource": {"type": "Static", "static": {"pricePerHour": "0"}}},
+            "priceSource.static.pricePerHour: a price must be a number above 0",
         ),
         ({"prior": {"advisorBand": "Low"}}, "none of Under5"),
         ({"nodeSelector": {"a": 1}}, "expected a string"),

@@ -147,7 +147,7 @@ def test_a_model_reads_back_as_written_and_fits_the_schema() -> None:
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ({"dramUtil": float("nan")}, r"spec\.dramUtil: nan must be a number from 0 to 1"),
+        ({"dramUtil": float("nan")}, r"spec\.solo\.dramUtil: nan must be a number from 0 to 1"),
         ({"stepsPerSecond": -1}, r"stepsPerSecond: -1 must be a number from 0 to"),
         ({"cs2": True}, r"cs2: expected a number, got bool"),
         ({"share": None}, r"share: expected a whole number"),
@@ -156,3 +156,12 @@ def test_a_model_reads_back_as_written_and_fits_the_schema() -> None:
 def test_a_bad_number_is_named(row: dict[str, Any], says: str) -> None:
     with pytest.raises(WireError, match=says):
         project_profile(raw_profile(solo=[{"device": "emulated", "share": 50, **row}]))
+
+
+def test_two_rows_of_one_place_are_refused() -> None:
+    row = {"device": "emulated", "share": 50, "stepsPerSecond": 3}
+    assert len(project_profile(raw_profile(solo=[row, {**row, "share": 51}])).solo) == 2
+    with pytest.raises(WireError, match=r"spec\.solo: the key .'emulated', 50. is there twice"):
+        project_profile(raw_profile(solo=[row, {**row, "stepsPerSecond": 1e18}]))
+    with pytest.raises(WireError, match=r"status\.solo: the key .'emulated', 50. is there twice"):
+        project_profile(raw_profile() | {"status": {"solo": [row, row]}})

@@ -18,7 +18,6 @@ from ullage.api.rules import RULES
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.values import streams
-from ullage.prices.chosen import check
 
 STREAMS: Final = {stream.kind.kind: stream for stream in streams.STREAMS}
 HARMLESS: Final[dict[str, str]] = {
@@ -27,12 +26,9 @@ HARMLESS: Final[dict[str, str]] = {
     "node-slice-twice": "the operator writes the list again",
     "service-replicas-above-scaling": "scaling binds who writes replicas, nothing reads it",
     "service-default-replicas-below-scaling": "as above",
-    "profile-row-twice": "one of the two rows counts",
     "profile-with-op-twice": "both count, in the order of the list",
-    "profile-device-as-product-name": "no device has that key",
     "profile-with-unknown-counter": "it is told and nothing else",
     "job-accelerator-twice": "the same type twice is that type",
-    "tuning-suggestions-for-random": "only algorithm External reads them",
     "tuning-suggested-epochs-fall": "that trial alone is refused, with the reason",
 }
 """Cases that the projection takes, and why nothing comes of them."""
@@ -40,7 +36,7 @@ HARMLESS: Final[dict[str, str]] = {
 
 def read(golden: Golden) -> tuple[ClusterState, str]:
     """The picture after this object, and what is wrong with it."""
-    state = ClusterState(effect_of, check_pool=check)
+    state = ClusterState(effect_of)
     stream = STREAMS[golden.kind]
     body: dict[str, Any] = dict(golden.body)
     stated = body.get("metadata") or {}

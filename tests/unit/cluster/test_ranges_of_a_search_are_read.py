@@ -45,18 +45,24 @@ def test_a_range_with_steps_has_just_these_values(
 @pytest.mark.parametrize(
     ("type_", "said", "says"),
     [
-        ("Int", {"min": 5, "max": 4, "step": 1}, "min: 5 is above max, 4"),
-        ("Int", {"min": 1, "max": 10**6, "step": 1}, "step: makes more than"),
-        ("Int", {"min": 1, "max": 9, "step": 0}, "step: must be above 0"),
-        ("Float", {"min": "1", "max": "9", "step": "1", "log": True}, "step: must be above 0"),
-        ("Int", {"min": 1}, "max: missing"),
+        ("Int", {"min": 5, "max": 4, "step": 1}, "above its max: .*x: min '5', max '4', step '1'"),
+        ("Int", {"min": 1, "max": 10**6, "step": 1}, "step 1 makes more than 1000 values .x"),
+        ("Int", {"min": 1, "max": 9, "step": 0}, "step of a parameter must be above 0"),
+        ("Float", {"min": "1", "max": "9", "step": "1", "log": True}, "min above 0 and no step"),
+        ("Float", {"min": "0", "max": "9", "log": True}, "min above 0 and no step"),
+        ("Int", {"min": 1}, "needs min and max"),
         ("Int", {"min": 1, "max": True}, "max: expected a whole number"),
-        ("Int", {"min": 1, "max": "2.5"}, "max: .* is no whole number"),
+        ("Int", {"min": 1, "max": "2.5"}, "must be whole numbers .*max '2.5'"),
         ("Int", {"min": 1, "max": 2**61}, "max: has more than 15 digits"),
-        ("Float", {"min": "x", "max": "1"}, "min: .* is no number"),
-        ("Int", {"min": 1, "max": 2, "values": ["a"]}, "belongs to type Categorical"),
+        ("Float", {"min": "x", "max": "1"}, "must be numbers; .*min 'x'"),
+        ("Float", {"min": "1" * 40, "max": "1"}, "min: '1+' must have at most 36 characters"),
+        ("Float", {"min": "-1e999", "max": "1"}, "from -inf to 1.0 is not finite .x"),
+        ("Int", {"min": 1, "max": 2, "values": ["a"]}, "has no values"),
+        ("Categorical", {"values": ["a"], "log": True}, "neither min, max, step nor log"),
+        ("Categorical", {"values": ["a", "a"]}, "an option of a choice is there twice .x"),
+        ("Categorical", {"values": ["a" * 33]}, "must have at most 32 characters"),
     ],
 )
-def test_what_is_no_range_is_told(type_: str, said: dict[str, object], says: str) -> None:
-    with pytest.raises(WireError, match=says):
+def test_what_is_no_range_is_refused(type_: str, said: dict[str, object], says: str) -> None:
+    with pytest.raises(WireError, match=rf"spec\.searchSpace\[0\].*{says}"):
         parameter(type_, **said)

@@ -23,6 +23,7 @@ from ullage.api.observations import Observation
 from ullage.api.readers import WireError
 from ullage.api.slices import DesiredSlice, ObservedSlice
 from ullage.cluster.codecs import profile, status
+from ullage.cluster.codecs.objects import within
 from ullage.cluster.records.profile import OpTable
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage_node.mps.records import MpsLimits, MpsReport, ServerOrder
@@ -33,8 +34,9 @@ SOCKET = (MpsReport, ServerOrder, MpsLimits)
 JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_DEPLOYMENT
 
 
-def op_table(raw: object) -> OpTable | None:
-    return profile.op_table_of({"opTable": raw})
+def op_table(raw: Any) -> OpTable:
+    with within("opTable"):
+        return profile.OP_TABLE.read(raw)
 
 
 CODECS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {

@@ -80,7 +80,10 @@ def test_keys_of_the_operator_are_not_the_users_to_set(
     kind: WorkloadKind, field: str, key: str
 ) -> None:
     template = raw_template(ports=(80,)) | {"metadata": {field: {key: "true"}}}
-    assert f"template.metadata.{field}['{key}']: the operator sets it" in said(template, kind)
+    fault = said(template, kind)
+    assert f"template.metadata.{field}" in fault
+    assert "the operator sets" in fault
+    assert repr(key) in fault
 
 
 def test_class_and_family_are_the_users_to_set() -> None:
@@ -94,8 +97,8 @@ def test_class_and_family_are_the_users_to_set() -> None:
         (container(env=[{"name": {"a": 1}}]), f"{FIRST}.env[0].name: expected a string"),
         (container(env=[{"name": "A"}, {"name": ""}]), f"{FIRST}.env[1].name: must not be empty"),
         (container(env=[{"name": "A", "value": 7}]), f"{FIRST}.env[0].value: expected a string"),
-        (container(env={"name": "A"}), f"{FIRST}.env: expected a list of objects"),
-        (container(env=0), f"{FIRST}.env: expected a list of objects"),
+        (container(env={"name": "A"}), f"{FIRST}.env: expected a list, got"),
+        (container(env=0), f"{FIRST}.env: expected a list, got"),
         (container(ports=[{"containerPort": "80"}]), f"{FIRST}.ports[0].containerPort: expected"),
         (container(ports=[{"containerPort": 70_000}]), f"{FIRST}.ports[0].containerPort: 70000"),
         (container(ports=[{"containerPort": 80, "name": []}]), f"{FIRST}.ports[0].name: expected"),
@@ -103,17 +106,17 @@ def test_class_and_family_are_the_users_to_set() -> None:
             container(ports=[{"containerPort": 80, "protocol": "IP"}]),
             f"{FIRST}.ports[0].protocol: 'IP' is none of TCP",
         ),
-        (container(volumeMounts="x"), f"{FIRST}.volumeMounts: expected a list of objects"),
+        (container(volumeMounts="x"), f"{FIRST}.volumeMounts: expected a list, got str"),
         (container(lifecycle=[]), f"{FIRST}.lifecycle: expected an object"),
         (container(lifecycle={"preStop": 1}), f"{FIRST}.lifecycle.preStop: expected an object"),
-        (container(resources={"limits": {"cpu": []}}), f"{FIRST}.resources.limits[cpu]: expected"),
+        (container(resources={"limits": {"cpu": []}}), f"{FIRST}.resources.limits.cpu: expected"),
         (
             container(resources={"limits": {"nvidia.com/gpu": 1}}),
-            f"{FIRST}.resources.limits[nvidia.com/gpu]: say in spec.gpu",
+            f"{FIRST}: a container must not request nvidia.com/gpu: a device has one owner",
         ),
         (container(image=3), f"{FIRST}.image: expected a string"),
         (container(args=[1]), f"{FIRST}.args: expected a list of strings"),
-        (container(name=""), f"{FIRST}.name: '' must have 1 to 63 characters"),
+        (container(name=""), f"{FIRST}.name: must not be empty"),
         (raw_template(schedulingGates=[{}]), "spec.template.spec.schedulingGates[0].name"),
         (raw_template(volumes=[{"name": 1}]), "spec.template.spec.volumes[0].name: expected"),
         (raw_template(tolerations=[{"key": 1}]), "spec.template.spec.tolerations[0].key: expected"),
@@ -126,9 +129,13 @@ def test_class_and_family_are_the_users_to_set() -> None:
             "spec.template.spec.terminationGracePeriodSeconds: expected a whole number",
         ),
         (raw_template(affinity={"nodeAffinity": 1}), "spec.template.spec.affinity.nodeAffinity:"),
-        (raw_template(nodeSelector={"a": 1}), "spec.template.spec.nodeSelector[a]: expected"),
+        (raw_template(nodeSelector={"a": 1}), "spec.template.spec.nodeSelector: 'a': expected"),
         (raw_template(priorityClassName=[]), "spec.template.spec.priorityClassName: expected"),
-        (raw_template(restartPolicy="Always"), "spec.template.spec.restartPolicy: 'Always' must"),
+        (
+            raw_template(restartPolicy="Always"),
+            "spec.template.spec.restartPolicy: restartPolicy of a TrainingJob must be Never or",
+        ),
+        (container(name="x" * 64), "must have at most 63 characters"),
         (
             raw_template(initContainers=[{"name": "main"}]),
             "spec.template.spec.containers: two are called 'main'",
@@ -162,7 +169,7 @@ def with_terms(*terms: Raw) -> Raw:
 
 
 REQUIREMENT: Raw = {"key": "zone", "operator": "Exists"}
-IN_AFFINITY = "spec.affinity.nodeAffinity.nodeSelectorTerms"
+IN_AFFINITY = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
 LENGTHS: dict[str, tuple[int, Callable[[int], Raw]]] = {
     "spec.tolerations": (MOST_TOLERATIONS, in_pod("tolerations", {"operator": "Exists"})),
     "spec.volumes": (MOST_VOLUMES, in_pod("volumes", {"emptyDir": {}})),
@@ -202,7 +209,7 @@ def test_a_list_has_as_many_entries_as_the_schema_takes(field: str) -> None:
 def test_the_schema_has_the_same_bounds(field: str) -> None:
     """The API server refuses what would be found invalid."""
     schema: Any = spec_schemas()["TrainingJob"]["properties"]["template"]
-    for step in field.replace("nodeAffinity", f"nodeAffinity.{REQUIRED}").split("."):
+    for step in field.split("."):
         schema = schema["properties"][step.partition("[")[0]]
         schema = schema["items"] if "[" in step else schema
     assert LENGTHS[field][0] == schema.get("maxItems", schema.get("maxProperties"))

@@ -35,7 +35,7 @@ BAD: Final[dict[Stream, tuple[Raw, Raw, str]]] = {
     streams.WORKLOAD_PROFILES: (
         raw_profile(),
         raw_profile(solo=[{"device": "a", "share": 101}]),
-        "spec.share: 101 must be from 1 to 100",
+        "spec.solo.share: 101 must be from 1 to 100",
     ),
     streams.DEVICE_PROFILES: (
         raw_device_profile(),
@@ -50,7 +50,7 @@ BAD: Final[dict[Stream, tuple[Raw, Raw, str]]] = {
     streams.TUNING_JOBS: (
         raw_tuning_job(),
         raw_tuning_job(searchSpace=[]),
-        "spec.searchSpace: there is no parameter to search",
+        "spec.searchSpace: 0 entries, at least 1",
     ),
 }
 

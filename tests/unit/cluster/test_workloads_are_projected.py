@@ -217,7 +217,10 @@ def test_an_inference_deployment_knows_whether_it_names_a_port() -> None:
     ("spec", "message"),
     [
         ({"template": None}, r"spec\.template: missing"),
-        ({"template": {"spec": {"containers": []}}}, "at least one container is needed"),
+        (
+            {"template": {"spec": {"containers": []}}},
+            r"spec\.template\.spec\.containers: 0 entries, at least 1",
+        ),
         ({"gpu": {"mode": "Half"}}, r"spec\.gpu\.mode: 'Half' is none of Exclusive, Fractional"),
         ({"gpu": {"mode": "Fractional"}}, r"spec\.gpu: gpu.share belongs only to mode Fractional"),
         ({"gpu": {"count": "two"}}, r"spec\.gpu\.count: expected a whole number, got str"),
@@ -229,7 +232,10 @@ def test_an_inference_deployment_knows_whether_it_names_a_port() -> None:
         ({"slo": {"maxSlowdown": "nan"}}, r"maxSlowdown: 'nan' is no decimal number"),
         ({"failurePolicy": {"retryExitCodes": ["x"]}}, r"spec\.failurePolicy\.retryExitCodes"),
         ({"accelerators": "h100"}, r"spec\.accelerators: expected a list"),
-        ({"template": raw_template(cpu="lots")}, r"spec\.template\.spec\..*'lots' is no quantity"),
+        (
+            {"template": raw_template(cpu="lots")},
+            r"spec\.template\.spec\..*'lots' is no amount such as 500m or 4Gi",
+        ),
     ],
 )
 def test_an_unreadable_spec_says_where_and_what(spec: dict[str, Any], message: str) -> None:

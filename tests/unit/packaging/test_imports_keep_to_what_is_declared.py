@@ -25,6 +25,7 @@ CONTRACT = {
     "ullage.api.labels",
     "ullage.api.lanes",
     "ullage.api.loads",
+    "ullage.api.nodespec",
     "ullage.api.numbers",
     "ullage.api.observations",
     "ullage.api.readers",

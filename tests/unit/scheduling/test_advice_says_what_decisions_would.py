@@ -25,7 +25,6 @@ from ullage.api.devices import GPUMode
 from ullage.api.schedulingpolicy import Tenant
 from ullage.cluster.projection.pool import project_pool
 from ullage.ports import Kind
-from ullage.prices.chosen import check
 from ullage.scheduling.status.advice import ADVISED, Offers, advise, offers_of
 
 Raw = dict[str, Any]
@@ -45,7 +44,7 @@ POLICY = a_policy(
 
 def said(kind: Kind, raw: Raw, *parts: Any) -> list[str]:
     offers = offers_of(a_snapshot(*(parts or NODES), a_device_profile(B, context_overhead_mib=512)))
-    return list(advise(kind, raw, offers, check))
+    return list(advise(kind, raw, offers))
 
 
 def of_job(*parts: Any, **spec: Any) -> list[str]:
@@ -134,7 +133,7 @@ def test_what_cannot_be_read_says_where_and_that_it_changes_nothing() -> None:
     assert text.endswith("until that is corrected this version changes nothing")
     pool = raw_pool(priceSource={"type": "HTTP", "http": {"url": 7}})
     (text,) = said(ports.CAPACITY_POOL, pool)
-    assert text.startswith("spec.priceSource[HTTP].url: ")
+    assert text.startswith("spec.priceSource.http.url: ")
     (text,) = said(ports.TUNING_JOB, raw_tuning_job(trials=0))
     assert text.startswith("spec.trials: ")
 
@@ -173,5 +172,5 @@ def test_wild_objects_get_texts(kind: Kind) -> None:
         raw = {**good, "spec": wild(dice, good["spec"])}
         if not isinstance(raw["spec"], dict):
             continue
-        texts = advise(kind, raw, offers, check)
+        texts = advise(kind, raw, offers)
         assert all(isinstance(text, str) and text for text in texts), seed

@@ -29,7 +29,7 @@ from ullage.cluster.cache.overlay import (
     seen_pod,
     seen_workload,
 )
-from ullage.cluster.cache.own import CheckPool, GPUNodeStore, NodeStore, PoolStore, WorkloadStore
+from ullage.cluster.cache.own import GPUNodeStore, NodeStore, PoolStore, WorkloadStore
 from ullage.cluster.cache.pods import PodGroupStore, PodStore
 from ullage.cluster.cache.refusals import RefusalKey, Refusals
 from ullage.cluster.cache.stores import (
@@ -86,12 +86,8 @@ class ClusterState:
         *,
         assume_ttl_s: float = ASSUME_TTL_S,
         complain: Complain | None = None,
-        check_pool: CheckPool | None = None,
     ) -> None:
-        """``effect_of`` gives the effect of an action, ``complain`` receives unreadable objects.
-
-        ``check_pool`` refuses a pool as unreadable: price sources are known above this package.
-        """
+        """``effect_of`` gives the effect of an action, ``complain`` receives unreadable objects."""
         self._effect_of = effect_of
         self._overlay = Overlay(assume_ttl_s)
         self._refusals = Refusals()
@@ -120,7 +116,7 @@ class ClusterState:
         )
         self._device_profiles.tells = ports.DEVICE_PROFILE.kind
         self._policies = PolicyStore(streams.SCHEDULING_POLICIES.name, context)
-        self._pools = PoolStore(streams.CAPACITY_POOLS.name, context, check_pool)
+        self._pools = PoolStore(streams.CAPACITY_POOLS.name, context)
         self._tunings: PlainStore[tuple[str, str], TuningRecord] = PlainStore(
             streams.TUNING_JOBS.name,
             context,

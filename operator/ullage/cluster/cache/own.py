@@ -8,7 +8,7 @@ the last snapshot already showed, is no news.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ullage import ports
@@ -37,8 +37,6 @@ from ullage.cluster.records.snapshot import (
 from ullage.ports import JsonObject
 
 GPU_NODE = "GPUNode"
-CheckPool = Callable[[PoolRecord], None]
-"""Raises ``WireError`` for a pool whose options its price source does not understand."""
 
 
 class NodeStore(PlainStore[str, NodeRecord]):
@@ -278,14 +276,8 @@ class PoolStore(PlainStore[str, PoolRecord]):
 
     tells = ports.CAPACITY_POOL.kind
 
-    def __init__(self, stream: str, context: Context, check: CheckPool | None) -> None:
-        def project(raw: JsonObject) -> PoolRecord:
-            pool = project_pool(raw)
-            if check is not None:
-                check(pool)
-            return pool
-
-        super().__init__(stream, context, name_of, project, lambda pool: pool.uid)
+    def __init__(self, stream: str, context: Context) -> None:
+        super().__init__(stream, context, name_of, project_pool, lambda pool: pool.uid)
         self._told: dict[str, PoolStatus] = {}
         self._seen: dict[str, tuple[PoolRecord, PoolStatus, PoolRecord]] = {}
         self._view: dict[str, PoolRecord] = {}

@@ -18,8 +18,10 @@ from typing import Final
 from ullage.api import wire_fields
 from ullage.api.codec import derived, rows
 from ullage.api.numbers import needed, number, six_digits
+from ullage.api.observations import MAX_PARTNERS
 from ullage.api.readers import JsonObject, WireError, objects, section, text
 from ullage.api.wire_fields import (
+    CLASS,
     INT32_COUNT,
     INT32_MAX,
     KEPT,
@@ -32,9 +34,12 @@ from ullage.api.wire_fields import (
     between,
     keyed,
 )
+from ullage.api.workloadprofile import MAX_SOLO_ROWS, MAX_STEP_ROWS
 from ullage.cluster.codecs.objects import CONDITIONS, own_conditions, within
 from ullage.cluster.records.profile import (
+    MAX_PERCENTILES,
     MOST_PARAMETER,
+    PERCENTILE,
     RATIO,
     DeviceModel,
     OpTable,
@@ -53,31 +58,73 @@ QUANTILES: Final[Mapping[str, float]] = {
     "latencyP99Seconds": 0.99,
     "latencyP999Seconds": 0.999,
 }
-_PART: Final = wire_fields.number(1.0)
+_PART: Final = wire_fields.number(1)
 _FIGURE: Final = wire_fields.number()
 
 
 _fingerprint: Final = derived(
     Fingerprint,
     ("stressor_dram", "stressor_tensor", "stressor_l2"),
-    sm=(_PART, "smUtil"),
-    dram=(_PART, "dramUtil"),
+    sm=(_PART, "smUtil", Schema(before="stepsPerSecond")),
+    dram=(_PART, "dramUtil", Schema(before="dutyCycle")),
     tensor=(_PART, "tensorUtil"),
     fp32=(_PART, "fp32Util"),
     fp16=(_PART, "fp16Util"),
     fp64=(_PART, "fp64Util"),
-    occupancy=_PART,
-    kernel_idle=(_PART, "kernelIdleFraction"),
-    graph=(_PART, "graphFraction"),
+    occupancy=(_PART, Schema(before="tensorUtil")),
+    kernel_idle=(_PART, "kernelIdleFraction", Schema(before="dutyCycle")),
+    graph=(_PART, "graphFraction", Schema(before="kernelIdleFraction")),
     duty_cycle=_PART,
     cpu_cores=(wire_fields.number(RATIO), "cpuUtil"),
     power_watts=_FIGURE,
-    launches_per_s=(_FIGURE, "launchesPerSecond"),
-    pcie_tx_bytes_per_s=(_FIGURE, "pcieTxBytesPerSecond"),
-    pcie_rx_bytes_per_s=(_FIGURE, "pcieRxBytesPerSecond"),
+    launches_per_s=(_FIGURE, "launchesPerSecond", Schema(before="graphFraction")),
+    pcie_tx_bytes_per_s=(_FIGURE, "pcieTxBytesPerSecond", Schema(before="launchesPerSecond")),
+    pcie_rx_bytes_per_s=(_FIGURE, "pcieRxBytesPerSecond", Schema(before="launchesPerSecond")),
     peak_memory_mib=(
-        Kind(lambda raw, field: needed(raw, field) / MIB, lambda peak: six_digits(peak * MIB)),
+        Kind(
+            lambda raw, field: needed(raw, field) / MIB,
+            lambda peak: six_digits(peak * MIB),
+            schema=_FIGURE.schema,
+        ),
         "peakMemoryBytes",
+    ),
+)
+
+
+_LATENCY: Final = Schema(
+    properties={
+        name: Schema(**_FIGURE.schema.keywords, description=text)
+        for name, text in zip(
+            QUANTILES,
+            (
+                "Median time to serve a request that does not wait.",
+                "The same at 90 percent of the requests.",
+                "The same at 99 percent of the requests.",
+                "The same at 99.9 percent of the requests.",
+            ),
+            strict=True,
+        )
+    }
+)
+_MEASURED: Final = Schema(
+    type="array",
+    items=Schema(
+        type="object",
+        description="Latency of requests alone at one percentile, their wait for one another "
+        "included.",
+        properties={
+            "percentile": Schema(
+                **PERCENTILE.keywords,
+                required=True,
+                description="Percent of the requests that took no longer, as the objective writes "
+                "it.",
+            ),
+            "seconds": Schema(
+                **_FIGURE.schema.keywords,
+                required=True,
+                description="Median over the windows alone.",
+            ),
+        },
     ),
 )
 
@@ -119,9 +166,15 @@ def _measured_to_wire(measured: Iterable[tuple[float, float]]) -> list[dict[str,
 _SOLO: Final = derived(
     SoloEntry,
     ("sm_util",),
-    fingerprint=Embedded(_fingerprint.read, _fingerprint.write),
-    latency=Embedded(_quantiles, _quantiles_to_wire),
-    measured=(Kind(_measured, _measured_to_wire, ()), "latency"),
+    fingerprint=Embedded(
+        _fingerprint.read, _fingerprint.write, Schema(properties=_fingerprint.shape)
+    ),
+    latency=Embedded(_quantiles, _quantiles_to_wire, _LATENCY),
+    measured=(
+        Kind(_measured, _measured_to_wire, (), schema=_MEASURED),
+        "latency",
+        keyed("percentile", most=MAX_PERCENTILES),
+    ),
 )
 solo_to_wire = _SOLO.write
 
@@ -136,13 +189,30 @@ def solo_from_wire(raw: JsonObject) -> SoloEntry:
     return replace(row, sm_util=row.fingerprint.sm or 0.0)
 
 
+def _place(row: SoloEntry) -> tuple[str, int]:
+    return row.device, row.share
+
+
+_READ: Final = _SOLO._replace(read=solo_from_wire)
+DECLARED_SOLO: Final = _READ._replace(shape=replace(_SOLO.shape, fields=_SOLO.shape.fields[:-1]))
+"""Without the number of windows, which only measured rows have."""
+SOLO_ROWS: Final = rows(DECLARED_SOLO, Listed(key=_place))
+
 _PARTNER: Final = derived(
     Partner,
-    workload_class=(Kind(text), "class", NEEDED),
+    workload_class=(Kind(text, schema=CLASS), "class", NEEDED),
     percent=(between(0, INT32_MAX), "share", NEEDED),
 )
-_STEP: Final = derived(StepRow, partners=rows(_PARTNER, Listed(rank="index")))
-step_from_wire, step_to_wire = _STEP.read, _STEP.write
+STEP: Final = derived(
+    StepRow,
+    partners=(
+        rows(
+            _PARTNER,
+            Listed(rank="index", says=Schema(description="Which of the others, from 0.")),
+        ),
+        keyed("index", most=MAX_PARTNERS),
+    ),
+)
 
 
 def newest_first(row: StepRow) -> tuple[float, str]:
@@ -150,12 +220,27 @@ def newest_first(row: StepRow) -> tuple[float, str]:
     return -row.at_s, row.id
 
 
+STEP_ROWS: Final = rows(STEP, Listed(order=newest_first, key=lambda row: row.id))
+step_from_wire, step_to_wire = STEP.read, STEP.write
+OP_TABLE: Final = derived(OpTable)
+op_table_to_wire = OP_TABLE.write
+
+
 PROFILE_STATUS: Final = derived(
     ProfileStatus,
-    solo=rows(
-        _SOLO._replace(read=solo_from_wire), Listed(order=lambda row: (row.device, row.share))
+    solo=(
+        rows(_READ, Listed(order=_place, key=_place)),
+        Schema(
+            items=Schema(
+                type="object",
+                properties=_SOLO.shape,
+                description="Behaviour alone on one type of device at one share, as nodes measured "
+                "it.",
+            )
+        ),
+        keyed("device", "share", most=MAX_SOLO_ROWS),
     ),
-    step_time=rows(_STEP, Listed(order=newest_first)),
+    step_time=(STEP_ROWS, keyed("id", most=MAX_STEP_ROWS)),
     requests_per_s=Embedded(
         lambda raw: number(raw, "requestsPerSecond"),
         lambda rate: {"requestsPerSecond": six_digits(rate)} if rate else {},
@@ -258,19 +343,3 @@ def device_model_of(status: JsonObject) -> DeviceModel | None:
         return None
     with within("model"):
         return device_model_from_wire(section(status, "model"))
-
-
-_OP_TABLE: Final = derived(OpTable)
-op_table_to_wire = _OP_TABLE.write
-
-
-def op_table_of(spec: JsonObject) -> OpTable | None:
-    """``spec.opTable`` of a WorkloadProfile, rows by index; ``None`` without one.
-
-    Raises:
-        WireError: a column is missing or of the wrong type.
-    """
-    if not spec.get("opTable"):
-        return None
-    with within("opTable"):
-        return _OP_TABLE.read(section(spec, "opTable"))

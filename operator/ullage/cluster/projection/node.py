@@ -15,13 +15,12 @@ from ullage.api.devices import ObservedDevice
 from ullage.api.faults import MAX_FAULTS, DeviceFault
 from ullage.api.interruptions import Interruption
 from ullage.api.labels import LABEL_NODE
-from ullage.api.lanes import IterationPolicy
-from ullage.api.observations import MAX_ID, Observation
+from ullage.api.nodespec import GPU_NODE_SPEC
+from ullage.api.observations import Observation
 from ullage.api.readers import JsonObject, WireError, flag, objects, section, text
-from ullage.api.slices import MAX_EPOCH, DesiredSlice, ObservedSlice, SliceKey
+from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey
 from ullage.api.times import seconds
 from ullage.cluster.codecs.objects import (
-    bounded,
     condition_true,
     optional_text,
     optional_whole,
@@ -113,13 +112,6 @@ def _faults(status: JsonObject) -> tuple[DeviceFault, ...]:
     return tuple(faults.values())
 
 
-def _lane_policy(spec: JsonObject) -> IterationPolicy:
-    """The policy that the node has; a value that this version does not know is written again."""
-    word = optional_text(spec, "lanePolicy")
-    policies = {word.value: word for word in IterationPolicy}
-    return policies.get(word, IterationPolicy.FAIR)
-
-
 def _interruption(status: JsonObject) -> Interruption | None:
     raw = section(status, "interruption")
     if not raw:
@@ -137,21 +129,17 @@ def project_gpu_node(
         WireError: a field that is needed is missing or malformed.
     """
     meta = read_meta(raw)
-    spec, status = section(raw, "spec"), section(raw, "status")
+    status = section(raw, "status")
     with within("spec"):
-        desired = by_key(DesiredSlice.from_wire(item) for item in objects(spec, "slices"))
-        epoch = bounded(spec, "epoch", 0, MAX_EPOCH, 0)
-        retire = flag(spec, "retire")
-        read = optional_text(spec, "observationsRead")
-        if len(read) > MAX_ID:
-            read = ""  # no observation can have it
+        spec = GPU_NODE_SPEC.read(section(raw, "spec"))
+    desired = by_key(spec.slices)
     with within("status"):
         learned, unreadable = _observations(status)
         return GPUNodeRecord(
             name=meta.name,
             uid=meta.uid,
-            epoch=epoch,
-            retire=retire,
+            epoch=spec.epoch,
+            retire=spec.retire,
             desired=desired,
             devices=tuple(ObservedDevice.from_wire(item) for item in objects(status, "devices")),
             observed=tuple(ObservedSlice.from_wire(item) for item in objects(status, "slices")),
@@ -159,8 +147,8 @@ def project_gpu_node(
             conditions=read_conditions(status),
             slots=optional_whole(section(status, "totals"), "slots"),
             observations=learned,
-            observations_read=read,
-            lane_policy=_lane_policy(spec),
+            observations_read=spec.observations_read,
+            lane_policy=spec.lane_policy,
             unreadable_observations=unreadable,
             faults=_faults(status),
             interruption=_interruption(status),

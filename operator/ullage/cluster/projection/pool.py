@@ -7,16 +7,13 @@ from __future__ import annotations
 from typing import Final
 
 from ullage.api.capacitypool import AdvisorBandWord, PoolPrior, read_pool_spec
-from ullage.api.readers import JsonObject, WireError, quoted, section, text
+from ullage.api.readers import JsonObject, section
 from ullage.cluster.codecs.objects import (
     read_meta,
     within,
 )
 from ullage.cluster.codecs.status import pool_status_from_wire
-from ullage.cluster.records.pool import (
-    PoolRecord,
-    PriceSpec,
-)
+from ullage.cluster.records.pool import PoolRecord
 from ullage.engines.capacity.hazard import AdvisorBand
 
 BANDS: Final = {
@@ -39,8 +36,6 @@ def project_pool(raw: JsonObject) -> PoolRecord:
     with within("status"):
         status = pool_status_from_wire(section(raw, "status"))
     spec = read_pool_spec(section(raw, "spec"))
-    with within("spec.priceSource"):
-        source = _source(spec.price_source)
     prior = spec.prior or PoolPrior()
     return PoolRecord(
         name=meta.name,
@@ -55,17 +50,8 @@ def project_pool(raw: JsonObject) -> PoolRecord:
         # a pool that is being deleted gets no more instances
         most=0 if section(raw, "metadata").get("deletionTimestamp") else spec.most,
         notice_s=spec.notice_s,
-        price_source=source,
+        price_source=spec.price_source,
         advisor_band=BANDS[prior.advisor_band] if prior.advisor_band else None,
         placement_score=prior.placement_score,
         status=status,
     )
-
-
-def _source(raw: JsonObject) -> PriceSpec:
-    """The type and the one object of that name; ``prices`` knows the types that exist."""
-    word = text(raw, "type")
-    names = [field for field, value in raw.items() if field != "type" and value is not None]
-    if [field.lower() for field in names] != [word.lower()]:
-        raise WireError(f"type: {quoted(word)} needs the object of that name, and no other")
-    return PriceSpec(type=word, options=section(raw, names[0]))

@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import re
 from math import ceil, floor
-from typing import Final
+from typing import Final, cast
 
 from ullage.api.deviceprofile import read_device_profile_spec
 from ullage.api.labels import LABEL_ROUTER
-from ullage.api.numbers import number
-from ullage.api.readers import JsonObject, WireError, objects, quoted, section, text, whole
+from ullage.api.readers import JsonObject, WireError, objects, quoted, section, whole
+from ullage.api.workloadprofile import read_profile_spec
 from ullage.cluster.codecs.objects import (
     is_accelerator,
-    optional_text,
     optional_whole,
     own_conditions,
     read_meta,
@@ -22,13 +21,13 @@ from ullage.cluster.codecs.objects import (
     within,
 )
 from ullage.cluster.codecs.profile import (
+    OP_TABLE,
+    SOLO_ROWS,
+    STEP_ROWS,
     device_model_of,
-    newest_first,
-    op_table_of,
     profile_status_from_wire,
-    solo_from_wire,
-    step_from_wire,
 )
+from ullage.cluster.records.profile import SoloEntry, StepRow
 from ullage.cluster.records.snapshot import (
     DeploymentRecord,
     DeviceProfileRecord,
@@ -36,7 +35,6 @@ from ullage.cluster.records.snapshot import (
     ServiceRecord,
 )
 
-_LEAST_ACROSS: Final = 0.01
 _PERCENT: Final = re.compile(r"[0-9]{1,9}%")
 
 
@@ -107,14 +105,6 @@ def project_service(raw: JsonObject) -> ServiceRecord:
     )
 
 
-def _across(spec: JsonObject) -> float | None:
-    """Speed of a gang on several nodes; one that is almost 0 is refused."""
-    speed = number(spec, "acrossNodes", 1.0)
-    if speed is not None and speed < _LEAST_ACROSS:
-        raise WireError(f"acrossNodes: {speed:g} must be a number from {_LEAST_ACROSS:g} to 1")
-    return speed
-
-
 def project_profile(raw: JsonObject) -> ProfileRecord:
     """Read a WorkloadProfile.
 
@@ -122,26 +112,25 @@ def project_profile(raw: JsonObject) -> ProfileRecord:
         WireError: a field that is needed is missing or malformed.
     """
     meta = read_meta(raw)
+    stated = section(raw, "spec")
+    spec = read_profile_spec(stated)
     with within("spec"):
-        spec = section(raw, "spec")
-        workload_class = text(spec, "class")
-        family = optional_text(spec, "family")
-        solo = tuple(solo_from_wire(row) for row in objects(spec, "solo"))
-        across = _across(spec)
-        steps = sorted((step_from_wire(row) for row in objects(spec, "stepTime")), key=newest_first)
-        op_table = op_table_of(spec)
+        solo = cast("tuple[SoloEntry, ...]", SOLO_ROWS.read(stated, "solo"))
+        step_time = cast("tuple[StepRow, ...]", STEP_ROWS.read(stated, "stepTime"))
+        with within("opTable"):
+            op_table = OP_TABLE.read(spec.op_table) if spec.op_table else None
     with within("status"):
         status = profile_status_from_wire(section(raw, "status"))
     return ProfileRecord(
         namespace=meta.namespace,
         name=meta.name,
-        workload_class=workload_class,
+        workload_class=spec.workload_class,
         uid=meta.uid,
         generation=meta.generation,
         solo=solo,
-        family=family,
-        across_nodes=across,
-        step_time=tuple(steps),
+        family=spec.family,
+        across_nodes=spec.across_nodes,
+        step_time=step_time,
         op_table=op_table,
         status=status,
     )

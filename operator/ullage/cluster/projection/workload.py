@@ -26,6 +26,7 @@ from ullage.api.labels import (
 from ullage.api.readers import WireError, objects, section
 from ullage.api.slices import default_trust_domain
 from ullage.api.trainingjob import read_training_spec
+from ullage.api.tuningjob import LONGEST_VALUE, MOST_PARAMETERS
 from ullage.cluster.codecs.objects import (
     Meta,
     Sharer,
@@ -38,8 +39,8 @@ from ullage.cluster.projection.pod_shape import pod_shape
 from ullage.cluster.projection.pod_template import Blueprint, canonical_json, template_hash
 from ullage.cluster.projection.spec import check_name, elasticity_of, scaling_of, with_lane
 from ullage.cluster.projection.template import (
+    check_declared,
     check_depth,
-    check_lengths,
     check_size,
     check_template,
 )
@@ -87,7 +88,7 @@ def _read_template(
     Raises:
         WireError: it is too deep or too long, has no containers, or something is malformed.
     """
-    check_lengths(template, "template")
+    check_declared(kind, template)
     check_depth(template, "template")
     template_json = canonical_json(template)
     key = (kind, hashlib.sha256(template_json.encode()).digest(), slots, labels)
@@ -95,7 +96,7 @@ def _read_template(
     if parsed is None:
         check_size(template_json, "template")
         with within("template"):
-            check_template(kind, template)
+            check_template(template)
             parsed = _TEMPLATES[key] = _parsed(template_json, slots, labels)
     return parsed
 
@@ -319,9 +320,6 @@ def project_workload(
 
 
 TUNING_KIND: Final = "TuningJob"
-MOST_TRIAL_PARAMETERS: Final = 32
-LONGEST_VALUE: Final = 36
-"""Characters of a parameter's value."""
 _LONGEST_PARAMETERS: Final = 8_192
 
 
@@ -356,7 +354,7 @@ def _trial_parameters(stated: str) -> tuple[tuple[str, str], ...]:
         parameters = json.loads(stated)
     except (ValueError, RecursionError):
         return ()
-    if not isinstance(parameters, dict) or len(parameters) > MOST_TRIAL_PARAMETERS:
+    if not isinstance(parameters, dict) or len(parameters) > MOST_PARAMETERS:
         return ()
     if not all(_is_plain(name) and _is_plain(value) for name, value in parameters.items()):
         return ()

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeAlias
 
+from ullage.api.pricesource import PriceSource
 from ullage.api.readers import JsonObject, WireError
 from ullage.api.times import rfc3339, seconds
 from ullage.api.wire_fields import (
@@ -33,16 +34,6 @@ from ullage.api.wire_fields import (
 from ullage.cluster.records.status import BY_TYPE, Condition
 from ullage.engines.capacity.hazard import AdvisorBand
 from ullage.engines.capacity.records import CapacityType as CapacityType
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceSpec:
-    """``spec.priceSource``: which source, and what is said to it; the source reads it."""
-
-    type: str
-    options: JsonObject = field(default_factory=dict)
-    """The object that is named like the type."""
-
 
 HAZARD_DIGITS: Final = 4
 """It follows from other figures, which keep nine."""
@@ -146,7 +137,7 @@ class PoolRecord:
     """Instances that the pool may have at most; ``None`` = no limit."""
     notice_s: float | None = None
     """Warning before an instance is taken; ``None`` = as is usual for the way it is bought."""
-    price_source: PriceSpec | None = None
+    price_source: PriceSource | None = None
     """``None`` in what decisions see."""
     advisor_band: AdvisorBand | None = None
     placement_score: int | None = None

@@ -19,6 +19,7 @@ from ullage.api.wire_fields import (
     KEPT,
     NEEDED,
     THRESHOLD,
+    AcceleratorKey,
     Count,
     Embedded,
     Flag,
@@ -49,32 +50,48 @@ from ullage.engines.admission.records import Fingerprint, Partner
 
 RATIO: Final = 1e6
 """Largest ratio of a table, such as a slowdown."""
+MAX_PERCENTILES: Final = 8
+MAX_OPS: Final = 256
+PERCENTILE: Final = Schema(type="string", minLength=1, maxLength=16)
+NOT: Final = Schema(default=False)
 Ratio: TypeAlias = Annotated[float, number(RATIO)]
 MOST_RATIO: Final = Schema(maximum=RATIO)
 BY_ACCELERATOR: Final = keyed("accelerator", most=64)
 
 
+class Counter(StrEnum):
+    """Readers of a device's counters."""
+
+    GPM = "GPM"
+    DCGM = "DCGM"
+    NVML = "NVML"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoloEntry:
-    """Behaviour of a class of work alone on a device type at a share (percent).
+    """Behaviour alone on one type of device at one share."""
 
-    ``sm_util`` and ``steps_per_second`` 0 = not known. ``latency`` holds (quantile, seconds) of
-    the time to serve one request that does not wait, in rising order; ``measured`` the same of
-    requests as they came, waiting included, while ``requests_per_s`` were offered. ``n`` is how
-    many windows a measured row stands for.
-    """
-
-    device: Name
+    device: Annotated[AcceleratorKey, NEEDED]
+    """Accelerator key of the device."""
     share: Percent
+    """Percent of the device that the work had."""
     sm_util: float = 0.0
+    """That of the fingerprint; 0 = not known."""
     steps_per_second: Number = 0.0
-    fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    """Steps, or requests served one after another, per second."""
     latency: tuple[tuple[float, float], ...] = ()
-    measured: tuple[tuple[float, float], ...] = ()
-    requests_per_s: Annotated[Number | None, "requestsPerSecond"] = None
+    """Quantiles and seconds of the time to serve a request that does not wait, in rising order."""
     cs2: Ratio | None = None
-    counter: Text = ""
-    samples: Annotated[Count, KEPT] = 0
+    """Squared coefficient of variation of the time to serve a request."""
+    measured: tuple[tuple[float, float], ...] = ()
+    """Latency as it was measured alone, at the percentiles that objectives asked for."""
+    requests_per_s: Annotated[Number | None, "requestsPerSecond"] = None
+    """Load of one replica under which that latency was measured."""
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    counter: Annotated[Text, one_of(*Counter)] = ""
+    """What read the device's counters."""
+    samples: Annotated[Count, KEPT, INT32, Schema(default=0)] = 0
+    """Windows that the row stands for."""
 
     @property
     def step_s(self) -> float:
@@ -89,27 +106,42 @@ def _quantile(raw: JsonObject, field: str) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
-    """One steady window of a class on a device, ``partners`` empty when it was alone.
+    """One steady window of the class on a device, alone or beside others."""
 
-    ``slowdown`` is against running alone on the whole device, ``latency_s`` the latency of requests
-    at ``quantile``.
-    """
-
-    id: Name
-    accelerator: Name
+    id: Annotated[Name, at_most(64)]
+    """Identity of the observation."""
+    accelerator: Annotated[AcceleratorKey, NEEDED]
+    """Accelerator key of the device."""
     share: Percent
-    step_s: Annotated[Number, "stepSeconds", NEEDED]
-    at_s: Annotated[Moment, "at"]
+    """Percent of the device that the work had."""
     partners: tuple[Partner, ...] = ()
+    """The others on the device; empty = alone."""
+    step_s: Annotated[Number, "stepSeconds", NEEDED]
+    """Time of one step, or of serving one request."""
     slowdown: Ratio | None = None
+    """Against running alone on the whole device; absent = the reference was not known."""
     max_slowdown: Ratio | None = None
+    """Objective that held, as a slowdown."""
     requests_per_s: Annotated[Number | None, "requestsPerSecond"] = None
+    """Load that one replica was offered."""
     latency_s: Annotated[Number | None, "latencySeconds"] = None
-    quantile: Annotated[float | None, Kind(_quantile, percentile_of), "percentile"] = None
-    source: Annotated[Source, known_word(Source), KEPT] = Source.MEASURED
-    counterfactual: Flag = False
-    probation: Flag = False
-    violated: Flag = False
+    """Latency of requests at the percentile."""
+    quantile: Annotated[
+        float | None, Kind(_quantile, percentile_of, schema=PERCENTILE), "percentile"
+    ] = None
+    """The percentile that latencySeconds stands for."""
+    at_s: Annotated[Moment, "at"]
+    """When the window ended."""
+    source: Annotated[Source, known_word(Source), KEPT, Schema(default=Source.MEASURED.value)] = (
+        Source.MEASURED
+    )
+    """Where the row comes from."""
+    counterfactual: Annotated[Flag, NOT] = False
+    """Measured while the neighbours were stopped."""
+    probation: Annotated[Flag, NOT] = False
+    """Measured while the class was on probation."""
+    violated: Annotated[Flag, NOT] = False
+    """The objective was broken in this window."""
 
 
 class Method(StrEnum):
@@ -168,29 +200,46 @@ def _format(raw: JsonObject, field: str) -> str:
     return number_format
 
 
+_KERNEL: Final = f"Kind of convolution, where the trace tells it. {Kernel.explained()}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpRow:
-    """Operations of one type and size in a step; ``None`` = the trace did not say."""
+    """Operations of one type and size in a step."""
 
-    type: Name
-    count: Annotated[int, between(1, 10**6), KEPT] = 1
+    type: Annotated[Name, Schema(minLength=1, maxLength=128)]
+    """Type of the operation, as the framework calls it."""
+    count: Annotated[int, between(1, 10**6), KEPT, Schema(default=1)] = 1
+    """How often a step runs it."""
     flops: Number | None = None
+    """Floating-point operations of one execution."""
     bytes_read: Number | None = None
+    """Bytes that one execution reads, parameters included."""
     parameter_bytes: Number | None = None
-    """Part of ``bytes_read``."""
+    """Bytes of parameters among those that one execution reads."""
     bytes_written: Number | None = None
-    kernel: Annotated[Kernel | None, known_word(Kernel)] = None
+    """Bytes that one execution writes."""
+    kernel: Annotated[Kernel | None, known_word(Kernel), Schema(description=_KERNEL)] = None
     seconds: Number | None = None
-    """Of one execution."""
+    """Time of one execution on the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpTable:
-    """Operations of one step of one member; ``accelerator`` is empty where nothing was timed."""
+    """The operations of one step of one member."""
 
-    ops: Annotated[tuple[OpRow, ...], Listed(rank="index"), KEPT]
-    accelerator: Text = ""
-    precision: Annotated[str, Kind(_format)] = ""
+    accelerator: AcceleratorKey = ""
+    """Accelerator key of the device that the times were taken on; absent = without times."""
+    precision: Annotated[str, Kind(_format, schema=one_of(*FORMATS))] = ""
+    """Number format of most of the arithmetic."""
+    ops: Annotated[
+        tuple[OpRow, ...],
+        Listed(rank="index", says=Schema(description="Which row, from 0.")),
+        KEPT,
+        keyed("index", most=MAX_OPS),
+        Schema(minItems=1),
+    ]
+    """The operations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeAlias
 
-from ullage.api.codec import derived
 from ullage.api.reasons import Reason
+from ullage.api.tuningjob import TrialPool as TrialPool
 from ullage.api.wire_fields import (
     INT32_MAX,
     KEPT,
@@ -27,7 +27,6 @@ from ullage.api.wire_fields import (
     Time,
     at_most,
     atomic,
-    between,
     count,
     keyed,
     one_of,
@@ -181,18 +180,6 @@ class TuningStatus:
     conditions: Annotated[tuple[Condition, ...], BY_TYPE] = ()
     """Complete and Failed; until the search has ended Planned, Stalled and PoolTooSmall; Invalid,
     when the newest version cannot be read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialPool:
-    """``spec.resources``: devices that a search divides among its trials."""
-
-    devices: Annotated[int, between(1, 256), NEEDED]
-    min_percent: Annotated[int, between(8, 100)] = 25
-    max_devices: Annotated[int, between(1, 16)] = 1
-
-
-TRIAL_POOL: Final = derived(TrialPool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

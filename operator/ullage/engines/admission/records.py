@@ -50,23 +50,37 @@ class Fingerprint:
     """
 
     sm: float | None = None
+    """Part of the device's compute that the work keeps busy; absent counts as all of its share."""
     dram: float | None = None
+    """Memory bandwidth used."""
     tensor: float | None = None
+    """Tensor cores busy."""
     fp32: float | None = None
+    """Single precision units busy."""
     fp16: float | None = None
+    """Half precision units busy."""
     fp64: float | None = None
+    """Double precision units busy."""
     occupancy: float | None = None
+    """Warps resident, of what fits."""
     kernel_idle: float | None = None
-    """Part of a step without a kernel on the device: launch-bound work."""
+    """Part of a step without a kernel on the device."""
     graph: float | None = None
     """Part of the launches that are graphs."""
     duty_cycle: float | None = None
+    """Part of the time in which the container worked at all."""
     cpu_cores: float | None = None
+    """CPU cores used."""
     power_watts: float | None = None
+    """Power of the device."""
     launches_per_s: float | None = None
+    """Kernels launched per second."""
     pcie_tx_bytes_per_s: float | None = None
+    """Bytes from the device over PCIe per second."""
     pcie_rx_bytes_per_s: float | None = None
+    """Bytes to the device over PCIe per second."""
     peak_memory_mib: float | None = None
+    """Most device memory in use."""
     stressor_dram: float | None = None
     """Slowdown beside the DRAM stressor; its siblings for tensor cores and L2."""
     stressor_tensor: float | None = None
@@ -178,10 +192,12 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partner:
-    """Another tenant during an observation."""
+    """Another tenant of the device."""
 
     workload_class: str
+    """Its class of work."""
     percent: int
+    """Its percent of the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

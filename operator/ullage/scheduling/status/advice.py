@@ -26,7 +26,6 @@ from ullage.cluster.projection.pool import project_pool
 from ullage.cluster.projection.spec import read_accelerators, read_gpu
 from ullage.cluster.projection.tuning import project_tuning_job
 from ullage.cluster.projection.workload import project_workload
-from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadKind, WorkloadRecord
 from ullage.cluster.values.readable import complaint
 from ullage.ports import JsonObject, Kind
@@ -37,8 +36,6 @@ from ullage.scheduling.status.policies import ONLY_DEFAULT
 MOST_NAMED: Final = 6
 """Accelerators that a text lists."""
 _MIB: Final = 1024
-CheckPool = Callable[[PoolRecord], None]
-"""Check of a pool that raises ``WireError`` for an unknown price source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,17 +94,16 @@ def offers_of(snapshot: Snapshot) -> Offers:
     )
 
 
-def advise(kind: Kind, raw: JsonObject, offers: Offers, check_pool: CheckPool) -> tuple[str, ...]:
+def advise(kind: Kind, raw: JsonObject, offers: Offers) -> tuple[str, ...]:
     """Warnings about an object that the API server is about to accept.
 
     Args:
         kind: One of ``ADVISED``.
         raw: The object, with name and uid.
         offers: Devices of the cluster.
-        check_pool: Check of price sources, which are known above this package.
     """
     try:
-        return tuple(_ADVICE[kind](raw, offers, check_pool))
+        return tuple(_ADVICE[kind](raw, offers))
     except Exception as error:  # any fault is one of this object
         return (_unread(complaint(error)),)
 
@@ -116,9 +112,7 @@ def _unread(why: str) -> str:
     return f"{why}; until that is corrected this version changes nothing"
 
 
-def _of_workload(
-    kind: WorkloadKind, raw: JsonObject, offers: Offers, _: CheckPool
-) -> Iterator[str]:
+def _of_workload(kind: WorkloadKind, raw: JsonObject, offers: Offers) -> Iterator[str]:
     workload, _blueprint = project_workload(kind, raw, None, Sharer())
     if workload.invalid:
         yield _unread(workload.invalid)
@@ -129,19 +123,18 @@ def _of_workload(
     yield from _of_gang(workload, offers)
 
 
-def _of_search(raw: JsonObject, offers: Offers, _: CheckPool) -> Iterator[str]:
+def _of_search(raw: JsonObject, offers: Offers) -> Iterator[str]:
     trial = json.loads(project_tuning_job(raw).trial_template)
     yield from _of_devices("spec.trialTemplate", read_gpu(trial), read_accelerators(trial), offers)
 
 
-def _of_pool(raw: JsonObject, offers: Offers, check_pool: CheckPool) -> Iterator[str]:
+def _of_pool(raw: JsonObject, offers: Offers) -> Iterator[str]:
     pool = project_pool(raw)
-    check_pool(pool)
     accelerators = offers.by_accelerator.keys() | offers.profiled
     yield from _unknown("spec.accelerator", (pool.accelerator,), accelerators, "no DeviceProfile")
 
 
-def _of_policy(raw: JsonObject, offers: Offers, _: CheckPool) -> Iterator[str]:
+def _of_policy(raw: JsonObject, offers: Offers) -> Iterator[str]:
     name, policy = project_policy(raw)
     if name != PolicyRecord().name:
         yield ONLY_DEFAULT
@@ -150,7 +143,7 @@ def _of_policy(raw: JsonObject, offers: Offers, _: CheckPool) -> Iterator[str]:
     yield from _unknown("spec.tenants.quota.accelerator", sorted(named), offers.by_accelerator)
 
 
-_ADVICE: Final[Mapping[Kind, Callable[[JsonObject, Offers, CheckPool], Iterator[str]]]] = {
+_ADVICE: Final[Mapping[Kind, Callable[[JsonObject, Offers], Iterator[str]]]] = {
     ports.TRAINING_JOB: partial(_of_workload, WorkloadKind.TRAINING_JOB),
     ports.INFERENCE_DEPLOYMENT: partial(_of_workload, WorkloadKind.INFERENCE_DEPLOYMENT),
     ports.TUNING_JOB: _of_search,

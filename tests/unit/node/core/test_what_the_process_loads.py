@@ -40,6 +40,7 @@ def test_the_agent_loads_no_client_library_and_no_models() -> None:
         "labels",
         "lanes",
         "loads",
+        "nodespec",
         "numbers",
         "observations",
         "readers",

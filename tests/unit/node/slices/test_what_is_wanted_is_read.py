@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from ullage.api.nodespec import MAX_SLICES
 from ullage.api.readers import WireError
-from ullage_node.slices.desired import EPOCH_MOST, PROBLEMS_MOST, SLICES_MOST, read_gpu_node
+from ullage.api.slices import MAX_EPOCH
+from ullage_node.slices.desired import PROBLEMS_MOST, read_gpu_node
 
 
 def entry(**change: object) -> dict[str, Any]:
@@ -73,7 +75,7 @@ def test_thousands_of_faults_are_named_in_few_words() -> None:
     raw = node()
     raw["spec"]["slices"] = [entry(podUID=f"uid-{n}") for n in range(5000)]
     spec = read_gpu_node(raw)
-    assert len(spec.slices) == SLICES_MOST
+    assert len(spec.slices) == MAX_SLICES
     assert len(spec.problems) == PROBLEMS_MOST + 1
 
 
@@ -86,14 +88,14 @@ def test_a_node_that_no_operator_has_written_yet_wants_nothing() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"spec": {"epoch": -1}}, "spec.epoch: -1 is not within 0"),
-        ({"spec": {"epoch": EPOCH_MOST + 1}}, "spec.epoch"),
+        ({"spec": {"epoch": -1}}, "spec.epoch: -1 must be from 0"),
+        ({"spec": {"epoch": MAX_EPOCH + 1}}, "spec.epoch"),
         ({"metadata": {"uid": "u", "generation": -1}}, "metadata.generation: -1 is below 0"),
     ],
 )
 def test_numbers_that_only_rise_are_not_below_their_first(
     change: dict[str, Any], says: str
 ) -> None:
-    assert read_gpu_node(node() | {"spec": {"epoch": EPOCH_MOST}}).epoch == EPOCH_MOST
+    assert read_gpu_node(node() | {"spec": {"epoch": MAX_EPOCH}}).epoch == MAX_EPOCH
     with pytest.raises(WireError, match=says):
         read_gpu_node(node() | change)
