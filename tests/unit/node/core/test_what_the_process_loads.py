@@ -12,6 +12,7 @@ SHARED = (
     "environment",
     "faults",
     "listener",
+    "times",
     "logs",
     "metric_families",
     "secure_metrics",
