@@ -27,15 +27,11 @@ from ullage.api.loads import ObservedLoad
 from ullage.api.observations import LatencyObjective
 from ullage.api.slices import DesiredSlice
 from ullage.cluster.projection.workload_class import profile_name
-from ullage.cluster.records.snapshot import (
-    PodStage,
-    PolicyRecord,
-    ProfileRecord,
-    SoloEntry,
-    WorkloadKind,
-    WorkloadRecord,
-)
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.profile import ProfileRecord, SoloEntry
 from ullage.cluster.records.spec_fields import ReplicaBounds
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.engines.scaling.forecast import Floats
 from ullage.engines.scaling.pooled_queue import LatencyTarget
 from ullage.engines.scaling.service_times import ServiceTime

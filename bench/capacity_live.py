@@ -19,8 +19,8 @@ from ullage.api.spot import SpotTerms
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.workload import project_workload
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
-from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.engines.capacity.records import Pool
 from ullage.scheduling.capacity.capacity_choice import decided, is_due, is_watched
 from ullage.scheduling.capacity.choice import Facts

@@ -17,21 +17,14 @@ from ullage.api.gpurequest import GPURequest, Share
 from ullage.api.labels import SLOT_RESOURCE
 from ullage.api.slices import EMULATED_MODEL, DesiredSlice
 from ullage.cluster.codecs.status import as_stored
+from ullage.cluster.records.node import GPUNodeRecord, NodeRecord
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.pod_shape import PodShape, Resources
-from ullage.cluster.records.snapshot import (
-    GPUNodeRecord,
-    NodeRecord,
-    ObjectRef,
-    PodRecord,
-    PodStage,
-    PolicyRecord,
-    ProfileRecord,
-    ServiceRecord,
-    Snapshot,
-    SoloEntry,
-    WorkloadKind,
-    WorkloadRecord,
-)
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.profile import ProfileRecord, SoloEntry
+from ullage.cluster.records.snapshot import ServiceRecord, Snapshot
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.scheduling.model.plan import (
     Action,
     ApplyGPUNode,

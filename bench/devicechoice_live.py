@@ -26,14 +26,9 @@ from ullage.cli.profiles import checked
 from ullage.cli.traces import row_of
 from ullage.cluster.codecs.profile import op_table_to_wire
 from ullage.cluster.projection.rest import project_profile
-from ullage.cluster.records.profile import (
-    Method,
-    OpTable,
-    ProfileRecord,
-    ProfileStatus,
-    SoloEntry,
-)
-from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.profile import Method, OpTable, ProfileRecord, ProfileStatus, SoloEntry
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.devicechoice.features import TimedOp
 from ullage.engines.devicechoice.fit import Network, Networks, measured_s
 from ullage.engines.profiles.traces import TracedOp, together

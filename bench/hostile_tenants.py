@@ -22,8 +22,8 @@ from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import GPURequest, Share
 from ullage.app.set_aside import SetAside
 from ullage.app.watchdog import Watchdog
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spec_fields import Elasticity
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.faults import TENANTS

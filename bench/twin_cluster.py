@@ -25,15 +25,10 @@ from ullage.api.observations import LatencyObjective
 from ullage.api.sharing import OfferedLoad
 from ullage.api.slices import DesiredSlice
 from ullage.cluster.projection.workload_class import profile_name
-from ullage.cluster.records.snapshot import (
-    PodRecord,
-    PodStage,
-    PolicyRecord,
-    ProfileRecord,
-    SoloEntry,
-    WorkloadKind,
-    WorkloadRecord,
-)
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.profile import ProfileRecord, SoloEntry
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.predictors import DEFAULT
 from ullage.scheduling.assignment.cycle_cache import CycleCache

@@ -16,7 +16,7 @@ from typing import Final
 
 from bench.twin_data import QUANTILE, JobClass
 from ullage.api.slices import DesiredSlice, SlicePhase
-from ullage.cluster.records.snapshot import GPUNodeRecord
+from ullage.cluster.records.node import GPUNodeRecord
 from ullage.engines.admission.queue_map import latency_s
 from ullage_node.guard.gather import tenants as guarded
 from ullage_node.guard.learning import observations

@@ -31,6 +31,9 @@ from ullage.api.labels import GATE
 from ullage.api.schedulingpolicy import RiskSettings
 from ullage.api.slices import default_trust_domain
 from ullage.api.trainingjob import FailurePolicy
+from ullage.cluster.records.node import GPUNodeRecord, NodeRecord
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.pod_shape import (
     NodeAffinity,
     PodShape,
@@ -39,28 +42,14 @@ from ullage.cluster.records.pod_shape import (
     SelectorTerm,
     Toleration,
 )
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.records.pool import PoolRecord
+from ullage.cluster.records.profile import DeviceProfileRecord, ProfileRecord, SoloEntry
 from ullage.cluster.records.router import RouterLoad
-from ullage.cluster.records.snapshot import (
-    AdoptedMember,
-    DeploymentRecord,
-    DeviceProfileRecord,
-    GPUNodeRecord,
-    NodeRecord,
-    ObjectRef,
-    PodRecord,
-    PodStage,
-    PolicyRecord,
-    ProfileRecord,
-    RefusedWrite,
-    ServiceRecord,
-    Snapshot,
-    SoloEntry,
-    WorkloadKind,
-    WorkloadRecord,
-)
+from ullage.cluster.records.snapshot import DeploymentRecord, RefusedWrite, ServiceRecord, Snapshot
 from ullage.cluster.records.spec_fields import Elasticity
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.records.workload import AdoptedMember, WorkloadKind, WorkloadRecord
 
 
 def a_shape(

@@ -8,7 +8,7 @@ from typing import Any
 
 from ullage.api.reasons import Reason
 from ullage.cluster.projection.pod_template import Blueprint, canonical_json
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.kube.manifests.children import deployment_body, pod_body
 from ullage.scheduling.model.plan import ApplyDeployment, CreatePod
 

@@ -10,8 +10,9 @@ from typing import Final
 from ullage.api.devices import Backend, GPUMode, Health, MpsStatus, ObservedDevice
 from ullage.api.labels import SLOT_RESOURCE
 from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
+from ullage.cluster.records.node import GPUNodeRecord, NodeRecord
+from ullage.cluster.records.pod import PodRecord
 from ullage.cluster.records.pod_shape import Resources, Taint
-from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord
 
 NOW: Final = 1_000_000.0
 """The moment at which built snapshots are taken; heartbeats default to it."""

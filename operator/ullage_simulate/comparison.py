@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from ullage.cluster.records.snapshot import PolicyRecord, Snapshot
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.allocation.round_records import RoundSettings
 from ullage.scheduling.timeslicing.problem import tenant_views
 from ullage_simulate import from_cluster, readers, readers_sia, synthetic

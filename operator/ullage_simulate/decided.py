@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.devices import Health
-from ullage.cluster.records.snapshot import PolicyRecord, Snapshot
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import DecideSettings

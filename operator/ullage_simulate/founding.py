@@ -17,20 +17,21 @@ from ullage.api.devices import Backend, GPUMode, Health, ObservedDevice
 from ullage.api.gpurequest import GPURequest, Share
 from ullage.api.labels import SLOT_RESOURCE
 from ullage.api.sharing import SharingRules
+from ullage.cluster.records.node import GPUNodeRecord, NodeRecord
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.pod_shape import PodShape, Resources
-from ullage.cluster.records.profile import Method, ProfileStatus, Source, ThroughputEntry
-from ullage.cluster.records.snapshot import (
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.profile import (
     DeviceProfileRecord,
-    GPUNodeRecord,
-    NodeRecord,
-    ObjectRef,
-    PolicyRecord,
+    Method,
     ProfileRecord,
-    Snapshot,
+    ProfileStatus,
     SoloEntry,
-    WorkloadKind,
-    WorkloadRecord,
+    Source,
+    ThroughputEntry,
 )
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.cluster.values.names import HOSTNAME
 from ullage.engines.allocation.policies import Objective
 from ullage_simulate.policies import SimulatedPolicy

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from ullage.api.devices import GPUMode, Health
-from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.scheduling.inventory.tenant_bindings import tenant_of
 from ullage.scheduling.learning.device_prices import prices_of
 from ullage.scheduling.learning.throughput import Throughputs

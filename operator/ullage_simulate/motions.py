@@ -12,7 +12,9 @@ from typing import Final
 
 from ullage.api.labels import GATE
 from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
-from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, WorkloadRecord
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.model.plan import CreatePod
 
 _ENOUGH: Final = 9

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ullage.cluster.records.snapshot import ObjectRef, Snapshot, WorkloadRecord
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.model.plan import DecideSettings, DeletePod, EvictPod
 from ullage_simulate.cycle import carried_out, is_at_rest

@@ -18,16 +18,11 @@ from ullage.api.labels import GATE
 from ullage.api.observations import Observation
 from ullage.api.slices import ObservedSlice
 from ullage.cluster.codecs.status import as_stored
-from ullage.cluster.records.snapshot import (
-    DeploymentRecord,
-    GPUNodeRecord,
-    PodRecord,
-    PodStage,
-    ProfileRecord,
-    ServiceRecord,
-    Snapshot,
-    WorkloadRecord,
-)
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.profile import ProfileRecord
+from ullage.cluster.records.snapshot import DeploymentRecord, ServiceRecord, Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.model.plan import (
     Action,
     ApplyDeployment,

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 import builders
 from ullage.api.slices import DesiredSlice
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Condition, DecisionRecord, WorkloadStatus
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff

@@ -16,6 +16,7 @@ from typing import ParamSpec, TypeVar
 
 from ullage.api.schedulingpolicy import RiskSettings
 from ullage.app.fit_worker import Answer, Fit, Key, fit_in_worker
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.records.profile import (
     DeviceProfileRecord,
     ProfileRecord,
@@ -23,7 +24,7 @@ from ullage.cluster.records.profile import (
     SoloEntry,
     StepRow,
 )
-from ullage.cluster.records.snapshot import PolicyRecord, Snapshot
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.records import Fingerprint, Partner
 

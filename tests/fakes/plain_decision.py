@@ -13,15 +13,11 @@ from ullage.api.devices import GPUMode
 from ullage.api.labels import GATE
 from ullage.api.reasons import Reason
 from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
-from ullage.cluster.records.snapshot import (
-    ObjectRef,
-    PodRecord,
-    PodStage,
-    Snapshot,
-    WorkloadKind,
-    WorkloadRecord,
-)
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Condition, Placement, WorkloadStatus
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.cluster.values.names import pod_name, workers_service
 from ullage.scheduling.model.plan import (
     Action,

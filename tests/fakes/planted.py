@@ -11,7 +11,8 @@ from types import CodeType, FrameType
 from typing import TypeVar
 
 from ullage import scheduling
-from ullage.cluster.records.snapshot import PodRecord, WorkloadRecord
+from ullage.cluster.records.pod import PodRecord
+from ullage.cluster.records.workload import WorkloadRecord
 
 Result = TypeVar("Result")
 _ROOT = str(Path(next(iter(scheduling.__path__))))

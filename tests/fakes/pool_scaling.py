@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from fakes.clock import FakeClock
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.handlers.ends import LeaderContext
 from ullage.handlers.pool_watch import PoolWatch
 from ullage.handlers.pools import PoolScaling

@@ -12,9 +12,10 @@ from ullage.api.pricesource import PriceSource
 from ullage.api.spec import SpecReader
 from ullage.api.words import PriceSourceType
 from ullage.cluster.codecs.status import pool_as_stored
+from ullage.cluster.records.node import NodeRecord
 from ullage.cluster.records.pod_shape import Resources, Taint
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
-from ullage.cluster.records.snapshot import NodeRecord, Snapshot
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.capacity.price import PriceRecord, Quote
 from ullage.scheduling.capacity.hazard import Learning, observed
 from ullage.scheduling.capacity.pool_status import PriceNews, current

@@ -26,7 +26,7 @@ from builders import (
 from fakes.deciding import SETTINGS
 from fakes.toy_pools import a_pool, aim
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.scheduling.model.plan import DecideSettings
 
 BAD = "uid-one-bad"

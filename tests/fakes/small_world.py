@@ -23,7 +23,8 @@ from ullage import ports
 from ullage.api.labels import GATE, LABEL_MANAGED, SLOT_RESOURCE
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.records.snapshot import ObjectRef, RefusedWrite, Snapshot
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.snapshot import RefusedWrite, Snapshot
 from ullage.cluster.values.streams import STREAMS, Stream
 from ullage.kube.client import K8sCluster
 from ullage.kube.coordinators import Coordinators

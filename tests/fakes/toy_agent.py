@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ullage.api.devices import ObservedDevice
 from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
-from ullage.cluster.records.snapshot import PodRecord
+from ullage.cluster.records.pod import PodRecord
 
 
 @dataclass(slots=True)

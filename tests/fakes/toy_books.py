@@ -20,8 +20,9 @@ from builders import (
 )
 from ullage.cluster.codecs.status import status_from_wire, status_to_wire
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
-from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Account, Placement
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.scheduling.accounting.account import Accountant
 
 HOUR = 3600.0

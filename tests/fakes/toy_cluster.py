@@ -17,7 +17,9 @@ from fakes.toy_world import ToyWorld
 from ullage.api.devices import GPUMode
 from ullage.api.labels import GATE
 from ullage.cluster.codecs.status import as_stored
-from ullage.cluster.records.snapshot import DeploymentRecord, PodStage, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.snapshot import DeploymentRecord
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.scheduling.inventory.reliable_machines import held_to
 from ullage.scheduling.model.plan import (
     Action,

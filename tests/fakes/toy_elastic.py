@@ -8,7 +8,7 @@ from typing import Final
 
 from builders import MODEL, a_job, a_policy
 from fakes.toy_rounds import Turns
-from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.status import SizeRecord
 from ullage.scheduling.times import GANG_HOLD_IN_PLACE_S, GANG_ROOM_LASTS_IN_PLACE_S
 

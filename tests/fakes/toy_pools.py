@@ -20,8 +20,9 @@ from fakes.toy_world import Shape
 from ullage.api.slices import ObservedSlice, SlicePhase
 from ullage.api.spot import SpotTerms
 from ullage.api.trainingjob import CostAim
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
-from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import Action, DecideSettings, Emit

@@ -17,7 +17,9 @@ from fakes import toy_rules
 from fakes.toy_cluster import ToyCluster
 from fakes.toy_world import Shape
 from ullage.cluster.codecs.status import solve_from_wire, solve_to_wire
-from ullage.cluster.records.snapshot import PolicyRecord, SoloEntry, WorkloadRecord
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.profile import SoloEntry
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import (

@@ -13,13 +13,10 @@ from collections.abc import Sequence, Set
 from fakes.toy_cluster import ToyCluster, is_exclusive, is_training
 from ullage.api.labels import GATE
 from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
-from ullage.cluster.records.snapshot import (
-    GPUNodeRecord,
-    PodRecord,
-    PodStage,
-    Snapshot,
-    WorkloadRecord,
-)
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.model.plan import Action, CreatePod, SetStatus, UngatePod
 
 Taken = dict[tuple[str, str], dict[SliceKey, DesiredSlice | ObservedSlice]]

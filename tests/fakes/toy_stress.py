@@ -19,14 +19,10 @@ from fakes import toy_rules
 from fakes.toy_cluster import ToyCluster
 from fakes.toy_world import Shape
 from ullage.api.schedulingpolicy import RiskSettings
-from ullage.cluster.records.snapshot import (
-    PodRecord,
-    PodStage,
-    PolicyRecord,
-    SoloEntry,
-    WorkloadKind,
-    WorkloadRecord,
-)
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.profile import SoloEntry
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff

@@ -14,19 +14,12 @@ from dataclasses import dataclass, field, replace
 import builders
 from fakes.toy_agent import ToyAgent
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import (
-    DeploymentRecord,
-    DeviceProfileRecord,
-    GPUNodeRecord,
-    NodeRecord,
-    PodRecord,
-    PodStage,
-    PolicyRecord,
-    ProfileRecord,
-    ServiceRecord,
-    Snapshot,
-    WorkloadRecord,
-)
+from ullage.cluster.records.node import GPUNodeRecord, NodeRecord
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.profile import DeviceProfileRecord, ProfileRecord
+from ullage.cluster.records.snapshot import DeploymentRecord, ServiceRecord, Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 
 START = 1_000_000.0
 

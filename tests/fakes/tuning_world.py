@@ -14,9 +14,10 @@ from ullage.api.words import Goal, TuningAlgorithm
 from ullage.cluster.codecs.status import tuning_as_stored
 from ullage.cluster.projection.spec import read_gpu
 from ullage.cluster.records.metrics import EpochValue
-from ullage.cluster.records.snapshot import ObjectRef, TrialOf, WorkloadRecord
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.records.tuning import TrialPool, TuningRecord
+from ullage.cluster.records.workload import TrialOf, WorkloadRecord
 from ullage.engines.tuning.algorithms import SearchTerms
 from ullage.engines.tuning.search_space import ChoiceParameter, FloatRange, IntRange, SearchSpace
 from ullage.kube.manifests.trials import trial_body

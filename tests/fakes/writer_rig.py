@@ -16,9 +16,10 @@ from fakes.virtual_time import LoopClock
 from ullage.api.reasons import Reason
 from ullage.api.slices import DesiredSlice
 from ullage.cluster.projection.pod_template import Blueprint, Seen, canonical_json
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.pod_shape import NodeAffinity
-from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
 from ullage.cluster.records.status import Condition, WorkloadStatus
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.kube.writer.limits import WriteLimits
 from ullage.kube.writer.writer import Writer, WriterStats
 from ullage.ports import ApiError

@@ -43,14 +43,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "pods of a run that is over count for no one",
-        "operator/ullage/cluster/records/snapshot.py",
+        "operator/ullage/cluster/records/workload.py",
         "return sum(controller in live for controller in ended) % size",
         "return sum(bool(live) for _ in ended) % size",
         RUNS,
     ),
     Mutant(
         "a whole wave is over",
-        "operator/ullage/cluster/records/snapshot.py",
+        "operator/ullage/cluster/records/workload.py",
         "return sum(controller in live for controller in ended) % size",
         "return sum(controller in live for controller in ended)",
         RUNS,

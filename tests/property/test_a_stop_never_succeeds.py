@@ -19,7 +19,7 @@ from ullage.api.times import rfc3339
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.status import as_stored
-from ullage.cluster.records.snapshot import WorkloadKind
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.cluster.values import streams
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import CreatePod, DeletePod, EvictPod

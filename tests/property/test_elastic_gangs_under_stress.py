@@ -11,8 +11,9 @@ from itertools import pairwise
 import pytest
 
 from fakes.toy_stress import StressRun
-from ullage.cluster.records.snapshot import PodStage, WorkloadKind
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.spec_fields import Elasticity
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.scheduling.times import GANG_HOLD_S
 
 SEEDS = range(9000, 9008)

@@ -21,8 +21,9 @@ from fakes.toy_world import Shape
 from ullage.api.reasons import Reason
 from ullage.api.schedulingpolicy import RiskSettings
 from ullage.api.sharing import SharingRules
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.records.profile import SoloEntry
-from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import DecideSettings, EvictPod

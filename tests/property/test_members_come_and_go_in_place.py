@@ -14,8 +14,9 @@ from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage.api.labels import GATE
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadKind
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.spec_fields import Elasticity
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.scheduling.model.plan import Action, DeletePod, EvictPod, Plan
 
 SEEDS = range(7700, 7708)

@@ -16,8 +16,8 @@ from structure import list_faults, shape_faults, unknown_fields
 from ullage.api.capacitypool import CapacityPool
 from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage.cluster.codecs.status import pool_as_stored, pool_status_from_wire, pool_status_to_wire
+from ullage.cluster.records.node import NodeRecord
 from ullage.cluster.records.pool import LaunchRecord, LossRecord, PoolStatus
-from ullage.cluster.records.snapshot import NodeRecord
 from ullage.cluster.records.status import Condition
 from ullage.engines.capacity.hazard import AdvisorBand
 from ullage.scheduling.capacity.hazard import Learning, hazard_of

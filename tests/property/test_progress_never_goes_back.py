@@ -14,7 +14,7 @@ from builders import NOW, a_gpu_node, a_job, a_slice, gpu, reported
 from fakes.deciding import decided
 from ullage.api.slices import SlicePhase
 from ullage.cluster.codecs.status import as_stored
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.status import Progress
 
 CI = settings(max_examples=60, deadline=None, derandomize=True)

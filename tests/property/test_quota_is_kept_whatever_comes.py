@@ -17,7 +17,7 @@ from fakes.toy_cluster import ToyCluster
 from fakes.toy_world import Shape
 from ullage.api.schedulingpolicy import Quota, RiskSettings, Tenant
 from ullage.api.words import ReclaimWithinCohort
-from ullage.cluster.records.snapshot import PolicyRecord
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import DecideSettings, EvictPod

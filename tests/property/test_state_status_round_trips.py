@@ -19,7 +19,6 @@ from ullage.api.reasons import ConditionType, Reason
 from ullage.api.slices import SliceKey
 from ullage.api.trainingjob import TrainingJob
 from ullage.cluster.codecs.status import as_stored, status_from_wire, status_to_wire
-from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.status import (
     MOST_EXCLUSIONS,
     Account,
@@ -43,6 +42,7 @@ from ullage.cluster.records.status import (
     SpendRecord,
     WorkloadStatus,
 )
+from ullage.cluster.records.workload import WorkloadKind
 
 CI = examples(80, many=200)
 FEWER = examples(40, many=100)

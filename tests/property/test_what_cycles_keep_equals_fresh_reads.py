@@ -11,7 +11,8 @@ import pytest
 from builders import NOW, a_gpu_node, a_job, a_pod, a_slice, a_snapshot, gpu
 from fakes.toy_stress import StressRun
 from ullage.api.devices import Health
-from ullage.cluster.records.snapshot import PodStage, Snapshot
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.limits import DEVICE_UNHEALTHY
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.assignment.observe import look

@@ -18,7 +18,7 @@ import structlog
 
 from ullage.app.times import COORDINATOR_ANSWER_S, COORDINATOR_LOOK_S, COORDINATOR_REST_MOST_S
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.tier import CoordinatorReport
 from ullage.kube.coordinator_reader import CoordinatorReader, CoordinatorSilent
 from ullage.process.doubling import doubled_s

@@ -24,8 +24,9 @@ from ullage.app.fit_schedule import FitState
 from ullage.app.model_summary import Fitted, stored
 from ullage.app.times import MODEL_WRITE_S
 from ullage.cluster.codecs.objects import string_map
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.profile import DeviceProfileRecord, DeviceRates
-from ullage.cluster.records.snapshot import ObjectRef, Snapshot
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Condition
 from ullage.process.faults import fault_text
 from ullage.scheduling.model.conditions import Said, merged

@@ -20,7 +20,7 @@ from ullage.cluster.cache.overlay import (
 from ullage.cluster.codecs.profile import profile_as_stored
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.projection.node import by_key
-from ullage.cluster.records.snapshot import WorkloadKind
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.scheduling.model.plan import (
     ApplyGPUNode,
     CreatePod,

@@ -20,8 +20,9 @@ import numpy as np
 
 from ullage.api.schedulingpolicy import Knowledge
 from ullage.app.model_summary import Fitted, restored, slim, stored
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.records.profile import ProfileRecord, SoloEntry, StepRow
-from ullage.cluster.records.snapshot import PolicyRecord, Snapshot
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.colocations import bounded, in_turn
 from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.learning import MAX_CLASSES, learn

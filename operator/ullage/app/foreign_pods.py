@@ -15,7 +15,9 @@ from typing import Final
 import structlog
 
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import ForeignPod, ObjectRef, Snapshot
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.pod import ForeignPod
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.model.plan import Emit
 
 log = structlog.get_logger("ullage.foreign-pods")

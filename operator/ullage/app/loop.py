@@ -25,7 +25,8 @@ from ullage.app.solver import Solver, SolverCrashed, SolverTimeout
 from ullage.app.times import CYCLE_BLOCKED_S, CYCLE_RETRY_FIRST_S, CYCLE_RETRY_MOST_S
 from ullage.app.trigger import Trigger
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.records.snapshot import ObjectRef, RefusedWrite, Snapshot
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.snapshot import RefusedWrite, Snapshot
 from ullage.cluster.records.status import Condition
 from ullage.kube.backoff import Backoff
 from ullage.kube.errors import FAILED, Refused

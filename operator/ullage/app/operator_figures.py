@@ -15,7 +15,8 @@ from ullage.app.outcomes import Outcomes
 from ullage.app.replica import Replica
 from ullage.app.term import Term
 from ullage.cluster.records.profile import ProfileRecord
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.records import Rung
 from ullage.kube.reflector import Reflector
 from ullage.metrics.collector import OperatorFigures, StreamFigures

@@ -17,9 +17,11 @@ from ullage.api.reasons import ConditionType, Reason
 from ullage.api.schedulingpolicy import Knowledge
 from ullage.api.slices import SliceKey
 from ullage.app.times import DECISION_GAP_MOST_S
+from ullage.cluster.records.node import GPUNodeRecord
 from ullage.cluster.records.profile import ProfileRecord, StepRow
-from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.ladder import NOMINAL_Z
 from ullage.engines.admission.model import Models
 from ullage.engines.admission.records import ClassProfile, Group, Tenant

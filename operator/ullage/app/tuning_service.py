@@ -23,8 +23,9 @@ from ullage.app.suggestions import PointsBySearch, Requests
 from ullage.app.times import BACKGROUND_LOOK_S, TUNING_ECHO_S
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.status import tuning_as_stored
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.tuning import TuningRecord, TuningStatus
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.tuning.suggestions import SuggestionRequest
 from ullage.ports import Clock
 from ullage.process.faults import fault_text

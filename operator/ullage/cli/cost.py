@@ -22,7 +22,8 @@ from rich.text import Text
 
 from ullage.cli.forms import CostBy as By
 from ullage.cli.tables import BAD, GOOD, QUIET, age, table_of
-from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.accounting.bills import Bill, bill_of, party_of, total
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from ullage.api.readers import section, text
 from ullage.api.reasons import ConditionType
 from ullage.cli.target import ClusterTarget
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Condition
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values import streams
 from ullage.cluster.values.streams import Stream
 from ullage.ports import WORKLOAD_PROFILE, ClusterPort, Forbidden, JsonObject, NotFound

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ullage.cli.tuning import TuningView
-    from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+    from ullage.cluster.records.snapshot import Snapshot
+    from ullage.cluster.records.workload import WorkloadRecord
 
 app = typer.Typer(
     name="kubectl ullage",

@@ -14,7 +14,7 @@ import yaml
 
 from ullage.cli.forms import OutputFormat
 from ullage.cluster.codecs.status import status_to_wire
-from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 
 
 def workloads_as(records: Sequence[WorkloadRecord], output: OutputFormat) -> str:

@@ -12,7 +12,7 @@ import yaml
 from ullage.api.readers import WireError
 from ullage.api.schedulingpolicy import read_policy_spec
 from ullage.cluster.projection.policy import project_policy
-from ullage.cluster.records.snapshot import PolicyRecord
+from ullage.cluster.records.policy import PolicyRecord
 from ullage_simulate.trace import JobTraceError
 
 KIND: Final = "SchedulingPolicy"

@@ -21,8 +21,9 @@ from ullage.api.reasons import Reason, Standing
 from ullage.cli.tables import table_of
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.workload import project_workload
-from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Recommended
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.scheduling.learning.recommend import Advice, Advisor
 from ullage.scheduling.learning.recommendation import rows_of
 

@@ -13,16 +13,12 @@ from dataclasses import dataclass, replace
 
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.slices import DesiredSlice, ObservedSlice
-from ullage.cluster.records.snapshot import (
-    GPUNodeRecord,
-    ObjectRef,
-    PodRecord,
-    PodStage,
-    Snapshot,
-    WorkloadKind,
-    WorkloadRecord,
-)
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Condition, Sharing, WorkloadStatus
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 
 
 @dataclass(frozen=True, slots=True)

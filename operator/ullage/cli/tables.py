@@ -15,13 +15,10 @@ from ullage.api.devices import ObservedDevice
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.slices import DesiredSlice
 from ullage.api.times import rfc3339
-from ullage.cluster.records.snapshot import (
-    GPUNodeRecord,
-    PodRecord,
-    PolicyRecord,
-    Snapshot,
-    WorkloadRecord,
-)
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.pod import PodRecord
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.spec_fields import Elasticity
 from ullage.cluster.records.status import (
     AllocationRecord,
@@ -35,6 +32,7 @@ from ullage.cluster.records.status import (
     SpendRecord,
     WorkloadStatus,
 )
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.lanes.assignment import assignment_of, counted_mib, counted_percent
 from ullage.engines.lanes.explain import lane_line
 from ullage.scheduling.accounting.bills import party_of

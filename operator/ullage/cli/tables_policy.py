@@ -13,8 +13,10 @@ from rich.text import Text
 from ullage.api.reasons import ConditionType
 from ullage.api.schedulingpolicy import Tenant
 from ullage.cli.tables import BAD, GOOD, QUIET, age, facts, table_of
-from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import AllocationRecord, TenantUsage
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
 from ullage.scheduling.inventory.tenant_bindings import tenant_of
 from ullage.scheduling.inventory.tenant_quotas import usages_of

@@ -25,8 +25,8 @@ from ullage.cli.forms import TrialOutput as Output
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.status import tuning_status_to_wire
 from ullage.cluster.projection.tuning import project_tuning_job
-from ullage.cluster.records.snapshot import TrialOf, WorkloadRecord
 from ullage.cluster.records.tuning import TrialResult, TuningRecord
+from ullage.cluster.records.workload import TrialOf, WorkloadRecord
 from ullage.cluster.values.names import trial_name
 from ullage.cluster.values.streams import TRAINING_JOBS, TUNING_JOBS, Stream
 from ullage.ports import ClusterPort, JsonObject, Selector

@@ -19,7 +19,7 @@ import kopf
 from ullage.api.readers import JsonObject, section, text
 from ullage.api.reasons import Reason
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.values.lives import (
     KINDS_HELD,
     MOST,

@@ -16,7 +16,7 @@ from typing import Final
 from ullage.api.readers import JsonObject
 from ullage.api.reasons import Reason
 from ullage.api.words import Tiers
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.values.names import router_name
 from ullage.handlers import pools
 from ullage.handlers.ends import LeaderContext, Left, Life, field_at

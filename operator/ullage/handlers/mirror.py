@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.api.readers import section
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.values.lives import FINALIZER, MOST, MOST_OF_NAMESPACE, finalizers_of
 from ullage.cluster.values.streams import Sink, Stream
 from ullage.ports import JsonObject, Kind

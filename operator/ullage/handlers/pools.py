@@ -19,8 +19,8 @@ from ullage import ports
 from ullage.api.readers import JsonObject
 from ullage.api.reasons import Reason
 from ullage.cluster.codecs.status import pool_as_stored
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
-from ullage.cluster.records.snapshot import ObjectRef
 from ullage.handlers.ends import LeaderContext, Left, Life, field_at
 from ullage.handlers.frame import Bridge
 from ullage.handlers.times import POOL_LOOK_S, POOL_RETRY_S, POOL_REWRITE_S

@@ -15,7 +15,7 @@ from typing import Final
 
 from ullage import ports
 from ullage.cluster.projection.pod_template import Blueprint
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.kube.manifests.coordinator import (
     coordinator_body,
     coordinator_policy,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ullage.api.times import rfc3339
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.values.bounded import Memo
 from ullage.kube.requests import KINDS
 from ullage.ports import EVENT, ClusterPort, Conflict, JsonObject, NotFound

@@ -19,7 +19,7 @@ from ullage.api.readers import WireError
 from ullage.api.reasons import Reason
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.projection.pod_template import Blueprint, Seen
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.kube.coordinators import Coordinators, named
 from ullage.kube.errors import Refused
 from ullage.kube.manifests import applied, children

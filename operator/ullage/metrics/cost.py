@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.metrics.currency import CURRENCY, DEFAULT_CURRENCY, in_currency
 from ullage.metrics.tenants import TenantLabels
 from ullage.process.metric_families import counter, gauge

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.cluster.records.profile import ProfileRecord, Source
-from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.process.metric_families import gauge
 from ullage.scheduling.learning.device_prices import prices_of
 from ullage.scheduling.learning.throughput import Throughput, Throughputs, speeds

@@ -16,7 +16,8 @@ from typing import Final
 
 from ullage.api.devices import Health
 from ullage.api.reasons import ConditionType
-from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.lanes.assignment import LaneAssignment, assignment_of, counted_percent
 from ullage.process.metric_families import gauge

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.process.metric_families import gauge
 
 

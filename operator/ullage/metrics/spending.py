@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from ullage.api.reasons import ConditionType
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.metrics.currency import CURRENCY, DEFAULT_CURRENCY, in_currency
 from ullage.metrics.tenants import TenantLabels
 from ullage.process.metric_families import counter, gauge

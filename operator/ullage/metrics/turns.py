@@ -15,7 +15,8 @@ from typing import Final
 from prometheus_client import Histogram
 
 from ullage.api.reasons import Reason, Standing
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
 from ullage.metrics.histograms import division_seconds
 from ullage.metrics.tenants import TenantLabels

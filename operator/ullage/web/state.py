@@ -15,7 +15,9 @@ from typing import Final
 from ullage.api.devices import Health, ObservedDevice
 from ullage.api.slices import DesiredSlice
 from ullage.api.times import rfc3339
-from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.lanes.assignment import assignment_of, counted_mib, counted_percent
 from ullage.scheduling.accounting.bills import Bill, bill_of, party_of, total

@@ -27,7 +27,8 @@ from fakes.nvml import FakeGpu, FakeMig, FakeNvml, PatientNvml, patient_devices
 from ullage.api.faults import DeviceFault
 from ullage.api.slices import DesiredSlice, SlicePhase
 from ullage.cluster.projection.workload_class import profile_name
-from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.scheduling.model.plan import SetProfile
 from ullage_node.devices.nvidia.known import MpsShares
 from ullage_node.devices.nvidia.probe import NvidiaProbe

@@ -16,7 +16,8 @@ from contract.writer.test_the_server_takes_what_the_writer_sends import (
 )
 from fakes.small_world import Brain
 from ullage import ports
-from ullage.cluster.records.snapshot import ObjectRef, WorkloadRecord
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.model.plan import ApplyRoutedService, ApplyRouter, ApplyService, DeleteChild
 
 

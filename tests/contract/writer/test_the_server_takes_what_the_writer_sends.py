@@ -16,14 +16,11 @@ from fakes.small_world import Brain, Cluster, Mortal
 from ullage import ports
 from ullage.api.labels import MANAGER_OPERATOR
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import (
-    ObjectRef,
-    PodRecord,
-    RefusedWrite,
-    Snapshot,
-    WorkloadRecord,
-)
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.pod import PodRecord
+from ullage.cluster.records.snapshot import RefusedWrite, Snapshot
 from ullage.cluster.records.status import Condition, QuotaStatus, TenantUsage, WorkloadStatus
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.kube.client import K8sCluster
 from ullage.kube.errors import Refused
 from ullage.ports import ApiError, Conflict, Invalid, NotFound, Throttled

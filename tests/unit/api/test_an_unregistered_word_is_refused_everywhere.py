@@ -24,7 +24,7 @@ from ullage.app import replay
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.projection.policy import project_policy
-from ullage.cluster.records.snapshot import PolicyRecord
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.values.streams import CAPACITY_POOLS
 from ullage.engines.admission.predictors import PREDICTORS
 from ullage.engines.allocation.policies import POLICIES

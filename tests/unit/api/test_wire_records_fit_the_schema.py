@@ -23,9 +23,8 @@ from ullage.api.schedulingpolicy import SchedulingPolicySpec
 from ullage.api.slices import DesiredSlice, ObservedLane, ObservedSlice, Proof, SliceKey, SlicePhase
 from ullage.api.trainingjob import ElasticitySpec, TrainingJob
 from ullage.cluster.codecs.status import status_to_wire
-from ullage.cluster.records import snapshot as records
+from ullage.cluster.records import policy as records
 from ullage.cluster.records.metrics import EpochValue
-from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.spec_fields import Elasticity
 from ullage.cluster.records.status import (
     Account,
@@ -52,6 +51,7 @@ from ullage.cluster.records.status import (
     WorkloadStatus,
 )
 from ullage.cluster.records.tier import TierRecord
+from ullage.cluster.records.workload import WorkloadKind
 from ullage_node.status import StatusFacts, body_of
 
 KEY = SliceKey(pod_uid="uid-1", container="main", index=1)

@@ -18,10 +18,7 @@ from ullage.api.pricesource import PriceSource
 from ullage.api.reasons import Reason
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.records.pool import (
-    PoolRecord,
-    PoolStatus,
-)
+from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.values import streams
 from ullage.engines.capacity.price import Quote
 from ullage.handlers import pool_watch

@@ -15,7 +15,8 @@ from ullage.app.loop import DecisionLoop
 from ullage.app.solver import SolverTimeout
 from ullage.app.times import CYCLE_RETRY_MOST_S, FAILING_S
 from ullage.app.trigger import Trigger
-from ullage.cluster.records.snapshot import PolicyRecord, Snapshot
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.model.plan import Action, DecideSettings, Plan
 
 

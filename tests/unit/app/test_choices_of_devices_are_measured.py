@@ -13,8 +13,9 @@ from builders_nodes import gpu
 from ullage.api.reasons import Reason
 from ullage.api.slices import SliceKey
 from ullage.api.trainingjob import CostAim
-from ullage.cluster.records.profile import Method, ProfileRecord, Source, ThroughputEntry
-from ullage.cluster.records.snapshot import GPUNodeRecord, ObjectRef, SoloEntry
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.profile import Method, ProfileRecord, SoloEntry, Source, ThroughputEntry
 from ullage.cluster.records.status import Placement
 from ullage.metrics.devices import SpeedErrors, regrets
 from ullage.scheduling.model.plan import SetProfile

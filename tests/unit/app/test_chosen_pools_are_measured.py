@@ -12,7 +12,6 @@ from rich.console import Console
 from builders import NOW, a_job
 from ullage.api.reasons import Reason
 from ullage.cli import tables
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import (
     Condition,
     DecisionRecord,
@@ -21,6 +20,7 @@ from ullage.cluster.records.status import (
     SpendDecision,
     SpendRecord,
 )
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.metrics.spending import SpendSums
 from ullage.process.metric_families import families
 

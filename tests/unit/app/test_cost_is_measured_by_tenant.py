@@ -14,8 +14,8 @@ from builders import NOW, a_job, a_policy, a_snapshot
 from ullage.api.schedulingpolicy import Tenant
 from ullage.cli.cost import lines
 from ullage.cli.forms import CostBy as By
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import Account, SpendRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.metrics.cost import CostSums
 from ullage.metrics.tenants import MOST_OF_A_NAMESPACE, TenantLabels
 from ullage.process.metric_families import families

@@ -5,7 +5,8 @@ from __future__ import annotations
 import builders
 from ullage.api.reasons import Reason
 from ullage.app.foreign_pods import ForeignPodReporter
-from ullage.cluster.records.snapshot import ForeignPod, ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.pod import ForeignPod
 
 EPOCH = builders.EPOCH
 

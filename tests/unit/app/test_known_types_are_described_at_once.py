@@ -18,8 +18,8 @@ from ullage.app.device_models import MANIFESTS, SOURCE, ModelTeller, known_devic
 from ullage.app.fit_schedule import FitState
 from ullage.app.times import MODEL_WRITE_S
 from ullage.cluster.projection.rest import project_device_profile
+from ullage.cluster.records.node import GPUNodeRecord
 from ullage.cluster.records.profile import Method, ProfileStatus, SoloEntry
-from ullage.cluster.records.snapshot import GPUNodeRecord
 from ullage.kube.manifests.applied import device_profile_body
 from ullage.scheduling.learning.estimates import estimated, gather
 from ullage.scheduling.model.plan import CreateDeviceProfile

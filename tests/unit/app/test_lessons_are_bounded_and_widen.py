@@ -16,13 +16,9 @@ from ullage.api.schedulingpolicy import Knowledge
 from ullage.app.fit_schedule import MOST_PROFILES, QUICK_CLASSES, FitSchedule, Pace
 from ullage.app.fit_worker import MOST_CROWDS, FitTask, Key, kept_rows, merged, run_fit
 from ullage.app.learner import Learner
-from ullage.cluster.records.snapshot import (
-    DeviceProfileRecord,
-    PolicyRecord,
-    ProfileRecord,
-    Snapshot,
-    SoloEntry,
-)
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.profile import DeviceProfileRecord, ProfileRecord, SoloEntry
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.learning import MAX_CLASSES
 from ullage.engines.admission.model import Cells
 from ullage.engines.admission.pair_gp import MAX_ROWS

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from builders import MODEL, a_gpu_node, a_job, a_pod, a_policy, a_slice, a_snapshot, gpu
 from ullage.api.schedulingpolicy import Quota, Tenant
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.metrics.quota import QuotaFigures, quota_figures
 
 

@@ -14,8 +14,10 @@ from fakes.lesson_rig import GPU, profile, row
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
 from ullage.app.outcomes import Outcomes
-from ullage.cluster.records.snapshot import ObjectRef, Snapshot, WorkloadRecord
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Condition, DecisionRecord, Sharing, WorkloadStatus
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.model import LearnedModel
 from ullage.scheduling.model.plan import Emit, SetProfile, SetStatus, TellPod
 

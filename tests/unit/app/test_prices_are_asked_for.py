@@ -15,11 +15,7 @@ import pytest
 from fakes.clock import FakeClock
 from fakes.pool_watch import a_pool, price_source
 from ullage.api.reasons import Reason
-from ullage.cluster.records.pool import (
-    CapacityType,
-    PoolRecord,
-    PoolStatus,
-)
+from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
 from ullage.prices.asked import Prices
 from ullage.prices.fetcher import Fetcher, Unreachable
 from ullage.prices.source import PriceFetch, Where

@@ -12,7 +12,8 @@ from builders import a_snapshot
 from ullage.app.loop import DecisionLoop
 from ullage.app.solver import SolverCrashed, SolverTimeout
 from ullage.app.trigger import Trigger
-from ullage.cluster.records.snapshot import PolicyRecord, Snapshot
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Condition
 from ullage.kube.clock import SystemClock
 from ullage.scheduling.model.plan import Action, DecideSettings, Plan, SetConditions

@@ -21,13 +21,9 @@ from builders import NOW, a_gpu_node, a_job, a_node, a_slice, a_snapshot, gpu
 from ullage.api.devices import Health
 from ullage.api.reasons import Reason
 from ullage.app.web_page import FILES, WebPage
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
-from ullage.cluster.records.status import (
-    Account,
-    DecisionRecord,
-    Sharing,
-    SpendRecord,
-)
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.status import Account, DecisionRecord, Sharing, SpendRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.times import HEARTBEAT_MAX_AGE_S
 from ullage.web.state import LONGEST_TEXT, MOST_ROWS, page_state
 

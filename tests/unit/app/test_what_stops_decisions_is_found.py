@@ -20,7 +20,8 @@ from ullage.app.solver import Solver, SolverCrashed, solve
 from ullage.app.times import ASIDE_FIRST_S, ASIDE_MOST_S, FAULT_SEARCH_REST_S
 from ullage.app.transfer import unpack_answer
 from ullage.app.watchdog import Watchdog
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.assignment import judge
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff

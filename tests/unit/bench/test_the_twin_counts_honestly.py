@@ -15,7 +15,7 @@ from bench.twin import DEVICES, RULES, Score, figures
 from bench.twin_cluster import Cluster, Job, Rule, Tally
 from bench.twin_data import TABLE, JobClass, Serving, Tables, load
 from bench.twin_models import blind, truth
-from ullage.cluster.records.snapshot import WorkloadKind
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.engines.admission.queue_map import Load, Service
 
 HOURS, GPUS = 0.5, 2

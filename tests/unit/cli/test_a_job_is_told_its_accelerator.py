@@ -13,7 +13,8 @@ from builders import a_device, a_device_profile, a_gpu_node, a_job, a_profile, a
 from ullage.api.trainingjob import CostAim
 from ullage.cli.recommend import ManifestError, duration, job_of, recommendation
 from ullage.cluster.records.profile import ProfileStatus, SoloEntry
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.records import Fingerprint
 
 MANIFEST = """

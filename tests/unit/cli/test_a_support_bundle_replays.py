@@ -20,7 +20,8 @@ from ullage.app.replay import from_json
 from ullage.cli import access, doctor, main
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.workload import project_workload
-from ullage.cluster.records.snapshot import Snapshot, WorkloadKind
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.cluster.values.streams import STREAMS, Stream
 from ullage.scheduling.cycle.decide import decide
 

@@ -28,7 +28,8 @@ from ullage.cli.look import workloads
 from ullage.cli.output import workloads_as
 from ullage.cli.seen import ends, with_pods
 from ullage.cluster.codecs.pod_status import kept_in_pods
-from ullage.cluster.records.snapshot import PodRecord, PodStage, Snapshot
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Condition, DecisionRecord, Sharing, WorkloadStatus
 
 PLACED = DecisionRecord(

@@ -27,7 +27,7 @@ from ullage.api.slices import SlicePhase
 from ullage.cli import printing, tables
 from ullage.cli.look import isolation_of
 from ullage.cli.main import app
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.status import (
     Condition,
     DecisionRecord,

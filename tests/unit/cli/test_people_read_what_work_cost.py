@@ -16,8 +16,10 @@ from typer.testing import CliRunner
 from builders import NOW, a_job, a_service, a_snapshot
 from ullage.cli import access, cost, main
 from ullage.cli.forms import CostBy as By
-from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadRecord
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Account, Progress, SpendRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.streams import SCHEDULING_POLICIES, Stream
 
 RUNNER = CliRunner()

@@ -25,7 +25,8 @@ from builders import (
 from ullage.api.schedulingpolicy import Quota, Tenant
 from ullage.cli import tables_policy
 from ullage.cli.main import app
-from ullage.cluster.records.snapshot import PodStage, Snapshot
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import (
     AllocationRecord,
     Condition,

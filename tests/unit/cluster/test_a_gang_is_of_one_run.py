@@ -14,7 +14,7 @@ from fakes.deciding import Decided, decided_on
 from ullage.api.reasons import Reason
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.records.snapshot import ended_in_wave
+from ullage.cluster.records.workload import ended_in_wave
 from ullage.cluster.values import streams
 from ullage.scheduling.model.plan import TellPod
 

@@ -15,8 +15,10 @@ from ullage.api.slices import DesiredSlice
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.cache.refusals import Refusals
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.pod_shape import NodeAffinity
-from ullage.cluster.records.snapshot import ObjectRef, PodStage, RefusedWrite
+from ullage.cluster.records.snapshot import RefusedWrite
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.values import streams
 from ullage.scheduling.model.plan import (

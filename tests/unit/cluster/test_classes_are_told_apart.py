@@ -11,7 +11,7 @@ from ullage.api.labels import LABEL_CLASS, LABEL_FAMILY
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.workload import project_workload
 from ullage.cluster.projection.workload_class import class_key, family_key, profile_name, repository
-from ullage.cluster.records.snapshot import WorkloadKind
+from ullage.cluster.records.workload import WorkloadKind
 
 
 def template(labels: dict[str, str] | None = None, **container: Any) -> dict[str, Any]:

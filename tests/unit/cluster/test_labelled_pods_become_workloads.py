@@ -32,7 +32,6 @@ from ullage.cluster.codecs.pod_status import (
     read_pod_status,
     scheduling_annotation,
 )
-from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import (
     Condition,
     DecisionRecord,
@@ -41,6 +40,7 @@ from ullage.cluster.records.status import (
     SchedulingState,
     WorkloadStatus,
 )
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.cluster.values import streams
 from ullage.kube.manifests.applied import status_body
 from ullage.scheduling.model.plan import TellPod

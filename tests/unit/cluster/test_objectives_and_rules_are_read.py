@@ -15,7 +15,7 @@ from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.node import project_gpu_node
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.projection.workload import project_workload
-from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 
 
 def service(**spec: Any) -> WorkloadRecord:

@@ -10,7 +10,7 @@ from builders_raw import CREATED_S, owner_reference, raw_foreign_pod, raw_pod
 from ullage.api.labels import GATE, LABEL_LEAD, LABEL_ORDER, SLOT_RESOURCE
 from ullage.cluster.codecs.objects import LINE_LIMIT, Sharer
 from ullage.cluster.projection.pod import project_foreign, project_pod
-from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.cluster.records.pod import PodRecord, PodStage
 
 
 def pod(**fields: Any) -> PodRecord:

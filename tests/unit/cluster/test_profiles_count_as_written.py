@@ -12,8 +12,8 @@ from ullage.api.reasons import Reason
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.profile import profile_as_stored, profile_status_to_wire
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.profile import ProfileStatus
-from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.values import streams
 from ullage.scheduling.model.plan import CreateProfile, SetProfile
 

@@ -25,7 +25,7 @@ from ullage.api.slices import DesiredSlice, ObservedSlice
 from ullage.cluster.codecs import profile, status
 from ullage.cluster.codecs.objects import within
 from ullage.cluster.records.profile import OpTable
-from ullage.cluster.records.snapshot import WorkloadKind
+from ullage.cluster.records.workload import WorkloadKind
 from ullage_node.mps.records import MpsLimits, MpsReport, ServerOrder
 
 FOLDER = Path(__file__).parents[2] / "data" / "statuses"

@@ -31,11 +31,12 @@ from ullage.cluster.codecs.status import (
     status_to_wire,
     tuning_status_to_wire,
 )
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.pool import PoolStatus
 from ullage.cluster.records.profile import DeviceModel, ProfileStatus
-from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
 from ullage.cluster.records.status import QuotaStatus, SolveRecord, WorkloadStatus
 from ullage.cluster.records.tuning import TuningStatus
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.kube.events import event_body
 from ullage.scheduling.model.plan import Emit
 

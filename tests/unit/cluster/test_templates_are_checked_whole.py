@@ -36,7 +36,7 @@ from ullage.api.template_bounds import (
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.template import MOST_BYTES
 from ullage.cluster.projection.workload import project_workload
-from ullage.cluster.records.snapshot import WorkloadKind
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.cluster.values.readable import MOST_PARTS
 from ullage.kube.manifests.children import service_body
 from ullage.scheduling.model.plan import ApplyService

@@ -30,7 +30,8 @@ from builders_raw import (
 from ullage.api.slices import SlicePhase
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.records.snapshot import PodStage, PolicyRecord
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.values import streams
 
 USES = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}

@@ -15,7 +15,7 @@ from ullage.api.reasons import Reason
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.pod_template import canonical_json, template_hash
 from ullage.cluster.projection.workload import project_workload
-from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 
 JOB = WorkloadKind.TRAINING_JOB
 SERVICE = WorkloadKind.INFERENCE_DEPLOYMENT

@@ -18,7 +18,7 @@ from fakes.clock import FakeClock
 from fakes.pool_scaling import Replica, reference
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.values import streams
 from ullage.cluster.values.lives import FINALIZER, MOST_OF_NAMESPACE
 from ullage.handlers import pools

@@ -15,7 +15,7 @@ from fakes.pool_scaling import leader_of
 from fakes.virtual_time import LoopClock, run_virtual
 from ullage.api.reasons import Reason
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.values.lives import KINDS_HELD, MOST_OF_NAMESPACE, deleted_at
 from ullage.handlers.ends import TOLD_AT_ONCE, Left, Life, end, tell_unheld
 from ullage.handlers.mirror import Mirror

@@ -16,8 +16,9 @@ from fakes.pool_watch import HOUR_S, START_S, a_member, a_pool
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.status import pool_as_stored
+from ullage.cluster.records.node import NodeRecord
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
-from ullage.cluster.records.snapshot import NodeRecord, Snapshot
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.values import streams
 from ullage.engines.capacity.price import PriceRecord, Quote
 from ullage.kube.manifests.applied import pool_status_body

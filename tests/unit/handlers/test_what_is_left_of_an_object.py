@@ -27,7 +27,7 @@ from ullage.api.labels import (
     LABEL_TRIAL,
 )
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.values.names import router_name
 from ullage.cluster.values.streams import (
     DEPLOYMENTS,

@@ -8,8 +8,8 @@ from fakes import writer_rig as do
 from fakes.cluster_port import Call
 from fakes.virtual_time import run_virtual
 from fakes.writer_rig import a_rig
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.profile import DeviceModel, ProfileStatus, StepRow
-from ullage.cluster.records.snapshot import ObjectRef
 from ullage.ports import DEVICE_PROFILE, WORKLOAD_PROFILE, Kind
 from ullage.scheduling.model.plan import Action, CreateProfile, SetDeviceModel, SetProfile
 

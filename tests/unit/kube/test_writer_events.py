@@ -6,7 +6,7 @@ from fakes import writer_rig as do
 from fakes.virtual_time import run_virtual
 from fakes.writer_rig import Rig, a_rig
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.kube.events import event_body
 from ullage.ports import Forbidden, NotFound
 from ullage.scheduling.model.plan import Emit

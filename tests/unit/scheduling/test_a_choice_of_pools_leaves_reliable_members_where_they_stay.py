@@ -26,7 +26,8 @@ from builders import (
 from fakes.deciding import decided_on
 from fakes.toy_pools import PoolPlay, a_pool, aim
 from ullage.api.trainingjob import TierTerms
-from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadRecord
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.capacity.separate_pools import apart_pools, bound, cheapest
 from ullage.scheduling.inventory.reliable_machines import held_to
 from ullage.scheduling.model.plan import CreatePod, DecideSettings, DeletePod

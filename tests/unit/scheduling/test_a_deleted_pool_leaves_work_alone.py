@@ -12,7 +12,7 @@ from fakes.pool_watch import PoolWatch, a_member
 from fakes.toy_pools import PoolPlay, a_pool, aim
 from ullage.api.reasons import Reason
 from ullage.api.trainingjob import CostAim
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.status import SpendDecision
 from ullage.scheduling.inventory.instances import Watch, look
 from ullage.scheduling.model.plan import DecideSettings, DeletePod

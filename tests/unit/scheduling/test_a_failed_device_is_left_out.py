@@ -24,7 +24,7 @@ from builders import (
 from fakes.deciding import decided
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.status import (
     MOST_EXCLUSIONS,
     DecisionRecord,

@@ -31,8 +31,9 @@ from ullage.api.slices import SlicePhase
 from ullage.api.xids import XIDS, Cause
 from ullage.cluster.codecs.profile import profile_as_stored
 from ullage.cluster.projection.workload_class import profile_name
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.profile import MAX_CHARGED, ProfileRecord, ProfileStatus
-from ullage.cluster.records.snapshot import GPUNodeRecord, PodStage
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.inventory.device_faults import culprit_of, isolations
 from ullage.scheduling.learning.loop import profiles_to_write

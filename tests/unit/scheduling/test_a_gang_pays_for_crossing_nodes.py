@@ -26,7 +26,7 @@ from fakes.choosing import MEMORY_MIB, known
 from fakes.deciding import Decided, decided, told
 from ullage.api.reasons import Reason
 from ullage.api.trainingjob import CostAim
-from ullage.cluster.records.snapshot import GPUNodeRecord
+from ullage.cluster.records.node import GPUNodeRecord
 from ullage.scheduling.placement.placement import fewest_nodes
 
 PATIENCE_S: Final = 360.0

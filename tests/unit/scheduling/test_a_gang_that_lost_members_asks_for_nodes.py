@@ -29,15 +29,9 @@ from ullage.api.labels import LABEL_REGISTERED
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
 from ullage.api.trainingjob import TierTerms
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.pool import PoolRecord
-from ullage.cluster.records.snapshot import PodRecord, PodStage
-from ullage.cluster.records.status import (
-    Offer,
-    PoolShare,
-    SizeRecord,
-    SpendDecision,
-    SpendRecord,
-)
+from ullage.cluster.records.status import Offer, PoolShare, SizeRecord, SpendDecision, SpendRecord
 from ullage.scheduling.model.plan import CreatePod, DecideSettings, DeletePod
 from ullage.scheduling.times import GANG_HOLD_IN_PLACE_S, GANG_HOLD_S, NODE_AGENT_S
 

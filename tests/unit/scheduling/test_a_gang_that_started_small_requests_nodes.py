@@ -27,8 +27,8 @@ from fakes.toy_pools import a_pool, aim
 from ullage.api.labels import LABEL_REGISTERED
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.pool import PoolRecord
-from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.records.status import Progress, SizeRecord
 from ullage.scheduling.model.plan import CreatePod, DecideSettings, DeletePod
 from ullage.scheduling.times import GANG_HOLD_IN_PLACE_S, GANG_HOLD_S, NODE_AGENT_S, NODE_COMES_S

@@ -28,7 +28,9 @@ from ullage.api.labels import LABEL_POOL
 from ullage.api.reasons import Reason
 from ullage.api.slices import DesiredSlice, SlicePhase
 from ullage.api.trainingjob import TierTerms
-from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, ServiceRecord
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.snapshot import ServiceRecord
 from ullage.cluster.records.tier import CoordinatorReport
 from ullage.scheduling.model.plan import ApplyService, CreatePod, DeletePod, EvictPod, UngatePod
 from ullage.scheduling.times import COORDINATOR_ENDS_S

@@ -21,7 +21,7 @@ from builders import (
 from fakes.deciding import Decided, decided_on
 from ullage.api.slices import SlicePhase
 from ullage.api.trainingjob import TierTerms
-from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.tier import CoordinatorReport
 from ullage.scheduling.model.plan import Emit, SetStatus
 

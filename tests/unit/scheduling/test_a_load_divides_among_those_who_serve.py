@@ -27,7 +27,8 @@ from ullage.api.observations import LatencyObjective
 from ullage.api.reasons import Reason
 from ullage.api.sharing import OfferedLoad
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import PodRecord, PodStage, SoloEntry
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.profile import SoloEntry
 from ullage.cluster.records.status import DecisionRecord, RefusalLine
 from ullage.scheduling.assignment.observe import look
 from ullage.scheduling.lifecycle.service_load import replicas_that_serve

@@ -20,7 +20,7 @@ from fakes.toy_elastic import (
     told,
 )
 from fakes.toy_rounds import Turns, a_turn_policy
-from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.scheduling.times import JOIN_RETRY_S
 
 

@@ -25,7 +25,7 @@ from fakes.toy_pools import PoolPlay, a_pool, aim
 from fakes.toy_rounds import Turns
 from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 
 
 def warned(turns: Turns, node: str) -> None:

@@ -24,7 +24,8 @@ from builders import (
 )
 from fakes.deciding import decided, told
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import PodStage, SoloEntry
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.profile import SoloEntry
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 
 BUSY = SoloEntry(device=MODEL, share=100, sm_util=0.9)

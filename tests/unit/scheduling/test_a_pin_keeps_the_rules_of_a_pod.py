@@ -27,6 +27,7 @@ from builders import (
 from fakes.deciding import Decided, decided_on
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.pod_rules import (
     AlikePods,
     ClaimRecord,
@@ -39,7 +40,6 @@ from ullage.cluster.records.pod_rules import (
     SpreadRule,
 )
 from ullage.cluster.records.pod_shape import Requirement, SelectorTerm
-from ullage.cluster.records.snapshot import PodStage
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 
 ZONE = "topology.kubernetes.io/zone"

@@ -5,7 +5,7 @@
 from dataclasses import replace
 
 from builders import NOW, a_snapshot
-from ullage.cluster.records.snapshot import PolicyRecord
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.scheduling.status.policies import void_policies
 
 OTHER = PolicyRecord(name="mine", uid="uid-mine", generation=2)

@@ -14,7 +14,8 @@ from ullage.api.labels import MANAGER_OPERATOR, MANAGER_QUOTA
 from ullage.api.schedulingpolicy import Quota, Tenant
 from ullage.cluster.codecs.status import quota_from_wire, quota_to_wire
 from ullage.cluster.projection.policy import project_policy
-from ullage.cluster.records.snapshot import PodStage, PolicyRecord
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.records.status import MOST_USAGES, QuotaStatus, TenantUsage
 from ullage.kube.manifests.applied import quota_status_body
 from ullage.kube.requests import key_of

@@ -10,7 +10,7 @@ from builders import NOW, Part, WorkloadBuilder, a_gpu_node, a_job, a_pod, a_sli
 from fakes.deciding import decided
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.status import SchedulingState
 from ullage.scheduling.model.plan import CreatePod, DecideSettings
 

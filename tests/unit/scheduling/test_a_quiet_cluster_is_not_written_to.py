@@ -23,7 +23,7 @@ from builders import (
 from fakes.deciding import decided, told
 from ullage.api.slices import SlicePhase
 from ullage.cluster.codecs.status import as_stored
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.scheduling.model.plan import Emit, SetStatus
 
 STEP_US = 100_000

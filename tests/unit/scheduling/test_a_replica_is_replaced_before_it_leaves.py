@@ -25,7 +25,7 @@ from builders import (
 from fakes.deciding import Decided, decided, told
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.scheduling.model.plan import ApplyDeployment, EvictPod
 from ullage.scheduling.times import REPLACEMENT_MOST_S
 

@@ -21,7 +21,7 @@ from builders import (
 )
 from fakes.deciding import decided
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.scheduling.status import unchanged
 

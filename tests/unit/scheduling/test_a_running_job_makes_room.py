@@ -28,8 +28,8 @@ from fakes.deciding import Decided, decided
 from ullage.api.reasons import Reason
 from ullage.api.sharing import SharingRules
 from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.profile import SoloEntry
-from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.records.status import MadeRoom
 from ullage.scheduling.model.plan import EvictPod
 from ullage.scheduling.times import AGREEMENT_HOLD_S

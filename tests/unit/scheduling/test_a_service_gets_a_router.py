@@ -21,13 +21,9 @@ from ullage.api.batching import Batching, Generative, RouterPods
 from ullage.api.observations import LatencyObjective
 from ullage.api.reasons import Reason
 from ullage.api.words import BatchingPolicy
-from ullage.cluster.records.snapshot import (
-    DeploymentRecord,
-    RefusedWrite,
-    ServiceRecord,
-    WorkloadRecord,
-)
+from ullage.cluster.records.snapshot import DeploymentRecord, RefusedWrite, ServiceRecord
 from ullage.cluster.records.status import Condition
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.batching.chooser import BatchPolicy
 from ullage.scheduling.model.plan import (
     ApplyDeployment,

@@ -26,7 +26,8 @@ from ullage.api.slices import SlicePhase
 from ullage.api.times import rfc3339
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.pod import project_pod
-from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.status import Progress
 from ullage.cluster.times import CLOCKS_APART_S
 from ullage.scheduling.model.plan import CreatePod, DeletePod, EvictPod

@@ -16,6 +16,7 @@ from fakes.deciding import decided_on
 from ullage.api.reasons import Reason
 from ullage.api.trainingjob import CostAim
 from ullage.cluster.codecs.status import as_stored
+from ullage.cluster.records.node import GPUNodeRecord
 from ullage.cluster.records.profile import (
     DeviceProfileRecord,
     Method,
@@ -25,8 +26,9 @@ from ullage.cluster.records.profile import (
     Source,
     ThroughputEntry,
 )
-from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Recommended, WorkloadStatus
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.records import Fingerprint
 from ullage.scheduling.learning.recommend import Advisor
 from ullage.scheduling.learning.recommendation import advice_news, advised, rows_of

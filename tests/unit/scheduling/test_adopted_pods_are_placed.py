@@ -26,7 +26,8 @@ from ullage.api.labels import GATE
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
 from ullage.cluster.codecs.pod_status import MOST_BYTES, kept_in_pods, scheduling_annotation
-from ullage.cluster.records.snapshot import AdoptedMember, PodRecord, PodStage
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.workload import AdoptedMember
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.inventory.timeouts import Trouble
 from ullage.scheduling.lifecycle import adopted

@@ -26,7 +26,8 @@ from ullage.api.observations import LatencyObjective
 from ullage.api.reasons import Reason
 from ullage.api.sharing import SharingRules
 from ullage.api.slices import DesiredSlice, SlicePhase
-from ullage.cluster.records.snapshot import PodStage, SoloEntry
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.profile import SoloEntry
 from ullage.scheduling.model.plan import ApplyGPUNode, EvictPod
 
 LAX = a_job().fractional(50, 100).slowdown(3).checkpointed().status(phase="Running")

@@ -28,10 +28,12 @@ from ullage.api.observations import LatencyObjective
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
 from ullage.cluster.codecs.status import as_stored
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.router import RouterLoad
-from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, WorkloadKind
 from ullage.cluster.records.spec_fields import ReplicaBounds
 from ullage.cluster.records.status import ScalingHistory, ScalingRecord
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.scheduling.model.plan import ScaleWorkload
 from ullage.scheduling.times import LOAD_BIN_S, REPLICA_STARTS_S, REPLICAS_SETTLE_S
 

@@ -26,7 +26,8 @@ from fakes.deciding import Decided, decided, told
 from ullage.api.reasons import Reason
 from ullage.api.sharing import SharingRules
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import PodStage, WorkloadKind
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.scheduling.model.plan import ApplyDeployment, EvictPod
 
 RESTART = SharingRules(resizable=True)

@@ -17,7 +17,7 @@ from ullage.api.batching import Batching, Generative, RouterLimits, RouterPods
 from ullage.api.readers import WireError
 from ullage.api.reasons import Reason
 from ullage.api.words import BatchingPolicy
-from ullage.cluster.records.snapshot import WorkloadKind
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.kube.manifests.children import service_body
 from ullage.kube.manifests.router import router_deployment
 from ullage.scheduling.model.plan import ApplyRoutedService, ApplyRouter, ApplyService

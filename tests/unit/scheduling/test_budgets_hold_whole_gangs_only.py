@@ -12,7 +12,7 @@ import pytest
 from builders import NOW, Part, WorkloadBuilder, a_gpu_node, a_job, a_kube_service
 from fakes.deciding import Decided, decided
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.status import Condition
 from ullage.scheduling.model.plan import DeletePod, EvictPod
 

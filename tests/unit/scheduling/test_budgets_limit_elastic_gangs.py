@@ -11,9 +11,10 @@ import pytest
 from builders import WorkloadBuilder, a_job
 from fakes.toy_pools import PoolPlay, a_pool, aim
 from ullage.api.reasons import Reason
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.pool import PoolRecord
-from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.records.status import SpendRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.capacity.budgets import limits_of
 from ullage.scheduling.capacity.capacity_choice import CapacityChoices, PoolChoice
 from ullage.scheduling.capacity.market import affordable

@@ -14,8 +14,9 @@ from structure import faults
 from ullage.api.gpunode import GPUNode
 from ullage.api.labels import GATE, SLOT_RESOURCE
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.status import Condition, SolveRecord, WorkloadStatus
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.kube.manifests.applied import conditions_body, gpunode_body, status_body
 from ullage.kube.manifests.children import service_body
 from ullage.scheduling.model.plan import ApplyGPUNode, ApplyService, SetConditions, SetStatus

@@ -26,8 +26,8 @@ from fakes.deciding import Decided, decided, told
 from ullage.api.devices import Health
 from ullage.api.reasons import Reason
 from ullage.api.trainingjob import CostAim
+from ullage.cluster.records.node import GPUNodeRecord
 from ullage.cluster.records.profile import ProfileStatus, SoloEntry
-from ullage.cluster.records.snapshot import GPUNodeRecord
 from ullage.scheduling.model.gang_speed import speed
 
 PRICES: Final = {"a100": 4.0, "t4": 0.6}

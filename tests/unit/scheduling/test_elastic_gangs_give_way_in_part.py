@@ -8,7 +8,7 @@ from builders import a_job
 from fakes.toy_elastic import cluster, events, size_of, sizes
 from fakes.toy_rounds import Turns
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 
 
 def runs(turns: Turns, name: str) -> int:

@@ -14,7 +14,7 @@ from fakes.toy_rounds import Turns
 from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage.api.reasons import Reason
 from ullage.api.words import OnNotice
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.scheduling.times import POD_WRITTEN_OFF_S
 
 

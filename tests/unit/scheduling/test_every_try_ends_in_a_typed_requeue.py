@@ -10,7 +10,7 @@ from builders import Part, WorkloadBuilder, a_gpu_node, a_job, a_pod, a_slice, g
 from fakes.deciding import decided
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.scheduling.assignment.entry import Entry, EntryState
 from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue
 

@@ -18,7 +18,9 @@ from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage.api.readers import WireError
 from ullage.api.reasons import Reason
 from ullage.cluster.codecs.status import as_stored, status_from_wire
-from ullage.cluster.records.snapshot import PodRecord, PodStage, Taint, WorkloadKind
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.pod_shape import Taint
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.scheduling.times import LOSS_EXPLAINS_S, POD_WRITTEN_OFF_S
 
 UID = "uid-default-train"

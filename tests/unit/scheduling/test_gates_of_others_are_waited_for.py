@@ -26,7 +26,7 @@ from fakes.toy_rounds import FAST, Turns, a_turn_policy
 from ullage.api.labels import GATE
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.status import MadeRoom, SizeRecord
 from ullage.scheduling.model.plan import (
     DeletePod,

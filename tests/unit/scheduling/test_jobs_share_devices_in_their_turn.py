@@ -13,15 +13,12 @@ import pytest
 from builders import WorkloadBuilder, a_job, a_profile, an_owner
 from fakes import toy_rules
 from fakes.toy_rounds import FAST, SLOW, Turns, a_turn_policy
+from ullage.api.gpurequest import GPURequest
 from ullage.api.sharing import SharingRules
 from ullage.api.slices import default_trust_domain
-from ullage.cluster.records.snapshot import (
-    GPURequest,
-    ProfileRecord,
-    SoloEntry,
-    WorkloadKind,
-)
+from ullage.cluster.records.profile import ProfileRecord, SoloEntry
 from ullage.cluster.records.status import AllocationRecord
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.model.plan import DecideSettings
 

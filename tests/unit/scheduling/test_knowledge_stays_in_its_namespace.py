@@ -13,8 +13,9 @@ from builders import NOW, a_device, a_gpu_node, a_job, a_policy, a_profile, a_sn
 from fakes.deciding import SETTINGS
 from ullage.api.observations import Observation, ObservedPartner
 from ullage.api.schedulingpolicy import Knowledge
-from ullage.cluster.records.profile import ProfileStatus, StepRow
-from ullage.cluster.records.snapshot import PolicyRecord, ProfileRecord, Snapshot, SoloEntry
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.profile import ProfileRecord, ProfileStatus, SoloEntry, StepRow
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.features import class_features
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Partner
 from ullage.scheduling.assignment.observe import look

@@ -12,7 +12,7 @@ from fakes.spec_numbers import Lines
 from fakes.toy_elastic import cluster, size_of
 from fakes.toy_rounds import Turns
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.status import SizeRecord
 from ullage.scheduling.lifecycle.inference import MOST_WAITING
 from ullage.scheduling.model.plan import ApplyDeployment

@@ -14,7 +14,7 @@ from builders import WorkloadBuilder, a_job
 from fakes.toy_pools import a_pool, aim, priced
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.profile import Source
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.capacity.market import (
     Market,
     affordable,

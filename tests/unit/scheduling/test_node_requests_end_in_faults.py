@@ -26,8 +26,10 @@ from fakes.toy_pools import a_pool, aim
 from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage.api.labels import LABEL_REGISTERED
 from ullage.api.reasons import Reason
+from ullage.cluster.records.node import GPUNodeRecord, NodeRecord
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.pool import PoolRecord
-from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord, PodStage, Snapshot
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Condition
 from ullage.scheduling.inventory.instances import Watch, look
 from ullage.scheduling.model.plan import CreatePod, DecideSettings, DeletePod, RegisterNode

@@ -40,9 +40,11 @@ from ullage.api.labels import (
 )
 from ullage.api.reasons import Reason
 from ullage.api.schedulingpolicy import Quota, Tenant
+from ullage.cluster.records.node import NodeRecord
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.pod_shape import Resources
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.records.pool import PoolRecord
-from ullage.cluster.records.snapshot import NodeRecord, PodRecord, PodStage, PolicyRecord
 from ullage.kube.manifests.node_requests import order_body
 from ullage.scheduling.inventory.instances import Watch, look
 from ullage.scheduling.model.plan import (

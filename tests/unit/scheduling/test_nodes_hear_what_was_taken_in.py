@@ -7,7 +7,7 @@ from dataclasses import replace
 from builders import NOW, a_gpu_node, a_snapshot
 from ullage.api.observations import Observation
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import GPUNodeRecord
+from ullage.cluster.records.node import GPUNodeRecord
 from ullage.kube.manifests.applied import gpunode_body
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.learning.loop import ENOUGH_ROWS, NODES_MOST, taken_in

@@ -31,8 +31,9 @@ from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
 from ullage.cluster.projection.notice import NOTICE_TAINTS, TAINT_KEY
+from ullage.cluster.records.node import GPUNodeRecord, NodeRecord
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.pod_shape import Taint
-from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord, PodStage
 from ullage.scheduling.model.plan import ApplyDeployment, Emit, EvictPod, SetStatus, TaintNode
 from ullage.scheduling.times import DRAIN_LAST_CALL_S, DRAIN_MARGIN_S
 

@@ -24,8 +24,8 @@ from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
 from ullage.api.trainingjob import TierTerms
 from ullage.api.words import OnNotice
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.pool import PoolRecord
-from ullage.cluster.records.snapshot import PodStage
 from ullage.engines.tiers.flush import BYTES_PER_SECOND
 from ullage.scheduling.lifecycle.notice_periods import shortest_notice_s, verdict
 from ullage.scheduling.model.plan import CreatePod, Emit, SetStatus, UngatePod

@@ -14,7 +14,7 @@ from fakes.deciding import decided
 from ullage.api.interruptions import Interruption
 from ullage.api.slices import SlicePhase
 from ullage.app.effects import effect_of
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.kube.manifests.applied import status_body
 from ullage.scheduling.model.plan import EvictPod, SetStatus, TaintNode
 

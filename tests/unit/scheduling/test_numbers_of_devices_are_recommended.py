@@ -14,9 +14,10 @@ from ullage.api.reasons import Reason
 from ullage.api.trainingjob import CostAim
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.profile import ProfileStatus, SoloEntry
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.spec_fields import Elasticity
 from ullage.cluster.records.status import Recommended
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.records import Fingerprint
 from ullage.engines.devicechoice.comm import FITTED
 from ullage.scheduling.learning.recommend import MOST_NUMBERS, Advisor, numbers_of

@@ -25,7 +25,7 @@ from fakes.deciding import Decided, decided, told
 from ullage.api.reasons import Reason
 from ullage.api.sharing import SharingRules
 from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.scheduling.model.plan import EvictPod
 from ullage.scheduling.times import NEIGHBOURS_SETTLE_S
 

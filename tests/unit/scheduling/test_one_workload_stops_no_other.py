@@ -22,7 +22,8 @@ from fakes.planted import functions_given, planted
 from fakes.scenes import BAD, SCENES, bad_job, others, running
 from fakes.toy_pools import a_pool, aim
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import PodRecord, PodStage, Snapshot
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.faults import WORKLOADS, Fault

@@ -10,8 +10,9 @@ from fakes.deciding import Decided, decided
 from ullage.api.slices import SlicePhase
 from ullage.cli.tables import _lane
 from ullage.cluster.codecs.status import as_stored
-from ullage.cluster.records.snapshot import PodStage, WorkloadKind
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.status import LaneStatus
+from ullage.cluster.records.workload import WorkloadKind
 
 GIB = 1024
 

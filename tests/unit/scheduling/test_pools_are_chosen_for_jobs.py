@@ -14,7 +14,7 @@ from fakes.toy_pools import PoolPlay, a_pool, aim
 from ullage.api.reasons import Reason
 from ullage.api.spot import SpotTerms
 from ullage.api.trainingjob import CostAim
-from ullage.cluster.records.snapshot import SoloEntry
+from ullage.cluster.records.profile import SoloEntry
 from ullage.scheduling.model.plan import CreatePod, Emit, EvictPod
 
 HOUR = 3600.0

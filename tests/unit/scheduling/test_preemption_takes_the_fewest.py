@@ -23,7 +23,8 @@ from builders import (
 from fakes.deciding import Decided, decided
 from ullage.api.reasons import Reason
 from ullage.api.slices import DesiredSlice, SlicePhase
-from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.scheduling.model.plan import DeletePod, EvictPod
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from builders import NOW
 from ullage.api.reasons import ConditionType, Reason
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.profile import ProfileRecord, ProfileStatus
-from ullage.cluster.records.snapshot import ObjectRef, Snapshot
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Condition
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.learning.loop import profile_news

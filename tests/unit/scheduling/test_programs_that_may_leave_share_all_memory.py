@@ -12,7 +12,7 @@ import builders
 from builders import WorkloadBuilder, a_gpu_node, a_job, a_node
 from fakes.deciding import Decided, decided
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 
 GIB = 1024
 

@@ -13,7 +13,7 @@ from builders import NOW, WorkloadBuilder, a_gpu_node, a_job, a_slice, gpu, repo
 from fakes.deciding import Decided, decided
 from ullage.api.slices import ObservedSlice, SlicePhase
 from ullage.cluster.codecs.status import as_stored
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.status import Progress
 from ullage.scheduling.model.gang_speed import left_s
 from ullage.scheduling.model.plan import SetStatus

@@ -29,7 +29,9 @@ from fakes.deciding import Decided, decided
 from ullage.api.devices import Backend, GPUMode, Health
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import GPUNodeRecord, PodStage, SoloEntry
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.profile import SoloEntry
 from ullage.cluster.records.status import Condition
 
 

@@ -30,8 +30,8 @@ from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage.api.loads import ObservedLoad
 from ullage.api.observations import LatencyObjective
 from ullage.api.slices import SlicePhase
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
-from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.records.spec_fields import ReplicaBounds
 from ullage.scheduling.model.plan import ApplyDeployment, EvictPod
 

@@ -30,7 +30,7 @@ from ullage.api.observations import LatencyObjective
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
 from ullage.cluster.codecs.status import as_stored
-from ullage.cluster.records.snapshot import PodStage, WorkloadKind
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.spec_fields import ReplicaBounds
 from ullage.cluster.records.status import (
     NeedRecord,
@@ -39,6 +39,7 @@ from ullage.cluster.records.status import (
     ScalingRecord,
     WorkloadStatus,
 )
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.scheduling.model.plan import Emit, ScaleWorkload
 from ullage.scheduling.times import LOAD_BIN_S, REPLICAS_SETTLE_S
 

@@ -21,7 +21,7 @@ from builders import (
 )
 from fakes.deciding import decided
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.scheduling.model.plan import ApplyGPUNode
 
 JOB = a_job()

@@ -10,7 +10,7 @@ from builders import WorkloadBuilder, a_gpu_node, a_job, a_node, a_policy, a_ser
 from fakes.deciding import Decided, decided, decided_on
 from ullage.api.lanes import IterationPolicy
 from ullage.api.slices import DesiredSlice
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.scheduling.model.plan import ApplyGPUNode
 
 GIB = 1024

@@ -22,7 +22,8 @@ from ullage.api.reasons import Reason
 from ullage.api.schedulingpolicy import Tenant
 from ullage.api.slices import SlicePhase
 from ullage.cluster.projection.policy import project_policy
-from ullage.cluster.records.snapshot import PodStage, PolicyRecord
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.scheduling.model.plan import CreatePod, DeletePod, EvictPod
 
 

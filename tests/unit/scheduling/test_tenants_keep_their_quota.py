@@ -28,7 +28,8 @@ from ullage.api.reasons import Reason
 from ullage.api.schedulingpolicy import Quota, Tenant
 from ullage.api.slices import DesiredSlice, SlicePhase
 from ullage.api.words import ReclaimWithinCohort
-from ullage.cluster.records.snapshot import PodStage, PolicyRecord
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.scheduling.model.plan import EvictPod
 
 ANY, NEVER = ReclaimWithinCohort.ANY, ReclaimWithinCohort.NEVER

@@ -18,7 +18,7 @@ from builders import (
 )
 from fakes.deciding import decided
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 
 
 def _busy(node: str, *percents: int) -> list[Part]:

@@ -28,7 +28,8 @@ from ullage.api.observations import LatencyObjective
 from ullage.api.reasons import Reason
 from ullage.api.sharing import OfferedLoad
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import PodStage, SoloEntry
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.profile import SoloEntry
 from ullage.engines.admission.calibration import Band, Threshold
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.records import Fingerprint, Group

@@ -22,7 +22,9 @@ from builders import (
 from fakes.deciding import Decided, decided, told
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, RefusedWrite
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.snapshot import RefusedWrite
 from ullage.cluster.records.status import Condition, Exclusion, SchedulingState
 from ullage.scheduling.assignment import nominate
 from ullage.scheduling.model.plan import (

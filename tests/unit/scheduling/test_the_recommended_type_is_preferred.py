@@ -26,7 +26,8 @@ from fakes.deciding import decided
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
 from ullage.api.trainingjob import CostAim
-from ullage.cluster.records.snapshot import GPUNodeRecord, PodStage
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.status import Recommended
 
 

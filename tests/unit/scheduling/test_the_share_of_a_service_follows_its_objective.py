@@ -34,7 +34,7 @@ from ullage.api.reasons import Reason
 from ullage.api.sharing import SharingRules
 from ullage.api.slices import SlicePhase
 from ullage.cluster.codecs.status import as_stored
-from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadKind
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.spec_fields import ReplicaBounds
 from ullage.cluster.records.status import (
     ChosenShare,
@@ -43,6 +43,7 @@ from ullage.cluster.records.status import (
     ScalingRecord,
     WorkloadStatus,
 )
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.scheduling.inventory.held_shares import scaled_share
 from ullage.scheduling.lifecycle.share_choice import KNOWN_BINS
 from ullage.scheduling.model.plan import ApplyDeployment

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from builders import WorkloadBuilder, a_job
 from fakes.toy_pools import PoolPlay, a_pool, aim
 from ullage.api.spot import SpotTerms
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.engines.capacity.cost import CostTerms, ScalingCurve
 from ullage.engines.capacity.records import Ask, CapacitySettings, Pool
 from ullage.engines.capacity.search import MOST_SIZES, CapacitySearch

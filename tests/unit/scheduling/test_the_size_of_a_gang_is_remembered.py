@@ -8,8 +8,8 @@ import pytest
 
 from builders import NOW, a_job, a_service
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import SizeRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.elastic.sizes import Size, news, resumes, size_status
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase

@@ -23,8 +23,8 @@ from builders import (
 from fakes.deciding import decided, decided_on
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.profile import ProfileStatus, SoloEntry
-from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.scheduling.model.plan import CreatePod
 
 

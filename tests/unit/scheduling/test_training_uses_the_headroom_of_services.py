@@ -35,13 +35,11 @@ from ullage.api.sharing import OfferedLoad, SharingRules
 from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
 from ullage.api.trainingjob import CostAim
 from ullage.cluster.codecs.status import as_stored
-from ullage.cluster.records.snapshot import PodRecord, PodStage, SoloEntry, WorkloadKind
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.profile import SoloEntry
 from ullage.cluster.records.spec_fields import ReplicaBounds
-from ullage.cluster.records.status import (
-    ReplicaChoice,
-    ScalingHistory,
-    ScalingRecord,
-)
+from ullage.cluster.records.status import ReplicaChoice, ScalingHistory, ScalingRecord
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.scheduling.model.plan import EvictPod
 from ullage.scheduling.prediction.latency import STEP, PlannedLoad, planned_load
 

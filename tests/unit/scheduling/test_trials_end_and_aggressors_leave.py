@@ -28,7 +28,8 @@ from fakes.deciding import Decided, decided
 from ullage.api.devices import Backend, MpsState, MpsStatus
 from ullage.api.reasons import Reason
 from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
-from ullage.cluster.records.snapshot import PodStage, ProfileRecord
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.profile import ProfileRecord
 from ullage.scheduling.model.plan import ApplyGPUNode, EvictPod, SetProfile
 
 LEARNED = a_policy(learned=True)

@@ -15,9 +15,9 @@ from fakes.tuning_world import TuningWorld, a_search
 from ullage.api.gpurequest import GPURequest
 from ullage.api.reasons import Reason
 from ullage.api.words import TuningAlgorithm
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.records.tuning import MOST_RESIZES, TrialPool, TrialResize, TrialResult
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.tuning.times import (
     percent_had,
     percent_of,

@@ -21,7 +21,9 @@ from builders import (
 from fakes.deciding import Decided, decided
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, PolicyRecord
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.scheduling.model.plan import ApplyDeployment, CreatePod
 
 Running = tuple[WorkloadBuilder, PodRecord, GPUNodeRecord]

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from builders import NOW, Part, a_gpu_node, a_job, a_policy
 from fakes.deciding import Decided, decided
-from ullage.cluster.records.snapshot import PolicyRecord
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.engines.allocation.model import (
     Allocation,
     Problem,

@@ -17,6 +17,7 @@ from builders import NOW, a_device, a_device_profile, a_gpu_node, a_job, a_profi
 from ullage.api.numbers import MOST as LARGEST
 from ullage.api.reasons import Reason
 from ullage.api.words import Kernel
+from ullage.cluster.records.node import GPUNodeRecord
 from ullage.cluster.records.profile import (
     DeviceProfileRecord,
     Method,
@@ -27,7 +28,7 @@ from ullage.cluster.records.profile import (
     SoloEntry,
     Source,
 )
-from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.records import Fingerprint
 from ullage.engines.devicechoice.fit import LearnedOpTimes
 from ullage.scheduling.learning.estimates import MOST_CONFIDENT, estimated, gather

@@ -9,7 +9,7 @@ import pytest
 from builders import NOW, Part, a_gpu_node, a_job, a_node, a_pod, a_slice, a_snapshot, reported
 from fakes.deciding import SETTINGS
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.assignment.observe import look
 from ullage.scheduling.feasibility.occupancy import Occupancy, occupancy_of

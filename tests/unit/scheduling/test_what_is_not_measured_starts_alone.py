@@ -30,8 +30,8 @@ from ullage.api.reasons import Reason
 from ullage.api.sharing import OfferedLoad
 from ullage.api.slices import SlicePhase
 from ullage.cluster.projection.workload_class import profile_name
-from ullage.cluster.records.profile import ProfileRecord
-from ullage.cluster.records.snapshot import PodStage, SoloEntry
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.profile import ProfileRecord, SoloEntry
 from ullage.engines.admission.calibration import Band, Threshold
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.records import Group

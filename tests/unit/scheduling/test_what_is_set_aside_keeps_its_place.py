@@ -21,7 +21,7 @@ from builders import (
 )
 from fakes.toy_pools import a_pool
 from ullage.api.schedulingpolicy import Tenant
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.scheduling.cycle.set_aside import plain
 
 JOB = a_job().fractional(30, 60).slowdown(1.5).priority(7).build()

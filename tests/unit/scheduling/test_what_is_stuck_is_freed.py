@@ -12,7 +12,7 @@ from builders import NOW, a_deployment, a_gpu_node, a_job, a_pod, a_service, a_s
 from fakes.deciding import SETTINGS, Decided, decided, decided_on
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.status import SchedulingState
 from ullage.scheduling.model.plan import CreatePod, DecideSettings, DeletePod, EvictPod
 

@@ -11,8 +11,9 @@ from builders import NOW, a_gpu_node, a_job, a_profile, a_snapshot
 from ullage.api.observations import Observation
 from ullage.api.slices import SlicePhase
 from ullage.cluster.projection.workload_class import profile_name
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.profile import ProfileRecord, ProfileStatus
-from ullage.cluster.records.snapshot import PodStage, Snapshot
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.learning.loop import profiles_to_write
 from ullage.scheduling.model.plan import CreateProfile, SetProfile
 from ullage.scheduling.times import PROFILE_WRITE_S

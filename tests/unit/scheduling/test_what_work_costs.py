@@ -20,8 +20,8 @@ from fakes.toy_books import HOUR, Days, a_pool, cluster, on, one_spot_node
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.slices import DesiredSlice
 from ullage.cluster.records.pool import CapacityType
-from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.status import Account, Condition, SpendRecord, WorkloadStatus
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.scheduling.accounting import cost_records
 from ullage.scheduling.accounting.account import Accountant, cost_news
 from ullage.scheduling.accounting.rates import Rates

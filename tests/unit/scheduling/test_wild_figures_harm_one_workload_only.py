@@ -33,8 +33,11 @@ from ullage.api.schedulingpolicy import Tenant
 from ullage.app.effects import effect_of
 from ullage.app.set_aside import SetAside
 from ullage.app.watchdog import Watchdog
+from ullage.cluster.records.pod import PodRecord
 from ullage.cluster.records.pod_shape import Resources
-from ullage.cluster.records.snapshot import PodRecord, Snapshot, SoloEntry, WorkloadRecord
+from ullage.cluster.records.profile import SoloEntry
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.kube.manifests.applied import gpunode_body, status_body
 from ullage.process.faults import fault_text
 from ullage.scheduling.cycle.decide import decide

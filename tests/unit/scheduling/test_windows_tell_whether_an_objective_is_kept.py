@@ -11,8 +11,9 @@ import pytest
 from builders import a_job, a_pod, a_slice, gpu, reported
 from ullage.api.observations import LatencyObjective
 from ullage.api.slices import ObservedSlice, SlicePhase
-from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.status import Sharing
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.placement import predicted_figures
 from ullage.scheduling.placement.predicted_figures import Part
 

@@ -10,7 +10,7 @@ from builders import EPOCH, NOW, a_gpu_node, a_job, a_pod, a_slice, a_snapshot, 
 from ullage.api.devices import Health
 from ullage.api.reasons import Reason
 from ullage.api.slices import DesiredSlice, SlicePhase
-from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.pod import PodStage
 from ullage.scheduling.model.plan import ApplyGPUNode
 from ullage_simulate.world import World
 

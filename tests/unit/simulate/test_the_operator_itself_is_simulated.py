@@ -11,7 +11,10 @@ import pytest
 
 from ullage.api.observations import Observation
 from ullage.api.schedulingpolicy import Quota, Tenant
-from ullage.cluster.records.snapshot import PodStage, PolicyRecord, Snapshot, WorkloadRecord
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.allocation.round_records import RoundSettings
 from ullage.scheduling.assignment import judge
 from ullage.scheduling.cycle.decide import decide

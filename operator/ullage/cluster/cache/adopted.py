@@ -16,14 +16,10 @@ from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.cache.overlay import StatusSet
 from ullage.cluster.cache.stores import Context, Table
 from ullage.cluster.projection.adopted import AdoptedPod, run_of
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.pod_shape import PodShape
-from ullage.cluster.records.snapshot import (
-    AdoptedMember,
-    ObjectRef,
-    WorkloadRecord,
-    ended_in_wave,
-)
 from ullage.cluster.records.status import Exclusion, SchedulingState, WorkloadStatus
+from ullage.cluster.records.workload import AdoptedMember, WorkloadRecord, ended_in_wave
 from ullage.cluster.values.bounded import Memo
 
 INHERITED_BYTES: Final = 4 * 2**20

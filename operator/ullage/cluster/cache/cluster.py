@@ -51,22 +51,15 @@ from ullage.cluster.projection.rest import (
     project_service,
 )
 from ullage.cluster.projection.tuning import project_tuning_job
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.pod import ForeignPod, PodRecord
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
+from ullage.cluster.records.profile import DeviceProfileRecord
 from ullage.cluster.records.router import RouterLoad, RouterPod
-from ullage.cluster.records.snapshot import (
-    DeploymentRecord,
-    DeviceProfileRecord,
-    ForeignPod,
-    GPUNodeRecord,
-    PodRecord,
-    RefusedWrite,
-    ServiceRecord,
-    Snapshot,
-    WorkloadKind,
-    WorkloadRecord,
-)
+from ullage.cluster.records.snapshot import DeploymentRecord, RefusedWrite, ServiceRecord, Snapshot
 from ullage.cluster.records.tier import CoordinatorReport
 from ullage.cluster.records.tuning import TuningRecord
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.cluster.times import ASSUME_TTL_S
 from ullage.cluster.values import streams
 from ullage.cluster.values.streams import Stream

@@ -16,10 +16,10 @@ from ullage.cluster.projection.pod import (
     project_router_pod,
     project_unprepared,
 )
+from ullage.cluster.records.pod import ForeignPod
 from ullage.cluster.records.pod_rules import AlikePods, PodTraits
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.router import RouterPod
-from ullage.cluster.records.snapshot import ForeignPod
 from ullage.ports import JsonObject
 
 HOLDERS_NAMED: Final = 3

@@ -19,15 +19,11 @@ from ullage.api.labels import GATE
 from ullage.api.lanes import IterationPolicy
 from ullage.api.slices import DesiredSlice
 from ullage.cluster.projection.node import first_wanted, slices_since
-from ullage.cluster.records.profile import ProfileStatus
-from ullage.cluster.records.snapshot import (
-    GPUNodeRecord,
-    PodRecord,
-    PodStage,
-    ProfileRecord,
-    WorkloadRecord,
-)
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.profile import ProfileRecord, ProfileStatus
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.times import ASSUME_TTL_S
 
 

@@ -27,13 +27,9 @@ from ullage.cluster.projection.node import first_wanted, project_gpu_node, proje
 from ullage.cluster.projection.pod_template import Blueprint
 from ullage.cluster.projection.pool import project_pool
 from ullage.cluster.projection.workload import project_workload
+from ullage.cluster.records.node import GPUNodeRecord, NodeRecord
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
-from ullage.cluster.records.snapshot import (
-    GPUNodeRecord,
-    NodeRecord,
-    WorkloadKind,
-    WorkloadRecord,
-)
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.ports import JsonObject
 
 GPU_NODE = "GPUNode"

@@ -33,14 +33,9 @@ from ullage.cluster.projection.adopted import (
 )
 from ullage.cluster.projection.ownership import Claim
 from ullage.cluster.projection.pod import ForeignUse, project_pod
-from ullage.cluster.records.snapshot import (
-    ForeignPod,
-    ObjectRef,
-    PodRecord,
-    PodStage,
-    WorkloadKind,
-    WorkloadRecord,
-)
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.pod import ForeignPod, PodRecord, PodStage
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.ports import JsonObject
 
 Key = TypeVar("Key", bound=Hashable)

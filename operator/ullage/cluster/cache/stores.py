@@ -30,12 +30,10 @@ from ullage.cluster.codecs.objects import (
 from ullage.cluster.projection.pod_template import Seen
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.projection.rest import project_profile
-from ullage.cluster.records.snapshot import (
-    ObjectRef,
-    PolicyRecord,
-    ProfileRecord,
-    Unread,
-)
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.profile import ProfileRecord
+from ullage.cluster.records.snapshot import Unread
 from ullage.cluster.values.readable import called, complaint
 from ullage.ports import JsonObject
 

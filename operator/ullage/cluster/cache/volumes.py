@@ -21,8 +21,8 @@ from ullage.cluster.projection.volume import (
     project_storage_class,
     project_volume,
 )
+from ullage.cluster.records.pod import PodRecord
 from ullage.cluster.records.pod_rules import ClaimRecord, FreeVolume, Labels
-from ullage.cluster.records.snapshot import PodRecord
 from ullage.cluster.values import streams
 from ullage.ports import JsonObject
 

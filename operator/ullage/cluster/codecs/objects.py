@@ -26,8 +26,8 @@ from ullage.api.reasons import ConditionType
 from ullage.api.times import seconds
 from ullage.api.wire_fields import Kind
 from ullage.api.wire_fields import strings as strings
-from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.status import Condition
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.cluster.values.bounded import Memo
 from ullage.cluster.values.readable import complete, shown
 from ullage.ports import JsonObject

@@ -24,7 +24,6 @@ from ullage.api.wire_fields import KEPT, Embedded, Listed, Schema, Shape, one_of
 from ullage.cluster.codecs.objects import ranked, within
 from ullage.cluster.codecs.pod_status import kept_in_pods
 from ullage.cluster.records.pool import LaunchRecord, PoolStatus
-from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.status import (
     Account,
     Placement,
@@ -35,6 +34,7 @@ from ullage.cluster.records.status import (
     WorkloadStatus,
 )
 from ullage.cluster.records.tuning import TuningStatus
+from ullage.cluster.records.workload import WorkloadKind
 
 _LOST: Final[Mapping[str, str]] = {
     "steps": "lost_steps",

@@ -32,15 +32,11 @@ from ullage.cluster.projection.spec import (
     read_gpu,
 )
 from ullage.cluster.projection.workload_class import class_key, family_key
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.pod_shape import PodShape
-from ullage.cluster.records.snapshot import (
-    ObjectRef,
-    PodRecord,
-    PodStage,
-    WorkloadKind,
-    WorkloadRecord,
-)
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.cluster.values.readable import complaint, complete
 
 KeyValues = Mapping[AdoptionKey, str]

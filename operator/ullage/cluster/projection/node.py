@@ -30,8 +30,8 @@ from ullage.cluster.codecs.objects import (
 )
 from ullage.cluster.projection.notice import notice_of_taints
 from ullage.cluster.projection.pod_shape import read_amounts, resources_of
+from ullage.cluster.records.node import GPUNodeRecord, NodeRecord
 from ullage.cluster.records.pod_shape import Taint
-from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord
 
 
 def project_node(raw: JsonObject) -> NodeRecord:

@@ -16,7 +16,8 @@ from ullage.api.labels import LABEL_KIND, LABEL_LEAD, LABEL_ORDER, LABEL_OWNER, 
 from ullage.api.readers import JsonObject
 from ullage.cluster.codecs.objects import Meta
 from ullage.cluster.projection.adopted import scheduling_group, unit_of
-from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.cluster.values.names import (
     MAX_RANK,
     coordinator_name,

@@ -39,17 +39,12 @@ from ullage.cluster.projection.ownership import Claim, read_claim
 from ullage.cluster.projection.pod_rules import foreign_traits, labels_of, pod_rules
 from ullage.cluster.projection.pod_shape import pod_requests, pod_shape, resources_of
 from ullage.cluster.records.metrics import EpochValue, read_report
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.pod import ForeignPod, PodRecord, PodStage, end_text
 from ullage.cluster.records.pod_rules import PodTraits
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.router import RouterPod
-from ullage.cluster.records.snapshot import (
-    ForeignPod,
-    ObjectRef,
-    PodRecord,
-    PodStage,
-    WorkloadKind,
-    end_text,
-)
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.cluster.times import CLOCKS_APART_S
 from ullage.cluster.values.names import number_of
 from ullage.cluster.values.readable import complete

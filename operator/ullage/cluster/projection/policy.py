@@ -16,7 +16,7 @@ from ullage.cluster.codecs.objects import (
     within,
 )
 from ullage.cluster.codecs.status import quota_from_wire, solve_from_wire
-from ullage.cluster.records.snapshot import PolicyRecord
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.records.status import QuotaStatus, SolveRecord
 
 

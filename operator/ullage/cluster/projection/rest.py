@@ -27,13 +27,8 @@ from ullage.cluster.codecs.profile import (
     device_model_of,
     profile_status_from_wire,
 )
-from ullage.cluster.records.profile import SoloEntry, StepRow
-from ullage.cluster.records.snapshot import (
-    DeploymentRecord,
-    DeviceProfileRecord,
-    ProfileRecord,
-    ServiceRecord,
-)
+from ullage.cluster.records.profile import DeviceProfileRecord, ProfileRecord, SoloEntry, StepRow
+from ullage.cluster.records.snapshot import DeploymentRecord, ServiceRecord
 
 _PERCENT: Final = re.compile(r"[0-9]{1,9}%")
 

@@ -24,11 +24,7 @@ from ullage.cluster.codecs.objects import (
     strings,
     within,
 )
-from ullage.cluster.records.spec_fields import (
-    RENDEZVOUS,
-    Elasticity,
-    ReplicaBounds,
-)
+from ullage.cluster.records.spec_fields import RENDEZVOUS, Elasticity, ReplicaBounds
 
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?")
 

@@ -24,7 +24,7 @@ from ullage.cluster.codecs.objects import (
     word,
 )
 from ullage.cluster.projection.pod_shape import read_amounts
-from ullage.cluster.records.snapshot import WorkloadKind
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.cluster.values.readable import outsized
 
 MOST_BYTES: Final = 256 * 1024

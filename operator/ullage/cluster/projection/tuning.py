@@ -23,8 +23,9 @@ from ullage.cluster.projection.template import (
     check_size,
     check_template,
 )
-from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.tuning import TuningRecord
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.cluster.values.lives import ORPHAN, finalizers_of
 from ullage.engines.tuning.algorithms import SearchTerms, trials_of
 from ullage.engines.tuning.search_space import (

@@ -45,9 +45,10 @@ from ullage.cluster.projection.template import (
     check_template,
 )
 from ullage.cluster.projection.workload_class import class_key, family_key
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.pod_shape import PodShape
-from ullage.cluster.records.snapshot import ObjectRef, TrialOf, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.records.workload import TrialOf, WorkloadKind, WorkloadRecord
 from ullage.cluster.values.names import number_of, trial_run_name
 from ullage.cluster.values.readable import complaint, complete
 from ullage.ports import JsonObject

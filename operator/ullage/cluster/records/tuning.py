@@ -33,7 +33,7 @@ from ullage.api.wire_fields import (
     word,
 )
 from ullage.cluster.records.metrics import EpochNumber, Metric
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.status import BY_TYPE, Condition
 from ullage.engines.tuning.algorithms import SearchTerms
 

@@ -23,7 +23,8 @@ from ullage.cluster.codecs.status import (
     status_to_wire,
     tuning_status_to_wire,
 )
-from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.ports import JsonObject
 from ullage.scheduling.model.plan import (
     ApplyGPUNode,

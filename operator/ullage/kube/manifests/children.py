@@ -24,8 +24,8 @@ from ullage.api.labels import (
 from ullage.api.readers import WireError, objects, section, text
 from ullage.cluster.codecs.objects import string_map
 from ullage.cluster.projection.pod_template import Blueprint
-from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.spec_fields import RENDEZVOUS
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.cluster.values.names import pod_name, workers_service
 from ullage.kube.manifests.node_requests import HOLD
 from ullage.kube.manifests.router import routed_ports, router_labels

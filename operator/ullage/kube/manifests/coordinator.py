@@ -15,7 +15,7 @@ from ullage.api.labels import LABEL_LEAD
 from ullage.api.readers import JsonObject, objects, section
 from ullage.api.trainingjob import TierTerms
 from ullage.cluster.projection.pod_template import Blueprint
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.engines.tiers.flush import BYTES_PER_SECOND
 from ullage.kube.manifests.node_requests import HOLD
 from ullage.kube.manifests.tiers import (

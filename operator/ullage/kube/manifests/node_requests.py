@@ -22,7 +22,7 @@ from ullage.api.labels import (
 )
 from ullage.api.readers import objects, section
 from ullage.cluster.codecs.objects import string_map
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.values.names import HOSTNAME
 from ullage.kube.manifests.tiers import child_metadata
 from ullage.ports import JsonObject, JsonPatch

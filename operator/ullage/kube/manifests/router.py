@@ -13,7 +13,7 @@ from typing import Final
 from ullage.api.batching import Batching
 from ullage.api.labels import ANNOTATION_TEMPLATE_HASH, LABEL_ROUTER
 from ullage.api.readers import JsonObject, WireError, objects, section
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.values.names import replicas_service
 from ullage.kube.manifests.tiers import child_metadata
 from ullage.kube.times import (

@@ -14,7 +14,7 @@ from typing import Final
 from ullage.api.labels import API_VERSION, LABEL_POOL, LABEL_TIER
 from ullage.api.readers import JsonObject, objects, section
 from ullage.api.trainingjob import TierTerms
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.values.names import coordinator_name
 from ullage.scheduling.model.plan import Labels
 

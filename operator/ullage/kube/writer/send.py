@@ -12,7 +12,7 @@ from typing import Final, assert_never
 
 from ullage.api.readers import section
 from ullage.cluster.codecs.objects import controller_of
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.kube.errors import name_conflict
 from ullage.kube.events import EventRecorder
 from ullage.kube.requests import ApiRequest, ApiVerb, ObjectKey, RequestBuilder, key_of

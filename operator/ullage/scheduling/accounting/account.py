@@ -13,8 +13,9 @@ from typing import Self
 
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.words import SpendMode
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Account, SpendRecord, WorkloadStatus
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.accounting import cost_records
 from ullage.scheduling.accounting.losses import ending_of
 from ullage.scheduling.accounting.rates import Rates, Slices

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.accounting import cost_records
 from ullage.scheduling.inventory.tenant_bindings import tenant_of
 

@@ -15,8 +15,8 @@ from decimal import Decimal
 from typing import Final
 
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import Account, WorkloadStatus
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.accounting.losses import Ending
 from ullage.scheduling.accounting.rates import Rate
 from ullage.scheduling.times import (

@@ -15,8 +15,9 @@ from typing import Final
 
 from ullage.api.reasons import ConditionType, Standing, standing_of
 from ullage.api.slices import ObservedSlice
-from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Account, Progress, WorkloadStatus
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.progress import gang_progress
 

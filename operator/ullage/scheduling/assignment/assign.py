@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.nominate import EVICTABLE, Nominations, attempt_of, may_leave
 from ullage.scheduling.assignment.pods import give_up, release

@@ -19,8 +19,10 @@ from typing import Final
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import GPUNodeRecord, PodStage, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.status import MadeRoom
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.assignment.reevaluation import Finding
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import MadeRoom
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.verdict import Verdict
 from ullage.scheduling.elastic.sizes import Size
 from ullage.scheduling.lifecycle.inference import Rollout

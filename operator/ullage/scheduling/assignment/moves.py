@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason, Standing, standing_of
-from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.assignment.cycle_context import CycleContext
 from ullage.scheduling.assignment.reevaluation import Finding
 from ullage.scheduling.learning.reconsider import BetterChoice, better_choice

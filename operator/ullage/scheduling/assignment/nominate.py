@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.records import Refusal
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.pods import create_pods, has_names, name_members

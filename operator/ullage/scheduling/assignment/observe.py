@@ -9,7 +9,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from ullage.api.interruptions import Interruption
-from ullage.cluster.records.snapshot import PodRecord, Snapshot
+from ullage.cluster.records.pod import PodRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.elastic import sizes
 from ullage.scheduling.inventory.device_faults import isolations

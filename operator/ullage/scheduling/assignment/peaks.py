@@ -17,8 +17,9 @@ from typing import Final
 
 from ullage.api.reasons import Reason
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.status import MadeRoom
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.records import TOLERANCE
 from ullage.scheduling.assignment.reevaluation import Finding
 from ullage.scheduling.feasibility.occupancy import Occupant

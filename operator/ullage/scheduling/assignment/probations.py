@@ -16,8 +16,10 @@ from typing import Final
 
 from ullage.api.reasons import Reason
 from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.profile import ProfileRecord
-from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.engines.admission.probation import (
     LEAST_WINDOWS,

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import DeploymentRecord, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import DeploymentRecord
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.moves import next_move
 from ullage.scheduling.assignment.nominate import Nominations

@@ -15,8 +15,10 @@ from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason, Standing, standing_of
 from ullage.api.slices import DesiredSlice
-from ullage.cluster.records.snapshot import PodStage, Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import MadeRoom
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.engines.admission.records import TOLERANCE
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests

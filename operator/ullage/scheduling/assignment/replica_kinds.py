@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ullage.api.gpurequest import Share
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import ShareCurve
 from ullage.scheduling.assignment.cycle_context import CycleContext

@@ -18,8 +18,10 @@ from operator import is_not
 from typing import Final
 
 from ullage.api.slices import DesiredSlice, ObservedSlice
-from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.lifecycle.members import MemberCache
 from ullage.scheduling.lifecycle.training import running

@@ -16,8 +16,8 @@ from typing import Final
 
 from ullage.api.reasons import Reason, Standing
 from ullage.api.words import SpendMode
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import SpendDecision, SpendRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.capacity.records import CapacityDecision
 from ullage.scheduling.capacity import choice
 from ullage.scheduling.capacity.choice import Facts

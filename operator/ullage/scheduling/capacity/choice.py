@@ -16,8 +16,8 @@ from typing import Final
 
 from ullage.api.spot import SpotTerms
 from ullage.api.words import CostObjective, SpendMode
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import SpendDecision
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.capacity import deadline
 from ullage.engines.capacity.cost import CostTerms, ScalingCurve, expected
 from ullage.engines.capacity.decide import Due, decide

@@ -17,7 +17,7 @@ from typing import Final
 from ullage.api.devices import Health
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.profile import Source
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.capacity.records import CapacityType, Pool
 from ullage.scheduling.accounting.rates import declared_price, on_demand_price, reliable_prices
 from ullage.scheduling.inventory.inventory import node_trouble

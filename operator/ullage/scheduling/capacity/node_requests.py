@@ -18,8 +18,10 @@ from typing import Final
 
 from ullage.api.labels import LABEL_REGISTERED
 from ullage.api.reasons import Reason, Standing
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.pool import PoolRecord
-from ullage.cluster.records.snapshot import ObjectRef, PodRecord, PodStage, WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.names import order_name
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.quota.records import NO_TENANT

@@ -14,8 +14,8 @@ from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.codecs.status import pool_as_stored
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
-from ullage.cluster.records.snapshot import ObjectRef
 from ullage.engines.capacity.price import LARGEST_RISE, Doubt, PriceRecord, Quote
 from ullage.engines.capacity.times import PRICE_FRESH_S
 from ullage.scheduling.capacity.hazard import Learning

@@ -16,8 +16,8 @@ from typing import Final
 from ullage.api.reasons import Reason, Standing
 from ullage.api.words import SpendMode
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import Offer, PoolShare, SpendDecision, SpendRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.capacity.records import CapacityDecision, CapacityOption, CapacityWhy
 from ullage.scheduling.capacity.choice import Facts, mode_of
 from ullage.scheduling.times import DEADLINE_LOOK_S

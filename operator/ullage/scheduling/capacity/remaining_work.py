@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ullage.api.slices import ObservedSlice
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.capacity.deadline import ProgressLine
 from ullage.engines.capacity.decide import Due
 from ullage.engines.capacity.records import CapacityType

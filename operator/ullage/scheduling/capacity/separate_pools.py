@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ullage.cluster.records.pool import PoolRecord
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.capacity.market import Market, member_price, unsuited
 from ullage.scheduling.inventory.reliable_machines import is_reliable, stays, terms_of
 from ullage.scheduling.model.view import Member

@@ -15,8 +15,8 @@ from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason, Standing
 from ullage.api.words import SpendMode
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import Offer, SpendDecision, SpendRecord, WorkloadStatus
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.capacity.capacity_choice import CapacityChoices, PoolChoice
 from ullage.scheduling.capacity.choice import MOST_LOST, Facts
 from ullage.scheduling.capacity.market import Market, member_price

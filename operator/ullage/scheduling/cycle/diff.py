@@ -14,8 +14,9 @@ from ullage.api.labels import GATE
 from ullage.api.lanes import IterationPolicy
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.slices import DesiredSlice
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Condition, WorkloadStatus
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.learning.loop import KIND
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import (

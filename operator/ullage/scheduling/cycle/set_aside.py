@@ -16,18 +16,16 @@ from ullage.api.gpurequest import GPURequest
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.sharing import SharingRules
 from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.pod import PodRecord
 from ullage.cluster.records.pod_shape import PodShape, Resources
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.profile import DeviceProfileRecord, ProfileRecord
-from ullage.cluster.records.snapshot import (
-    GPUNodeRecord,
-    ObjectRef,
-    PodRecord,
-    PolicyRecord,
-    Snapshot,
-    WorkloadRecord,
-)
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.faults import PODS, WORKLOADS, Fault, Subject
 from ullage.scheduling.model.phases import Phase

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from ullage.cluster.records.snapshot import Snapshot, WorkloadKind
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.scheduling.inventory.exclusions import next_end
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase

@@ -14,9 +14,9 @@ from typing import Final
 
 from ullage.api.reasons import Reason
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spec_fields import Elasticity
 from ullage.cluster.records.status import SizeRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.capacity.budgets import Limit
 from ullage.scheduling.elastic.sizes import Size
 from ullage.scheduling.elastic.space import Space

@@ -14,8 +14,10 @@ from typing import Final
 
 from ullage.api.reasons import Reason, Standing, standing_of
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import PodStage, Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import SizeRecord
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from ullage.api.reasons import Reason, Standing, standing_of
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.accounting.losses import was_given_back
 from ullage.scheduling.capacity.budgets import Limit
 from ullage.scheduling.capacity.node_requests import Lack

@@ -13,8 +13,9 @@ from typing import Final
 
 import numpy as np
 
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.pod_shape import PodShape
-from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.inventory.exclusions import excluded_devices
 from ullage.scheduling.inventory.inventory import Inventory

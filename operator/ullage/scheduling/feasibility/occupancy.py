@@ -17,8 +17,11 @@ import numpy as np
 from ullage.api.devices import GPUMode
 from ullage.api.labels import SLOT_RESOURCE
 from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
+from ullage.cluster.records.node import NodeRecord
+from ullage.cluster.records.pod import PodRecord
 from ullage.cluster.records.pod_shape import Resources
-from ullage.cluster.records.snapshot import NodeRecord, PodRecord, Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.limits import MIXED, NO_DOMAIN, WHOLE_PERCENT, with_contexts_mib
 from ullage.engines.admission.records import Tenant
 from ullage.engines.lanes.assignment import (

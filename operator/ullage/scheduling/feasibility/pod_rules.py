@@ -17,9 +17,10 @@ from typing import Final
 import numpy as np
 
 from ullage.api.reasons import Reason
+from ullage.cluster.records.pod import PodRecord
 from ullage.cluster.records.pod_rules import HostPort, PodRules, PodTerm, PodTraits
 from ullage.cluster.records.pod_shape import PodShape
-from ullage.cluster.records.snapshot import PodRecord, Snapshot
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.feasibility.pods_on_nodes import Bar, Placed, PodsOnNodes, fits
 from ullage.scheduling.feasibility.topology_rules import (
     affinity_bars,

@@ -16,8 +16,10 @@ from typing import Final
 import numpy as np
 
 from ullage.api.reasons import Reason
+from ullage.cluster.records.node import NodeRecord
+from ullage.cluster.records.pod import PodRecord
 from ullage.cluster.records.pod_rules import Labels, LabelSelector, PodTerm, PodTraits
-from ullage.cluster.records.snapshot import NodeRecord, PodRecord, Snapshot
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.inventory.inventory import Flags, Ints
 from ullage.scheduling.prediction.effort import Effort
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import LaneMemory, Share
 from ullage.api.reasons import Reason
+from ullage.cluster.records.pod import PodRecord
 from ullage.cluster.records.pod_shape import PodShape
-from ullage.cluster.records.snapshot import PodRecord, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Refusal, Tenant
 from ullage.engines.quota.records import NO_TENANT

@@ -12,7 +12,7 @@ from typing import Final
 
 from ullage.api.gpurequest import LaneMemory
 from ullage.api.slices import DesiredSlice, SliceKey
-from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.scheduling.prediction.workload_classes import Known
 
 SLOWDOWN_PERCENT: Final = (100, 100_000)

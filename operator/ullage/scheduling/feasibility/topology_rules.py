@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from ullage.api.reasons import Reason
+from ullage.cluster.records.node import NodeRecord
 from ullage.cluster.records.pod_rules import LabelSelector, PodTerm, PodTraits, SpreadRule
 from ullage.cluster.records.pod_shape import PodShape
-from ullage.cluster.records.snapshot import NodeRecord
 from ullage.scheduling.feasibility.pods_on_nodes import Bar, PodsOnNodes, fits
 from ullage.scheduling.inventory.inventory import Flags, Ints
 from ullage.scheduling.inventory.node_fit import selects, tolerates

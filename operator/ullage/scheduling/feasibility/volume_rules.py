@@ -10,9 +10,9 @@ import numpy as np
 
 from ullage.api.reasons import Reason
 from ullage.cluster.projection.volume import ZONE_LABELS
+from ullage.cluster.records.node import NodeRecord
 from ullage.cluster.records.pod_rules import ClaimRecord, PodTraits
 from ullage.cluster.records.pod_shape import SelectorTerm
-from ullage.cluster.records.snapshot import NodeRecord
 from ullage.scheduling.feasibility.pods_on_nodes import Bar, PodsOnNodes
 from ullage.scheduling.inventory.inventory import Ints
 from ullage.scheduling.inventory.node_fit import labels_match

@@ -15,8 +15,9 @@ from typing import Final
 
 from ullage.api.faults import DeviceFault, Suspect
 from ullage.api.xids import Cause, xid_of
+from ullage.cluster.records.node import GPUNodeRecord
 from ullage.cluster.records.profile import ChargedFault
-from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.model.view import Class, Isolation
 from ullage.scheduling.times import CLOCK_AHEAD_MOST_S, HOUR_S
 

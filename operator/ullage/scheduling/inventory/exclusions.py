@@ -13,8 +13,8 @@ from typing import Final
 
 from ullage.api.reasons import Reason, Standing
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import MOST_EXCLUSIONS, Exclusion
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.model.lifecycle_step import Passed, earliest

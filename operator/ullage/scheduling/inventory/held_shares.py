@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Container
 
 from ullage.api.gpurequest import Share
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import MadeRoom
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.times import AGREEMENT_HOLD_S
 
 

@@ -26,8 +26,9 @@ from dataclasses import dataclass, field, replace
 
 from ullage.api.interruptions import Interruption, InterruptionKind
 from ullage.cluster.projection.notice import CHOSEN_TAINTS
+from ullage.cluster.records.node import GPUNodeRecord, NodeRecord
 from ullage.cluster.records.pool import CapacityType, PoolRecord
-from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, Snapshot
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.inventory.node_orders import Fate, ever_ready, judged
 from ullage.scheduling.inventory.pool_membership import Membership
 from ullage.scheduling.times import INSTANCES_UNSEEN_S, NODE_LOST_S, NODE_READY_S

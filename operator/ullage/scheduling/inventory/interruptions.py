@@ -10,7 +10,8 @@ from __future__ import annotations
 from ullage.api.interruptions import Interruption, InterruptionKind, sooner
 from ullage.api.times import rfc3339
 from ullage.cluster.projection.notice import CHOSEN_TAINTS, DRAIN_KEY
-from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, Snapshot
+from ullage.cluster.records.node import GPUNodeRecord, NodeRecord
+from ullage.cluster.records.snapshot import Snapshot
 
 
 def notice_on(node: NodeRecord, record: GPUNodeRecord | None) -> Interruption | None:

@@ -18,9 +18,10 @@ import numpy.typing as npt
 
 from ullage.api.devices import Backend, Health, MpsState, ObservedDevice
 from ullage.api.reasons import Reason
+from ullage.cluster.records.node import GPUNodeRecord, NodeRecord
 from ullage.cluster.records.pod_shape import PodShape
-from ullage.cluster.records.profile import DeviceProfileRecord
-from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, ProfileRecord, Snapshot
+from ullage.cluster.records.profile import DeviceProfileRecord, ProfileRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.filters import usable_contexts
 from ullage.engines.admission.limits import (
     DEVICE_UNHEALTHY,

@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import Final
 
 from ullage.cluster.projection.notice import NOTICE_TAINTS, TAINT_KEY
+from ullage.cluster.records.node import NodeRecord
 from ullage.cluster.records.pod_shape import (
     NodeAffinity,
     PodShape,
@@ -23,7 +24,6 @@ from ullage.cluster.records.pod_shape import (
     Taint,
     Toleration,
 )
-from ullage.cluster.records.snapshot import NodeRecord
 
 NAME_FIELD: Final = "metadata.name"
 MOST: Final = 2**53

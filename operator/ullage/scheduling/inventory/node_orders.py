@@ -17,8 +17,10 @@ from typing import Final
 from ullage.api.interruptions import InterruptionKind
 from ullage.api.labels import GATE
 from ullage.cluster.projection.notice import CHOSEN_TAINTS
+from ullage.cluster.records.node import GPUNodeRecord, NodeRecord
+from ullage.cluster.records.pod import PodRecord
 from ullage.cluster.records.pool import PoolRecord
-from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord, Snapshot
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.inventory.interruptions import notice_on
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.times import (

@@ -13,7 +13,7 @@ from dataclasses import replace
 from ullage.api.trainingjob import TierTerms
 from ullage.cluster.records.pod_shape import PodShape, Requirement, SelectorTerm
 from ullage.cluster.records.pool import CapacityType, PoolRecord
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.model.plan import Labels
 
 

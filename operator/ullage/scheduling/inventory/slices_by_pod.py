@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
-from ullage.cluster.records.snapshot import GPUNodeRecord
+from ullage.cluster.records.node import GPUNodeRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.model.view import View
 

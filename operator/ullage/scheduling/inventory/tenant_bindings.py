@@ -11,7 +11,8 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from ullage.api.schedulingpolicy import EVERY_NAMESPACE, Tenant
-from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.workload import WorkloadRecord
 
 
 def tenant_of(policy: PolicyRecord, workload: WorkloadRecord) -> str:

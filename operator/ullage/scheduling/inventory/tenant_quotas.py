@@ -10,8 +10,10 @@ from typing import Final
 
 from ullage.api.slices import DesiredSlice
 from ullage.api.words import ReclaimWithinCohort
-from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadRecord
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import TenantUsage
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.quota.records import NO_TENANT, QuotaLimits, Quotas, QuotaTenant, Reclaim
 from ullage.engines.quota.usage import QuotaUsage
 from ullage.scheduling.inventory.tenant_bindings import tenant_of

@@ -12,7 +12,7 @@ from typing import Final
 
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.inventory.inventory import Inventory, NodeTrouble
 from ullage.scheduling.model.view import Held, Member, View

@@ -13,7 +13,8 @@ from typing import Final
 
 from ullage.api.schedulingpolicy import EVERY_NAMESPACE
 from ullage.api.slices import default_trust_domain
-from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.model.view import View
 
 _APART: Final = "//"

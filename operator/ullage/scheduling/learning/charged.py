@@ -15,14 +15,9 @@ from ullage.api.reasons import ConditionType, Reason
 from ullage.api.times import rfc3339
 from ullage.api.xids import xid_of
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.profile import (
-    MAX_CHARGED,
-    ChargedFault,
-    ProfileRecord,
-    ProfileStatus,
-)
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.profile import MAX_CHARGED, ChargedFault, ProfileRecord, ProfileStatus
 from ullage.cluster.records.status import Condition
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.model.view import Class, Isolation

@@ -14,8 +14,8 @@ from typing import Final
 
 from ullage.api.reasons import Reason, Standing
 from ullage.api.trainingjob import CostAim
-from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import Recommended
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.engines.admission.records import Refusal
 from ullage.engines.devicechoice.offers import ChoiceAim
 from ullage.scheduling.learning.recommend import goal_of

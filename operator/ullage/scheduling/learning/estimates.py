@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from ullage.cluster.records.profile import Method, ProfileRecord, Source
-from ullage.cluster.records.snapshot import DeviceProfileRecord, Snapshot
+from ullage.cluster.records.profile import DeviceProfileRecord, Method, ProfileRecord, Source
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.allocation.estimator import complete
 from ullage.engines.allocation.model import Floats
 from ullage.engines.devicechoice.fit import LearnedOpTimes

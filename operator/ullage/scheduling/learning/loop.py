@@ -21,8 +21,10 @@ from ullage.api.numbers import six_digits
 from ullage.api.observations import Observation
 from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.projection.workload_class import profile_name
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.profile import ProfileRecord, ProfileStatus
-from ullage.cluster.records.snapshot import GPUNodeRecord, ObjectRef, Snapshot
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.query import Account
 from ullage.scheduling.inventory.device_faults import charges
 from ullage.scheduling.learning.charged import charged, isolation_news

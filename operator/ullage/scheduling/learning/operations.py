@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
 
-from ullage.cluster.records.profile import OpRow, OpTable, ProfileRecord
-from ullage.cluster.records.snapshot import DeviceProfileRecord
+from ullage.cluster.records.profile import DeviceProfileRecord, OpRow, OpTable, ProfileRecord
 from ullage.engines.admission.records import Fingerprint
 from ullage.engines.devicechoice.features import LayerOp, TimedOp
 from ullage.engines.devicechoice.fit import (

@@ -19,7 +19,8 @@ from ullage.api.reasons import Reason
 from ullage.api.words import CostObjective
 from ullage.cluster.records import profile as profile_records
 from ullage.cluster.records.profile import Method, ProfileRecord
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.devicechoice.choose import choose
 from ullage.engines.devicechoice.comm import FITTED, StepScaling

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.api.reasons import Reason, Standing
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import MOST_RECOMMENDED, Recommended, WorkloadStatus
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.devicechoice.choose import HYSTERESIS
 from ullage.engines.devicechoice.explain import summary
 from ullage.engines.devicechoice.offers import ChoiceAim, Priced

@@ -14,8 +14,8 @@ from typing import Final
 
 from ullage.api.reasons import Reason
 from ullage.api.schedulingpolicy import ReconsiderTerms
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import Recommended
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.devicechoice.offers import ChoiceAim
 from ullage.scheduling.learning.recommend import goal_of
 from ullage.scheduling.model.gang_speed import left_s, restart_s

@@ -14,8 +14,8 @@ from typing import Final
 
 from ullage.api.observations import Fingerprint, Observation
 from ullage.api.readers import WireError
+from ullage.cluster.records.node import GPUNodeRecord
 from ullage.cluster.records.profile import SoloEntry, StepRow
-from ullage.cluster.records.snapshot import GPUNodeRecord
 from ullage.cluster.values.quantiles import quantile_of
 from ullage.scheduling.times import CLOCK_AHEAD_MOST_S, STEP_MOST_S
 

@@ -25,7 +25,8 @@ from ullage.cluster.records.profile import (
     StepRow,
     ThroughputEntry,
 )
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.allocation.estimator import renewed
 from ullage.scheduling.prediction.knowledge import by_scope

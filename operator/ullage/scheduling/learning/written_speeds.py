@@ -18,8 +18,9 @@ from typing import Final
 from ullage.api.reasons import Reason
 from ullage.cluster.codecs.profile import profile_as_stored
 from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.profile import ProfileRecord, Source
-from ullage.cluster.records.snapshot import ObjectRef, Snapshot
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.learning.estimates import Evidence, estimated, gather
 from ullage.scheduling.learning.loop import KIND, ProfileUpdates
 from ullage.scheduling.learning.operations import OpTimeFits

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import PodStage, WorkloadRecord, ended_in_wave
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.workload import WorkloadRecord, ended_in_wave
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.timeouts import Trouble

@@ -15,7 +15,10 @@ from typing import Final
 
 from ullage.api.labels import LABEL_POOL
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import ObjectRef, PodRecord, PodStage, Snapshot, WorkloadRecord
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.names import coordinator_name
 from ullage.scheduling.inventory.pool_membership import Membership
 from ullage.scheduling.inventory.reliable_machines import is_reliable, staying, terms_of

@@ -16,12 +16,9 @@ from math import floor
 from ullage.api.interruptions import Interruption
 from ullage.api.reasons import Reason
 from ullage.api.words import OnNotice
-from ullage.cluster.records.snapshot import (
-    PodRecord,
-    PodStage,
-    Snapshot,
-    WorkloadRecord,
-)
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.inventory.interruptions import left_s, termination, words
 from ullage.scheduling.inventory.pool_membership import pool_of

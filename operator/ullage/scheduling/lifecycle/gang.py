@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ullage.api.labels import GATE
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.model.lifecycle_step import (

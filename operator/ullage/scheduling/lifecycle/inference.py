@@ -13,12 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import (
-    DeploymentRecord,
-    PodStage,
-    ServiceRecord,
-    WorkloadRecord,
-)
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.snapshot import DeploymentRecord, ServiceRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.lifecycle.backoff import after_pull_failure_s

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, fields
 
 from ullage.api.labels import GATE
 from ullage.api.slices import DesiredSlice, ObservedSlice
-from ullage.cluster.records.snapshot import PodRecord, Snapshot
+from ullage.cluster.records.pod import PodRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.feasibility.slices import has_objective, priority_held, slowdown_percent
 from ullage.scheduling.inventory.slices_by_pod import SlicesByPod

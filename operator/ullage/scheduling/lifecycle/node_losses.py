@@ -16,8 +16,9 @@ from dataclasses import replace
 from ullage.api.interruptions import InterruptionKind
 from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.status import MOST_NODES, FailureRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.inventory.instances import provider_notice, someone_wants_it_gone
 from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.times import LOSS_EXPLAINS_S

@@ -15,8 +15,8 @@ from typing import Final
 from ullage.api.trainingjob import TierTerms
 from ullage.api.words import OnNotice
 from ullage.cluster.records.pool import PoolRecord
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spec_fields import Elasticity
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.tiers.explain import shortfall
 from ullage.engines.tiers.flush import BYTES_PER_SECOND, STATE_STORES, Link, feasibility
 from ullage.engines.tiers.stages import StageRule, TierStage, ratio, target

@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.api.slices import DesiredSlice
-from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.feasibility.slices import has_objective, slice_facts, slowdown_percent
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import View

@@ -12,12 +12,9 @@ import hashlib
 
 from ullage.api.observations import INTER_TOKEN
 from ullage.api.reasons import ConditionType, Reason
-from ullage.cluster.records.snapshot import (
-    DeploymentRecord,
-    ObjectRef,
-    ServiceRecord,
-    WorkloadRecord,
-)
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.snapshot import DeploymentRecord, ServiceRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.names import replicas_service, router_name
 from ullage.scheduling.model.conditions import Said
 from ullage.scheduling.model.lifecycle_step import write_refused

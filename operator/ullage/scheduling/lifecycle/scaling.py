@@ -17,12 +17,9 @@ from typing import Final
 
 from ullage.api.reasons import Reason
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spec_fields import ReplicaBounds
-from ullage.cluster.records.status import (
-    ReplicaChoice,
-    ScalingRecord,
-)
+from ullage.cluster.records.status import ReplicaChoice, ScalingRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.scaling.autoscaler import ScalingTerms
 from ullage.engines.scaling.configurations import Configuration, ranked
 from ullage.engines.scaling.following import Heard, ScalingMemory, follow

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ullage.api.reasons import ConditionType, Reason, Standing
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import (
     MOST_NEEDS,
     ChosenShare,
@@ -19,6 +18,7 @@ from ullage.cluster.records.status import (
     ScalingRecord,
     WorkloadStatus,
 )
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.scaling.autoscaler import ScalingDecision, ScalingTerms
 from ullage.engines.scaling.configurations import Configuration
 from ullage.engines.scaling.following import ScalingMemory, reachable

@@ -15,7 +15,8 @@ from typing import Final
 
 from ullage.api.loads import ObservedLoad
 from ullage.api.reasons import Standing
-from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.lifecycle.inference import is_rolling
 from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.times import LATENCY_MOST_S, LOAD_STALE_S

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import ChosenShare
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.scaling.configurations import Configuration, Demand, ranked
 from ullage.engines.scaling.share_choice import better_share, configured, shares
 from ullage.scheduling.inventory.held_shares import (

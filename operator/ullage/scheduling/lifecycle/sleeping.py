@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 from ullage.api.reasons import Reason
 from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.pod import PodRecord
 from ullage.cluster.records.router import RouterLoad
-from ullage.cluster.records.snapshot import PodRecord, WorkloadRecord
 from ullage.cluster.records.status import ReplicaChoice, ScalingHistory, ScalingRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.scaling.sleeping import (
     RoutersSaid,
     SleepMemory,

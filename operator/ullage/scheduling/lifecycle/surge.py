@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import DeploymentRecord, PodStage, WorkloadRecord
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.snapshot import DeploymentRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.exclusions import active_exclusions
 from ullage.scheduling.inventory.interruptions import left_s

@@ -15,7 +15,9 @@ from ullage.api.interruptions import Interruption
 from ullage.api.readers import JsonObject, objects, section
 from ullage.api.reasons import Reason
 from ullage.cluster.projection.notice import TAINT_KEY
-from ullage.cluster.records.snapshot import NodeRecord, ObjectRef, Snapshot
+from ullage.cluster.records.node import NodeRecord
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.ports import JsonPatch
 from ullage.scheduling.inventory.interruptions import words
 from ullage.scheduling.model.plan import Emit, TaintNode

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from ullage.api.reasons import Reason, Standing
 from ullage.api.slices import ObservedSlice
-from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadRecord
+from ullage.cluster.records.pod import PodRecord, PodStage
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.cluster.values.names import pod_name
 from ullage.scheduling.inventory import timeouts

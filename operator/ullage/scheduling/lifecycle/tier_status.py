@@ -13,9 +13,10 @@ from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.status import Condition, WorkloadStatus
 from ullage.cluster.records.tier import MOST_LAG, CoordinatorReport, TierRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.lifecycle.notice_periods import verdict
 from ullage.scheduling.model.conditions import Said, merged

@@ -15,7 +15,8 @@ from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason, Standing
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.records.pod import PodStage
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.names import pod_name, workers_service
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory

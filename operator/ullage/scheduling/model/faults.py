@@ -16,15 +16,13 @@ from traceback import format_exception
 from types import FrameType
 from typing import Final, Self
 
+from ullage.cluster.records.node import GPUNodeRecord
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.pod import PodRecord
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.profile import DeviceProfileRecord, ProfileRecord
-from ullage.cluster.records.snapshot import (
-    GPUNodeRecord,
-    ObjectRef,
-    PodRecord,
-    Snapshot,
-    WorkloadRecord,
-)
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.process.faults import fault_text
 
 WORKLOADS: Final = "workloads"

@@ -10,11 +10,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spec_fields import Elasticity
-from ullage.scheduling.times import (
-    GANG_RESTART_S,
-)
+from ullage.cluster.records.workload import WorkloadRecord
+from ullage.scheduling.times import GANG_RESTART_S
 
 PHI: Final = 0.97
 """Part of the speed that is left with each doubling of the members, until it was measured; the

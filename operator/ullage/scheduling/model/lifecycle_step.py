@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ullage.api.reasons import ConditionType, Reason, Standing, standing_of
-from ullage.cluster.records.snapshot import ObjectRef, WorkloadRecord
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Action, DeletePod, EvictPod

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.snapshot import GPUNodeRecord
+from ullage.cluster.records.node import GPUNodeRecord
 
 
 @dataclass(slots=True)

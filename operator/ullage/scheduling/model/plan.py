@@ -15,10 +15,10 @@ from ullage.api.batching import Batching
 from ullage.api.lanes import IterationPolicy
 from ullage.api.reasons import Reason
 from ullage.api.slices import DesiredSlice
+from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.pod_shape import NodeAffinity
 from ullage.cluster.records.pool import PoolStatus
 from ullage.cluster.records.profile import DeviceModel, DeviceRates, ProfileStatus
-from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.records.status import Condition, QuotaStatus, SolveRecord, WorkloadStatus
 from ullage.cluster.records.tuning import TuningStatus
 from ullage.scheduling.model.faults import Fault

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from ullage.api.labels import LABEL_KIND, LABEL_MANAGED, LABEL_OWNER
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.object_ref import ObjectRef
 
 
 def owner_labels(owner: ObjectRef) -> dict[str, str]:

@@ -15,13 +15,10 @@ from typing import TypeAlias
 from ullage.api.labels import GATE
 from ullage.api.reasons import Reason
 from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
+from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.profile import ChargedFault
-from ullage.cluster.records.snapshot import (
-    PodRecord,
-    PodStage,
-    Snapshot,
-    WorkloadRecord,
-)
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.model.changes import Changes, Renewed
 from ullage.scheduling.model.plan import DecideSettings

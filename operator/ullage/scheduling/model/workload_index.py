@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ullage.api.reasons import ConditionType
-from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.scheduling.model.phases import Phase
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.records import Refusal
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.model.view import Member

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
 from ullage.scheduling.placement.preemption import follows_load, lender, priority_of

@@ -16,7 +16,8 @@ import numpy as np
 
 from ullage.api.labels import SLOT_RESOURCE
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.limits import LIMITS, WHOLE_PERCENT, Facts, ceiling, memory_needed
 from ullage.engines.admission.query import AdmissionQuery
 from ullage.engines.admission.records import Refusal

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import MadeRoom
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.held_shares import active_share_limit

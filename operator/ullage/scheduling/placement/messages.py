@@ -20,8 +20,8 @@ import numpy.typing as npt
 from ullage.api.devices import GPUMode
 from ullage.api.labels import SLOT_RESOURCE
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.limits import (
     LIMITS,
     MIXED,

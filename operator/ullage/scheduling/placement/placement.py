@@ -13,8 +13,8 @@ import numpy as np
 
 from ullage.api.reasons import Reason
 from ullage.api.slices import DesiredSlice, SliceKey
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.limits import first_broken, memory_of_share_mib
 from ullage.engines.admission.records import Refusal
 from ullage.engines.quota.records import NO_TENANT

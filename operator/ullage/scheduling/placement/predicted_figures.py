@@ -18,8 +18,8 @@ from ullage.api.reasons import Reason
 from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase
 from ullage.api.times import LATEST
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import LaneStatus, Progress, Sharing
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.records import Tenant
 from ullage.engines.admission.verdict import Verdict
 from ullage.scheduling.feasibility.lanes import parties, waiting_factor

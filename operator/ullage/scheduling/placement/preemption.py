@@ -24,7 +24,7 @@ import numpy as np
 
 from ullage.api.reasons import Reason, Standing
 from ullage.cluster.records.pod_shape import Resources
-from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.inventory.resource_usage import charged

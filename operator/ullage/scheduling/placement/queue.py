@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.limits import HEALTHY, LIMITS
 from ullage.engines.admission.records import Refusal
 from ullage.engines.quota.records import NO_TENANT

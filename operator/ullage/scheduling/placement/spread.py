@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
 
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.capacity.records import CapacityType
 from ullage.engines.capacity.spread import pools_to_join, replicas_to_survive
 from ullage.scheduling.inventory.held_shares import accelerators_asked

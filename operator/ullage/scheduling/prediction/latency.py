@@ -21,7 +21,7 @@ from typing import Final
 
 from ullage.api.reasons import Reason
 from ullage.cluster.records.profile import ProfileRecord, SoloEntry
-from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.engines.admission.queue_map import (
     Load,
     Objective,

@@ -15,7 +15,8 @@ from typing import Final
 
 from ullage.api.devices import GPUMode
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.scheduling.inventory.held_shares import accelerators_asked, share_asked
 from ullage.scheduling.inventory.trust_domains import effective_domain

@@ -17,7 +17,8 @@ from typing import Final
 from ullage.api.reasons import Reason
 from ullage.api.schedulingpolicy import Knowledge
 from ullage.cluster.records.profile import ProfileRecord
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.filters import check_profile
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.query import Account

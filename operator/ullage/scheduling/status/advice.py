@@ -26,7 +26,9 @@ from ullage.cluster.projection.pool import project_pool
 from ullage.cluster.projection.spec import read_accelerators, read_gpu
 from ullage.cluster.projection.tuning import project_tuning_job
 from ullage.cluster.projection.workload import project_workload
-from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.cluster.values.readable import complaint
 from ullage.ports import JsonObject, Kind
 from ullage.scheduling.inventory.tenant_bindings import not_bound

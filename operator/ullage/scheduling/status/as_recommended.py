@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ullage.api.reasons import ConditionType, Reason, Standing
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.learning.device_choice import by_type
 from ullage.scheduling.learning.recommend import goal_of

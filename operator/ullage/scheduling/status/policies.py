@@ -8,7 +8,9 @@ from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import ObjectRef, PolicyRecord, Snapshot
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Condition
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.plan import SetConditions

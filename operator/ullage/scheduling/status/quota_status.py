@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from ullage.api.reasons import Reason
 from ullage.api.slices import DesiredSlice
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import ObjectRef, Snapshot
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import MOST_USAGES, QuotaStatus, TenantUsage
 from ullage.scheduling.inventory.tenant_quotas import usages_of
 from ullage.scheduling.model.plan import SetQuotaStatus

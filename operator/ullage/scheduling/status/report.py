@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from ullage.api.slices import DesiredSlice
 from ullage.cluster.codecs.status import as_stored
-from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.scheduling.accounting.account import Accountant, cost_news
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.steady import (

@@ -11,7 +11,6 @@ from functools import partial
 from ullage.api.reasons import ConditionType, Reason, Standing
 from ullage.api.slices import DesiredSlice
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import (
     REFUSAL_LIMIT,
     DecisionRecord,
@@ -19,6 +18,7 @@ from ullage.cluster.records.status import (
     SchedulingState,
     WorkloadStatus,
 )
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.digest import decision_digest, in_bytes
 from ullage.scheduling.assignment.entry import Entry

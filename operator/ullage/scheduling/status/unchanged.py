@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import Condition
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View

@@ -15,7 +15,7 @@ from ullage.api.reasons import ConditionType, Reason, Standing, standing_of
 from ullage.api.slices import SlicePhase
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.metrics import EpochValue
-from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.status import (
     AllocationRecord,
     DecisionRecord,
@@ -27,6 +27,7 @@ from ullage.cluster.records.status import (
     SizeRecord,
     WorkloadStatus,
 )
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.capacity.capacity_choice import PoolChoice
 from ullage.scheduling.capacity.status import deadline_said, spend_of
 from ullage.scheduling.lifecycle.node_losses import failure_record

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from ullage.api.devices import GPUMode
 from ullage.api.reasons import Standing, standing_of
 from ullage.cluster.records.profile import Source
-from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.engines.admission.limits import HEALTHY
 from ullage.engines.admission.records import Refusal
 from ullage.engines.allocation.policies import POLICIES, Objective

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import PolicyRecord
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.records.status import (
     MOST_PAIRS,
     AllocationRecord,

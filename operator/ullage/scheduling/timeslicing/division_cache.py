@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from operator import is_
 from typing import Final
 
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.allocation.model import Allocation, JobView
 from ullage.scheduling.timeslicing.pair_records import Together
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from ullage.api.reasons import Reason
 from ullage.cluster.records.profile import Source
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import DroppedDeadline, WorkloadStatus
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.timeslicing.contenders import NEUTRAL, Arena
 from ullage.scheduling.timeslicing.division import Division

@@ -15,8 +15,8 @@ from typing import Final
 
 from ullage.api.devices import GPUMode
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import PartedRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.limits import HEALTHY, MODE_BIT, WHOLE_PERCENT, with_contexts_mib
 from ullage.engines.admission.query import AdmissionQuery
 from ullage.scheduling.inventory.inventory import Inventory

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ullage.cluster.records.snapshot import PolicyRecord
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.records.status import PartedRecord
 from ullage.engines.allocation.round_records import (
     MEMORY_ROUNDS,

@@ -16,7 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
+from ullage.cluster.records.policy import PolicyRecord
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.allocation.model import (
     Allocation,
     Floats,

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import ObjectRef, PolicyRecord, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.records.status import (
     MOST_PARTED,
     AllocationRecord,
@@ -22,6 +23,7 @@ from ullage.cluster.records.status import (
     PartedRecord,
     SolveRecord,
 )
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.engines.admission.records import Refusal
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import WorkloadKind
+from ullage.cluster.records.workload import WorkloadKind
 from ullage.engines.admission.limits import HEALTHY
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue, SchedulingAttempt

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ullage.api.reasons import Reason
-from ullage.cluster.records.snapshot import TrialOf, WorkloadRecord
 from ullage.cluster.records.tuning import TrialResult, TuningRecord
+from ullage.cluster.records.workload import TrialOf, WorkloadRecord
 from ullage.scheduling.model.phases import OVER, Phase
 from ullage.scheduling.tuning.search import Search, Texts, point_of, texts_of
 from ullage.scheduling.tuning.times import percent_had

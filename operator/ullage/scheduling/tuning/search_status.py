@@ -15,7 +15,6 @@ from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason, Standing
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.tuning import (
     GroupRecord,
     TrialResize,
@@ -23,6 +22,7 @@ from ullage.cluster.records.tuning import (
     TuningRecord,
     TuningStatus,
 )
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.names import trial_name
 from ullage.engines.tuning.makespan import GroupRuns, makespan
 from ullage.engines.tuning.rungs import HalvingRung

@@ -15,8 +15,9 @@ from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import RefusedWrite, WorkloadRecord
+from ullage.cluster.records.snapshot import RefusedWrite
 from ullage.cluster.records.tuning import TrialCounts, TuningRecord, TuningStatus
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.names import trial_name, trial_run_name
 from ullage.engines.tuning.algorithms import trials_of
 from ullage.engines.tuning.search_space import Point

@@ -15,8 +15,8 @@ from typing import Final
 
 from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import GPURequest
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.tuning import TrialPool, TrialResize, TrialResult
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.tuning.speed_curves import (
     PRIOR_EXPONENT,
     MeasuredSpeeds,

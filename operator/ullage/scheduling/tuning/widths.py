@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.tuning import MOST_RESIZES, TrialPool, TrialResize
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.tuning.occupancy import TrialOccupancy
 from ullage.engines.tuning.planner import plan
 from ullage.engines.tuning.records import (

@@ -11,9 +11,7 @@ import pytest
 
 from ullage.api.reasons import Reason
 from ullage.api.words import CostObjective
-from ullage.engines.devicechoice.choose import (
-    choose,
-)
+from ullage.engines.devicechoice.choose import choose
 from ullage.engines.devicechoice.explain import offer_line, summary
 from ullage.engines.devicechoice.intervals import Interval, around
 from ullage.engines.devicechoice.memory import (

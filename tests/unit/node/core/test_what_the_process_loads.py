@@ -12,12 +12,12 @@ SHARED = (
     "environment",
     "faults",
     "listener",
-    "times",
     "logs",
     "metric_families",
     "secure_metrics",
     "supervised",
     "threads",
+    "times",
     "token_access",
 )
 HEAVY = ("pydantic", "kubernetes", "scipy", "pynvml", "numpy", "yaml")

@@ -1,0 +1,70 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes and GPUNodes, as the operator observes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ullage.api.devices import ObservedDevice
+from ullage.api.faults import DeviceFault
+from ullage.api.interruptions import Interruption
+from ullage.api.lanes import IterationPolicy
+from ullage.api.observations import Observation
+from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey
+from ullage.cluster.records.pod_shape import Resources, Taint
+from ullage.cluster.records.status import Condition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRecord:
+    """A Kubernetes node."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    allocatable: Resources
+    ready: bool
+    unschedulable: bool = False
+    managed: bool = False
+    """Label ``ullage.dev/node=true``."""
+    created: float = 0.0
+    ready_since: float = 0.0
+    """Time of the last change of ``ready``, seconds since the epoch; 0 = unknown."""
+    deleting: bool = False
+    interruption: Interruption | None = None
+    """The notice that its taints give."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPUNodeRecord:
+    """A GPUNode: desired slices (with what was assumed) and what the agent reports."""
+
+    name: str
+    uid: str
+    epoch: int
+    retire: bool
+    desired: tuple[DesiredSlice, ...]
+    devices: tuple[ObservedDevice, ...] = ()
+    observed: tuple[ObservedSlice, ...] = ()
+    heartbeat: float = 0.0
+    """Last heartbeat of its agent: by our clock once we saw one come, by its own before; 0 =
+    never."""
+    conditions: tuple[Condition, ...] = ()
+    slots: int = 0
+    observations: tuple[Observation, ...] = ()
+    """Recent observations of the node about classes of work, oldest first."""
+    observations_read: str = ""
+    """Id of the newest observation that was acknowledged to the node."""
+    lane_policy: IterationPolicy = IterationPolicy.FAIR
+    """Policy for the next step in its lanes, as its spec has it."""
+    unreadable_observations: int = 0
+    """Observations that could not be read; they cost nothing else of the record."""
+    faults: tuple[DeviceFault, ...] = ()
+    """Faults of its devices that the agent reports, oldest first."""
+    interruption: Interruption | None = None
+    """The provider's notice, as the agent reports it."""
+    desired_since: Mapping[SliceKey, float] = field(default_factory=dict)
+    """Time at which this process first saw (or assumed) each desired slice."""

@@ -1,0 +1,144 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Workloads: TrainingJobs, InferenceDeployments and pods of other controllers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ullage.api.batching import Batching
+from ullage.api.gpurequest import GPURequest
+from ullage.api.observations import LatencyObjective
+from ullage.api.sharing import OfferedLoad, SharingRules
+from ullage.api.trainingjob import CostAim, FailurePolicy
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.pod_shape import PodShape
+from ullage.cluster.records.spec_fields import Elasticity, ReplicaBounds
+from ullage.cluster.records.status import WorkloadStatus
+
+
+class WorkloadKind(StrEnum):
+    """The kinds that are placed."""
+
+    TRAINING_JOB = "TrainingJob"
+    INFERENCE_DEPLOYMENT = "InferenceDeployment"
+    POD = "Pod"
+    """Pods of other controllers that share devices by their labels: one, or a gang of them."""
+
+
+def ended_in_wave(size: int, ended: Iterable[str], live: Collection[str]) -> int:
+    """Pods of a gang that have ended well and count as its members still.
+
+    A controller may run a gang again and again: pods of a controller none of whose pods lives
+    belong to a run that is over, and as many pods as the gang counts are a whole wave.
+
+    Args:
+        size: Pods of the gang.
+        ended: Controllers (uid) of its pods that ended well, one for each pod.
+        live: Controllers of its pods that have not ended.
+    """
+    return sum(controller in live for controller in ended) % size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptedMember:
+    """A pod that a workload of kind Pod consists of."""
+
+    pod: ObjectRef
+    told: bool
+    """Its own status says what that of the workload says, or that it is one too many."""
+    too_many: bool = False
+    """The gang has all its pods without this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialOf:
+    """The trial that a TrainingJob runs, up to an epoch."""
+
+    tuning_uid: str
+    """uid of the TuningJob that controls it."""
+    trial: int
+    until_epoch: int
+    parameters: tuple[tuple[str, str], ...] = ()
+    """As texts, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadRecord:
+    """A TrainingJob, InferenceDeployment or adopted pods: spec, and the status that was read back.
+
+    Fields that only one kind has keep their neutral value on the other. The pod template itself
+    is not here (``ClusterState`` keeps it for the writer); ``template_hash`` names it.
+    """
+
+    ref: ObjectRef
+    kind: WorkloadKind
+    generation: int
+    resource_version: str
+    created: float
+    deleting: bool
+    shape: PodShape
+    template_hash: str
+    replicas: int = 1
+    """Members; of an elastic job as many as are wanted now."""
+    elasticity: Elasticity | None = None
+    gpu: GPURequest = field(default_factory=GPURequest)
+    accelerators: tuple[str, ...] = ()
+    mixed_accelerators: bool = False
+    """A gang may be on devices of several types."""
+    trust_domain: str
+    profile_ref: str = ""
+    weight: int = 1
+    """Part of the cluster's time against others of its tenant."""
+    tenant: str = ""
+    """Party that its time is booked to."""
+    priority: int = 0
+    """From the template's ``priority`` if it states one, else 0; pods know the real one."""
+    suspend: bool = False
+    max_slowdown: float | None = None
+    min_throughput: float | None = None
+    """Least steps per second of each member."""
+    slo: LatencyObjective | None = None
+    batching: Batching | None = None
+    """The router before the replicas of a service."""
+    load: OfferedLoad | None = None
+    scaling: ReplicaBounds | None = None
+    """Bounds of a service whose replicas follow its objective; ``None`` = others scale it."""
+    sharing: SharingRules = field(default_factory=SharingRules)
+    workload_class: str = ""
+    """Key of its class of work."""
+    family: str = ""
+    """Model family of the class."""
+    work_steps: int = 0
+    cost: CostAim | None = None
+    checkpoint: bool = False
+    failure: FailurePolicy = field(default_factory=FailurePolicy)
+    ttl_seconds_after_finished: int | None = None
+    has_port: bool = True
+    """The device container names a port (needed by an InferenceDeployment)."""
+    invalid: str = ""
+    """Error of the object's newest generation; the rest is the last good record."""
+    aside: bool = False
+    """It is set aside: nothing is decided about it, and what it holds stays."""
+    status: WorkloadStatus = field(default_factory=WorkloadStatus)
+    trial: TrialOf | None = None
+    """The trial that it runs, of a TrainingJob that a TuningJob created."""
+    adopted: tuple[AdoptedMember, ...] = ()
+    """Pods that it consists of, of kind Pod: its status stands in each of them."""
+
+    @property
+    def is_gang(self) -> bool:
+        """True when its members get their devices together or not at all."""
+        return self.kind is not WorkloadKind.INFERENCE_DEPLOYMENT
+
+    @property
+    def may_sleep(self) -> bool:
+        """True when the operator may leave the service without a replica."""
+        return self.scaling is not None and not self.scaling.min_replicas
+
+    @property
+    def in_place(self) -> bool:
+        """True when members come and go while the others run on."""
+        return self.elasticity is not None and self.elasticity.in_place
