@@ -30,15 +30,7 @@ from ullage.cluster.values.streams import PODS
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import find_credentials
 from ullage.kube.transport import TransportLimits
-from ullage.ports import (
-    GPU_NODE,
-    TRAINING_JOB,
-    ApiError,
-    ClusterPort,
-    JsonObject,
-    Kind,
-    Selector,
-)
+from ullage.ports import GPU_NODE, TRAINING_JOB, ApiError, ClusterPort, JsonObject, Kind, Selector
 
 PORT = 18080
 DEVICES_PER_NODE = 8

@@ -33,10 +33,7 @@ from ullage.app.transfer import Packer, Unpacker
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.values.streams import Stream
-from ullage.engines.allocation.model import (
-    Allocation,
-    Problem,
-)
+from ullage.engines.allocation.model import Allocation, Problem
 from ullage.engines.allocation.policies import Objective
 from ullage.kube.coordinators import Coordinators
 from ullage.kube.decoding import decoded

@@ -17,13 +17,7 @@ from typing import Final
 import numpy as np
 
 from bench.gavel_centre import centre
-from bench.gavel_rounds import (
-    ROUND_S,
-    CompatCounters,
-    CompatJob,
-    compat_round,
-    fractions_of,
-)
+from bench.gavel_rounds import ROUND_S, CompatCounters, CompatJob, compat_round, fractions_of
 from ullage.engines.allocation.model import Allocation, JobView, Problem, ThroughputTable, TypeView
 from ullage.engines.allocation.policies import finish_time, makespan, max_min, waterfill
 from ullage_simulate.policies import all_alike

@@ -28,13 +28,7 @@ from ullage.api.steps import STEP_RECORD_BYTES
 from ullage_node.devices.backend import BACKENDS, BackendOptions, Hardware
 from ullage_node.devices.cgroups import CgroupVersion, detect_version, machine_cores
 from ullage_node.guard.protocol import guard_socket
-from ullage_node.model.devices import (
-    Attachment,
-    BackendPaths,
-    ContainerKey,
-    Hook,
-    StepProgress,
-)
+from ullage_node.model.devices import Attachment, BackendPaths, ContainerKey, Hook, StepProgress
 from ullage_node.model.slices import NodeDevice, Pod, container_of
 from ullage_node.slices.table import SliceTable, binding_of
 from ullage_node.telemetry.progress import StepTelemetry

@@ -37,9 +37,7 @@ from ullage.ports import (
     NotFound,
     Selector,
 )
-from ullage.ports import (
-    SERVICE as SERVICE_KIND,
-)
+from ullage.ports import SERVICE as SERVICE_KIND
 
 KINDS: Final = ("trainingjobs.ullage.dev", "inferencedeployments.ullage.dev")
 RELEASE_S: Final = 90.0

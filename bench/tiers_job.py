@@ -38,14 +38,7 @@ from bench.tiers_records import (
     What,
 )
 from ullage_coordinator.server import STATE_LOST
-from ullage_run.orders import (
-    ENV_KEEPER,
-    ENV_LEAD,
-    ENV_MEMBER,
-    ENV_NODE,
-    ENV_POOL,
-    ENV_TIER,
-)
+from ullage_run.orders import ENV_KEEPER, ENV_LEAD, ENV_MEMBER, ENV_NODE, ENV_POOL, ENV_TIER
 
 COORDINATOR = "lead"
 

@@ -38,13 +38,7 @@ from ullage.engines.tuning.simulator import (
     play,
 )
 from ullage.engines.tuning.speed_curves import SpeedCurve, Widths
-from ullage_simulate.tuning import (
-    TuningQuestion,
-    drawn,
-    planners,
-    pool,
-    powers,
-)
+from ullage_simulate.tuning import TuningQuestion, drawn, planners, pool, powers
 
 WIDTHS: Final = Widths(per_device=4, devices=4)
 RULES: Final = PlanRules(widths=WIDTHS)

@@ -19,13 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.report import DATA
-from ullage.engines.admission.queue_map import (
-    Load,
-    Objective,
-    Service,
-    largest_slowdown,
-    latency_s,
-)
+from ullage.engines.admission.queue_map import Load, Objective, Service, largest_slowdown, latency_s
 
 TABLE: Final = "simulation_throughputs"
 SLO: Final = 2.0

@@ -26,11 +26,7 @@ import pynvml
 from bench.gpu.client import ClientSilent, RunningClient
 from bench.gpu.preflight import Result, StepFailed
 from bench.gpu.rig import Rig
-from ullage_node.devices.nvidia.host_processes import (
-    HostProcesses,
-    ProcessesUnseen,
-    ProcessReader,
-)
+from ullage_node.devices.nvidia.host_processes import HostProcesses, ProcessesUnseen, ProcessReader
 from ullage_node.devices.nvidia.nvml import NvmlSession, NvmlThread
 from ullage_node.devices.nvidia.proof import sms_of
 from ullage_node.devices.nvidia.read import NvidiaDevice, read_inventory

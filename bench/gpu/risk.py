@@ -14,11 +14,7 @@ from typing import Final
 
 from bench.clopper_pearson import risk_bound
 from bench.gpu.splits import FOLDS, Told
-from ullage.engines.admission.calibration import (
-    Scored,
-    band_of,
-    fixed_sequence,
-)
+from ullage.engines.admission.calibration import Scored, band_of, fixed_sequence
 from ullage.engines.admission.records import Group
 
 OBJECTIVES: Final = (1.2, 1.5, 2.0)

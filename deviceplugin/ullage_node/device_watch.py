@@ -21,12 +21,7 @@ from ullage.api.checks import MAX_CHECKS, CheckState, NodeCheck
 from ullage.api.devices import Backend, MpsState, ObservedDevice
 from ullage.api.reasons import Reason
 from ullage_node.health import HealthChange, HealthTracker
-from ullage_node.model.devices import (
-    BackendUnavailable,
-    DeviceProbe,
-    FaultReading,
-    ShareDriver,
-)
+from ullage_node.model.devices import BackendUnavailable, DeviceProbe, FaultReading, ShareDriver
 from ullage_node.model.slices import NodeDevice, SliceRefusal
 from ullage_node.settings import PeriodSettings
 from ullage_node.status import effective

@@ -16,12 +16,7 @@ from typing import Final
 
 from ullage.api.words import Goal
 from ullage.cluster.values.names import trial_name
-from ullage.engines.tuning.search_space import (
-    ChoiceParameter,
-    IntRange,
-    Parameter,
-    as_text,
-)
+from ullage.engines.tuning.search_space import ChoiceParameter, IntRange, Parameter, as_text
 from ullage.engines.tuning.suggestions import TrialOutcome
 from ullage_katib.points import Assignments
 from ullage_katib.proto import suggestion_pb2 as messages

@@ -16,12 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from ullage.engines.allocation.model import (
-    Allocation,
-    Floats,
-    Problem,
-    ThroughputTable,
-)
+from ullage.engines.allocation.model import Allocation, Floats, Problem, ThroughputTable
 from ullage.engines.allocation.policies import POLICIES as OBJECTIVES
 from ullage.engines.allocation.policies import Objective, allocate, max_min, waterfill
 from ullage_simulate.priorities import Victims

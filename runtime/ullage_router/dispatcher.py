@@ -41,11 +41,7 @@ from ullage_router.generations import Generations
 from ullage_router.grpc_replicas import GrpcConnections
 from ullage_router.http_replicas import HttpConnections
 from ullage_router.metrics import BatchSplit, RequestResult, RouterMetrics
-from ullage_router.open_inference import (
-    MalformedAnswer,
-    QueuedRequest,
-    UnreadableAnswer,
-)
+from ullage_router.open_inference import MalformedAnswer, QueuedRequest, UnreadableAnswer
 from ullage_router.replica_pool import ReplicaPool
 from ullage_router.replicas import (
     OK,
@@ -61,14 +57,7 @@ from ullage_router.replicas import (
 )
 from ullage_router.request_queue import RequestQueue
 from ullage_router.settings import RouterSettings
-from ullage_router.times import (
-    APART_S,
-    EXPIRE_S,
-    HANG_LEAST_S,
-    LEARN_S,
-    LEAVES_EARLY_S,
-    REFRESH_S,
-)
+from ullage_router.times import APART_S, EXPIRE_S, HANG_LEAST_S, LEARN_S, LEAVES_EARLY_S, REFRESH_S
 from ullage_router.wires import wire_of
 from ullage_run.binary_tensors import HEADER, Body, json_bytes_of
 

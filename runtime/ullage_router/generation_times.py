@@ -21,12 +21,7 @@ import numpy as np
 from ullage.engines.batching.chooser import BatchRules
 from ullage.engines.batching.generative_order import GenerativeChooser, Prospect
 from ullage.engines.batching.histogram import LEAST_SAMPLES, TimeHistogram
-from ullage.engines.batching.output_tokens import (
-    MOST_TOKENS,
-    OutputTokens,
-    TokenCount,
-    TokenWindow,
-)
+from ullage.engines.batching.output_tokens import MOST_TOKENS, OutputTokens, TokenCount, TokenWindow
 from ullage_router.generation import GenerationKey
 
 MODELS: Final = 32

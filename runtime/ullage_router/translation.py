@@ -17,11 +17,7 @@ import orjson
 from google.protobuf.message import DecodeError
 
 from ullage_router.infer_messages import CONTENTS
-from ullage_router.open_inference import (
-    ANY,
-    MalformedAnswer,
-    MalformedRequest,
-)
+from ullage_router.open_inference import ANY, MalformedAnswer, MalformedRequest
 from ullage_router.proto.open_inference_pb2 import (
     InferParameter,
     InferTensorContents,

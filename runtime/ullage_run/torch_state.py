@@ -31,15 +31,7 @@ from typing import Any, Final, Protocol
 
 from ullage_run.frames import Buffer
 from ullage_run.orders import ENV_SHARDS, MAX_DIGITS, MAX_PARTS_BYTES, MemberAssignment
-from ullage_run.torch_record import (
-    StateError,
-    Stored,
-    Tensor,
-    check,
-    decode,
-    encode,
-    torch_module,
-)
+from ullage_run.torch_record import StateError, Stored, Tensor, check, decode, encode, torch_module
 
 __all__ = ["StateError", "TorchState"]
 

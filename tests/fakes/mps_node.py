@@ -11,14 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from fakes.mps import Client, Script
-from fakes.mps_programs import (
-    MEMORY,
-    PIPE,
-    SHARE,
-    FakeProcesses,
-    FakePrograms,
-    PlainDirectories,
-)
+from fakes.mps_programs import MEMORY, PIPE, SHARE, FakeProcesses, FakePrograms, PlainDirectories
 from fakes.virtual_time import run_virtual
 from ullage.api.devices import MpsState
 from ullage_node.mps.control import ORDINAL, SERVER

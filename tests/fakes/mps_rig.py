@@ -27,12 +27,7 @@ from ullage.api.steps import STEP_LAYOUT, STEP_MAGIC, STEP_VERSION
 from ullage_node.devices.nvidia.driver import NvidiaDriver
 from ullage_node.devices.nvidia.known import MpsShares
 from ullage_node.devices.nvidia.probe import NvidiaProbe
-from ullage_node.model.devices import (
-    ContainerBinding,
-    ContainerEdits,
-    ContainerKey,
-    DeviceBackend,
-)
+from ullage_node.model.devices import ContainerBinding, ContainerEdits, ContainerKey, DeviceBackend
 from ullage_node.mps.places import Places
 from ullage_node.mps.supervisor import MpsSupervisor
 

@@ -23,12 +23,7 @@ import pytest
 from fakes.generative_server import generative_server
 from fakes.routed import Routed, routed, until
 from fakes.triton_server import triton_server
-from ullage_router.settings import (
-    DEADLINE_HEADER,
-    ClientLimits,
-    GenerativeSettings,
-    ReplicaAddress,
-)
+from ullage_router.settings import DEADLINE_HEADER, ClientLimits, GenerativeSettings, ReplicaAddress
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 KEPT: Final = Path(__file__).parents[2] / "build" / "neighbours"

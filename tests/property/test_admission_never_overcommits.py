@@ -20,13 +20,7 @@ from hypothesis import strategies as st
 from fakes.admission import CrowdForecaster, certified, device, newcomer, resident, tenant
 from ullage.api.reasons import Reason
 from ullage.engines.admission.decision import admit, confirm, predict
-from ullage.engines.admission.filters import (
-    Device,
-    Newcomer,
-    Resident,
-    first_refusal,
-    query_for,
-)
+from ullage.engines.admission.filters import Device, Newcomer, Resident, first_refusal, query_for
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Group, Tenant
 from ullage.engines.admission.verdict import Arrival, Basis, RiskSettings, Verdict
 

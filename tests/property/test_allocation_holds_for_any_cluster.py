@@ -11,12 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ullage.engines.allocation.model import (
-    FEASIBLE,
-    Problem,
-    TenantView,
-    ThroughputTable,
-)
+from ullage.engines.allocation.model import FEASIBLE, Problem, TenantView, ThroughputTable
 from ullage.engines.allocation.pairs import partners
 from ullage.engines.allocation.policies import Objective, allocate, waterfill
 from ullage.engines.allocation.round_records import RoundJob, RoundSettings, RoundState

@@ -17,15 +17,7 @@ from typing import Annotated, Final, TypeVar
 
 from ullage.api.codec import Wire
 from ullage.api.readers import LARGEST, JsonObject, WireError, text, whole
-from ullage.api.wire_fields import (
-    NEEDED,
-    Embedded,
-    Kind,
-    between,
-    cut,
-    known_word,
-    number,
-)
+from ullage.api.wire_fields import NEEDED, Embedded, Kind, between, cut, known_word, number
 from ullage_node.model.devices import ContainerKey
 from ullage_node.times import FREEZE_MOST_S
 

@@ -31,12 +31,7 @@ from ullage.api.environment import (
 from ullage.api.labels import CDI_KIND
 from ullage.api.slices import DesiredSlice
 from ullage_node.files import read_bounded, remove_temporaries, write_whole
-from ullage_node.model.devices import (
-    READ_ONLY,
-    BindMount,
-    ContainerBinding,
-    ContainerEdits,
-)
+from ullage_node.model.devices import READ_ONLY, BindMount, ContainerBinding, ContainerEdits
 from ullage_node.slices.desired import read_decision
 
 CDI_VERSION: Final = "0.6.0"

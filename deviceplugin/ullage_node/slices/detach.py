@@ -18,12 +18,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from ullage.process.faults import fault_text
-from ullage_node.model.devices import (
-    Attachment,
-    ContainerBinding,
-    ContainerKey,
-    ShareDriver,
-)
+from ullage_node.model.devices import Attachment, ContainerBinding, ContainerKey, ShareDriver
 from ullage_node.model.slices import Pod
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.table import SliceTable

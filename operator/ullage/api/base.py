@@ -13,13 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import (
-    AwareDatetime,
-    BaseModel,
-    ConfigDict,
-    Field,
-    WithJsonSchema,
-)
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.config import JsonDict
 
 from ullage.api.labels import API_VERSION

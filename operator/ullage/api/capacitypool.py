@@ -10,13 +10,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from ullage.api.base import (
-    AGE,
-    Column,
-    KindInfo,
-    Resource,
-    condition_column,
-)
+from ullage.api.base import AGE, Column, KindInfo, Resource, condition_column
 from ullage.api.gpurequest import Accelerator
 from ullage.api.pricesource import PriceSource
 from ullage.api.rules import (

@@ -9,13 +9,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from ullage.api.base import (
-    AGE,
-    Column,
-    KindInfo,
-    Resource,
-    condition_column,
-)
+from ullage.api.base import AGE, Column, KindInfo, Resource, condition_column
 from ullage.api.rules import (
     ACCELERATOR_NAME,
     DEVICE_MEMORY_POSITIVE,

@@ -9,14 +9,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from ullage.api.base import (
-    AGE,
-    Column,
-    KindInfo,
-    ObjectName,
-    Resource,
-    condition_column,
-)
+from ullage.api.base import AGE, Column, KindInfo, ObjectName, Resource, condition_column
 from ullage.api.batching import Batching
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
 from ullage.api.objective import LatencySLO

@@ -15,13 +15,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from ullage.api.base import ATOMIC, Amount, list_map
-from ullage.api.rules import (
-    NO_FOREIGN_GPU,
-    NO_SLOT,
-    RESERVED_LABELS,
-    RESTART_ALWAYS,
-    RESTART_NEVER,
-)
+from ullage.api.rules import NO_FOREIGN_GPU, NO_SLOT, RESERVED_LABELS, RESTART_ALWAYS, RESTART_NEVER
 from ullage.api.spec import Keeps, OpenSpec, Spec, SpecReader, is_word, listed, text_map
 from ullage.api.template_bounds import (
     MOST_AMOUNTS,

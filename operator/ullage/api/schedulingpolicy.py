@@ -11,14 +11,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, PlainSerializer
 
-from ullage.api.base import (
-    AGE,
-    Column,
-    KindInfo,
-    ObjectName,
-    Resource,
-    condition_column,
-)
+from ullage.api.base import AGE, Column, KindInfo, ObjectName, Resource, condition_column
 from ullage.api.gpurequest import Accelerator, DomainName
 from ullage.api.lanes import IterationPolicy
 from ullage.api.rules import LENDING_WITHIN_NOMINAL, LIMITS_NEED_COHORT

@@ -9,11 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ullage.api.rules import (
-    DECISION_PERIOD_POSITIVE,
-    HAZARD_HALF_LIFE_POSITIVE,
-    MIN_HOLD_POSITIVE,
-)
+from ullage.api.rules import DECISION_PERIOD_POSITIVE, HAZARD_HALF_LIFE_POSITIVE, MIN_HOLD_POSITIVE
 from ullage.api.scalars import duration
 from ullage.api.spec import Elsewhere, Spec, Whole
 from ullage.api.times import DECISION_PERIOD_S

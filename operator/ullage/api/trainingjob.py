@@ -10,14 +10,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field, PlainSerializer
 
-from ullage.api.base import (
-    AGE,
-    Column,
-    KindInfo,
-    ObjectName,
-    Resource,
-    condition_column,
-)
+from ullage.api.base import AGE, Column, KindInfo, ObjectName, Resource, condition_column
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
 from ullage.api.podtemplate import Runtime, TrainingTemplate
 from ullage.api.readers import JsonObject

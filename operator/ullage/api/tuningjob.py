@@ -10,15 +10,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from ullage.api.base import (
-    AGE,
-    SET,
-    Column,
-    KindInfo,
-    ObjectName,
-    Resource,
-    condition_column,
-)
+from ullage.api.base import AGE, SET, Column, KindInfo, ObjectName, Resource, condition_column
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
 from ullage.api.podtemplate import Runtime, TrainingTemplate
 from ullage.api.readers import JsonObject, WireError, quoted

@@ -9,15 +9,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, InstanceOf
 
-from ullage.api.base import (
-    AGE,
-    Column,
-    KindInfo,
-    Resource,
-    condition_column,
-    record,
-    records,
-)
+from ullage.api.base import AGE, Column, KindInfo, Resource, condition_column, record, records
 from ullage.api.spec import SAYS_NOTHING, Number, Spec, SpecReader, listed
 
 MAX_SOLO_ROWS: Final = 256

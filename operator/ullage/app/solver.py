@@ -26,10 +26,7 @@ from ullage.app.times import CHILD_START_S
 from ullage.app.transfer import Packer, Unpacker, pack_answer, unpack_answer
 from ullage.app.watchdog import Watchdog
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.engines.allocation.model import (
-    Allocation,
-    Problem,
-)
+from ullage.engines.allocation.model import Allocation, Problem
 from ullage.engines.allocation.policies import Objective, allocate
 from ullage.process.faults import fault_text
 from ullage.scheduling.assignment.cycle_cache import CycleCache

@@ -21,15 +21,7 @@ from ullage.api.reasons import ConditionType
 from ullage.app.times import FINALIZER_LOOK_S, RETIRE_LOOK_S
 from ullage.cluster.values.lives import FINALIZER, KINDS_HELD, finalizers_of
 from ullage.cluster.values.streams import PODS
-from ullage.ports import (
-    GPU_NODE,
-    ClusterPort,
-    Invalid,
-    JsonObject,
-    Kind,
-    NotFound,
-    Selector,
-)
+from ullage.ports import GPU_NODE, ClusterPort, Invalid, JsonObject, Kind, NotFound, Selector
 
 log = structlog.get_logger("ullage.retire")
 

@@ -33,16 +33,7 @@ from ullage.cli.prerequisites import (
 )
 from ullage.cli.tables import BAD, GOOD, table_of
 from ullage.cli.target import ClusterTarget
-from ullage.ports import (
-    GPU_NODE,
-    NODE,
-    ApiError,
-    ClusterPort,
-    Forbidden,
-    Kind,
-    NotFound,
-    Selector,
-)
+from ullage.ports import GPU_NODE, NODE, ApiError, ClusterPort, Forbidden, Kind, NotFound, Selector
 from ullage.scheduling.times import HEARTBEAT_MAX_AGE_S
 
 CLUSTER: Final = "(cluster)"

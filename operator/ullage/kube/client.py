@@ -20,16 +20,7 @@ from ullage.kube.answers import BadLine, TooLarge, WatchStalled, error_from_stat
 from ullage.kube.credentials import Credentials
 from ullage.kube.decoding import decoded
 from ullage.kube.transport import Query, Transport, TransportLimits, no_answer
-from ullage.ports import (
-    POD,
-    JsonObject,
-    JsonPatch,
-    Kind,
-    NotFound,
-    Page,
-    Selector,
-    WatchEvent,
-)
+from ullage.ports import POD, JsonObject, JsonPatch, Kind, NotFound, Page, Selector, WatchEvent
 
 APPLY: Final = "application/apply-patch+yaml"
 JSON_PATCH: Final = "application/json-patch+json"

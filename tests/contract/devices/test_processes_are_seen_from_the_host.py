@@ -23,11 +23,7 @@ import pynvml
 import pytest
 
 from fakes.nvml import FakeGpu, FakeNvml, PatientNvml, PidNamespace
-from ullage_node.devices.nvidia.host_processes import (
-    HostProcesses,
-    ProcessesUnseen,
-    ProcessReader,
-)
+from ullage_node.devices.nvidia.host_processes import HostProcesses, ProcessesUnseen, ProcessReader
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlSession
 from ullage_node.devices.nvidia.read import GpuProcess, read_processes
 from ullage_node.devices.processes import identity

@@ -18,13 +18,7 @@ import pytest
 from builders_raw import raw_template
 from fakes.apiserver import FakeApiServer, make_cluster
 from fakes.mortal import Mortal
-from fakes.small_world import (
-    Brain,
-    Cluster,
-    Wall,
-    converge,
-    products_decision,
-)
+from fakes.small_world import Brain, Cluster, Wall, converge, products_decision
 from ullage import ports
 from ullage.cli import drain
 from ullage.cluster.projection.notice import TAINT_KEY

@@ -14,16 +14,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from fakes.small_world import (
-    Brain,
-    Cluster,
-    Decision,
-    Mortal,
-    converge,
-    given_twice,
-    live,
-    picture,
-)
+from fakes.small_world import Brain, Cluster, Decision, Mortal, converge, given_twice, live, picture
 from ullage import ports
 from ullage.kube.client import K8sCluster
 

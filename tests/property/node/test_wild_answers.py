@@ -23,12 +23,7 @@ from ullage_node.notices.gce import GCE
 from ullage_node.notices.watch import NoticeWatch
 from ullage_node.settings import NoticeProvider, NoticeSettings
 from ullage_node.telemetry.histograms import HistogramUnusable, quantile, read_histogram
-from ullage_node.telemetry.scrape import (
-    LINES_MAX,
-    ScrapeFailed,
-    ScrapeTarget,
-    fetch_lines,
-)
+from ullage_node.telemetry.scrape import LINES_MAX, ScrapeFailed, ScrapeTarget, fetch_lines
 
 pytestmark = pytest.mark.slow
 

@@ -9,11 +9,7 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
-from ullage.metrics.collector import (
-    OperatorCollector,
-    OperatorFigures,
-    StreamFigures,
-)
+from ullage.metrics.collector import OperatorCollector, OperatorFigures, StreamFigures
 from ullage.metrics.histograms import decision_seconds, observed_slowdown, predicted_slowdown
 from ullage.metrics.sharing import ModelFigures, SharingFigures
 

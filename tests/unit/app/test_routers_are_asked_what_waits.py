@@ -14,11 +14,7 @@ import pytest
 from builders_raw import raw_foreign_pod, raw_meta, raw_service
 from fakes.virtual_time import LoopClock, run_virtual
 from ullage.app.effects import effect_of
-from ullage.app.router_service import (
-    OF_A_NAMESPACE,
-    OF_A_SERVICE,
-    RouterService,
-)
+from ullage.app.router_service import OF_A_NAMESPACE, OF_A_SERVICE, RouterService
 from ullage.app.times import ROUTER_ASK_S, ROUTER_FRESH_S, ROUTER_SILENT_S
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.router import RouterLoad, RouterReport

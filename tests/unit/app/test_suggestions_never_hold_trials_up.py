@@ -15,13 +15,7 @@ import pytest
 
 from fakes.lesson_rig import Inline, die, hang
 from ullage.app.suggestion_worker import Suggested
-from ullage.app.suggestions import (
-    AT_ONCE,
-    REST,
-    PointsBySearch,
-    SuggestionService,
-    own_process,
-)
+from ullage.app.suggestions import AT_ONCE, REST, PointsBySearch, SuggestionService, own_process
 from ullage.app.times import BACKGROUND_BACKOFF_FIRST_S, SUGGESTION_IDLE_S
 from ullage.engines.tuning.search_space import FloatRange, Point, SearchSpace
 from ullage.engines.tuning.suggestions import MOST_REPEATS, SuggestionRequest, suggest

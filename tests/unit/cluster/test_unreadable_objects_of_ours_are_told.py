@@ -9,13 +9,7 @@ from typing import Any, Final
 import pytest
 
 from builders import NOW
-from builders_raw import (
-    raw_device_profile,
-    raw_policy,
-    raw_pool,
-    raw_profile,
-    raw_tuning_job,
-)
+from builders_raw import raw_device_profile, raw_policy, raw_pool, raw_profile, raw_tuning_job
 from ullage.api.labels import MANAGER_READER
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState

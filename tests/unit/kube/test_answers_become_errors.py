@@ -7,12 +7,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from ullage.kube.answers import (
-    MESSAGE_MAX,
-    error_from_answer,
-    error_from_status,
-    seconds_to_wait,
-)
+from ullage.kube.answers import MESSAGE_MAX, error_from_answer, error_from_status, seconds_to_wait
 from ullage.ports import BadRequest, Conflict, Gone, Throttled, Unavailable
 
 

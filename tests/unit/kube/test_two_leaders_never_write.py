@@ -12,13 +12,7 @@ import pytest
 
 from fakes.clock import FakeClock
 from ullage.kube.lease import Lease
-from ullage.ports import (
-    Conflict,
-    JsonObject,
-    Kind,
-    NotFound,
-    Unavailable,
-)
+from ullage.ports import Conflict, JsonObject, Kind, NotFound, Unavailable
 
 
 class LeaseStore:

@@ -8,14 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders import (
-    Part,
-    WorkloadBuilder,
-    a_deployment,
-    a_gpu_node,
-    a_kube_service,
-    a_service,
-)
+from builders import Part, WorkloadBuilder, a_deployment, a_gpu_node, a_kube_service, a_service
 from fakes.deciding import SETTINGS, Decided, decided
 from ullage.api.batching import Batching, Generative, RouterPods
 from ullage.api.observations import LatencyObjective

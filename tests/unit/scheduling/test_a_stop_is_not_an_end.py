@@ -9,16 +9,7 @@ from typing import Any
 
 import pytest
 
-from builders import (
-    NOW,
-    WorkloadBuilder,
-    a_gpu_node,
-    a_job,
-    a_kube_service,
-    a_slice,
-    gpu,
-    reported,
-)
+from builders import NOW, WorkloadBuilder, a_gpu_node, a_job, a_kube_service, a_slice, gpu, reported
 from builders_raw import raw_pod
 from fakes.deciding import Decided, decided
 from ullage.api.reasons import Reason

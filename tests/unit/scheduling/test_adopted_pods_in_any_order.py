@@ -15,13 +15,7 @@ from typing import Any
 import pytest
 
 from builders_nodes import a_device
-from builders_raw import (
-    owner_reference,
-    raw_adopted_pod,
-    raw_foreign_pod,
-    raw_gpu_node,
-    raw_node,
-)
+from builders_raw import owner_reference, raw_adopted_pod, raw_foreign_pod, raw_gpu_node, raw_node
 from fakes.apiserver.patches import json_patch
 from ullage.api.labels import GATE
 from ullage.api.slices import DesiredSlice, ObservedSlice, SlicePhase

@@ -11,14 +11,7 @@ import pytest
 
 from builders import NOW, a_device_profile, a_policy, a_snapshot
 from builders_nodes import a_device, a_gpu_node
-from builders_raw import (
-    raw_job,
-    raw_policy,
-    raw_pool,
-    raw_service,
-    raw_template,
-    raw_tuning_job,
-)
+from builders_raw import raw_job, raw_policy, raw_pool, raw_service, raw_template, raw_tuning_job
 from fakes.wild import seeds, wild
 from ullage import ports
 from ullage.api.devices import GPUMode

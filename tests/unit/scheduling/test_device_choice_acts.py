@@ -12,15 +12,7 @@ from typing import Final
 
 import pytest
 
-from builders import (
-    Part,
-    WorkloadBuilder,
-    a_device,
-    a_device_profile,
-    a_gpu_node,
-    a_job,
-    a_policy,
-)
+from builders import Part, WorkloadBuilder, a_device, a_device_profile, a_gpu_node, a_job, a_policy
 from fakes.choosing import MEMORY_MIB, RATES, known, nodes
 from fakes.deciding import Decided, decided, told
 from ullage.api.devices import Health

@@ -6,17 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from builders import (
-    EPOCH,
-    NOW,
-    WorkloadBuilder,
-    a_gpu_node,
-    a_job,
-    a_node,
-    a_slice,
-    gpu,
-    reported,
-)
+from builders import EPOCH, NOW, WorkloadBuilder, a_gpu_node, a_job, a_node, a_slice, gpu, reported
 from fakes.deciding import Decided, decided
 from ullage.api.reasons import Reason
 from ullage.api.slices import DesiredSlice, SlicePhase

@@ -28,12 +28,7 @@ from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
 from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.status import MadeRoom, SizeRecord
-from ullage.scheduling.model.plan import (
-    DeletePod,
-    Emit,
-    EvictPod,
-    UngatePod,
-)
+from ullage.scheduling.model.plan import DeletePod, Emit, EvictPod, UngatePod
 
 KUEUE = "kueue.x-k8s.io/admission"
 A_MONTH_S = 30 * 86_400.0

@@ -8,16 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders import (
-    NOW,
-    WorkloadBuilder,
-    a_gpu_node,
-    a_job,
-    a_pod,
-    a_slice,
-    gpu,
-    reported,
-)
+from builders import NOW, WorkloadBuilder, a_gpu_node, a_job, a_pod, a_slice, gpu, reported
 from fakes.deciding import Decided, decided
 from fakes.toy_pools import a_pool, aim
 from ullage.api.reasons import Reason

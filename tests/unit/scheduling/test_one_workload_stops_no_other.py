@@ -8,15 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders import (
-    NOW,
-    Part,
-    a_gpu_node,
-    a_job,
-    a_policy,
-    a_snapshot,
-    gpu,
-)
+from builders import NOW, Part, a_gpu_node, a_job, a_policy, a_snapshot, gpu
 from fakes.deciding import SETTINGS, Decided, decided
 from fakes.planted import functions_given, planted
 from fakes.scenes import BAD, SCENES, bad_job, others, running

@@ -8,17 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders import (
-    EPOCH,
-    NOW,
-    a_gpu_node,
-    a_job,
-    a_node,
-    a_pod,
-    a_slice,
-    gpu,
-    reported,
-)
+from builders import EPOCH, NOW, a_gpu_node, a_job, a_node, a_pod, a_slice, gpu, reported
 from fakes.deciding import decided
 from ullage.api.slices import SlicePhase
 from ullage.cluster.records.pod import PodStage

@@ -19,11 +19,7 @@ from ullage.cluster.records.profile import (
     ThroughputEntry,
 )
 from ullage.engines.admission.records import Partner
-from ullage.scheduling.learning.throughput import (
-    Throughputs,
-    measured_speeds,
-    remeasured,
-)
+from ullage.scheduling.learning.throughput import Throughputs, measured_speeds, remeasured
 
 
 def window(number: int, step_s: float, accelerator: str = "v100", **changes: object) -> StepRow:

@@ -18,13 +18,7 @@ from ullage.api.words import TuningAlgorithm
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.records.tuning import MOST_RESIZES, TrialPool, TrialResize, TrialResult
 from ullage.cluster.records.workload import WorkloadRecord
-from ullage.scheduling.tuning.times import (
-    percent_had,
-    percent_of,
-    size_of,
-    trial_times,
-    widths_of,
-)
+from ullage.scheduling.tuning.times import percent_had, percent_of, size_of, trial_times, widths_of
 from ullage.scheduling.tuning.widths import kept_resizes, resized_runs
 
 QUARTERS = TrialPool(devices=2, min_percent=25)

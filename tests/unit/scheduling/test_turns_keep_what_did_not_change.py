@@ -9,10 +9,7 @@ from dataclasses import replace
 from builders import NOW, Part, a_gpu_node, a_job, a_policy
 from fakes.deciding import Decided, decided
 from ullage.cluster.records.policy import PolicyRecord
-from ullage.engines.allocation.model import (
-    Allocation,
-    Problem,
-)
+from ullage.engines.allocation.model import Allocation, Problem
 from ullage.engines.allocation.policies import Objective, allocate
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.model.plan import SetConditions

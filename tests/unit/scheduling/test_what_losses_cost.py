@@ -8,14 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders import (
-    NOW,
-    a_gpu_node,
-    a_job,
-    a_slice,
-    gpu,
-    reported,
-)
+from builders import NOW, a_gpu_node, a_job, a_slice, gpu, reported
 from fakes.toy_books import HOUR, Days, on, one_spot_node
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.slices import SlicePhase

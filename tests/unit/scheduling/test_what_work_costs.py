@@ -9,13 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders import (
-    NOW,
-    a_job,
-    a_policy,
-    a_slice,
-    gpu,
-)
+from builders import NOW, a_job, a_policy, a_slice, gpu
 from fakes.toy_books import HOUR, Days, a_pool, cluster, on, one_spot_node
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.slices import DesiredSlice

@@ -38,12 +38,7 @@ from ullage_node.devices.nvidia.read import (
     read_inventory,
     read_state,
 )
-from ullage_node.model.devices import (
-    BackendUnavailable,
-    DeviceReading,
-    FaultEvent,
-    FaultReading,
-)
+from ullage_node.model.devices import BackendUnavailable, DeviceReading, FaultEvent, FaultReading
 from ullage_node.times import MIG_READER_AWAY_S, THROTTLED_S
 
 MODEL_MAX: Final = 63

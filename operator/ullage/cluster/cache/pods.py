@@ -17,14 +17,7 @@ from ullage.api.labels import GATE, SLOT_RESOURCE
 from ullage.cluster.cache.adopted import AdoptedPods
 from ullage.cluster.cache.foreign import ForeignStore
 from ullage.cluster.cache.overlay import PodCreated, PodLeaving, PodUngated, seen_pod
-from ullage.cluster.cache.stores import (
-    Context,
-    PlainStore,
-    Store,
-    Table,
-    full_name_of,
-    uid_of,
-)
+from ullage.cluster.cache.stores import Context, PlainStore, Store, Table, full_name_of, uid_of
 from ullage.cluster.projection.adopted import (
     AdoptedPod,
     group_unit,

@@ -27,10 +27,7 @@ from ullage.api.trainingjob import read_training_slo
 from ullage.cluster.codecs.objects import Meta, Sharer, identity, is_domain, word
 from ullage.cluster.codecs.pod_status import read_pod_status
 from ullage.cluster.projection.pod_shape import read_amounts
-from ullage.cluster.projection.spec import (
-    read_accelerators,
-    read_gpu,
-)
+from ullage.cluster.projection.spec import read_accelerators, read_gpu
 from ullage.cluster.projection.workload_class import class_key, family_key
 from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.pod import PodRecord, PodStage

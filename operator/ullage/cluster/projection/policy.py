@@ -9,12 +9,7 @@ from operator import attrgetter
 
 from ullage.api.readers import JsonObject, section
 from ullage.api.schedulingpolicy import read_policy_spec
-from ullage.cluster.codecs.objects import (
-    own_conditions,
-    read_conditions,
-    read_meta,
-    within,
-)
+from ullage.cluster.codecs.objects import own_conditions, read_conditions, read_meta, within
 from ullage.cluster.codecs.status import quota_from_wire, solve_from_wire
 from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.records.status import QuotaStatus, SolveRecord

@@ -8,10 +8,7 @@ from typing import Final
 
 from ullage.api.capacitypool import AdvisorBandWord, PoolPrior, read_pool_spec
 from ullage.api.readers import JsonObject, section
-from ullage.cluster.codecs.objects import (
-    read_meta,
-    within,
-)
+from ullage.cluster.codecs.objects import read_meta, within
 from ullage.cluster.codecs.status import pool_status_from_wire
 from ullage.cluster.records.pool import PoolRecord
 from ullage.engines.capacity.hazard import AdvisorBand

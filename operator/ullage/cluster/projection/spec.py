@@ -19,11 +19,7 @@ from ullage.api.readers import JsonObject, WireError, objects, quoted, section
 from ullage.api.spec import SpecReader
 from ullage.api.trainingjob import TrainingJobSpec
 from ullage.api.words import ScalingPolicy
-from ullage.cluster.codecs.objects import (
-    is_accelerator,
-    strings,
-    within,
-)
+from ullage.cluster.codecs.objects import is_accelerator, strings, within
 from ullage.cluster.records.spec_fields import RENDEZVOUS, Elasticity, ReplicaBounds
 
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?")

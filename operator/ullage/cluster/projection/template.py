@@ -15,14 +15,7 @@ from typing import Final
 from ullage.api.labels import GROUP, TEMPLATE_KEYS
 from ullage.api.podtemplate import read_serving_template, read_training_template
 from ullage.api.readers import JsonObject, WireError, objects, quoted, section, text
-from ullage.cluster.codecs.objects import (
-    bounded,
-    optional_text,
-    string_map,
-    strings,
-    within,
-    word,
-)
+from ullage.cluster.codecs.objects import bounded, optional_text, string_map, strings, within, word
 from ullage.cluster.projection.pod_shape import read_amounts
 from ullage.cluster.records.workload import WorkloadKind
 from ullage.cluster.values.readable import outsized

@@ -37,9 +37,7 @@ from ullage.engines.tuning.search_space import (
     SearchSpaceError,
     SpaceProblem,
 )
-from ullage.engines.tuning.search_space import (
-    Parameter as Domain,
-)
+from ullage.engines.tuning.search_space import Parameter as Domain
 
 KIND: Final = "TuningJob"
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,36}[a-z0-9])?")

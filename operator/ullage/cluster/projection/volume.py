@@ -10,13 +10,7 @@ from typing import Final
 
 from ullage.api.quantity import counted
 from ullage.api.readers import JsonObject, objects, section, text
-from ullage.cluster.codecs.objects import (
-    Sharer,
-    optional_text,
-    read_meta,
-    strings,
-    within,
-)
+from ullage.cluster.codecs.objects import Sharer, optional_text, read_meta, strings, within
 from ullage.cluster.projection.pod_rules import label_selector, labels_of
 from ullage.cluster.projection.pod_shape import selector_terms
 from ullage.cluster.records.pod_rules import Labels, LabelSelector

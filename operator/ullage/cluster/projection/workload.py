@@ -27,13 +27,7 @@ from ullage.api.readers import WireError, objects, section
 from ullage.api.slices import default_trust_domain
 from ullage.api.trainingjob import read_training_spec
 from ullage.api.tuningjob import LONGEST_VALUE, MOST_PARAMETERS
-from ullage.cluster.codecs.objects import (
-    Meta,
-    Sharer,
-    identity,
-    optional_whole,
-    within,
-)
+from ullage.cluster.codecs.objects import Meta, Sharer, identity, optional_whole, within
 from ullage.cluster.codecs.status import status_from_wire
 from ullage.cluster.projection.pod_shape import pod_shape
 from ullage.cluster.projection.pod_template import Blueprint, canonical_json, template_hash

@@ -9,15 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from ullage.engines.lanes.records import (
-    Change,
-    Enlarged,
-    Joined,
-    Moved,
-    Opened,
-    Placed,
-    Resized,
-)
+from ullage.engines.lanes.records import Change, Enlarged, Joined, Moved, Opened, Placed, Resized
 from ullage.engines.lanes.rules import (
     LaneFit,
     LaneMerge,

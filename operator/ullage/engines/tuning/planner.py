@@ -16,14 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ullage.engines.tuning.bounds import (
-    Floats,
-    Places,
-    least_place,
-    matrix,
-    target_s,
-    widths_for,
-)
+from ullage.engines.tuning.bounds import Floats, Places, least_place, matrix, target_s, widths_for
 from ullage.engines.tuning.occupancy import TrialOccupancy
 from ullage.engines.tuning.records import (
     PlannedTrial,

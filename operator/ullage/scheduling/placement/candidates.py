@@ -44,10 +44,7 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.inventory import Flags, Ints, Inventory
 from ullage.scheduling.inventory.node_fit import Fit, judge_node
 from ullage.scheduling.prediction.effort import FEW, SEARCH
-from ullage.scheduling.prediction.verdicts import (
-    Admission,
-    AdmissionRule,
-)
+from ullage.scheduling.prediction.verdicts import Admission, AdmissionRule
 
 _CATCH_UP: Final = 1000
 """Above this number of changed devices, judging all is cheaper."""

@@ -29,12 +29,7 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequest, Res
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member, View
-from ullage.scheduling.placement.placement import (
-    NoRoom,
-    Placement,
-    Placer,
-    memory_mib,
-)
+from ullage.scheduling.placement.placement import NoRoom, Placement, Placer, memory_mib
 from ullage.scheduling.placement.preemption import priority_of, unsaved_s
 from ullage.scheduling.times import AGREEMENT_HOLD_S, DOWNSIZE_RESTART_S
 

@@ -21,11 +21,7 @@ from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.limits import LIMITS, WHOLE_PERCENT, Facts, ceiling, memory_needed
 from ullage.engines.admission.query import AdmissionQuery
 from ullage.engines.admission.records import Refusal
-from ullage.scheduling.feasibility.device_facts import (
-    allowed_model,
-    columns,
-    emptied,
-)
+from ullage.scheduling.feasibility.device_facts import allowed_model, columns, emptied
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.inventory import Flags, Ints
 from ullage.scheduling.inventory.node_fit import Fit, allocatable, counted, why_not

@@ -22,13 +22,7 @@ from ullage.api.labels import SLOT_RESOURCE
 from ullage.api.reasons import Reason
 from ullage.cluster.records.status import RefusalLine
 from ullage.cluster.records.workload import WorkloadRecord
-from ullage.engines.admission.limits import (
-    LIMITS,
-    MIXED,
-    WHOLE_PERCENT,
-    ceiling,
-    memory_needed,
-)
+from ullage.engines.admission.limits import LIMITS, MIXED, WHOLE_PERCENT, ceiling, memory_needed
 from ullage.engines.admission.records import Refusal
 from ullage.scheduling.feasibility.device_facts import allowed_model, columns_for, figures_for
 from ullage.scheduling.feasibility.lanes import joined_lane, joined_lanes, top_share

@@ -25,12 +25,7 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.feasibility.slices import priority_held, slice_facts
 from ullage.scheduling.model.device_choice import BEST
 from ullage.scheduling.model.view import Member
-from ullage.scheduling.placement.allowance import (
-    allowance,
-    barred_by_quota,
-    exceeded,
-    models_of,
-)
+from ullage.scheduling.placement.allowance import allowance, barred_by_quota, exceeded, models_of
 from ullage.scheduling.placement.candidates import Candidate, CandidateIndex, CandidateList
 from ullage.scheduling.placement.free_places import places
 from ullage.scheduling.placement.messages import refusal_lines

@@ -38,19 +38,8 @@ from ullage.scheduling.placement.downsizing import (
 )
 from ullage.scheduling.placement.feasible import Feasibility
 from ullage.scheduling.placement.nearest import emptiest
-from ullage.scheduling.placement.placement import (
-    NoRoom,
-    Placement,
-    Placer,
-    fewest_nodes,
-)
-from ullage.scheduling.placement.preemption import (
-    Victim,
-    in_words,
-    lift,
-    put_back,
-    smaller_first,
-)
+from ullage.scheduling.placement.placement import NoRoom, Placement, Placer, fewest_nodes
+from ullage.scheduling.placement.preemption import Victim, in_words, lift, put_back, smaller_first
 from ullage.scheduling.placement.spread import SpotPools
 from ullage.scheduling.placement.victim_selection import LaterDevices, VictimSelection
 from ullage.scheduling.prediction.effort import in_turns

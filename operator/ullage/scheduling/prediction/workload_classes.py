@@ -22,13 +22,7 @@ from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.filters import check_profile
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.query import Account
-from ullage.engines.admission.records import (
-    ClassProfile,
-    Fingerprint,
-    Refusal,
-    ShareCurve,
-    Tenant,
-)
+from ullage.engines.admission.records import ClassProfile, Fingerprint, Refusal, ShareCurve, Tenant
 from ullage.scheduling.inventory.held_shares import scaled_share
 from ullage.scheduling.inventory.inventory import Inventory, utilisation
 from ullage.scheduling.model.view import Class, Isolation

@@ -13,12 +13,7 @@ from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.scheduling.accounting.account import Accountant, cost_news
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
-from ullage.scheduling.assignment.steady import (
-    SteadyCache,
-    is_steady,
-    refusal_stands,
-    untouched,
-)
+from ullage.scheduling.assignment.steady import SteadyCache, is_steady, refusal_stands, untouched
 from ullage.scheduling.capacity.status import spend_news, with_savings
 from ullage.scheduling.elastic import sizes
 from ullage.scheduling.learning.recommend import Advisor

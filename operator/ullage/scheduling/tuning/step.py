@@ -28,12 +28,7 @@ from ullage.scheduling.model.plan import CreateTrial, DeleteWorkload, Emit
 from ullage.scheduling.times import SEARCH_STALLED_S
 from ullage.scheduling.tuning.results import fresh_results
 from ullage.scheduling.tuning.search import Search, texts_of
-from ullage.scheduling.tuning.search_status import (
-    conditions_of,
-    events_of,
-    groups_of,
-    waits_since,
-)
+from ullage.scheduling.tuning.search_status import conditions_of, events_of, groups_of, waits_since
 from ullage.scheduling.tuning.times import DueTrial, TrialTimes, trial_times
 from ullage.scheduling.tuning.widths import (
     WidthPlan,

@@ -8,16 +8,7 @@ import asyncio
 
 import pytest
 
-from contract.api.suite.world import (
-    World,
-    a_job,
-    a_pod,
-    a_profile,
-    a_slice,
-    case,
-    uid,
-    version,
-)
+from contract.api.suite.world import World, a_job, a_pod, a_profile, a_slice, case, uid, version
 from ullage.ports import (
     GPU_NODE,
     INFERENCE_DEPLOYMENT,

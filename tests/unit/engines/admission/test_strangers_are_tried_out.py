@@ -20,12 +20,7 @@ from fakes.admission import (
 from ullage.api.reasons import Reason
 from ullage.engines.admission.decision import admit
 from ullage.engines.admission.filters import Device, Newcomer, query_for
-from ullage.engines.admission.probation import (
-    Trial,
-    TrialOutcome,
-    end_of_trial,
-    may_probe,
-)
+from ullage.engines.admission.probation import Trial, TrialOutcome, end_of_trial, may_probe
 from ullage.engines.admission.query import Account
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Refusal
 from ullage.engines.admission.verdict import Basis, RiskSettings

@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from ullage.engines.allocation.model import (
-    Floats,
-    Inner,
-    Problem,
-)
+from ullage.engines.allocation.model import Floats, Inner, Problem
 from ullage.engines.allocation.policies import Objective, allocate, max_min, waterfill
 from unit.engines.allocation.instances import problem_of, random_problem, stored, violation
 

@@ -10,11 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ullage.engines.allocation.model import (
-    Allocation,
-    PairShare,
-    Problem,
-)
+from ullage.engines.allocation.model import Allocation, PairShare, Problem
 from ullage.engines.allocation.policies import Objective, allocate, waterfill
 from ullage.engines.allocation.round_records import RoundJob, RoundPlan, RoundSettings, RoundState
 from ullage.engines.allocation.rounds import next_round

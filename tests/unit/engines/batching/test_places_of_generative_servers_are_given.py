@@ -16,11 +16,7 @@ from bench.batching_generations import (
 )
 from bench.batching_play import Outcome
 from ullage.engines.batching.chooser import BatchPolicy
-from ullage.engines.batching.generative_order import (
-    DISTRIBUTIONS,
-    GenerativeChooser,
-    Prospect,
-)
+from ullage.engines.batching.generative_order import DISTRIBUTIONS, GenerativeChooser, Prospect
 from ullage.engines.batching.histogram import TimeHistogram
 from ullage.engines.batching.output_tokens import OutputTokens, TokenCount
 from ullage.engines.batching.waiting import BatchRequest, WaitingRequests

@@ -10,12 +10,7 @@ import pytest
 
 from bench.devicechoice_layers import LayerListError, conv2d_flops, read_layers
 from ullage.api.words import Kernel
-from ullage.engines.devicechoice.features import (
-    Design,
-    FitSplit,
-    LayerOp,
-    SizeMeasure,
-)
+from ullage.engines.devicechoice.features import Design, FitSplit, LayerOp, SizeMeasure
 from ullage.engines.profiles.convolutions import kernel_class
 
 VALUES = (

@@ -11,13 +11,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from bench.devicechoice_networks import (
-    family_of,
-    mean_of,
-    median_of,
-    nested,
-    read_networks,
-)
+from bench.devicechoice_networks import family_of, mean_of, median_of, nested, read_networks
 from ullage.api.words import Kernel
 from ullage.engines.devicechoice.features import (
     DESIGNS,
@@ -36,11 +30,7 @@ from ullage.engines.devicechoice.fit import (
     left_out_errors,
 )
 from ullage.engines.devicechoice.intervals import around, factor_of
-from ullage.engines.devicechoice.predict import (
-    TrainingWork,
-    cost_of,
-    training_interval,
-)
+from ullage.engines.devicechoice.predict import TrainingWork, cost_of, training_interval
 
 DESIGN = Design(size=SizeMeasure.LARGER, split=FitSplit.KERNEL)
 

@@ -12,11 +12,7 @@ import pytest
 
 from bench.devicechoice_sync import SyncRow, fit_sync, ring_scaled
 from ullage.engines.devicechoice.features import LayerOp
-from ullage.engines.devicechoice.roofline import (
-    RooflineDevice,
-    correction_of,
-    roofline_step,
-)
+from ullage.engines.devicechoice.roofline import RooflineDevice, correction_of, roofline_step
 from ullage.engines.devicechoice.transfer import Config, learn_transfer
 
 DEVICE = RooflineDevice(

@@ -7,13 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.lanes_residents import (
-    LaneDevice,
-    RuleDevice,
-    occupy,
-    packing,
-    single_lane,
-)
+from bench.lanes_residents import LaneDevice, RuleDevice, occupy, packing, single_lane
 from ullage.engines.lanes.records import JobDemand
 from ullage.engines.lanes.settings import EXACT, LaneAim, LaneSettings
 

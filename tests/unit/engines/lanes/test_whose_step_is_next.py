@@ -12,12 +12,7 @@ from bench.lanes_switch import jain
 from ullage.engines.lanes.policies import FIRST_STEPS
 from ullage.engines.lanes.records import JobDemand
 from ullage.engines.lanes.settings import EXACT, IterationPolicy, LaneSettings
-from ullage.engines.lanes.simulator import (
-    LaneJob,
-    LaneSimulator,
-    PlayedLanes,
-    play_lanes,
-)
+from ullage.engines.lanes.simulator import LaneJob, LaneSimulator, PlayedLanes, play_lanes
 
 SERVES_ALL = [one for one in IterationPolicy if one is not IterationPolicy.FIFO]
 

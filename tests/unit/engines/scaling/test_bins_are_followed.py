@@ -8,13 +8,7 @@ import pytest
 
 from ullage.engines.scaling.autoscaler import ScalingTerms
 from ullage.engines.scaling.configurations import Configuration
-from ullage.engines.scaling.following import (
-    KEPT_BINS,
-    Heard,
-    ScalingMemory,
-    follow,
-    reachable,
-)
+from ullage.engines.scaling.following import KEPT_BINS, Heard, ScalingMemory, follow, reachable
 from ullage.engines.scaling.pooled_queue import LatencyTarget
 from ullage.engines.scaling.service_times import ServiceTime
 from ullage.engines.scaling.simulator import ScalerView

@@ -11,11 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.engines.scaling.observed_service import (
-    Latencies,
-    mean_without_wait,
-    observed_service,
-)
+from ullage.engines.scaling.observed_service import Latencies, mean_without_wait, observed_service
 from ullage.engines.scaling.pooled_queue import PooledLoad, predicted_s
 from ullage.engines.scaling.service_times import ServiceTime
 

@@ -8,13 +8,7 @@ import itertools
 
 import pytest
 
-from oracles.state_store_book import (
-    Ledger,
-    Receipt,
-    consistent_cut,
-    new_epoch,
-    receive,
-)
+from oracles.state_store_book import Ledger, Receipt, consistent_cut, new_epoch, receive
 
 
 def test_a_step_is_committed_by_its_last_shard() -> None:

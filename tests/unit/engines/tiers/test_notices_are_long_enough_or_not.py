@@ -10,13 +10,7 @@ from dataclasses import replace
 import pytest
 
 from ullage.engines.tiers.explain import shortfall
-from ullage.engines.tiers.flush import (
-    Link,
-    NoticeAnswer,
-    answer_notice,
-    feasibility,
-    flush_time_s,
-)
+from ullage.engines.tiers.flush import Link, NoticeAnswer, answer_notice, feasibility, flush_time_s
 
 WAY = 200e6 / 8
 SMALL = Link(

@@ -15,12 +15,7 @@ from hypothesis import strategies as st
 from bench.tuning_exact import shortest_s
 from fakes.examples import examples
 from fakes.tuning_trials import RULES, WIDTHS, curve, facts, pool, trials
-from ullage.engines.tuning.baselines import (
-    first_come,
-    longest_first,
-    static,
-    static_sizes,
-)
+from ullage.engines.tuning.baselines import first_come, longest_first, static, static_sizes
 from ullage.engines.tuning.bounds import fluid_bound_s, lower_bound_s
 from ullage.engines.tuning.planner import plan
 from ullage.engines.tuning.records import PlannedTrial, PlanRules, TrialHolding, TrialPlan
