@@ -28,7 +28,9 @@ def test_no_figure_is_above_its_ceiling() -> None:
 def test_what_is_measured_is_found_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     text = '''"""What it is."""
 import json
-from ullage.api.slices import text
+from ullage.api.slices import (
+    text,
+)
 
 WAIT_S = 3
 MOST = 4
