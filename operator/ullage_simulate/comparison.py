@@ -98,7 +98,7 @@ def compare(asked: ComparisonRequest, follow: Follow) -> PolicyComparison:
     """Run every policy, baselines first.
 
     Raises:
-        ValueError: what was asked for makes no sense; the text says what to mend.
+        ValueError: the request makes no sense; the text says what to correct.
     """
     if asked.mode not in (FAST, DECIDE):
         raise JobTraceError(f"--mode {asked.mode}: there are {FAST} and {DECIDE}")

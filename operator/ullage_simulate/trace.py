@@ -17,7 +17,7 @@ WHOLE: Final = 1000
 
 
 class JobTraceError(ValueError):
-    """A trace, a table or a cluster that cannot be simulated; the text says what to mend."""
+    """A trace, a table or a cluster that cannot be simulated; the text says what to correct."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

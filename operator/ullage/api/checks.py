@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of a node on the wire: what its agent tried, how it went, and what mends it.
+"""Checks of a node on the wire: what its agent tried, the result, and how to fix it.
 
 Standard library only.
 """
@@ -41,4 +41,4 @@ class NodeCheck(Wire):
     message: Annotated[str, cut(_LINE, "…"), OPTIONAL] = ""
     """What was found."""
     remedy: Annotated[str, cut(_LINE, "…"), OPTIONAL] = ""
-    """What mends or confirms it."""
+    """How to fix or confirm it."""

@@ -87,7 +87,7 @@ class GPUNodeStatus(Model):
     interruption: Annotated[JsonObject | None, record("Interruption")] = None
     """Interruption notice in force; absent = none."""
     checks: Annotated[tuple[JsonObject, ...], records("NodeCheck", MAX_CHECKS)] = ()
-    """What the agent tried on this node, how it went and what mends it, as `kubectl ullage doctor`
+    """Checks of the agent on this node, their results, and how to fix them, as `kubectl ullage doctor`
     prints it."""
     conditions: Annotated[tuple[JsonObject, ...], records("Condition", 32, "type")] = ()
     """Ready, LateBinding, Degraded, DeviceLost and Retired."""

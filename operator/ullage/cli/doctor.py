@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""``kubectl ullage doctor``: what each node needs, what its agent tried, and what mends it.
+"""``kubectl ullage doctor``: what each node needs, what its agent tried, and how to fix it.
 
 Reads GPUNodes, and as far as the user may, Nodes and what other projects offer on them; whatever
 stands in one object harms its own node's lines only.

@@ -264,7 +264,7 @@ def doctor(
         str, typer.Argument(help="Name of a node, also node/NAME or gn/NAME; all when absent.")
     ] = "",
 ) -> None:
-    """Print what each node needs and has, and what mends it; exit status 1 where a check failed."""
+    """Print what each node needs and has, and how to fix it; exit status 1 where a check failed."""
     import time
 
     from ullage.cli import access

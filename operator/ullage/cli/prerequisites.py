@@ -3,7 +3,7 @@
 """Needs of a node beside Ullage, as its Node and the other owners of its GPUs show them.
 
 The node's agent cannot see these: its rights end at its own GPUNode. Pure: objects in, checks out.
-Each check that failed has a line that mends it.
+Each check that failed has a line that says how to fix it.
 """
 
 from __future__ import annotations

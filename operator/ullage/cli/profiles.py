@@ -38,7 +38,7 @@ MOST_FAULTS = 10
 
 
 class ProfileError(Exception):
-    """The file is no profile that can be used; the text names what to mend."""
+    """The file is no profile that can be used; the text names what to correct."""
 
 
 def exported(profile: ProfileRecord) -> dict[str, object]:

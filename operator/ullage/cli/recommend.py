@@ -31,7 +31,7 @@ CREATED: Final = "1970-01-01T00:00:00Z"
 
 
 class ManifestError(Exception):
-    """The file holds no TrainingJob that can be judged; the text says what to mend."""
+    """The file holds no TrainingJob that can be judged; the text says what to correct."""
 
 
 def document_of(text: str) -> dict[str, object]:

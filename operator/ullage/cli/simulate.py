@@ -129,7 +129,7 @@ def watched(asked: ComparisonRequest, console: Console) -> PolicyComparison:
     """Compare, with a progress bar for every policy.
 
     Raises:
-        ValueError: what was asked for makes no sense; the text says what to mend.
+        ValueError: the request makes no sense; the text says what to correct.
     """
     from ullage_simulate.comparison import compare
 

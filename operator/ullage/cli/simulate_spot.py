@@ -47,7 +47,7 @@ def watched(asked: SpotRequest, console: Console) -> SpotComparison:
     """Compare, with a progress bar for every way to buy.
 
     Raises:
-        ValueError: what was asked for makes no sense; the text says what to mend.
+        ValueError: the request makes no sense; the text says what to correct.
     """
     from ullage_simulate.spot.comparison import compare
 

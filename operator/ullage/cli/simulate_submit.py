@@ -48,7 +48,7 @@ def submission(
         snapshot: Path of a saved snapshot to decide on; empty = the live cluster.
 
     Raises:
-        ValueError: The manifest or the snapshot cannot be used; the text says what to mend.
+        ValueError: The manifest or the snapshot cannot be used; the text says what to correct.
         OSError: A file cannot be read.
     """
     from ullage.app.replay import from_json

@@ -174,7 +174,7 @@ def compare(asked: SpotRequest, follow: Follow) -> SpotComparison:
     """Play every policy from the same starts, on-demand and greedy first.
 
     Raises:
-        ValueError: what was asked for makes no sense; the text says what to mend.
+        ValueError: the request makes no sense; the text says what to correct.
     """
     _check(asked)
     series = _priced(asked)

@@ -113,4 +113,4 @@ def test_markup_in_a_message_is_shown_and_not_obeyed() -> None:
 def test_the_command_is_there_and_explains_itself() -> None:
     said = CliRunner().invoke(app, ["doctor", "--help"], env={"COLUMNS": "200"})
     assert said.exit_code == 0
-    assert "what mends it" in said.output
+    assert "how to fix it" in said.output

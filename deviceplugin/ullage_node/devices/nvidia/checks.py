@@ -40,7 +40,7 @@ class FirstHour:
     ``unable`` says why cuda-checkpoint suspends no program, "" = it does, ``None`` = it is off;
     ``suspends`` are the devices where it may. ``shares`` and ``wholes`` are the newest readings of
     containers that ran. ``toolkit`` = the container toolkit's specification knows the devices,
-    ``toolkit_problem`` why it is unusable, ``toolkit_remedy`` what mends that; ``toolkit_remarks``
+    ``toolkit_problem`` why it is unusable, ``toolkit_remedy`` how to fix that; ``toolkit_remarks``
     name what of its files is not handed on.
     """
 

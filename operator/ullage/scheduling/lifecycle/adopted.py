@@ -32,7 +32,7 @@ _LEFT_ALONE: Final = (
 )
 _UNTIL_PULLED: Final = (
     "its share is given back, and it gets one on its node again once kubelet has the image; it has"
-    " no controller that would create it again: mend the image or the pull secret, or create it"
+    " no controller that would create it again: correct the image or the pull secret, or create it"
     " again yourself"
 )
 
