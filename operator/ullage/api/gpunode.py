@@ -87,8 +87,8 @@ class GPUNodeStatus(Model):
     interruption: Annotated[JsonObject | None, record("Interruption")] = None
     """Interruption notice in force; absent = none."""
     checks: Annotated[tuple[JsonObject, ...], records("NodeCheck", MAX_CHECKS)] = ()
-    """Checks of the agent on this node, their results, and how to fix them, as `kubectl ullage doctor`
-    prints it."""
+    """Checks of the agent on this node, their results and remedies, as `kubectl ullage doctor`
+    prints them."""
     conditions: Annotated[tuple[JsonObject, ...], records("Condition", 32, "type")] = ()
     """Ready, LateBinding, Degraded, DeviceLost and Retired."""
 

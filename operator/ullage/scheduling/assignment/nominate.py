@@ -35,6 +35,7 @@ from ullage.scheduling.placement.preemption import (
     wave_is_leaving,
 )
 from ullage.scheduling.placement.queue import MOST_SEATED, SchedulingQueue
+from ullage.scheduling.placement.room_maker import RoomMaker
 from ullage.scheduling.placement.victim_selection import LaterDevices, VictimSelection
 from ullage.scheduling.timeslicing.contenders import Tools, Typed
 from ullage.scheduling.timeslicing.division import Allocate
@@ -279,9 +280,14 @@ def _queue(context: CycleContext, kept: AttemptCache) -> SchedulingQueue:
         context.requests,
         context.placer,
         context.feasibility,
-        VictimSelection(LaterDevices(context.placer), cache(victims)),
-        # where jobs take turns, the turns make room
-        residents=cache(asked) if context.rounds is None else None,
+        RoomMaker(
+            context.view,
+            context.requests,
+            context.placer,
+            VictimSelection(LaterDevices(context.placer), cache(victims)),
+            # where jobs take turns, the turns make room
+            residents=cache(asked) if context.rounds is None else None,
+        ),
         narrow=narrow,
         idle=context.capacity_choices.idle(),
         alike=kept.attempts,

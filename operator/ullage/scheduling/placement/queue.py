@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The queue of a cycle: places workloads, keeps devices for them, or makes room.
+"""The queue of a cycle: places workloads in order, or refuses them.
 
 Workloads are served in order of priority, age and uid. Capacity only shrinks meanwhile, so a class
 that was refused once is refused for the rest of the cycle.
@@ -9,7 +9,7 @@ that was refused once is refused for the rest of the cycle.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
 
@@ -18,38 +18,28 @@ import numpy as np
 from ullage.api.reasons import Reason
 from ullage.cluster.records.status import RefusalLine
 from ullage.cluster.records.workload import WorkloadRecord
-from ullage.engines.admission.limits import HEALTHY, LIMITS
 from ullage.engines.admission.records import Refusal
 from ullage.engines.quota.records import NO_TENANT
-from ullage.scheduling.feasibility.device_facts import columns, emptied
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.inventory.node_fit import Fit
 from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.model.device_choice import BEST
 from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.allowance import borrows, models_of
-from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue, SchedulingAttempt
+from ullage.scheduling.placement.attempt import Outcome, Refused, SchedulingAttempt
 from ullage.scheduling.placement.candidates import by_node
-from ullage.scheduling.placement.downsizing import (
-    Downsize,
-    DownsizeCandidate,
-    DownsizeContext,
-    make_room_beside,
-)
 from ullage.scheduling.placement.feasible import Feasibility
-from ullage.scheduling.placement.nearest import emptiest
 from ullage.scheduling.placement.placement import NoRoom, Placement, Placer, fewest_nodes
-from ullage.scheduling.placement.preemption import Victim, in_words, lift, put_back, smaller_first
+from ullage.scheduling.placement.preemption import Victim, lift, put_back
+from ullage.scheduling.placement.room_maker import RoomMaker, class_of, freest
 from ullage.scheduling.placement.spread import SpotPools
-from ullage.scheduling.placement.victim_selection import LaterDevices, VictimSelection
+from ullage.scheduling.placement.victim_selection import LaterDevices
 from ullage.scheduling.prediction.effort import in_turns
 
 MOST_SEATED: Final = 500
 """Members seated per cycle, approximately; the rest follows in the next cycle."""
 _IN_ORDER: Final = 0.5
 """Part of a cycle's effort that is spent strictly in the order of the queue."""
-_MOST_PREEMPTORS: Final = 64
-"""Workloads that may make room per cycle."""
 _order = attrgetter("order")
 
 
@@ -78,10 +68,8 @@ class SchedulingQueue:
     requests: ResourceRequests
     placer: Placer
     feasibility: Feasibility
-    selection: VictimSelection
-    """Selects victims for workloads that do not fit."""
-    residents: Callable[[], Sequence[DownsizeCandidate]] | None = None
-    """Gives the jobs that may be downsized; ``None`` = none may."""
+    room: RoomMaker
+    """Makes room for workloads that do not fit."""
     narrow: Callable[[ResourceRequest, frozenset[int], int], ResourceRequest] | None = None
     """Restricts a request to some models, and to a share of a device where that is above 0."""
     idle: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
@@ -92,23 +80,17 @@ class SchedulingQueue:
     """Members that this cycle may still seat."""
     _hopeless: dict[int, _Hopeless] = field(default_factory=dict)
     _refused: dict[int, tuple[int, NoRoom]] = field(default_factory=dict)
-    _refused_later: dict[int, int] = field(default_factory=dict)
     _spreads: dict[tuple[int, ...], _Spread] = field(default_factory=dict)
     """Spreads of gangs that wait for fewer nodes, by :meth:`_spread_key`."""
-    _no_victims: dict[int, int] = field(default_factory=dict)
-    _no_downsize: dict[int, int] = field(default_factory=dict)
     _borrowers: dict[tuple[int, int], bool] = field(default_factory=dict)
     """By class and members: whether they would borrow, at the start of the cycle."""
-    _preemptors: int = 0
-    _holder: str = ""
-    """Name of the workload that devices are held for."""
     _pools: SpotPools | None = None
     """Made at first use."""
 
     @property
     def later(self) -> LaterDevices:
         """Devices without everything that is leaving."""
-        return self.selection.later
+        return self.room.later
 
     def serve(self, attempts: Sequence[SchedulingAttempt]) -> dict[str, Outcome]:
         """The outcome of every attempt, by uid of the workload.
@@ -211,7 +193,7 @@ class SchedulingQueue:
     def fill(self, attempt: SchedulingAttempt) -> Outcome | NoRoom:
         """Place a gang where there is room now; nothing is preempted and nothing is kept."""
         asked = self.asked(attempt)
-        number = _class_of(asked)
+        number = class_of(asked)
         refused = self._refused.get(number)
         if refused is None or refused[0] > len(asked):
             seated = self.placer.placement(asked, set(attempt.near), explain=True)
@@ -238,7 +220,7 @@ class SchedulingQueue:
         Returns:
             The other victims; ``None`` when there is no such place.
         """
-        if mover.uid in self.selection.evicted:
+        if mover.uid in self.room.selection.evicted:
             return None
         later, asked = self.later.placer, self.asked(attempt)
         lift(later.occupancy, mover)
@@ -249,13 +231,13 @@ class SchedulingQueue:
             def others(victims: list[Victim]) -> list[Victim]:
                 return [victim for victim in victims if victim.uid != mover.uid]
 
-            way = self.selection.eviction(attempt, asked, set(), others)
+            way = self.room.selection.eviction(attempt, asked, set(), others)
             if way is None:
                 put_back(later.occupancy, mover)
                 return None
             seated, victims = way.placements, way.victims
-        self.selection.evicted |= {mover.uid, *(victim.uid for victim in victims)}
-        self._keep(attempt, seated)
+        self.room.selection.evicted |= {mover.uid, *(victim.uid for victim in victims)}
+        self.room.keep(attempt, seated)
         return victims
 
     def _expect(self, attempt: SchedulingAttempt, most: int | None) -> None:
@@ -265,7 +247,7 @@ class SchedulingQueue:
         if isinstance(seated, NoRoom) and seated.placed >= attempt.coming:
             seated = later.placement(asked[: seated.placed], set(), explain=False)
         if not isinstance(seated, NoRoom):
-            self._keep(attempt, seated)
+            self.room.keep(attempt, seated)
 
     def asked(self, attempt: SchedulingAttempt) -> list[Placement]:
         """The members of an attempt, each with its request class."""
@@ -336,7 +318,7 @@ class SchedulingQueue:
 
     def _unit(self, attempt: SchedulingAttempt, unit: Sequence[Placement]) -> Outcome:
         """Place members that are placed together, or refuse them."""
-        number, near = _class_of(unit), set(attempt.near)
+        number, near = class_of(unit), set(attempt.near)
         outcome = self._known_refusal(attempt, number, len(unit))
         if outcome is not None:
             return outcome
@@ -353,7 +335,10 @@ class SchedulingQueue:
         infeasible = self._infeasible(attempt.workload, unit)
         if infeasible is not None:
             return Outcome(refused=Refused.for_good(infeasible))
-        return self._make_way(attempt, unit, refused[1])
+        outcome, for_all = self.room.make(attempt, unit, refused[1])
+        if for_all:
+            self._hopeless[number] = _Hopeless(len(unit), attempt.priority, outcome)
+        return outcome
 
     def _take_or_wait(
         self, attempt: SchedulingAttempt, number: int, gang: tuple[Placement, ...]
@@ -414,144 +399,21 @@ class SchedulingQueue:
             hopeless is not None
             and members >= hopeless.members
             and attempt.priority <= hopeless.priority
-            and (self._holder or not self._waited_too_long(attempt))
+            and (self.room.holder or not self.room.waited_too_long(attempt))
         ):
             return hopeless.outcome
         return None
 
     def _infeasible(self, workload: WorkloadRecord, unit: Sequence[Placement]) -> Refusal | None:
         """The refusal of members that can never all run here; in tiers the first ones apart."""
-        first, freest, terms = unit[0].request, _freest(unit), terms_of(workload)
-        if terms is None or freest is first:
+        first, last, terms = unit[0].request, freest(unit), terms_of(workload)
+        if terms is None or last is first:
             return self.feasibility.judge(workload, first)
         tied = self.feasibility.judge(workload, first, terms.reliable)
         if tied is None:
-            return self.feasibility.judge(workload, freest)
+            return self.feasibility.judge(workload, last)
         text = "members of elasticity.reliableReplicas run on machines that are not taken away"
         return Refusal(tied.reason, f"{text}: {tied.text}")
-
-    def _make_way(
-        self, attempt: SchedulingAttempt, unit: Sequence[Placement], no_room: NoRoom
-    ) -> Outcome:
-        """Wait for devices that become free, make room, or hold devices."""
-        reason = no_room.lines[0].reason if no_room.lines else Reason.NO_CAPACITY
-        refused = Refused(reason, no_room.lines, no_room.placed)
-        by_quota = reason is Reason.QUOTA_EXCEEDED
-        if by_quota:
-            refused = replace(refused, requeue=Requeue.QUOTA)
-        if self._fits_later(attempt, unit):
-            return Outcome(refused=_coming(refused, "what it needs is about to become free"))
-        if attempt.modest and not attempt.may_stop:
-            return Outcome(refused=refused)
-        made = None if by_quota else self._ask_residents(attempt, unit)
-        if made is not None:
-            room = (
-                f"room is made by restarting {made.name} at {made.percent} % instead of"
-                f" {made.resident.percent} %"
-            )
-            return Outcome(refused=_coming(refused, room), downsize=made)
-        victims = self._preempt(attempt, unit)
-        if victims:
-            room = f"room is made by {in_words(victims)}"
-            return Outcome(refused=_coming(refused, room), victims=victims)
-        if not by_quota:  # held devices do not help against a quota
-            self._maybe_hold(attempt, unit)
-        outcome = Outcome(refused=refused)
-        self._hopeless[_class_of(unit)] = _Hopeless(len(unit), attempt.priority, outcome)
-        return outcome
-
-    def _fits_later(self, attempt: SchedulingAttempt, unit: Sequence[Placement]) -> bool:
-        """True when it fits once everything that is leaving has left; keeps those devices."""
-        if not self.later.differ:
-            return False
-        number = _class_of(unit)
-        if self._refused_later.get(number, len(unit) + 1) <= len(unit):
-            return False
-        later = self.later.placer
-        seated = later.placement(unit, set(attempt.near), explain=False)
-        if isinstance(seated, NoRoom):
-            self._refused_later[number] = len(unit)
-            return False
-        self._keep(attempt, seated)
-        return True
-
-    def _ask_residents(
-        self, attempt: SchedulingAttempt, unit: Sequence[Placement]
-    ) -> Downsize | None:
-        """The downsizing of a resident, which costs less than a preemption."""
-        number = _class_of(unit)
-        hopeless = self._no_downsize.get(number)
-        if self.residents is None or (hopeless is not None and attempt.priority <= hopeless):
-            return None
-        asked = [
-            resident
-            for resident in self.residents()
-            if resident.uid not in self.selection.evicted and resident.priority <= attempt.priority
-        ]
-        made: Downsize | None = None
-        if asked and len(self.selection.evicted) < _MOST_PREEMPTORS:
-            context = DownsizeContext(
-                placer=self.later.placer, requests=self.requests, unit=unit, near=attempt.near
-            )
-            made = make_room_beside(context, asked)
-        if made is None:
-            self._no_downsize[number] = attempt.priority
-            return None
-        self.selection.evicted.add(made.uid)
-        self._keep(attempt, made.placements)
-        return made
-
-    def _preempt(self, attempt: SchedulingAttempt, unit: Sequence[Placement]) -> tuple[Victim, ...]:
-        number = _class_of(unit)
-        hopeless = self._no_victims.get(number)
-        if self._preemptors >= _MOST_PREEMPTORS or (
-            hopeless is not None and attempt.priority <= hopeless
-        ):
-            return ()
-
-        def arranged(victims: list[Victim]) -> list[Victim]:
-            return smaller_first(victims, attempt.priority)
-
-        eviction = self.selection.eviction(attempt, unit, set(attempt.near), arranged)
-        if eviction is None:
-            self._no_victims[number] = attempt.priority
-            return ()
-        self._preemptors += 1
-        self.selection.evicted |= {victim.uid for victim in eviction.victims}
-        self._keep(attempt, eviction.placements)
-        return eviction.victims
-
-    def _maybe_hold(self, attempt: SchedulingAttempt, unit: Sequence[Placement]) -> None:
-        """Hold the emptiest devices for the first attempt that waited too long."""
-        if attempt.only is not None:
-            return  # rounds hold devices themselves
-        if self._holder or not self._waited_too_long(attempt):
-            return
-        self._holder = f"{attempt.workload.ref.namespace}/{attempt.workload.ref.name}"
-        occupancy, request = self.placer.occupancy, _freest(unit)
-        facts = emptied(columns(occupancy))
-        mask = self.placer.candidate_index.reachable(request) & (
-            occupancy.inventory.health == HEALTHY
-        )
-        if request.ruled is not None and occupancy.rules is not None:
-            allowed = occupancy.rules.allowed(request.ruled, request.shape)
-            mask &= allowed[occupancy.inventory.node_of]
-        for limit in LIMITS:
-            mask &= limit.short(facts, request) <= 0
-        sites = emptiest(occupancy, request, mask.nonzero()[0].tolist(), len(unit))
-        occupancy.block(sites, self._holder, held=True)
-        self.later.hold(sites, self._holder)
-
-    def _waited_too_long(self, attempt: SchedulingAttempt) -> bool:
-        policy = self.view.snapshot.policy
-        patience_s = policy.gang_skip_limit * policy.round_seconds
-        return self.view.now - attempt.waiting_since > patience_s
-
-    def _keep(self, attempt: SchedulingAttempt, gang: Sequence[Placement]) -> None:
-        """Block devices that the attempt is about to get for the rest of the queue."""
-        name = f"{attempt.workload.ref.namespace}/{attempt.workload.ref.name}"
-        sites = [site for placement in gang for site in placement.candidate.sites]
-        self.placer.occupancy.block(sites, name)
 
 
 def _before_others(ordered: Sequence[SchedulingAttempt]) -> list[SchedulingAttempt]:
@@ -569,24 +431,3 @@ def _before_others(ordered: Sequence[SchedulingAttempt]) -> list[SchedulingAttem
             before.append(attempt)
         others.add(namespace)
     return before[::-1]
-
-
-def _coming(refused: Refused, how: str) -> Refused:
-    """The refusal of a workload for which devices are kept, with the way they become free."""
-    return replace(refused, prospect=f"; {how}", requeue=Requeue.ROOM_COMING)
-
-
-def _class_of(unit: Sequence[Placement]) -> int:
-    """A number for the requests of all members; that of the first where all are equal.
-
-    In tiers the first members need other machines than the rest, and their number counts as well.
-    """
-    first, last = unit[0].request.number, _freest(unit).number
-    if first == last:
-        return first
-    return hash((first, last, sum(member.request.number == first for member in unit), len(unit)))
-
-
-def _freest(unit: Sequence[Placement]) -> ResourceRequest:
-    """The request of the members that may run on most machines: in tiers the last ones."""
-    return unit[0 if terms_of(unit[0].workload) is None else -1].request

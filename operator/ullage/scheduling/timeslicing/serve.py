@@ -256,7 +256,7 @@ def _move(
     order: Mapping[str, int],
 ) -> None:
     """Move running jobs to the type of their turn where a place is found."""
-    victims = {victim.uid: victim for victim in queue.selection.victims()}
+    victims = {victim.uid: victim for victim in queue.room.selection.victims()}
     for uid, kind in rounds.turnout.stops.items():
         if queue.placer.occupancy.effort.is_spent(_FILLING[1]):
             return
