@@ -34,7 +34,6 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "lanes",
         "numbers",
         "readers",
-        "reasons",
         "steps",
         "times",
         "wire_fields",

@@ -30,7 +30,6 @@ from ullage.api.readers import (
     text,
     whole,
 )
-from ullage.api.reasons import Reason
 from ullage.api.times import rfc3339, seconds
 
 _ACCELERATOR: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -187,8 +186,14 @@ DECIMAL: Final = _decimal_text("[0-9]{1,9}", 16)
 COUNT: Final = _integer(0, MOST_COUNTED)
 
 
-def word(words: type[StrEnum], other: StrEnum | None = None) -> Kind:
-    """One of these words; ``other`` is what a word of another version reads as."""
+def word(words: type[StrEnum], other: StrEnum | None = None, *, grows: bool = False) -> Kind:
+    """One of these words.
+
+    Args:
+        words: The words of this version.
+        other: A word of another version is read as this one; ``None`` = it is an error.
+        grows: The schema takes any word, so that an older one takes those of a newer operator.
+    """
     known = {enum.value: enum for enum in words}
 
     def read(raw: JsonObject, field: str) -> object:
@@ -197,14 +202,12 @@ def word(words: type[StrEnum], other: StrEnum | None = None) -> Kind:
             raise UnknownWord(field)
         return str_enum
 
-    return Kind(read, lambda value: value.value, words=other is None, schema=_enum(words))
-
-
-def _enum(words: type[StrEnum]) -> Schema:
-    """Reasons are no enum, so that an older schema takes those of a newer operator."""
-    if words is Reason:
-        return REASON
-    return one_of(*(word.value for word in words))
+    return Kind(
+        read,
+        lambda value: value.value,
+        words=other is None,
+        schema=REASON if grows else one_of(*known),
+    )
 
 
 def known_word(words: type[StrEnum]) -> Kind:
@@ -219,7 +222,7 @@ def known_word(words: type[StrEnum]) -> Kind:
             raise WireError(f"{field}: {quoted(said)} is none of {', '.join(stated)}")
         return member
 
-    return Kind(read, lambda value: value.value, schema=_enum(words))
+    return Kind(read, lambda value: value.value, schema=one_of(*by_text))
 
 
 def words(known: type[StrEnum]) -> Kind:
@@ -345,4 +348,3 @@ Message: TypeAlias = Annotated[str, cut(32_768, "…")]
 Flag: TypeAlias = Annotated[bool, FLAG]
 Figure: TypeAlias = Annotated[float, figures()]
 Number: TypeAlias = Annotated[float, number()]
-ReasonWord: TypeAlias = Annotated[Reason, word(Reason), NEEDED]

@@ -72,7 +72,7 @@ class MigState(Wire):
 
     uuid: Name
     hard: Flag = False
-    reason: Annotated[Reason | None, word(Reason, Reason.DEVICE_UNHEALTHY)] = None
+    reason: Annotated[Reason | None, word(Reason, Reason.DEVICE_UNHEALTHY, grows=True)] = None
     message: Text = ""
     slowed: Flag = False
 

@@ -41,7 +41,6 @@ from ullage.api.wire_fields import (
     Name,
     NeededCount,
     Percent,
-    ReasonWord,
     Schema,
     Signed,
     Text,
@@ -66,6 +65,7 @@ from ullage.cluster.values.device_ref import DeviceRef
 from ullage.engines.scaling.sleeping import MOST_DOUBLINGS
 
 Sum: TypeAlias = Annotated[int, count()]
+ReasonWord: TypeAlias = Annotated[Reason, word(Reason, grows=True), NEEDED]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +162,7 @@ class SpendDecision:
     """The pools that the job may be placed in."""
     runner_up: Annotated[Offer | None, KEPT] = None
     """The best of the others."""
-    reason: Annotated[Reason, word(Reason, Reason.WAITING_FOR_DECISION), NEEDED]
+    reason: Annotated[Reason, word(Reason, Reason.WAITING_FOR_DECISION, grows=True), NEEDED]
     """Why, in one stable word."""
     message: Annotated[str, cut(32_768), KEPT, OPTIONAL]
     """The decision in a sentence, with numbers."""
@@ -676,7 +676,7 @@ class SizeRecord:
 
     since: Moment
     """When the number last changed."""
-    reason: Annotated[Reason, word(Reason, Reason.SIZED), NEEDED]
+    reason: Annotated[Reason, word(Reason, Reason.SIZED, grows=True), NEEDED]
     """Sized, Shrunk or Grown."""
     message: Line
     """The same in words: what happened, and what follows."""

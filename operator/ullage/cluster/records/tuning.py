@@ -60,7 +60,7 @@ class TrialResult:
     """Epoch of the result."""
     value: Metric | None = None
     """Its metric at that epoch; absent = none, and the trial does not go on."""
-    reason: Annotated[Reason | None, word(Reason, Reason.METRIC_MISSING)] = None
+    reason: Annotated[Reason | None, word(Reason, Reason.METRIC_MISSING, grows=True)] = None
     """Why there is no value."""
     seconds: Annotated[int, count(INT32_MAX)] = 0
     """Duration of its TrainingJob, from its first start to its end; of all of them, where the trial
