@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields as fields_of
 from typing import Any
 
 from ullage.api.reasons import Reason
@@ -12,7 +13,7 @@ from ullage.cluster.records.object_ref import ObjectRef
 from ullage.kube.manifests.children import deployment_body, pod_body
 from ullage.scheduling.model.plan import ApplyDeployment, CreatePod
 
-OF_BLUEPRINT = {"template_hash", "replicas", "slots", "grace_s", "inject", "tiers"}
+OF_BLUEPRINT = {part.name for part in fields_of(Blueprint)}
 WHY: dict[str, Any] = {"epoch": 1, "reason": Reason.PLACED, "text": "because"}
 
 

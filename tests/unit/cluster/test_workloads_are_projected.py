@@ -140,7 +140,7 @@ def test_pods_with_the_step_hook_are_another_version() -> None:
         record, blueprint = project_workload(JOB, raw_job(runtime=runtime), None, Sharer())
         assert blueprint is not None
         assert blueprint.template_hash == record.template_hash
-        versions[runtime.get("inject", "")] = (record.template_hash, blueprint.inject)
+        versions[runtime.get("inject", "")] = (record.template_hash, blueprint.runtime.inject)
     assert versions[""] == versions["Never"]
     assert versions["Auto"][0] != versions["Never"][0]
     assert [inject for _, inject in versions.values()] == [False, False, True]

@@ -13,6 +13,7 @@ from docs.generate.crds.definition import schema
 from structure import faults
 from ullage.api.gpunode import GPUNode
 from ullage.api.labels import GATE, SLOT_RESOURCE
+from ullage.api.podtemplate import Runtime
 from ullage.api.reasons import Reason
 from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.status import Condition, SolveRecord, WorkloadStatus
@@ -111,7 +112,7 @@ def test_without_injection_the_environment_is_the_templates() -> None:
 
 
 def test_an_injected_hook_comes_first_on_the_path() -> None:
-    path = _device_env(deployment(inject=True))["PYTHONPATH"]["value"]
+    path = _device_env(deployment(runtime=Runtime(inject=True)))["PYTHONPATH"]["value"]
     assert path == "/run/ullage/python/ullage_run/autostep"
 
 
@@ -127,7 +128,7 @@ def test_the_templates_own_path_follows_the_library_whatever_its_source(
 ) -> None:
     template = raw_template()
     template["spec"]["containers"][0]["env"] = [{"name": "PYTHONPATH", **source}]
-    body = deployment(template, inject=True)
+    body = deployment(template, runtime=Runtime(inject=True))
     env = _device_env(body)
     assert env["ULLAGE_TEMPLATE_PYTHONPATH"] == {"name": "ULLAGE_TEMPLATE_PYTHONPATH", **source}
     assert env["PYTHONPATH"]["value"].endswith(":$(ULLAGE_TEMPLATE_PYTHONPATH)")

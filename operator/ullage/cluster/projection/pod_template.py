@@ -12,6 +12,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 
+from ullage.api.podtemplate import Runtime
 from ullage.api.trainingjob import TierTerms
 
 
@@ -31,8 +32,8 @@ class Blueprint:
     """Slots of the device container = devices of a member."""
     grace_s: int = 0
     """Least termination grace, seconds (from ``spec.checkpoint``); 0 = the template's."""
-    inject: bool = False
-    """The device container gets the step hook of ``ullage_run``."""
+    runtime: Runtime = field(default_factory=Runtime)
+    """Additions to the device container."""
     tiers: TierTerms | None = None
     """Of a job in tiers."""
     least: int = 0

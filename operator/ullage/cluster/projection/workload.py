@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -23,6 +23,7 @@ from ullage.api.labels import (
     LABEL_FAMILY,
     LABEL_TRIAL,
 )
+from ullage.api.podtemplate import Runtime
 from ullage.api.readers import WireError, objects, section
 from ullage.api.slices import default_trust_domain
 from ullage.api.trainingjob import read_training_spec
@@ -148,7 +149,6 @@ def _job(
     with within("spec"):
         template = _template(WorkloadKind.TRAINING_JOB, spec.template, meta, gpu.count, known)
         elasticity = share(elasticity_of(spec))
-    inject = spec.runtime.inject
     record = WorkloadRecord(
         ref=share(_reference(WorkloadKind.TRAINING_JOB, meta)),
         kind=WorkloadKind.TRAINING_JOB,
@@ -157,7 +157,7 @@ def _job(
         created=meta.created,
         deleting=meta.deleting,
         shape=share(template.shape),
-        template_hash=share(_version(template, inject=inject)),
+        template_hash=share(_version(template, spec.runtime)),
         # of an elastic job the last size that was decided
         replicas=elasticity.within(status.replicas) if elasticity else spec.replicas or 1,
         elasticity=elasticity,
@@ -185,7 +185,7 @@ def _job(
         status=status,
     )
     grace_s = spec.checkpoint.grace_s if spec.checkpoint else 0
-    return record, _blueprint(record, template, grace_s=grace_s, inject=inject)
+    return record, _blueprint(record, template, grace_s=grace_s, runtime=spec.runtime)
 
 
 def _service(
@@ -197,7 +197,7 @@ def _service(
         template = _template(
             WorkloadKind.INFERENCE_DEPLOYMENT, spec.template, meta, gpu.count, known
         )
-    batching, inject = spec.batching, spec.runtime.inject
+    batching = spec.batching
     if batching is not None and batching.grpc_port in template.ports[:1]:
         first = f"{batching.grpc_port} is the first port of the first container"
         raise WireError(f"spec.batching.grpcPort: {first}, which the Service has for HTTP")
@@ -209,7 +209,7 @@ def _service(
         created=meta.created,
         deleting=meta.deleting,
         shape=share(template.shape),
-        template_hash=share(_version(template, inject=inject)),
+        template_hash=share(_version(template, spec.runtime)),
         replicas=spec.replicas,
         gpu=share(gpu),
         accelerators=share(spec.accelerators),
@@ -226,16 +226,22 @@ def _service(
         has_port=bool(template.ports),
         status=status,
     )
-    return record, _blueprint(record, template, grace_s=0, inject=inject)
+    return record, _blueprint(record, template, grace_s=0, runtime=spec.runtime)
 
 
-def _version(template: _Template, *, inject: bool) -> str:
-    """The version of a workload's pods: those with the step hook differ."""
-    return template_hash(template.version, 0) if inject else template.version
+def _version(template: _Template, runtime: Runtime) -> str:
+    """The version of a workload's pods: those with additions of Ullage differ."""
+    usual = Runtime()
+    additions = {
+        part.name: getattr(runtime, part.name)
+        for part in fields(runtime)
+        if getattr(runtime, part.name) != getattr(usual, part.name)
+    }
+    return template_hash(f"{template.version} {additions}", 0) if additions else template.version
 
 
 def _blueprint(
-    record: WorkloadRecord, template: _Template, *, grace_s: int, inject: bool
+    record: WorkloadRecord, template: _Template, *, grace_s: int, runtime: Runtime
 ) -> Blueprint:
     """Template and identities for a workload's pods."""
     elasticity = record.elasticity
@@ -247,7 +253,7 @@ def _blueprint(
         replicas=record.replicas,
         slots=record.gpu.count,
         grace_s=grace_s,
-        inject=inject,
+        runtime=runtime,
         tiers=elasticity.tiers if elasticity is not None else None,
         least=elasticity.min_replicas if elasticity is not None else 0,
     )

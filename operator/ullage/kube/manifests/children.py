@@ -21,6 +21,7 @@ from ullage.api.labels import (
     LABEL_RANK,
     SLOT_RESOURCE,
 )
+from ullage.api.podtemplate import Runtime
 from ullage.api.readers import WireError, objects, section, text
 from ullage.cluster.codecs.objects import string_map
 from ullage.cluster.projection.pod_template import Blueprint
@@ -199,6 +200,12 @@ def _inject(container: Body) -> None:
     container["env"] = [*entries, {"name": PYTHON_PATH, "value": ":".join(folders)}]
 
 
+def _add_runtime(container: Body, runtime: Runtime) -> None:
+    """Add to the device container what ``spec.runtime`` asks for."""
+    if runtime.inject:
+        _inject(container)
+
+
 def _grace(spec: Body) -> int:
     stated = spec.get("terminationGracePeriodSeconds")
     return stated if isinstance(stated, int) else DEFAULT_GRACE_S
@@ -214,8 +221,7 @@ def pod_body(member: CreatePod, blueprint: Blueprint) -> Body:
     spec, members = parts.spec, member.world_size or blueprint.replicas
     _gate_and_slots(spec, parts.device, blueprint.slots)
     _add_environment(parts.device, _environment(parts.device, member, blueprint.slots, members))
-    if blueprint.inject:
-        _inject(parts.device)
+    _add_runtime(parts.device, blueprint.runtime)
     spec["restartPolicy"] = "Never"
     spec["hostname"] = member.name
     if _has_peers(member, members):
@@ -266,8 +272,7 @@ def deployment_body(
     """
     parts = _parts(blueprint)
     _gate_and_slots(parts.spec, parts.device, blueprint.slots)
-    if blueprint.inject:
-        _inject(parts.device)
+    _add_runtime(parts.device, blueprint.runtime)
     _add_pre_stop(parts.spec, parts.device, pre_stop_sleep_s)
     ours = owner_labels(fleet.owner)
     version = {ANNOTATION_TEMPLATE_HASH: blueprint.template_hash}

@@ -231,7 +231,9 @@ def _broken_limit(occupancy: Occupancy, request: ResourceRequest, site: int, rea
             return f"{text}{_beside(occupancy, site)}"
         case _:
             trouble = inventory.node_troubles[inventory.sites[site].node]
-            return trouble.text if trouble is not None else "its node is not heard"
+            if trouble is not None:
+                return trouble.text
+            return "its node is not heard" if reason is Reason.NODE_UNHEALTHY else reason.meaning
 
 
 def never_fits(request: ResourceRequest, reason: Reason, most_mib: int) -> str:
