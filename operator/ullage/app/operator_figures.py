@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields
 from typing import Final
 
 from ullage.api.reasons import ConditionType
@@ -36,6 +37,8 @@ from ullage.metrics.turns import TurnFigures, turn_figures
 from ullage.scheduling.model.phases import Phase
 
 _RUNGS: Final = tuple(Rung)
+_SHARING: Final = frozenset(part.name for part in fields(SharingFigures))
+"""A counter of ``Outcomes`` is the figure of its name."""
 
 
 class ReplicaFigures:
@@ -167,23 +170,16 @@ def sharing_figures(
     """The figures as of now."""
     stats, error = learner.stats, outcomes.error()
     wild = {"NotBelieved": sum(sum(rows.values()) for rows in learner.refused.values())}
+    counted = {name: value for name, value in vars(outcomes).items() if name in _SHARING}
     return SharingFigures(
-        decisions=outcomes.decisions,
-        admission_seconds=outcomes.admission_seconds,
-        predicted=outcomes.predicted,
-        observed=outcomes.observed,
+        **counted,
         coverage=outcomes.coverage(),
         error={} if error is None else {"slowdown": error},
-        violations=outcomes.violations,
-        windows=outcomes.windows,
-        wait_seconds=outcomes.wait_seconds,
-        probation_seconds=outcomes.probation_seconds,
         unusable={reason: count for reason, count in {**unusable, **wild}.items() if count},
         profiles=len(profiles),
         isolated=sum(
             profile.status.condition(ConditionType.ISOLATED) is not None for profile in profiles
         ),
-        class_faults=outcomes.class_faults,
         models=_models(learner.courses),
         lessons={
             "done": stats.lessons,
