@@ -143,7 +143,7 @@ class NodeReporter:
         task_failures: Mapping[str, int],
         unreadable: Mapping[str, int],
     ) -> Figures:
-        """Figures of the metrics at this moment."""
+        """Current figures of the metrics."""
         parts = self._parts
         states = dict.fromkeys(("free", "used", "unhealthy"), 0)
         for slot, healthy in parts.board.slots.items():
