@@ -76,7 +76,7 @@ class Containers:
         """Prepare the container that holds these slots; kubelet is about to start it.
 
         Raises:
-            StartDenied: not now; the text says why.
+            StartDenied: the container must not start now; the text says why.
         """
         begun = time.perf_counter()
         try:

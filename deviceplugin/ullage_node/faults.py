@@ -135,7 +135,7 @@ class FaultBook:
 
 
 def _named(suspects: Collection[Suspect]) -> tuple[Suspect, ...]:
-    """Up to the status's limit; every class is represented before pods of the same class."""
+    """Suspects up to the status's limit, in turn from each class."""
     ranks: Counter[tuple[str, str]] = Counter()
     ranked = []
     for suspect in sorted(suspects):

@@ -25,7 +25,7 @@ def write_whole(path: Path, data: bytes, *, mode: int, sync: bool = True) -> Non
         path: the file; its directory exists.
         data: its content.
         mode: its permissions, whatever the umask.
-        sync: whether it must survive the end of the machine, not only of the process.
+        sync: also survive a crash of the machine, not only of the process.
 
     Raises:
         OSError: the file could not be written; the old content is intact.

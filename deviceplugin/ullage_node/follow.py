@@ -61,7 +61,7 @@ class WatchedKind:
 
 
 class Follower:
-    """Mirrors one subject; ``connected`` says whether the API server answers."""
+    """Mirrors one subject; ``connected`` = the API server answers."""
 
     def __init__(self, client: ApiClient, subject: WatchedKind, mirror: ObjectMirror) -> None:
         self._client = client

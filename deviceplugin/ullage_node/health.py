@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Decides when a device is unhealthy, and when it is trusted again.
+"""Decides when a device becomes unhealthy, and healthy again.
 
 Raw probes come from the backend; this adds hysteresis. A hard fault makes a device unhealthy at
 once, soft ones only when they repeat, and it recovers after a fault-free time; a flapping device

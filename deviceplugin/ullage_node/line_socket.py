@@ -119,7 +119,7 @@ class LineServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            # # the file's mode enforces this too, but only once it is set
+            # the file's mode enforces this too, but only once it is set
             _, uid = credentials_of(writer.get_extra_info("socket"))
             if uid != os.geteuid():
                 raise PermissionError(f"user {uid} asks, who is not the socket's owner")

@@ -46,7 +46,7 @@ class NodeMirror:
         self.synced = False
         """True once the API server has answered."""
         self.spec: NodeSpec | None = None
-        """``None`` = there is no such object."""
+        """``None`` = no such object."""
         self.conditions: tuple[JsonObject, ...] = ()
         """Conditions in the object; they outlive the agent."""
         self._earlier: tuple[ObservedSlice, ...] | None = None

@@ -234,7 +234,7 @@ def _observed(
         pids=tuple(pid for pid in seen.pids if pid > 0)[:MOST_PIDS],
         sm_count=seen.sm_count or made.sm_count,
         proof=seen.proof,
-        # # A container's memory is one figure: reported once, so that sums stay correct.
+        # A container's memory is one figure: reported once, so that sums stay correct.
         memory_used_mib=seen.memory_used_mib if first else 0,
         steps=made.steps,
         items=made.items,

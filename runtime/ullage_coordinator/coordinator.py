@@ -156,7 +156,7 @@ class Coordinator:
             elif heard.frame.kind is FrameKind.PART:
                 number = heard.frame.shard
                 if number not in parts and len(parts) == MOST_GATHERINGS:
-                    self._roster.dismiss(heard.name)  # no valid member has so many pending
+                    self._roster.dismiss(heard.name)  # exceeds the limit of a valid member
                     continue
                 given = parts.setdefault(number, {})
                 given[heard.name] = heard.data
@@ -243,7 +243,7 @@ class Coordinator:
         self._epoch += 1
         shards = self._terms.settings.shards
         held = self._store.begin(self._epoch, shards)
-        # # owners push before they report: a copy of the step means that all of them finished it
+        # owners push before they report: a copy of the step means that all of them finished it
         last = max(last, held.committed or 0)
         decision = decide(
             self._situation(last, committed=held.committed, heard=self._epoch),

@@ -24,7 +24,7 @@ class CoordinatorSettings:
         least: Minimum to begin with after ``settle_s``; ``None`` = all.
         link: Sizes and bandwidths.
         settings: Of the engine.
-        notice_s: The shortest notice of the pools in use; ``None`` = they give none.
+        notice_s: The shortest notice of the pools in use; ``None`` = none.
         copy: A copy is kept; without one every loss of an owner restarts the job.
         join_s: Longest wait for the first members, and for one to return.
         settle_s: Longest wait for all of them where fewer suffice.

@@ -74,7 +74,7 @@ class Roster(DoorwayServer[MemberPeer]):
         self._silent_s = silent_s
         self._starts: Counter[str] = Counter()
         self._peers: dict[str, MemberPeer] = {}
-        # # Bounded: members that send faster than the coordinator reads must wait.
+        # Bounded: members that send faster than the coordinator reads must wait.
         self._said: queue.Queue[MemberMessage] = queue.Queue(MOST_UNHEARD)
         threading.Thread(target=self.serve, name="ullage-roster", daemon=True).start()
 
@@ -140,7 +140,7 @@ class Roster(DoorwayServer[MemberPeer]):
         with self._lock:
             if len(self._starts) >= MOST_NAMES and identity.name not in self._starts:
                 raise FrameError(f"{MOST_NAMES} members have come, no more are told apart")
-            # # a restarted member has lost its state: to the maps it is a new one
+            # a restarted member has lost its state: to the maps it is a new one
             self._starts[identity.name] += 1
             start = self._starts[identity.name]
             if start > 1:

@@ -48,7 +48,7 @@ async def route(settings: RouterSettings, addresses: Addresses) -> int:
     await dispatcher.start()
     try:
         await server.start(addresses)
-        # # Loaded modules stay; exclude them from collections.
+        # Loaded modules stay; exclude them from collections.
         gc.collect()
         gc.freeze()
         ports = [server.port, server.metrics_port, *([server.grpc_port] if addresses.grpc else [])]

@@ -26,7 +26,7 @@ JSON: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
 
 @dataclass(slots=True)
 class Streams:
-    """The streamed answer of a call, and its begin on the router's clock."""
+    """The streamed answer of a call, and its start on the router's clock."""
 
     call: RouterCall
     stream: AnswerStream | None = None

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dispatches waiting requests to free replicas, and answers every request once.
 
-A replica that answers wrongly, late or not at all fails its whole batch. Each of its idempotent
+A replica with an invalid, late or missing answer fails its whole batch. Each of its idempotent
 requests is retried once, alone and on another replica, so that one that kills its server reaches
 two at most; the others are answered with an error at once. Before that, a batch of idempotent
 requests is resent unchanged if a kept connection ended without an answer: replicas close idle
@@ -166,7 +166,7 @@ class Dispatcher:
         return key.text if self._generations is None else self._generations.name_of(key)
 
     def now_s(self) -> float:
-        """The router's clock; it never goes back. uvloop's own has whole milliseconds only."""
+        """The router's monotonic clock. uvloop's own has whole milliseconds only."""
         return time.monotonic()
 
     def submit(self, call: RouterCall) -> None:

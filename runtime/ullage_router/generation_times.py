@@ -219,7 +219,7 @@ class GenerationTimes:
             samples = {bits: tuple(window) for bits, window in self._first.items()}
             self._known = await asyncio.to_thread(_histograms, samples)
             self.single_s = self._mean_place_s()
-            # # A skipped request waits about as long as a place is held.
+            # A skipped request waits about as long as a place is held.
             self.chooser = self._made(1.0 / self.single_s if self.single_s else FIRST_RATE)
         self._prospects = {}
 

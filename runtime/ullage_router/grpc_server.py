@@ -114,7 +114,7 @@ class GrpcServer:
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         handlers = {
-            # # A stream on this side only: bounds its size and its time before it is received.
+            # A stream on this side only: bounds its size and its time before it is received.
             "ModelInfer": grpc.stream_stream_rpc_method_handler(self._infer),
             "ServerLive": _unary(self._live, messages.ServerLiveRequest),
             "ServerReady": _unary(self._ready, messages.ServerReadyRequest),

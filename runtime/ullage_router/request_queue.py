@@ -125,7 +125,7 @@ class RequestQueue:
             if call is None:
                 heapq.heappop(heap)
             elif unready and heap is self._heap and call.ready_path in unready:
-                # # moved once, so that a queue of one model does not keep blocking others
+                # moved once, so that a queue of one model does not keep blocking others
                 heapq.heappush(self._aside.setdefault(call.ready_path, []), heapq.heappop(heap))
             elif call.avoid == replica:
                 passed.append(heapq.heappop(heap))

@@ -51,7 +51,7 @@ async def load_page(dispatcher: Dispatcher, query: Mapping[str, str]) -> web.Res
         "requestsMilli": round(1e3 * dispatcher.arrivals.per_s(dispatcher.now_s())),
         "waiting": len(dispatcher.queue),
         "idleSeconds": int(dispatcher.idle_s),
-        # # Rounded up: 0 means that no request has waited for a replica yet.
+        # Rounded up: 0 means that no request has waited for a replica yet.
         "wakeMillis": math.ceil(1e3 * dispatcher.wake_s),
     }
     return web.Response(body=json.dumps(load).encode(), headers=JSON)
@@ -164,7 +164,7 @@ class RouterServer:
 
     async def _scrape(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/ready":
-            # # unlike /v2/health/ready: without replicas it also accepts requests and holds them
+            # unlike /v2/health/ready: without replicas it also accepts requests and holds them
             ready = self._dispatcher.fault is None and not self._draining
             return web.Response(status=200 if ready else 503, text="ready\n" if ready else "no\n")
         if request.path == LOAD_PATH:

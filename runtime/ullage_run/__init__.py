@@ -51,7 +51,7 @@ __all__ = [
 _writer = StepWriter(os.environ.get(ENV_STEPS))
 _stop = StopSignal()
 
-# # Bound once: saves an attribute lookup in the user's inner loop.
+# Bound once: saves an attribute lookup in the user's inner loop.
 step = _writer.step
 sm_count = _writer.sm_count
 resumed = _writer.resumed

@@ -169,7 +169,7 @@ class Backup:
 
     def _await(self, needed: int) -> None:
         """Wait until the copy has a step; without any copy the first ones do not wait."""
-        # # the first push at or after the needed step: an earlier one would be too far behind
+        # the first push at or after the needed step: an earlier one would be too far behind
         last_due = needed + -needed % self._every_steps
         none_before = self._first is None or last_due < self._first
         if none_before and self._committed is None:

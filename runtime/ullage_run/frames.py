@@ -90,7 +90,7 @@ class FrameKind(IntEnum):
     ASSIGN = 48
     """Coordinator to member: new maps; payload: its part of them."""
     GO = 49
-    """Coordinator to member: begin the step."""
+    """Coordinator to member: start the step."""
     PARTS = 50
     """Coordinator to member: the parts of all members, by name."""
     FLUSH = 51

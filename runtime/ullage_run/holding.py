@@ -185,7 +185,7 @@ class HeldShards:
             now: Push regardless of the interval.
 
         Raises:
-            EpochChanged: new maps hold.
+            EpochChanged: new maps are in force.
             StateStoreUnavailable: the copy did not follow in time.
             StateTooLarge: it does not fit.
         """
@@ -203,7 +203,7 @@ class HeldShards:
             whole: The copy must be of exactly that step.
 
         Raises:
-            EpochChanged: new maps hold.
+            EpochChanged: new maps are in force.
             StateStoreUnavailable: it was not complete in time.
         """
         if not self._mine:

@@ -118,7 +118,7 @@ class Plain:
         """Do nothing: plain code has no limit."""
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         self._peak_mib = 0
 
     def finish(self) -> None:
@@ -158,7 +158,7 @@ class Torch:
     caches = True
 
     def __init__(self, torch: Any = None) -> None:
-        # # installed only in programs that use it
+        # installed only in programs that use it
         self._torch = import_module("torch") if torch is None else torch
         self._kept = 0
 
@@ -360,7 +360,7 @@ class Lane:
                 message = replace(message, emptied=True)
             except (ConnectionError, FileNotFoundError, WireError, TimeoutError):
                 self._hang_up()
-                # # The node's grants meanwhile are unknown: no memory may be kept.
+                # The node's grants meanwhile are unknown: no memory may be kept.
                 self._framework.empty()
                 message = replace(message, emptied=True)
                 if time.monotonic() >= until:

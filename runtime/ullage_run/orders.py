@@ -118,7 +118,7 @@ class MemberAssignment:
         block_count: Number of blocks of the data.
         members: Sorted names of all participants.
         push: It pushes after each step.
-        committed: The copy's step; ``None`` = there is no copy.
+        committed: The copy's step; ``None`` = no copy.
     """
 
     shards: tuple[int, ...]

@@ -78,7 +78,7 @@ class StepWriter:
         self._reset()
 
     def _reset(self) -> None:
-        # # Re-entrant, because a signal handler may call in the middle of a step.
+        # Re-entrant, because a signal handler may call in the middle of a step.
         self._lock = threading.RLock()
         self._words: memoryview | None = None
         self._file = -1
@@ -174,7 +174,7 @@ class StepWriter:
         with self._lock:
             if base == self._resumed_at + self._steps:
                 return True
-            # # the next step would include the time of loading
+            # the next step would include the time of loading
             self._steps = self._last_step_ns = 0
             self._resumed_at = base
             words = self._words
@@ -210,10 +210,10 @@ class StepWriter:
             except (OSError, ValueError):
                 # Absent, read-only, too short, taken: outside Ullage that is the normal case.
                 return None
-            # # Without its magic a record is ignored, so no reader sees it half-cleared.
+            # Without its magic a record is ignored, so no reader sees it half-cleared.
             for word in range(STEP_RECORD_BYTES // 8):
                 words[word] = 0
-            # # resumed() does not open it: the loader of a checkpoint need not be the trainer
+            # resumed() does not open it: the loader of a checkpoint need not be the trainer
             words[SM_COUNT] = self._resumed_at << 32
             words[0] = HEADER_WORD
             self._words = words

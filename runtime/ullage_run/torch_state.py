@@ -402,7 +402,7 @@ def _mean(given: list[Tensor], parts: int, like: Tensor) -> Tensor | None:
 
 
 def _placed(kept: Any, now: Any, device: Any) -> Any:
-    """A stored tensor, in the current one's memory if it fits, else on its device."""
+    """The tree with stored tensors copied into the current ones if they fit, else to a device."""
     if isinstance(kept, dict):
         pairs = {key: _placed(value, None, device) for key, value in kept.items()}
         return type(kept)(pairs)

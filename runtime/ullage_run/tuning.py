@@ -150,7 +150,7 @@ class Reporter:
         lines = [f"{at} {_shown(value)}" for at, value in self._values.items()]
         body = "\n".join((TRIAL_REPORT_HEADER, *lines, "")).encode()
         try:
-            # # In place: the file is a mount, which cannot be replaced by a rename.
+            # In place: the file is a mount, which cannot be replaced by a rename.
             with open(self._path, "r+b" if os.path.exists(self._path) else "wb") as file:
                 file.write(body[:MOST_REPORT_BYTES])
                 file.truncate()

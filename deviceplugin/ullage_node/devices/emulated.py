@@ -118,7 +118,7 @@ class EmulatedDevices:
         self.known: dict[str, EmulatedDevice] = {}
 
     def load(self) -> dict[str, EmulatedDevice]:
-        """Reads the file's devices, by uuid; new ones become known.
+        """Reads the file's devices, by uuid; new ones are remembered.
 
         Raises:
             BackendUnavailable: the file is missing or wrong.

@@ -55,7 +55,7 @@ def identified(proc_root: Path, pids: Iterable[int], pod_uid: str = "") -> tuple
             process = identity(proc_root / str(pid))
         except OSError:
             continue
-        # # between two reads of the start time: the pod is that of the identified process
+        # between two reads of the start time: the pod is that of the identified process
         if pod_uid and pod_of(proc_root, pid) not in (None, pod_uid):
             continue
         if lives(proc_root, process):

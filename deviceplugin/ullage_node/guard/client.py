@@ -43,7 +43,7 @@ class FreezerClient:
         return await self._ask(GuardVerb.FREEZE, tuple(targets), limit_seconds, why)
 
     async def thaw(self, targets: Iterable[FreezeTarget]) -> str:
-        """Let these containers run."""
+        """Thaw these containers."""
         return await self._ask(GuardVerb.THAW, tuple(targets))
 
     async def stand_still(self, target: FreezeTarget, seconds: float, why: str) -> str:

@@ -48,7 +48,7 @@ def hierarchy(root: Path) -> tuple[Path, FreezerKind]:
     """The hierarchy in which containers are stopped on this host.
 
     Raises:
-        NotFound: there is none below the root.
+        NotFound: none below the root.
     """
     if (root / "cgroup.controllers").exists():
         return root, FreezerKind.V2

@@ -28,7 +28,7 @@ DEAD: Final = frozenset("ZX")
 
 
 class FreezeFailed(Exception):
-    """Containers could not be stopped, or let go, in time; the text says which and why."""
+    """Containers could not be frozen, or thawed, in time; the text says which and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class Freezer:
                     with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
                         handles[pid] = os.pidfd_open(pid)
                         held.callback(os.close, handles[pid])
-                # # those still listed are the ones the pidfds hold, or have ended
+                # those still listed are the ones the pidfds hold, or have ended
                 for pid in members(place) & handles.keys():
                     with contextlib.suppress(ProcessLookupError):
                         signal.pidfd_send_signal(handles[pid], number)

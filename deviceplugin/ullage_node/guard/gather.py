@@ -3,7 +3,7 @@
 """Maps the agent's book, readings and pods to the guard's tenants. Pure; nothing waits here.
 
 An insufficiently known tenant may not be paused: a slice that only an earlier agent reported, a pod
-that the API server never showed, a container without a process to find it by.
+never received from the API server, a container without a process to find it by.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 """The guard inside the agent: reads windows, feeds the state machine, executes its actions.
 
 One task owns everything here. It needs neither the operator nor the API server: it works from the
-last known book. Without a freezer it cannot pause; nothing else is lost.
+last known book. Without a freezer only pausing is lost.
 """
 
 from __future__ import annotations

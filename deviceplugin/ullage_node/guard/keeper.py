@@ -69,11 +69,11 @@ class Keeper:
         return ""
 
     def thaw(self, targets: Iterable[FreezeTarget]) -> str:
-        """Let these containers run; returns the problem, empty when all run."""
+        """Thaw these containers; returns the problem, empty when all run."""
         return self.release(self.journal.entries(), only=_names(targets))
 
     def thaw_all(self, why: str) -> str:
-        """Let all containers in the journal run; returns the problem, empty when all run."""
+        """Thaw all containers in the journal; returns the problem, empty when all run."""
         entries = self.journal.entries()
         if entries:
             _log.warning("thawing everyone", slices=[entry.slice for entry in entries], why=why)
@@ -83,7 +83,7 @@ class Keeper:
         return problem
 
     def thaw_overdue(self, grace_seconds: float = 0.0) -> str:
-        """Let all overdue containers run; returns the problem, empty when all run."""
+        """Thaw all overdue containers; returns the problem, empty when all run."""
         now = self.clock()
         late = [entry for entry in self.journal.entries() if now >= entry.until_s + grace_seconds]
         if late:
@@ -91,7 +91,7 @@ class Keeper:
         return self.release(late)
 
     def release(self, entries: Iterable[JournalEntry], only: frozenset[str] | None = None) -> str:
-        """Let the containers of these entries run and remove the entries of those that do."""
+        """Thaw the containers of these entries and remove the entries of those that run."""
         problems: list[str] = []
         for entry in entries:
             if only is not None and entry.slice not in only:

@@ -345,7 +345,7 @@ class GuardMachine:
         victim = self._tenants[pause.victim]
         frozen = [self._tenants[key] for key in pause.keys]
         local = [tenant for tenant in frozen if victim.gpus[0] in tenant.gpus]
-        # The least important tenant goes first; of equals the larger share, then the newest.
+        # The least important tenant is moved first; of equals the larger share, then the newest.
         guilty = min(
             local, key=lambda tenant: (tenant.priority, -tenant.percent, -tenant.epoch, tenant.key)
         )
@@ -375,7 +375,7 @@ class GuardMachine:
         return [*self._end(pause, PauseResult.FAILED, now), report]
 
     def _end(self, pause: Pause, result: PauseResult, now: float) -> list[Action]:
-        """Let all containers of the pause run again; thawing a running one is harmless."""
+        """Thaw all containers of the pause; thawing a running one is harmless."""
         for gpu in self._gpus.values():
             if gpu.pause is pause:
                 gpu.pause = None

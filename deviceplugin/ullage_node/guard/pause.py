@@ -35,7 +35,7 @@ class WatchedTenant:
     crowd: frozenset[ContainerKey] = frozenset()
     """Neighbours at the time of that finding."""
     begun: str = ""
-    """Figures at the begin of the violation; newer ones would change the status every second."""
+    """Figures at the start of the violation; newer ones would change the status every second."""
     because: str = ""
 
     @property
@@ -104,7 +104,7 @@ class Pause:
 
     @property
     def windows_needed(self) -> int:
-        """Bad windows that clear the neighbours: one where the limit has no room for more."""
+        """Bad windows that clear the neighbours: one if the time limit has no room for more."""
         clean_s = self.before.clean_seconds
         window = self.before.at_s - self.before.begin_s
         more = int((self.limit_seconds - clean_s) // max(window, clean_s - window, 1e-3))

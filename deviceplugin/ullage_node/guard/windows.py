@@ -22,7 +22,7 @@ from ullage_node.step_record import read_step_record
 from ullage_node.times import GUARD_WARM_UP_S, STEP_WINDOW_S
 
 WARM_UP_STEPS: Final = 5
-"""These and :data:`GUARD_WARM_UP_S` must have passed: loading and tuning are no slowdown."""
+"""These and :data:`GUARD_WARM_UP_S` must have passed: loading and tuning are not a slowdown."""
 OVERDUE: Final = 3.0
 """A window this many times longer than planned is discarded: the agent itself stalled."""
 
@@ -36,7 +36,7 @@ class _StepTrack:
     """State of one container."""
 
     base: StepRecord | None = None
-    """The record at the window's begin; ``None`` = not seen yet."""
+    """The record at the start of the window; ``None`` = not seen yet."""
     begun: float = 0.0
     newest: StepRecord | None = None
     warm_from: tuple[float, int] | None = None

@@ -24,7 +24,7 @@ from ullage_node.kubelet.services import stub_of
 POD_RESOURCES: Final = api_pb2.DESCRIPTOR.services_by_name["PodResourcesLister"]
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", 16 * 1024 * 1024),
-    # # kubelet is back within seconds of a restart; the library's default waits up to 2 minutes.
+    # kubelet is back within seconds of a restart; the library's default waits up to 2 minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),

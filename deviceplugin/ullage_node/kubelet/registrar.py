@@ -102,7 +102,7 @@ class Registrar:
             self._wake.set()
 
     async def left(self) -> None:
-        """Return when nothing is served any more; only after ``serve(False)``."""
+        """Return when serving has stopped; only after ``serve(False)``."""
         while self._server.running:
             await asyncio.sleep(LEAVING_PAUSE_S)
 
@@ -199,7 +199,7 @@ class Registrar:
 
 
 def _identity(socket: Path) -> tuple[int, int] | None:
-    """Inode and time of change of kubelet's socket; ``None`` if there is none."""
+    """Inode and change time of kubelet's socket; ``None`` if missing."""
     try:
         status = socket.stat()
     except OSError:

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lanes of one device: the effect of each message, and the answers and notifications.
 
-No sockets and no clock. A job is one container. A container that shares no lane has its memory in a
-lane of its own from the moment the slice is held, because it uses it without notice. A container
-that requested a lane must greet (``Hello``) before it uses the device; it leaves when its process
-has ended, not when its connection ends.
+No sockets and no clock. A job is one container. A container that shares no lane has its memory in
+its own lane as soon as the slice is held, because it uses it without notice. A container that
+requested a lane must greet (``Hello``) before it uses the device; it leaves when its process has
+ended, not when its connection ends.
 
 A job that ended a step is expected back for ``TURN_PATIENCE_S`` if it was that quick before: else a
 job that only runs steps would be queued behind all requests made meanwhile. A grant not delivered
@@ -207,7 +207,7 @@ class DeviceLanes:
         self._programs.tell(self.table.leave(job, now), now)
 
     def _alone(self, member: LaneMember, now: float) -> None:
-        """Give a member a lane of its own, held permanently."""
+        """Give a member its own lane, held permanently."""
         demand = JobDemand(
             name=member.job,
             persistent_mib=member.context_mib,

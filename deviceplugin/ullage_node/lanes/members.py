@@ -60,7 +60,7 @@ class ContainerPrograms:
     """Its step has ended, but the step's memory was not given back."""
     ended_s: float = 0.0
     quick: bool = False
-    """It came back within ``TURN_PATIENCE_S`` the last time."""
+    """It returned within ``TURN_PATIENCE_S`` the last time."""
     stalled: int = 0
     """Lease reported as stalled."""
     persistent_peak_mib: int = 0

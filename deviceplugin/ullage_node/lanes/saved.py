@@ -205,7 +205,7 @@ class SavedLanes:
 
 
 def _content(path: Path, most: int) -> bytes:
-    """The contents of a file of ours.
+    """The contents of one of our files.
 
     Raises:
         OSError: it cannot be read now, for example when out of descriptors.

@@ -486,7 +486,7 @@ class LaneServer:
         for order in orders:
             known, now = lanes.jobs[order.job], self._clock()
             if isinstance(order, Suspend):
-                # # processes already suspended are no longer visible
+                # processes already suspended are no longer visible
                 known.processes = known.processes or self.moves.processes(order.job)
                 since = self._unseen.setdefault(order.job, now)
                 if not known.processes and now - since < SUSPEND_UNSEEN_S:

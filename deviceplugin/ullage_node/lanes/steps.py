@@ -239,7 +239,7 @@ def release(
     if not (known.caches and message.emptied):
         programs.ended[resident.lane] = now
     if known.caches and not message.emptied:
-        # # a resume restores all memory, so a suspended program may hold no step's memory
+        # a resume restores all memory, so a suspended program may hold no step's memory
         if known.member.suspendable or programs.is_wanted(known):
             programs.send(job, wire.Empty(lease=lease.lease))
             return

@@ -374,7 +374,7 @@ class FaultReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepProgress:
-    """Progress of one container from step records and CPU counters; 0 = not known.
+    """Progress of one container from step records and CPU counters; 0 = unknown.
 
     ``steps`` and ``items`` count since the container's last start. ``step_micros`` is the recent
     time of one step, ``solo_step_micros`` the time of the same step alone on the whole device.

@@ -205,8 +205,8 @@ class WindowTally:
 class GuardSubject:
     """A tenant whose objective is watched.
 
-    ``max_slowdown_percent`` is the allowed slowdown, ``solo_micros`` the step time that it is
-    relative to; 0 = unknown, then there is no verdict.
+    ``max_slowdown_percent`` is the allowed slowdown, ``solo_micros`` its reference step time; 0 =
+    unknown, then there is no verdict.
     """
 
     key: ContainerKey

@@ -92,7 +92,7 @@ def _world(container: JsonObject) -> int:
         text(variable, "name", ""): variable.get("value") for variable in objects(container, "env")
     }
     declared = [value for name in WORLD if isinstance(value := values.get(name), str)]
-    # # "2:8" is an elastic gang of two to eight: require all eight to be here
+    # "2:8" is an elastic gang of two to eight: require all eight to be here
     sizes = [value.rpartition(":")[2] for value in declared]
     return max((_members(size) for size in sizes), default=1)
 

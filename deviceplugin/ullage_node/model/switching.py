@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Moves a container's memory off its device and back while its processes live on."""
+"""Moves a container's memory off its device and back while its processes stay alive."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ class Control2(Control):
 
 
 class Control3(Control):
-    """Protocol 3: one server of ours, a namespace for each slice."""
+    """Protocol 3: one server, a namespace for each slice."""
 
     default_percent = DEFAULT_NAMESPACE_PERCENT
 
@@ -330,7 +330,7 @@ def read_whole(word: str) -> int:
     """A PID or a count.
 
     Raises:
-        ControlUnclear: it is none.
+        ControlUnclear: it is malformed.
     """
     word = word.strip()
     if not (word.isascii() and word.isdigit()):
@@ -342,7 +342,7 @@ def read_percent(answer: str) -> int:
     """A percentage as the daemon prints it (``100.0``).
 
     Raises:
-        ControlUnclear: it is none.
+        ControlUnclear: it is malformed.
     """
     try:
         percent = float(answer)
@@ -357,7 +357,7 @@ def read_mib(answer: str) -> int:
     """A memory limit as the daemon prints it (``1024M``, ``2G``); the form is unconfirmed.
 
     Raises:
-        ControlUnclear: it is none.
+        ControlUnclear: it is malformed.
     """
     match = _LIMIT.fullmatch(answer.strip())
     if match is None:

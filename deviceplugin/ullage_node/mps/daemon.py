@@ -176,7 +176,7 @@ class Daemon:
 
     @property
     def server(self) -> MpsServer:
-        """Latest known state; the end of the daemon shows at once."""
+        """Latest known state; the end of the daemon is visible at once."""
         if self._running is not None and self._running.returncode is not None:
             self._poked.set()
             self._set(MpsState.DOWN, f"the control daemon ended with {self._running.returncode}")

@@ -29,7 +29,7 @@ def run(arguments: list[str]) -> None:
     shm, *words = arguments
     libc = ctypes.CDLL(None, use_errno=True)
     _check(libc.unshare(CLONE_NEWNS), "unshare")
-    # # No mount made here may propagate to the host; mounts of the host still propagate here.
+    # No mount made here may propagate to the host; mounts of the host still propagate here.
     _check(libc.mount(None, b"/", None, MS_REC | MS_SLAVE, None), "make mounts private")
     _check(libc.mount(os.fsencode(shm), b"/dev/shm", None, MS_BIND, None), f"bind {shm}")
     os.execvp(words[0], words)

@@ -94,7 +94,7 @@ async def look_around(
 
 async def _speaks_three(programs: ProgramRunner, root: Path) -> bool:
     """True if a daemon started with ``-p 3`` answers in protocol 3."""
-    # No device is visible to it, so no server can start and none of ours is disturbed.
+    # No device is visible to it, so no server can start and our daemons are not disturbed.
     place = DaemonDirectories(uuid="", directory=root / PROBE_PLACE)
     for path in (place.pipe, place.log):
         path.mkdir(parents=True, exist_ok=True)

@@ -76,7 +76,7 @@ class Running:
         except TimeoutError:
             pass
         finally:
-            # # Also when the daemon exited by itself: its child, the server, may be left.
+            # Also when the daemon exited by itself: its child, the server, may be left.
             _signal_group(self._process.pid, signal.SIGKILL)
         await self._process.wait()
 
@@ -113,7 +113,7 @@ class ProgramRunner:
         if log is None:
             return Running(await _spawn(call, stdin=DEVNULL, output=DEVNULL))
         try:
-            # # Append mode: a truncated log continues at its start.
+            # Append mode: a truncated log continues at its start.
             with log.open("ab", buffering=0) as output:
                 return Running(await _spawn(call, stdin=DEVNULL, output=output.fileno()))
         except OSError as error:

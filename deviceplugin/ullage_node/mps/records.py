@@ -50,7 +50,7 @@ def read_uuid(raw: JsonObject, field: str = "uuid") -> str:
     """A device's uuid, safe in a command.
 
     Raises:
-        WireError: it is none.
+        WireError: it is malformed.
     """
     uuid = text(raw, field)
     if not UUID.match(uuid):
@@ -62,7 +62,7 @@ def read_namespace(raw: JsonObject, field: str = "name") -> str:
     """A namespace's name, safe in a command and a path.
 
     Raises:
-        WireError: it is none.
+        WireError: it is malformed.
     """
     name = text(raw, field)
     if not NAMESPACE.match(name):
@@ -86,7 +86,7 @@ def numbers(raw: JsonObject, name: str) -> tuple[int, ...]:
     """A list of whole numbers.
 
     Raises:
-        WireError: it is none.
+        WireError: it is malformed.
     """
     value = raw.get(name) or []
     if not isinstance(value, list) or not all(type(number) is int for number in value):
@@ -144,7 +144,7 @@ class Stranger(Wire):
     gpus: Annotated[tuple[str, ...], Kind(strings, list, ()), KEPT] = ()
 
     def serves(self, uuid: str) -> bool:
-        """True if the device is one of its own."""
+        """True if it serves this device."""
         return not self.gpus or uuid in self.gpus
 
 

@@ -29,7 +29,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class StillLooking(Exception):
-    """The supervisor has just started and knows nothing yet."""
+    """The supervisor has just started and has no data yet."""
 
 
 class MpsSupervisor:

@@ -3,7 +3,7 @@
 """Azure: scheduled events that end the processes of this machine.
 
 Published behaviour: every request names ``Metadata: true``; the list holds the events of all
-machines of an availability set or scale set, so an event counts when it names this one;
+machines of an availability set or scale set, so an event counts only if it names this one;
 ``NotBefore`` is an HTTP date and empty once the event has started; a finished or cancelled event
 leaves the list. The very first request may take two minutes, which is no fault. Events are read and
 never approved: the node may use the time until ``NotBefore``. Source: "Scheduled Events for Linux
@@ -39,7 +39,7 @@ class Azure:
         self._machine = ""
 
     async def ask(self, endpoint: Endpoint, known: Interruption | None) -> Interruption | None:
-        """The event that ends this machine first."""
+        """The first event that ends this machine."""
         if not self._machine:
             where = f"{NAME}?api-version={NAME_VERSION}&format=text"
             self._machine = ok_or_away(await endpoint.get(where, ASKED), NAME).casefold()

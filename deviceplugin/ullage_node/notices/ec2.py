@@ -64,7 +64,7 @@ class EC2:
         return Interruption(kind=InterruptionKind.REBALANCE, source=self.name)
 
     async def _read(self, endpoint: Endpoint, path: str) -> JsonObject | None:
-        """A document, or ``None`` where there is none; a token that is refused is renewed once."""
+        """A document, or ``None`` if missing; a refused token is renewed once."""
         for _ in range(2):
             headers = {TOKEN_HEADER: await self._session_token(endpoint)}
             answer = await endpoint.get(path, headers)

@@ -112,8 +112,7 @@ class NoticeSource(Protocol):
 
         Args:
             endpoint: to query.
-            known: the notice that was in force so far; its deadline stays where the answer has
-                none of its own.
+            known: the notice in force so far; its deadline is kept if the answer has none.
 
         Raises:
             EndpointAway: no answer at present.

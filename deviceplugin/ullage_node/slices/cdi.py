@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """CDI files: one small file per slot defines the slot's edits for the container runtime.
 
-``Allocate`` promised kubelet only a name; the runtime resolves it when it creates the container. No
-file, no container: a missing file fails closed. Each file also contains its decision, so that a
-running container can be recognised when every other record is lost. It never touches a file without
-our name pattern.
+``Allocate`` returned only a name; the runtime resolves it when it creates the container. No file,
+no container: a missing file fails closed. Each file also contains its decision, so that a running
+container can be recognised when every other record is lost. It never touches a file without our
+name pattern.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def render(
         first = decided[binding.slices[0].index]
         own[ENV_LANE] = f"{LANE_MOUNT}/{LANE_SOCKET}"
         own[ENV_LANE_MEMORY] = f"{first.persistent_mib},{first.ephemeral_mib}"
-        # # the directory, not the socket: the agent's restart replaces the socket
+        # the directory, not the socket: the agent's restart replaces the socket
         mounts.append(BindMount(host_path=str(lane), container_path=LANE_MOUNT, options=READ_ONLY))
     whole = replace(edits, env={**edits.env, **own}, mounts=(*edits.mounts, *mounts))
     others = ContainerEdits(env=whose)

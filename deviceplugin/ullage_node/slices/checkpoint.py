@@ -123,7 +123,7 @@ def decode(data: bytes) -> SliceCheckpoint:
 
 
 def load(path: Path) -> SliceCheckpoint | None:
-    """The saved state, or ``None`` if there never was one.
+    """The saved state, or ``None`` if none exists.
 
     Raises:
         CheckpointCorrupt: the file was set aside; the text says why.

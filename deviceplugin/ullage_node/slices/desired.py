@@ -122,7 +122,7 @@ def read_decision(raw: object) -> DesiredSlice:
     """A decision from one of our CDI files.
 
     Raises:
-        WireError: it is none.
+        WireError: it is malformed.
     """
     if not isinstance(raw, dict):
         raise WireError("expected an object")
@@ -215,7 +215,7 @@ def _read_slice(raw: JsonObject, epoch: int) -> DesiredSlice:
 
 def read_reported(raw: JsonObject) -> tuple[ObservedSlice, ...]:
     """Started slices in the GPUNode's status; unreadable ones are left out."""
-    # # Skip entries of another version: kubelet's list still keeps the slot taken.
+    # Skip entries of another version: kubelet's list still keeps the slot taken.
     reported, _ = _by_parts(section(raw, "status"), "slices", _read_report)
     return tuple(seen for seen in reported[:MAX_SLICES] if seen.phase.started)
 
@@ -235,14 +235,14 @@ def _read_report(raw: JsonObject) -> ObservedSlice:
 
 def read_observations(raw: JsonObject) -> tuple[Observation, ...]:
     """Observations in the GPUNode's status, oldest first; unreadable ones are left out."""
-    # # Skip entries of another version: the operator has read them or will not.
+    # Skip entries of another version: the operator has read them or will not.
     observations, _ = _by_parts(section(raw, "status"), "observations", Observation.from_wire)
     return observations
 
 
 def read_faults(raw: JsonObject) -> tuple[DeviceFault, ...]:
     """Faults in the GPUNode's status, oldest first; unreadable ones are left out."""
-    # # Skip entries of another version: the operator has read them or will not.
+    # Skip entries of another version: the operator has read them or will not.
     reported, _ = _by_parts(section(raw, "status"), "faults", DeviceFault.from_wire)
     return reported[-MAX_FAULTS:]
 

@@ -47,7 +47,7 @@ def last_word(
         neighbours: All other slices with room on the device, wanted or not.
     """
     if newcomer.memory_mib < 1:
-        # # in the engine 0 means "no own limit"; on the wire it is the limit
+        # in the engine 0 means "no own limit"; on the wire it is the limit
         text = f"{newcomer.memory_mib} MiB beside its context on {device.uuid} is no memory"
         return SliceRefusal(reason=Reason.CAPACITY_EXCEEDED, message=text)
     own = trust_domain_of(newcomer)
@@ -102,7 +102,7 @@ def _seen(
 
 
 def _resident(part: HeldSlice, domain: str, mib: int) -> filters.Resident:
-    # # an older agent's status may lack the share: then it counts as the whole device
+    # an older agent's status may lack the share: then it counts as the whole device
     percent = part.desired.percent or WHOLE_PERCENT
     return filters.Resident(
         tenant=Tenant(name=part.name, percent=percent),
@@ -183,7 +183,7 @@ def turns_suffice(candidate: SliceCandidate) -> SliceRefusal | None:
     if device is None or not device.equal_turns:
         return None
     everyone = (*(part.desired for part in candidate.neighbours), candidate.newcomer)
-    # # tenants of one lane share its turn
+    # tenants of one lane share its turn
     parties = {part.lane or -at for at, part in enumerate(everyone, start=1)}
     turn = WHOLE_PERCENT // len(parties)
     if candidate.newcomer.protected and len(everyone) > 1:

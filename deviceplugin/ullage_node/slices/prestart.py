@@ -28,7 +28,7 @@ class Leftover:
 
     binding: ContainerBinding
     live: bool
-    """kubelet still lists it as owner; always false for an earlier start of our own."""
+    """kubelet still lists it as owner; always false for an earlier start of this container."""
     pids: tuple[int, ...]
 
 

@@ -40,7 +40,7 @@ class Reconciler:
         Returns:
             Containers that were freed.
         """
-        # # Query kubelet under the lock: a container bound while the answer is under way would be
+        # Query kubelet under the lock: a container bound while the answer is under way would be
         # missing in it and look gone.
         async with self._binder.lock:
             listing = await self._ask()

@@ -35,7 +35,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class Trash:
-    """One directory of things to remove, on the file system that they come from."""
+    """One directory of entries to remove, on their own file system."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Takes a node out of service: removes all our files, leaves running containers alone.
 
-A container that restarts afterwards finds no CDI file and waits; that is the difference between an
+A container that restarts afterwards finds no CDI file and waits; this is the difference between an
 uninstall and a restart of the agent. The administrator's own files (``emulated.json``) stay.
 """
 

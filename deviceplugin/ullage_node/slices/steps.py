@@ -103,7 +103,7 @@ class StepRecords:
             _log.warning("no room for a step record", slot=slot, why=str(error))
             home = self._fresh(self.path / SPARE / slot)
         target = str(home.relative_to(self.path))
-        # # The record is this container's now: no other link may point to it.
+        # The record is this container's now: no other link may point to it.
         self._remove(self._holders.pop(target, container.directory))
         self._remove(container.directory)
         self.of(container).symlink_to(target)

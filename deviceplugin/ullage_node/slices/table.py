@@ -213,7 +213,7 @@ class SliceTable:
         if wanted.epoch < floor:
             return False
         if held is not None and held.phase.started:
-            # # A running client cannot be resized: a changed share waits for the next start, which
+            # A running client cannot be resized: a changed share waits for the next start, which
             # is then refused because the epochs differ.
             adopted = wanted if same_share(held.desired, wanted) else held.desired
             adopted = _in_its_lane(adopted, held.desired)

@@ -106,7 +106,7 @@ class LatencyHistogram:
         )
 
     def mean_micros(self) -> int:
-        """Mean of the observations, microseconds; 0 = there are none."""
+        """Mean of the observations, microseconds; 0 = none."""
         mean_s = self.sum_seconds / self.count if self.count else 0.0
         return round(min(BUCKET_MOST_S, mean_s) * 1e6)
 
@@ -120,7 +120,7 @@ class Quantile:
 
 
 def quantile(histogram: LatencyHistogram, fraction: float) -> Quantile | None:
-    """The value below which a fraction of the observations lies; ``None`` = there are none.
+    """The value below which a fraction of the observations lies; ``None`` = none.
 
     Linear inside the bucket, as in Prometheus' ``histogram_quantile``.
     """
@@ -209,7 +209,7 @@ def _there(shortcut: str, lines: Iterable[str], types: Mapping[str, str]) -> str
 def _checked(
     metric: str, buckets: Mapping[float, float], totals: Mapping[str, float]
 ) -> LatencyHistogram:
-    """A histogram in seconds whose counts only rise."""
+    """A validated histogram in seconds with non-decreasing counts."""
     whole = {math.inf: totals.get(f"{metric}_count", 0.0)} | dict(buckets)
     bounds = sorted(whole)
     cumulative = tuple(whole[bound] for bound in bounds)
@@ -246,7 +246,7 @@ def _sample(metric: str, line: str) -> tuple[str, str, float]:
             raise ValueError("no sample")
         return match[1], match[2] or "", float(match[3])
     except ValueError as error:
-        # # Omit the line: it may differ at every read.
+        # Omit the line: it may differ at every read.
         raise HistogramUnusable(f"{metric}: its lines cannot be parsed") from error
 
 

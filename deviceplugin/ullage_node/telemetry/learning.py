@@ -61,7 +61,7 @@ class _TenantTrack:
 
     @property
     def pages(self) -> tuple[HistogramPage, HistogramPage] | None:
-        """The pages at begin and end of the stretch."""
+        """The pages at start and end of the stretch."""
         if self.first_page is None or self.newest_page is None:
             return None
         return self.first_page, self.newest_page
@@ -200,7 +200,7 @@ def _go_on(device: _Device, tenants: list[RunningTenant], now: float) -> _Device
 
 
 def _too_few(first: CounterReading, newest: CounterReading) -> bool:
-    """True if steps are so long that counting continues."""
+    """True if steps are too long for one stretch and counting continues."""
     few = newest.steps - first.steps < STEPS_MIN
     return few and newest.at_s - first.at_s < STRETCH_CARRIED_S
 
@@ -231,7 +231,7 @@ def _follow(
 
 def _follow_page(track: _TenantTrack, page: HistogramPage, since: float, *, middle: bool) -> None:
     if track.first_page is None:
-        # # A page from before the stretch was counted under other conditions.
+        # A page from before the stretch was counted under other conditions.
         track.first_page = page if page.at_s >= since else None
     elif page.at_s > (track.newest_page or track.first_page).at_s:
         track.newest_page = page

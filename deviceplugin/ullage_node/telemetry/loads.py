@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Load of every serving container over the last seconds, from the pages that are read anyway.
+"""Load of every serving container over the last seconds, from the pages read for latencies.
 
 A load is always the difference of two pages. Without a fresh page, or if the server restarted
-between two, there is none: an absent load is unknown, never 0. No I/O here.
+between two, the load is unknown, never 0. No I/O here.
 """
 
 from __future__ import annotations

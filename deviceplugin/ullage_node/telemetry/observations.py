@@ -34,7 +34,7 @@ STATUS_BYTES: Final = 5 * 1024
 """Most bytes of rows in one status; the API server stores the whole object at every heartbeat."""
 BURST: Final = 64
 ROWS_PER_SECOND: Final = 0.5
-"""Rate limit of the node's rows."""
+"""Rate limit of the node's rows: burst, and refill per second."""
 
 Mixture = tuple[object, ...]
 

@@ -135,7 +135,7 @@ def _with_load(row: Observation, stretch: Stretch, served: LatencyHistogram) -> 
     if slo is None or latency is None:
         return row
     limit = slo.latency_ms * 1000
-    # # A value above the last finite bound violates only if that bound is not below the objective.
+    # A value above the last finite bound violates only if that bound is not below the objective.
     above = latency.micros > limit or (latency.floor and latency.micros >= limit)
     return replace(row, latency_micros=latency.micros, percentile=slo.percentile, violated=above)
 
@@ -155,7 +155,7 @@ def _step_micros(stretch: Stretch) -> int:
     first, last = stretch.first, stretch.last
     if first is None or last is None or last.steps - first.steps < STEPS_MIN:
         return 0
-    # # Without a sum of step times use the clock.
+    # Without a sum of step times use the clock.
     busy_ns = last.busy_ns - first.busy_ns if last.busy_ns else 0
     spent_ns = busy_ns or last.last_step_ns - first.last_step_ns
     return spent_ns // (last.steps - first.steps) // 1000

@@ -304,7 +304,7 @@ async def fetch_lines(target: ScrapeTarget) -> list[str]:
     except TimeoutError as error:
         raise ScrapeFailed(f"{target.url} did not answer within {PAGE_READ_S:g} s") from error
     except (asyncio.LimitOverrunError, EOFError, OSError, ValueError) as error:
-        # # Omit the error's text: it may name another port or address at every try.
+        # Omit the error's text: it may name another port or address at every try.
         raise ScrapeFailed(f"{target.url} cannot be read ({type(error).__name__})") from error
 
 
@@ -330,7 +330,7 @@ async def _lines(parts: AsyncIterator[bytes], target: ScrapeTarget) -> list[str]
 
 
 def _kept(lines: Iterable[bytes], names: tuple[str, ...]) -> list[str]:
-    # # Filter bytes first: a large server's page has thousands of lines, few of them relevant.
+    # Filter bytes first: a large server's page has thousands of lines, few of them relevant.
     near = (b"# TYPE ", *(name.encode() for name in names))
     samples = (line for line in lines if line.startswith(near))
     texts = (line.decode("utf-8", "replace").rstrip("\r") for line in samples)

@@ -103,7 +103,7 @@ class LatencyWindows:
         ratio = latency.micros / limit
         self.problems.pop(key, None)
         if latency.floor:
-            # # Above the last finite bound: certainly above the objective, or undecidable.
+            # Above the last finite bound: certainly above the objective, or undecidable.
             ratio = max(ratio, _JUST_ABOVE) if latency.micros >= limit else 0.0
             if not ratio:
                 self.problems[key] = (

@@ -4,7 +4,7 @@
 
 A container with a whole device bypasses MPS, and the device's server is stopped meanwhile. A
 container with a share becomes a client of the device's server. The host's processes on each device
-are known with their cgroups (``host_processes``), the server lists its clients; a share counts only
+are read with their cgroups (``host_processes``), the server lists its clients; a share counts only
 when both agree (``proof``). This module starts nothing and never waits: if a server is not ready it
 refuses, and kubelet retries.
 """

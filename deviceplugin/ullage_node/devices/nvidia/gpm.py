@@ -153,7 +153,7 @@ class NvmlSampler:
             _log.warning("devices not sampled", problem=problem)
         self._problem = problem
 
-    # # The rest runs on the NVML thread.
+    # The rest runs on the NVML thread.
 
     def _one(self, api: GpmApi, uuid: str, now: float) -> DeviceSample:
         try:

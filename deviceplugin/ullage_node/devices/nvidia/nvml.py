@@ -5,7 +5,7 @@
 
 NVML calls block, sometimes for ever when a driver hangs, and the library works best with one
 caller. So every call of the agent runs on one dedicated thread, with a deadline for the caller, and
-goes through :class:`NvmlApi`: the module ``pynvml`` itself in production, an in-memory stand-in in
+goes through :class:`NvmlApi`: the module ``pynvml`` itself in production, an in-memory fake in
 tests. Nothing else may import ``pynvml``.
 """
 
@@ -44,7 +44,7 @@ class NvmlMemory(Protocol):
 
 
 class Process(Protocol):
-    """A process that uses a device; its memory in bytes, ``None`` = not known."""
+    """A process that uses a device; its memory in bytes, ``None`` = unknown."""
 
     pid: int
     usedGpuMemory: int | None  # NVML's spelling
@@ -131,10 +131,10 @@ def load_nvml() -> NvmlApi:
 
 
 class NvmlThread:
-    """Runs calls one after another on a thread of its own.
+    """Runs calls one after another on its own thread.
 
-    The thread is a daemon: a hung driver must not keep the agent from ending. At most one call is
-    outstanding; while one hangs, further calls fail at once instead of queueing behind it.
+    The thread is a daemon: a hanging driver must not keep the agent from exiting. At most one call
+    is outstanding; while one hangs, further calls fail at once instead of queueing behind it.
     """
 
     def __init__(self, api: NvmlApi, deadline_seconds: float = NVML_S) -> None:

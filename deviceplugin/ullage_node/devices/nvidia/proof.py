@@ -3,11 +3,11 @@
 """Decides if a share is enforced, and names the proof; missing data proves nothing. Pure.
 
 A client whose pipe is missing runs on the whole device without any error, so a tenant counts as
-enforced only when its processes are clients of our server, none began with variables wider than the
-share, the SM count that it sees is not above the share's, and its memory is below the cap. The list
-of clients comes from the server, the variables from the kernel. The SM count is the tenant's claim
-(step record): it can hide an excess, never create one, and an image without our library reports
-none.
+enforced only when its processes are clients of our server, none started with variables wider than
+the share, the SM count that it sees is not above the share's, and its memory is below the cap. The
+list of clients comes from the server, the variables from the kernel. The SM count is the tenant's
+claim (step record): it can hide an excess, never create one, and an image without our library
+reports none.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ _EVENTS_WANTED: Final[int] = (
 class NvidiaDevice:
     """Identity of a device; ``minor`` is the number of its device file.
 
-    ``capability`` is the compute capability, (0, 0) = not known; ``sm_count`` 0 = not known;
+    ``capability`` is the compute capability, (0, 0) = unknown; ``sm_count`` 0 = unknown;
     ``prohibited`` = its compute mode admits no program, ``one_process`` = it admits one. ``mig`` =
     a GPU in MIG mode of which no MIG device is seen. A MIG device has the uuid of its GPU as
     ``parent``, the numbers of its GPU instance and compute instance as ``instance``, and its GPU's

@@ -4,10 +4,10 @@
 
 Containers of one pod are distinguished by their devices: a cgroup names the pod only.
 
-The variables that a client began with are compared to those of its share: CUDA reads them when a
-process starts, and the kernel keeps the initial copy, so an image does not need our library to
-prove its share. A program that removes a variable before CUDA starts is not detected: protocol 2
-itself trusts its clients.
+A client's initial variables are compared with those of its share: CUDA reads them when a process
+starts, and the kernel keeps the initial copy, so an image does not need our library to prove its
+share. A program that removes a variable before CUDA starts is not detected: protocol 2 itself
+trusts its clients.
 """
 
 from __future__ import annotations
