@@ -79,7 +79,7 @@ def end(link: socket.socket) -> None:
     try:
         link.shutdown(socket.SHUT_RDWR)
     except OSError:
-        return  # already closed by the peer
+        return  # already closed
 
 
 class DoorwayServer(ABC, Generic[Peer]):

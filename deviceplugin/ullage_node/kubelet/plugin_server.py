@@ -60,7 +60,7 @@ class DevicePluginService:
     async def GetPreferredAllocation(
         self, request: api_pb2.PreferredAllocationRequest, context: object
     ) -> api_pb2.PreferredAllocationResponse:
-        """Unimplemented and not announced: slots do not differ."""
+        """Empty answer, never announced: slots do not differ."""
         return api_pb2.PreferredAllocationResponse()
 
     async def Allocate(

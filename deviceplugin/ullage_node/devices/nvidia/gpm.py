@@ -116,7 +116,7 @@ class _SampledGpu:
     supported: bool = False
     buffers: list[object] = field(default_factory=list)
     taken_at: float = -math.inf
-    """When the older buffer was filled."""
+    """Time at which the older buffer was filled."""
 
 
 class NvmlSampler:
