@@ -27,7 +27,7 @@ from ullage_node.slices.table import SliceTable
 from ullage_node.times import EVENT_QUIET_S
 
 FOLDER: Final = "lanes"
-"""Below the run directory."""
+"""Directory of the lanes, below the run directory."""
 
 
 class NodeLanes:

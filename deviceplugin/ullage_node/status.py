@@ -304,7 +304,7 @@ def turned_slices(
     """The same slices with the readings of their lanes.
 
     Args:
-        slices: Of the node.
+        slices: The node's slices.
         readings: By directory of the container.
     """
 

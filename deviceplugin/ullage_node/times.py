@@ -119,7 +119,7 @@ UNVERIFIED_LATER_S: Final = 30.0
 ABSENT_S: Final = 5.0
 """Time without a process after which an attached container has ended. Chosen."""
 REMOVAL_PAUSE_S: Final = 0.5
-"""Between two passes while something is left: removal uses less than a tenth of a core. Chosen."""
+"""Interval between two passes of removal, which uses less than a tenth of a core. Chosen."""
 TRASH_S: Final = 20.0
 """Limit of one attempt to remove containers' files; the next attempt continues. Chosen."""
 REGISTER_S: Final = 5.0
@@ -137,7 +137,7 @@ REGISTER_BACKOFF_MOST_S: Final = 5.0
 FREEZE_MOST_S: Final = 10.0
 """Longest freeze of a container, whatever is requested. Chosen."""
 GUARD_HEARTBEAT_S: Final = 1.0
-"""Between two heartbeats of the agent to the guard. Chosen."""
+"""Interval between two heartbeats of the agent to the guard. Chosen."""
 AGENT_SILENCE_S: Final = 10.0
 """Silence after which the agent counts as dead and all containers are thawed. Chosen."""
 FREEZER_S: Final = 1.5
@@ -147,9 +147,9 @@ CGROUP_FREEZE_S: Final = 0.5
 CGROUP_POLL_S: Final = 0.001
 """Pause between two checks of a freezing cgroup. Chosen."""
 WINDOWS_LOOK_S: Final = 0.25
-"""Between two checks of the windows; a tenth of a brake's limit. Chosen."""
+"""Interval between two checks of the windows; a tenth of a brake's limit. Chosen."""
 GUARD_REST_S: Final = 1.0
-"""Between two checks of agent and freezer while there is no objective and no freeze. Chosen."""
+"""Interval between two checks of agent and freezer without an objective and a freeze. Chosen."""
 GUARD_RECONNECT_S: Final = 5.0
 """Pause before reconnecting to a guard that did not answer. Chosen."""
 PAUSE_LATE_S: Final = 2.0
@@ -157,13 +157,13 @@ PAUSE_LATE_S: Final = 2.0
 CLEAN_OVERLAP_S: Final = 0.05
 """A window that began this much before the freeze still counts as clean. Chosen."""
 FREEZER_TICK_S: Final = 0.25
-"""Between two ticks of the freezer while a container is frozen. Chosen."""
+"""Interval between two ticks of the freezer while a container is frozen. Chosen."""
 WATCHDOG_LOOK_S: Final = 0.5
-"""Between two checks of the guard by the watchdog. Chosen."""
+"""Interval between two checks of the guard by the watchdog. Chosen."""
 WATCHDOG_GRACE_S: Final = 1.0
 """Delay of the watchdog after the guard in thawing overdue containers. Chosen."""
 FORK_PAUSE_S: Final = 1.0
-"""Between two attempts to start the guard while the kernel refuses a process. Chosen."""
+"""Interval between two attempts to start the guard while the kernel refuses a process. Chosen."""
 WINDOWS_KEPT_S: Final = 300.0
 """Largest age of a relevant window. Chosen."""
 STEP_WINDOW_S: Final = 1.0
@@ -209,11 +209,11 @@ TERMINATE_S: Final = 10.0
 QUIT_S: Final = 3.0
 """Limit of ending a server or a control daemon. Chosen."""
 SERVER_LOOK_S: Final = 5.0
-"""Between two checks of a healthy server. Chosen."""
+"""Interval between two checks of a healthy server. Chosen."""
 SERVER_UNSETTLED_LOOK_S: Final = 1.0
-"""Between two checks of any other. Chosen."""
+"""Interval between two checks of any other. Chosen."""
 SERVER_YOUNG_LOOK_S: Final = 0.1
-"""Between two checks of a newly started one: containers may wait for it. Chosen."""
+"""Interval between two checks of a newly started one: containers may wait for it. Chosen."""
 DAEMON_LISTEN_S: Final = 5.0
 """Time for a new daemon to listen. Chosen."""
 SERVER_START_S: Final = 15.0
@@ -241,7 +241,7 @@ DAEMON_PROBE_PAUSE_S: Final = 0.2
 KILLED_S: Final = 2.0
 """Longest wait for a killed program. Chosen."""
 MPS_SURVEY_S: Final = 30.0
-"""Between two probes of the installation and of foreign daemons. Chosen."""
+"""Interval between two probes of the installation and of foreign daemons. Chosen."""
 MPS_FRESH_S: Final = 2.5
 """Longest wait of a report for a daemon's fresh answer; a list carries its age. Chosen."""
 MPS_FIRST_S: Final = 1.0
@@ -288,12 +288,12 @@ that it is compared with. Chosen."""
 PAGE_READ_S: Final = 1.0
 """Limit of reading one page of metrics. Chosen."""
 SCRAPE_TICK_S: Final = 0.25
-"""Between two checks for due pages. Chosen."""
+"""Interval between two checks for due pages. Chosen."""
 SCRAPE_IDLE_S: Final = 1.0
-"""Between two checks for targets while there are none. Chosen."""
+"""Interval between two checks for targets while there are none. Chosen."""
 PAGE_PERIOD_MOST_S: Final = 5.0
 """A page is read at least this often, also for longer windows. Chosen."""
 SAMPLE_S: Final = 1.0
-"""Between two samples of the devices' counters. Chosen."""
+"""Interval between two samples of the devices' counters. Chosen."""
 LATENCY_WINDOW_LEAST_S: Final = 2.0
 """Shorter windows hold too few requests; a pause of the guard lasts ten seconds at most. Chosen."""

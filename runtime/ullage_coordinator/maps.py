@@ -23,7 +23,7 @@ class CoordinatorSettings:
         members: Initial members.
         least: Minimum to begin with after ``settle_s``; ``None`` = all.
         link: Sizes and bandwidths.
-        settings: Of the engine.
+        settings: Settings of the engine.
         notice_s: The shortest notice of the pools in use; ``None`` = none.
         copy: A copy is kept; without one every loss of an owner restarts the job.
         join_s: Longest wait for the first members, and for one to return.

@@ -31,7 +31,7 @@ class CoordinatorState:
 
     Attributes:
         stage: 1 to 3.
-        epoch: Of the maps.
+        epoch: Epoch of the maps.
         step: The last that all finished.
         committed: The last complete one in the copy; ``None`` = none.
         copied: The maps require a copy.

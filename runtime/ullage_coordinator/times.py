@@ -11,15 +11,15 @@ ORDER_S: Final = 60.0
 LEAVE_S: Final = 5.0
 """Time for members to receive the order to end. Chosen."""
 STATUS_ASK_S: Final = 5.0
-"""From the connection to the end of the answer. Chosen."""
+"""Limit from the connection to the end of the answer. Chosen."""
 STATUS_PLACE_S: Final = 1.0
-"""Until the thread of a closed connection has ended. Chosen."""
+"""Longest wait for the thread of a closed connection to end. Chosen."""
 DOORWAY_TICK_S: Final = 0.25
-"""Between two checks for connections whose handshake is late. Chosen."""
+"""Interval between two checks for connections whose handshake is late. Chosen."""
 ACCEPT_PAUSE_S: Final = 0.05
-"""After a failed accept: the process may be out of file descriptors for a while. Chosen."""
+"""Pause after a failed accept: the process may be out of file descriptors. Chosen."""
 HANDSHAKE_S: Final = 5.0
-"""From the connection to the client's proof; members need milliseconds. Chosen."""
+"""Limit from the connection to the client's proof; members need milliseconds. Chosen."""
 SEND_S: Final = 10.0
 """Time without a read after which a member is gone. Chosen."""
 STORE_WAIT_S: Final = 1.0

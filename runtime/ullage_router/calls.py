@@ -64,7 +64,7 @@ class RouterCall:
     idempotent: bool = False
     avoid: int | None = None
     translate: Translate | None = None
-    """For a client with another protocol than the replicas'."""
+    """Set for a client with another protocol than the replicas'."""
     generated: Generated | None = None
     """Set for a generation request to generative servers."""
     raw_apart: bool | None = None

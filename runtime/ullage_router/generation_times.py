@@ -171,7 +171,7 @@ class GenerationTimes:
         """Add the mean time between the tokens of an answer, by its replica's load.
 
         Args:
-            tokens: Of the answer.
+            tokens: Tokens of the answer.
             beside: Requests that the replica ran when it began, itself included.
             still: The same when it ended.
             between_s: Mean time between tokens, seconds.

@@ -175,7 +175,7 @@ class Intake:
 
         Args:
             message: A ModelInferRequest.
-            metadata: Of the call.
+            metadata: The call's metadata.
             left_s: Seconds to the call's own deadline, if any.
             arrived_s: Arrival on the router's clock.
 

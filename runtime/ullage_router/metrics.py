@@ -40,7 +40,7 @@ class BatchSplit(StrEnum):
     REFUSED = "refused"
     UNREADABLE = "unreadable"
     OUTPUT = "output"
-    """For one of its requests: its output cannot be represented in the requested JSON."""
+    """An output of one of its requests cannot be represented in the requested JSON."""
 
 
 class RouterMetrics:

@@ -187,7 +187,7 @@ def part(
     """The answer of each request, in the order in which they were joined.
 
     Args:
-        answer: From the replica.
+        answer: The replica's answer.
         json_bytes: The length of its JSON, 0 = all of it.
         requests: The joined ones.
         batch_id: Id of the batch.

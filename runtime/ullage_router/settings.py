@@ -81,7 +81,7 @@ class RouterSettings:
     followed: ReplicaAddress | None = None
     """Its host is a DNS name: each of its addresses is a replica, also later ones."""
     follow_s: float = 1.0
-    """Between two lookups of that name."""
+    """Interval between two lookups of that name."""
     hold_s: float = 0.0
     """Longest wait of a request from its arrival while no replica is ready."""
     rules: BatchRules = field(default_factory=BatchRules)

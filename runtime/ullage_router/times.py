@@ -7,15 +7,15 @@ from __future__ import annotations
 from typing import Final
 
 ENDING_LOOK_S: Final = 0.1
-"""Between two checks if the router is to end. Chosen."""
+"""Interval between two checks if the router is to end. Chosen."""
 THREAD_SWITCH_S: Final = 0.001
 """Longest delay of the loop by a learning thread. Chosen."""
 ARRIVALS_WINDOW_S: Final = 15
 """Averaging window of arrivals. Chosen."""
 LEARN_S: Final = 1.0
-"""Between two updates of the learned run times. Chosen."""
+"""Interval between two updates of the learned run times. Chosen."""
 EXPIRE_S: Final = 0.02
-"""Between two checks for expired requests while no replica is free. Chosen."""
+"""Interval between two checks for expired requests while no replica is free. Chosen."""
 LEAVES_EARLY_S: Final = 0.02
 """A client's deadline may precede ours, which starts on arrival of its call, by at most this time.
 Not measured."""
@@ -29,9 +29,9 @@ HANG_LEAST_S: Final = 0.05
 RESOLVE_S: Final = 5.0
 """Limit of one lookup of a name. Chosen."""
 REFRESH_S: Final = 0.25
-"""Between two updates of the predicted ends of running answers. Chosen."""
+"""Interval between two updates of the predicted ends of running answers. Chosen."""
 CACHE_LOOK_S: Final = 0.5
-"""Between two reads of a replica's page of metrics. Chosen."""
+"""Interval between two reads of a replica's page of metrics. Chosen."""
 CACHE_PAGE_S: Final = 2.0
 """Limit of reading a replica's page of metrics. Chosen."""
 PING_S: Final = 30.0

@@ -54,7 +54,7 @@ def request_of_json(body: bytes, model: str, version: str, json_bytes: int = 0) 
     """The message of an already checked HTTP request.
 
     Args:
-        body: Of the request.
+        body: The request's body.
         model: Its name.
         version: Its version, or nothing.
         json_bytes: The length of its JSON, where raw tensors may follow; 0 = all of it.

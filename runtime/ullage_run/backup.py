@@ -57,7 +57,7 @@ class Backup:
 
     Args:
         state_store: Used only by the background thread from now on.
-        epoch: Of this owner's maps.
+        epoch: Epoch of this owner's maps.
         committed: The copy's step when these maps began; ``None`` = no copy.
         every_steps: Steps between two pushes.
         max_lag_steps: Most steps by which the job may be ahead of the copy.
@@ -138,7 +138,7 @@ class Backup:
         """Wait until the copy has all recorded steps; on notice, and before leaving.
 
         Args:
-            timeout_s: Of the notice; ``None`` = the usual patience.
+            timeout_s: Time left by the notice; ``None`` = the usual patience.
 
         Returns:
             The last known committed step.

@@ -138,10 +138,10 @@ class Frame:
     """A header.
 
     Attributes:
-        kind: Of the message.
+        kind: Kind of the message.
         flags: A code of the kind.
         shard: Number of a shard, or of shards.
-        epoch: Of the maps.
+        epoch: Epoch of the maps.
         step: After which the values are valid.
         length: Bytes of the payload.
         checksum: CRC-32 of the payload.
@@ -160,7 +160,7 @@ def address_of(text: str, what: str) -> tuple[str, int]:
     """Host and port of ``HOST:PORT``; an IPv6 host may be in brackets.
 
     Args:
-        text: From an option or a variable.
+        text: Value of an option or a variable.
         what: Its name, for the error.
 
     Raises:
@@ -224,7 +224,7 @@ def send(
     Args:
         link: A connected stream.
         frame: Its length and checksum are set here.
-        payload: Of the message.
+        payload: The message's payload.
         pace: How fast.
 
     Raises:
@@ -282,7 +282,7 @@ def payload(link: socket.socket, frame: Frame, most: int, pace: BytePace = UNPAC
     """Read the payload of a header.
 
     Args:
-        link: Of the header.
+        link: The header's connection.
         frame: The header.
         most: Bytes that the caller accepts.
         pace: How fast.

@@ -80,9 +80,9 @@ class Group:
     Args:
         coordinator: Host and port.
         state_store: Host and port of the state store.
-        identity: Of this member.
+        identity: This member's identity.
         state: The program's state.
-        token: Of the job.
+        token: The job's token.
         at_step: Step of the values of ``take(shard, None)``: of a checkpoint, else 0.
         every_steps: Steps between two pushes.
         max_lag_steps: Most steps by which the job may be ahead of the copy.

@@ -64,8 +64,8 @@ def introduce(link: socket.socket, token: bytes, role: Role) -> None:
 
     Args:
         link: A new connection.
-        token: Of the job.
-        role: Of the expected server.
+        token: The job's token.
+        role: Role of the expected server.
 
     Raises:
         NotThisJob: the server does not hold the token, or refuses.
@@ -94,8 +94,8 @@ class Examination:
     """The server's side for one connection, fed with received bytes; it never waits.
 
     Args:
-        token: Of the job.
-        role: Of this server.
+        token: The job's token.
+        role: Role of this server.
     """
 
     def __init__(self, token: bytes, role: Role) -> None:

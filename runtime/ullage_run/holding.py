@@ -38,9 +38,9 @@ class StateFetch:
     """Fetches shards of a consistent step from the copy, in the background.
 
     Args:
-        link: To the state store; used exclusively.
+        link: Link to the state store; used exclusively.
         step: Required step of the copy.
-        shards: To fetch.
+        shards: Shards to fetch.
         kept: Shards of that step still held locally, as pushed.
     """
 
@@ -97,7 +97,7 @@ class HeldShards:
     Args:
         state: The program's state.
         state_store: Host and port of the state store.
-        token: Of the job.
+        token: The job's token.
         every_steps: Steps between two pushes.
         max_lag_steps: Most steps by which the job may be ahead of the copy.
         bytes_per_s: Most that is sent to the state store; ``None`` = as fast as the link.
@@ -198,7 +198,7 @@ class HeldShards:
 
         Args:
             step: The last finished one.
-            epoch: Of the maps.
+            epoch: Epoch of the maps.
             committed: Step of the copy when they began.
             whole: The copy must be of exactly that step.
 

@@ -55,10 +55,10 @@ class StateStoreLink:
     Every call may be repeated: the state store counts a push once. Used by one thread at a time.
 
     Args:
-        host: Of the state store.
-        port: Of the state store.
-        token: Of the job.
-        timeout_s: For connecting and for each read or write.
+        host: Host of the state store.
+        port: Port of the state store.
+        token: The job's token.
+        timeout_s: Timeout of connecting and of each read or write.
         bytes_per_s: Rate limit of both directions; ``None`` = as fast as the link.
         shard_bytes: Largest shard that is recovered.
     """
@@ -113,7 +113,7 @@ class StateStoreLink:
         be outdated.
 
         Args:
-            epoch: Of the maps; one older than the state store's has no effect.
+            epoch: Epoch of the maps; one older than the state store's has no effect.
             shards: Their number.
             maps: Returned by :meth:`maps`, in any form; at most 1 MiB.
 

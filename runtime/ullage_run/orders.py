@@ -43,7 +43,7 @@ class StoredCopy:
     """Contents of the state store.
 
     Attributes:
-        epoch: Of its maps.
+        epoch: Epoch of its maps.
         committed: The complete step; ``None`` = none yet.
         shards: Their number; 0 = no maps yet.
     """
@@ -112,8 +112,8 @@ class MemberAssignment:
     """Work of a member from the next step on.
 
     Attributes:
-        shards: Owned ones.
-        load: Those of them to load from the copy.
+        shards: Owned shards.
+        load: Owned shards to load from the copy.
         blocks: Its blocks of the data.
         block_count: Number of blocks of the data.
         members: Sorted names of all participants.

@@ -21,7 +21,7 @@ RECORD_RETRY_NS: Final = 1_000_000_000
 
 # Members of a job
 BEAT_S: Final = 0.5
-"""Between two heartbeats; a coordinator gives up a member after :data:`SILENT_S`. Chosen."""
+"""Heartbeat interval; a coordinator gives up a member after :data:`SILENT_S`. Chosen."""
 SILENT_S: Final = 4 * BEAT_S
 """Silence after which a member is lost, as its connection may stay open for minutes. Chosen."""
 MEMBER_CONNECT_S: Final = 3.0

@@ -134,7 +134,7 @@ class TorchState:
         """Do one step with all members.
 
         Args:
-            group: Of this member.
+            group: This member's group.
             step: Its number.
             loss_of: Takes the number of a part (0 .. parts - 1), returns the mean loss of its
                 samples: a tensor of shape () with a gradient. The result must depend on step and

@@ -122,7 +122,7 @@ class Reporter:
         """Report the result of an epoch; for a repeated epoch the last value counts.
 
         Args:
-            epoch: From 1, of the whole training.
+            epoch: Number of the epoch in the whole training, from 1.
             value: The metric, or several by name, of which the TuningJob's is taken.
 
         Returns:

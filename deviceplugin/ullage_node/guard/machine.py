@@ -45,7 +45,7 @@ class GuardLimits:
     """Limits of how often and how long the guard may act."""
 
     cool_down_seconds: float = 60.0
-    """Between two pauses on one device."""
+    """Interval between two pauses on one device."""
     pauses_per_hour: int = 20
     """Most pauses on one device in an hour."""
     blame_seconds: float = 300.0

@@ -33,7 +33,7 @@ class LaneConnection(asyncio.BufferedProtocol):
 
     Args:
         job: The container, for logs.
-        allowance: Of the container.
+        allowance: The container's rate limits.
         clock: Seconds.
         opened: Called when a process has connected.
         heard: Called with each message; ``OSError`` and ``ValueError`` end the connection.

@@ -269,7 +269,7 @@ class DeviceLanes:
         """Handle the outcome of an order.
 
         Args:
-            order: From ``orders``.
+            order: An order from ``orders``.
             problem: Reason of failure; empty = success.
             now: Current time, seconds.
         """

@@ -29,7 +29,7 @@ class LaneListener:
     """Listens from the start until :meth:`close`.
 
     Args:
-        path: Of the socket; an existing file is replaced.
+        path: Path of the socket; an existing file is replaced.
         dials: Rate limit of connections.
         clock: Seconds.
         connect: Makes the protocol of a connection.

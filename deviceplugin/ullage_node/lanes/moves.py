@@ -56,8 +56,8 @@ class Moves:
 
         Args:
             device: UUID.
-            order: From its lanes.
-            processes: Those of the container when it was suspended.
+            order: An order of its lanes.
+            processes: The container's processes when it was suspended.
         """
         task = asyncio.get_running_loop().create_task(self._carry_out(device, order, processes))
         self._tasks.add(task)

@@ -28,7 +28,7 @@ class Outbox(Generic[Listener]):
     """The outbox of one device; one caller at a time.
 
     Attributes:
-        lanes: Of the device.
+        lanes: The device's lanes.
         keep: Writes them; ``OSError`` on failure.
         listener: The current connection of a job; ``None`` = none.
         say: Sends a message on a connection.

@@ -145,7 +145,7 @@ class LanePrograms:
 
         Args:
             known: The program.
-            lease: Of the step.
+            lease: The step's lease.
             now: Current time, seconds.
             peak_mib: Peak memory of the step in the lane, MiB.
             again: True if the program is expected back at once.

@@ -35,7 +35,7 @@ def hello(
     """Answer a greeting.
 
     Args:
-        programs: Of the device.
+        programs: The device's programs.
         known: The container of the program.
         message: As parsed.
         now: Current time, seconds.
@@ -152,7 +152,7 @@ def acquire(
     """Answer a program's request for its next step.
 
     Args:
-        programs: Of the device.
+        programs: The device's programs.
         known: The container of the program, which has greeted.
         message: As parsed.
         now: Current time, seconds.
@@ -221,7 +221,7 @@ def release(
     """Process the end of a program's step.
 
     Args:
-        programs: Of the device.
+        programs: The device's programs.
         known: The container of the program, which has greeted.
         message: As parsed.
         now: Current time, seconds.

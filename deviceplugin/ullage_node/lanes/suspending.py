@@ -22,8 +22,8 @@ def carried_out(programs: LanePrograms, order: Order, problem: str, now: float) 
     """Handle the outcome of an order.
 
     Args:
-        programs: Of the device.
-        order: From ``orders``.
+        programs: The device's programs.
+        order: An order from ``orders``.
         problem: Reason of failure; empty = success.
         now: Current time, seconds.
     """

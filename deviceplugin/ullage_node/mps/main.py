@@ -22,7 +22,7 @@ from ullage_node.mps.server import supervisor_socket
 from ullage_node.mps.supervisor import MpsSupervisor
 
 DIRECTORY: Final = "mps"
-"""Below the run directory, at the same path in every container."""
+"""Directory below the run directory, at the same path in every container."""
 
 
 def with_own_memory(place: DaemonDirectories, call: ProgramCall) -> ProgramCall:

@@ -24,7 +24,7 @@ from ullage.api.environment import LIBRARY_MOUNT
 from ullage_node.model.devices import READ_ONLY, BindMount
 
 FOLDER: Final = "python"
-"""Below the state directory."""
+"""Directory of the copies, below the state directory."""
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "ullage": ("__init__",),
     "ullage.api": (

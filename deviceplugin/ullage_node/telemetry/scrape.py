@@ -89,7 +89,7 @@ async def page_parts(url: str, accept: str) -> AsyncGenerator[bytes, None]:
     """Stream the page in parts of at most 64 KiB; then close the connection.
 
     Args:
-        url: Of a server that speaks HTTP/1.1 without TLS.
+        url: Address of the page, over HTTP/1.1 without TLS.
         accept: Requested media type.
 
     Raises:

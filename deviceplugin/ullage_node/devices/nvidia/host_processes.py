@@ -33,7 +33,7 @@ from ullage_node.model.switching import ProcessId
 from ullage_node.times import HOST_LOOK_S
 
 DIRECTORY: Final = "processes"
-"""Below the run directory, under the same name in both containers."""
+"""Directory below the run directory, at the same path in both containers."""
 SOCKET: Final = "processes.sock"
 UUIDS_MAX: Final = 256
 UUID_CHARACTERS_MAX: Final = 128
