@@ -64,7 +64,7 @@ CUDA_LOCK_MS: Final = 10_000
 CUDA_MOVE_S: Final = 120.0
 """Longest checkpoint or restore of one process. Chosen."""
 CUDA_CHECK_S: Final = 1.0
-"""Limit of the test that the program runs. Chosen."""
+"""Limit of the check that the program can run. Chosen."""
 CUDA_ANSWER_S: Final = 280.0
 """Limit for all processes of a container, less than the agent's own (:data:`MOVE_MOST_S`)."""
 CLIENT_GONE_S: Final = 2.0
@@ -149,7 +149,7 @@ CGROUP_POLL_S: Final = 0.001
 WINDOWS_LOOK_S: Final = 0.25
 """Interval between two checks of the windows; a tenth of a brake's limit. Chosen."""
 GUARD_REST_S: Final = 1.0
-"""Interval between two checks of agent and freezer without an objective and a freeze. Chosen."""
+"""Interval between two checks of agent and freezer without objectives and freezes. Chosen."""
 GUARD_RECONNECT_S: Final = 5.0
 """Pause before reconnecting to a guard that did not answer. Chosen."""
 PAUSE_LATE_S: Final = 2.0

@@ -255,7 +255,7 @@ def _load_changed(track: _TenantTrack) -> bool:
 
 
 def _pace_changed(track: _TenantTrack) -> bool:
-    """True if the same holds for a server without a histogram: it is idle part of the time."""
+    """True if the rate of a server without a histogram differs between the two halves."""
     first, middle, newest = track.first, track.middle, track.newest
     if (
         first is None
