@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Assembles the node agent: its parts, its tasks, and the hooks that changes trigger.
 
-Every source (API server, kubelet, devices, containers) only notes what it saw and calls a hook
-here, which settles book, slots, status and checkpoint in one step without waiting. One event loop,
-one owner per datum. Whatever fails, outside or inside, is reported and tried again: the process
-ends only on request.
+Every source (API server, kubelet, devices, containers) only records its observation and calls a
+hook here, which updates book, slots, status and checkpoint in one step without waiting. One event
+loop, one owner per datum. Every failure is reported and retried: the process ends only on request.
 """
 
 from __future__ import annotations
@@ -232,7 +231,7 @@ class Agent:
     # -- life ------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until ``stop`` is set; leaves kubelet first of all."""
+        """Work until ``stop`` is set; then deregister from kubelet first."""
         self.surroundings.library.install()  # nothing else is done yet
         await self.web.start()
         name = self.settings.name
@@ -271,7 +270,7 @@ class Agent:
         await self._resources.close()
         await self.web.stop()
 
-    # -- what happens when something changes -----------------------------------------------------
+    # -- reactions to changes --------------------------------------------------------------------
 
     def _on_spec(self) -> None:
         spec = self.node.spec
@@ -310,7 +309,7 @@ class Agent:
             self.publisher.poke()
 
     def _take_in(self) -> None:
-        """Give the spec to the book; not before the devices are known, or all would be refused."""
+        """Apply the spec to the book, once the devices are known; earlier, all would be refused."""
         if not (self.node.synced and self.watch.known):
             return
         spec = self.node.spec
@@ -397,14 +396,14 @@ class Agent:
         self._settle()
 
     async def _last_report(self) -> None:
-        """Say the last figures of containers that are about to be forgotten, if it goes quickly."""
+        """Report the final figures of containers about to be forgotten, if that is quick."""
         await self.containers.observe()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_REPORT_S):
                 await self.publisher.publish(counters=True)
 
     async def _life_loop(self) -> None:
-        """Take the node out of service and back, as the spec says."""
+        """Take the node out of service and back, as the spec requires."""
         while True:
             await self._life_changed.wait()
             self._life_changed.clear()
@@ -460,7 +459,7 @@ class Agent:
         return "; ".join(f"{name} fails: {text}" for name, text in sorted(failing.items()))
 
     def unready(self) -> str:
-        """The cause for which the node fails to serve; empty if it serves or need not."""
+        """The reason why the node does not serve; empty if it serves or need not."""
         if not self.watch.known and self.watch.problem is None:
             return "looking for devices"
         registration = self.registrar.registration

@@ -32,7 +32,7 @@ WRITE_GUARD: Final = aiohttp.ClientTimeout(total=5, sock_connect=3)
 PAGE: Final = 500
 UNAUTHORIZED: Final = 401
 LINE_BYTES: Final = 4 * 1024 * 1024
-"""Longest watch line; etcd's own limit for an object lies below."""
+"""Longest watch line; etcd's own limit for an object is lower."""
 GPU_NODES: Final = f"/apis/{API_VERSION}/gpunodes"
 CORE: Final = "/api/v1"
 REVIEWS: Final = {
@@ -176,7 +176,7 @@ class ApiClient:
         return await self._call("POST", path, WRITE_GUARD, body=body)
 
     async def review(self, plural: str, spec: Mapping[str, object]) -> JsonObject:
-        """Ask who a token is of (``tokenreviews``), or what a user may do.
+        """Request a review: the user of a token (``tokenreviews``), or the rights of a user.
 
         Raises:
             ApiError: refused, or no answer.
@@ -197,7 +197,7 @@ class ApiClient:
     ) -> JsonObject:
         headers = {"Content-Type": content_type} if body is not None else {}
         data = orjson.dumps(body) if body is not None else None
-        # the server gives a write up when we do: a late one would undo the next
+        # the server abandons a write when we do: a late one would undo the next
         asked = {**(query or {}), **({"timeout": f"{guard.total:g}s"} if body is not None else {})}
         try:
             async with self._request(

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tracks the containers on our slots: kubelet starts them, a poll every second watches them.
 
-Joins the pure parts (book, last word, observer) with the backend and tells people through events.
-It frees nothing; the reconciler does.
+Joins the pure parts (book, last word, observer) with the backend and reports through events. It
+frees nothing; the reconciler does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ullage_node.slices.table import SliceTable
 from ullage_node.times import OBSERVE_S
 
 UNSEEN: Final = frozenset({AttachState.ABSENT, AttachState.UNVERIFIED})
-"""What a container may look like that holds nothing of its device."""
+"""States in which a container holds nothing of its device."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -67,16 +67,16 @@ class Containers:
         self.progress: Mapping[ContainerKey, StepProgress] = {}
         self.refusals: Counter[str] = Counter()
         self.out_of_service = False
-        """The node is being retired: nothing starts any more."""
+        """The node is being retired: no container starts any more."""
         self.on_change: Callable[[], None] = lambda: None
         self.suspended: Callable[[ContainerKey], bool] = lambda _: False
-        """Whether a container holds nothing of its device because the node took it off."""
+        """True if a container holds nothing of its device because the node suspended it."""
 
     async def start(self, slots: Sequence[str], timer: Histogram) -> None:
-        """Make the container that holds these slots ready, because kubelet is about to start it.
+        """Prepare the container that holds these slots; kubelet is about to start it.
 
         Raises:
-            StartDenied: not now; the text says why.
+            StartDenied: the container must not start now; the text says why.
         """
         begun = time.perf_counter()
         try:
@@ -163,7 +163,7 @@ class Containers:
             )
 
     def _tell_records(self, bindings: Sequence[ContainerBinding]) -> None:
-        """Tell who writes a step record that counts for nothing; the same is said seldom."""
+        """Notify pods whose step record is unusable; repeats are rate-limited."""
         refused = self._source.refused
         for binding in bindings:
             if why := refused.get(binding.key):
@@ -173,7 +173,7 @@ class Containers:
                 self._events.say(event)
 
     def tell_detached(self, binding: ContainerBinding, failed: str) -> None:
-        """Tell a pod that is being deleted what became of its clients."""
+        """Notify a pod that is being deleted of the result of detaching its clients."""
         text = failed or "its clients were terminated; its processes may be killed"
         self._events.say(
             AgentEvent(
@@ -185,7 +185,7 @@ class Containers:
         )
 
     def tell_faults(self, faults: Sequence[DeviceFault]) -> None:
-        """Tell the pods that were on a device what the driver told of it."""
+        """Notify the pods that were on a device of the faults that the driver reported."""
         for fault in faults:
             row, many = xid_of(fault.xid), len(fault.suspects)
             held = "this pod alone held it" if many == 1 else f"{many} pods held it"
@@ -196,7 +196,7 @@ class Containers:
                 self._events.say(AgentEvent(subject=subject, reason="DeviceFault", message=message))
 
     def tell_health(self, changes: Sequence[HealthChange]) -> None:
-        """Tell the tenants of devices that turned."""
+        """Notify the tenants of devices whose health changed."""
         for change in changes:
             refusal = change.refusal
             for binding in self._table.bindings:

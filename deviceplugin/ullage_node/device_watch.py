@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tracks the node's devices: which exist, their health, and why none is found.
 
-The only caller of a backend's probe. A backend that cannot work is asked again for ever and its
-reason is kept for people to read; a device once seen stays listed, so that slices on a lost one are
+The only caller of a backend's probe. A backend that cannot work is retried for ever and its reason
+is kept for the status; a device once seen stays listed, so that slices on a lost device are
 reported and not forgotten.
 """
 
@@ -28,7 +28,7 @@ from ullage_node.status import effective
 from ullage_node.times import PROBE_S
 
 UNSERVED: Final = frozenset({MpsState.FAULT, MpsState.DOWN, MpsState.UNKNOWN})
-"""States of an MPS server in which a device is given to no one; one that starts will serve soon."""
+"""States of an MPS server in which its device is not granted; one that starts will serve soon."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -58,11 +58,11 @@ class DeviceWatch:
         self.faults: Counter[str] = Counter()
         """Times that a device's MPS server stopped serving."""
         self.problem: SliceRefusal | None = None
-        """Why the backend cannot work, if so."""
+        """The reason why the backend cannot work, if any."""
         self.on_faults: Callable[[FaultReading, float], None] = lambda reading, wall: None
-        """Called in every round with the faults that the driver told of, and the time."""
+        """Called in every round with the faults that the driver reported, and the time."""
         self.on_change: Callable[[tuple[HealthChange, ...]], None] = lambda changes: None
-        """Called after every round with the devices that turned."""
+        """Called after every round with the devices whose health changed."""
 
     @property
     def known(self) -> bool:
@@ -71,7 +71,7 @@ class DeviceWatch:
 
     @property
     def observed(self) -> tuple[ObservedDevice, ...]:
-        """All devices with the health that they count as having."""
+        """All devices with their health after hysteresis."""
         return tuple(
             effective(device, self._refusal(uuid)) for uuid, device in sorted(self._devices.items())
         )
@@ -132,7 +132,7 @@ class DeviceWatch:
         )
 
     def reopen(self) -> None:
-        """Go on, and open the backend again at once, after it was cleaned off the node."""
+        """Resume, and reopen the backend at once, after it was cleaned off the node."""
         self.paused = False
         self._opened = False
         self._discovered_at = -self._rhythm.discover_seconds
@@ -199,7 +199,7 @@ class DeviceWatch:
         return changes
 
     def _judge_servers(self) -> tuple[HealthChange, ...]:
-        """Devices whose server stopped or resumed serving: at once, and for them alone."""
+        """Devices whose server stopped or resumed serving: at once, without other devices."""
         before = self._unserved
         self._unserved = {
             uuid: SliceRefusal(

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Events on the user's pod: one per thing that changed, never a stream of them.
+"""Events on the user's pod: one per change, never a stream.
 
-kubelet asks for a refused container every ten seconds; the same text about the same pod is said
-once in ten minutes. Events are a courtesy: when the API server does not take one, it is dropped
-and counted, nothing waits for it.
+kubelet retries a refused container every ten seconds; the same text about the same pod is sent once
+in ten minutes. Events are best effort: one that the API server does not accept is dropped and
+counted, nothing waits for it.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class EventSubject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEvent:
-    """One thing to say."""
+    """One event to send."""
 
     subject: EventSubject
     reason: str
-    """Word of the event itself, for example ``SliceRefused``."""
+    """Reason of the event, for example ``SliceRefused``."""
     message: str
     warning: bool = True
 
@@ -61,7 +61,7 @@ class Events:
         self.dropped = 0
 
     def say(self, event: AgentEvent) -> bool:
-        """Queue an event unless the same was said lately; whether it was queued."""
+        """Queue an event unless it was sent recently; true if it was queued."""
         now = time.monotonic()
         if now - self._said.get(event, -EVENT_QUIET_S) < EVENT_QUIET_S:
             return False

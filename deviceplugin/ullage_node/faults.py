@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Remembers the faults of the node's devices, each with the pods that may have caused it.
 
-The driver names neither process nor time, so suspects are all pods that held a slice of the device
-at any moment since the faults were read before: never too few. One broken program brings many
-events, and a program may break in a loop: what comes again from the same pods within a minute is
-the same fault. Pure but for the ids; no I/O, no clock.
+The driver reports neither process nor time, so suspects are all pods that held a slice of the
+device at any moment since the previous reading of faults: never too few. One broken program causes
+many events, and may break in a loop: a repetition with the same pods within a minute is the same
+fault. Pure except for the ids; no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FaultFigures:
 
 @dataclass(frozen=True, slots=True)
 class _Stay:
-    """A pod on a device, until a moment (monotonic); ``inf`` = it is there."""
+    """A pod on a device, until a time (monotonic); ``inf`` = still there."""
 
     suspect: Suspect
     until: float = math.inf
@@ -64,7 +64,7 @@ class FaultBook:
         return tuple(self._faults)
 
     def see(self, held: Iterable[HeldSlice], now: float) -> None:
-        """Note who is on the devices; to be called after every change.
+        """Record the pods on the devices; to be called after every change.
 
         Args:
             held: the slices of the node.
@@ -88,14 +88,14 @@ class FaultBook:
         self._stays |= here
 
     def take(self, reading: FaultReading, wall: float) -> tuple[DeviceFault, ...]:
-        """Take in what the driver told.
+        """Add the faults that the driver reported.
 
         Args:
             reading: the events since the last reading.
             wall: seconds since the epoch.
 
         Returns:
-            The faults that are new, as many as are kept.
+            The new faults, up to the number kept.
         """
         before = {fault.id for fault in self._faults}
         for event in reading.events:
@@ -108,7 +108,7 @@ class FaultBook:
         return tuple(fault for fault in self._faults if fault.id not in before)
 
     def restore(self, earlier: Iterable[DeviceFault]) -> None:
-        """Take over what an earlier agent reported; it keeps its identity, so it counts once."""
+        """Take over an earlier agent's faults; they keep their ids, so each counts once."""
         here = {fault.id for fault in self._faults}
         self._faults[:0] = [fault for fault in earlier if fault.id not in here]
         self._faults.sort(key=lambda fault: fault.at_s)
@@ -128,14 +128,14 @@ class FaultBook:
             self._faults.append(fault)
 
     def _bound(self) -> None:
-        """Drop the oldest of the device that has most, so that one device hides no other's."""
+        """Drop the oldest of the device with most, so that no device crowds out another."""
         while len(self._faults) > MAX_FAULTS:
             many = Counter(fault.gpu for fault in self._faults).most_common(1)[0][0]
             self._faults.remove(next(fault for fault in self._faults if fault.gpu == many))
 
 
 def _named(suspects: Collection[Suspect]) -> tuple[Suspect, ...]:
-    """As many as the status takes; no class is left out for pods of another."""
+    """Suspects up to the status's limit, in turn from each class."""
     ranks: Counter[tuple[str, str]] = Counter()
     ranked = []
     for suspect in sorted(suspects):
@@ -146,7 +146,7 @@ def _named(suspects: Collection[Suspect]) -> tuple[Suspect, ...]:
 
 
 def _same(known: DeviceFault, fault: DeviceFault) -> bool:
-    """True if one broken program, or one broken device, may stand behind both."""
+    """True if one broken program, or one broken device, may have caused both."""
     return (
         (known.gpu, known.suspects) == (fault.gpu, fault.suspects)
         and _kind(known.xid) == _kind(fault.xid)
@@ -155,6 +155,6 @@ def _same(known: DeviceFault, fault: DeviceFault) -> bool:
 
 
 def _kind(xid: int) -> object:
-    """A program that breaks brings several numbers; those of devices say different things."""
+    """Key of equivalent numbers: a broken program causes several; those of devices are distinct."""
     cause = xid_of(xid).cause
     return cause if cause is Cause.APPLICATION else xid

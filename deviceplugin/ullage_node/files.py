@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that are whole or absent, whenever the process dies.
 
-Nothing here knows what is written. A file is never opened for writing under its final name, and a
-symbolic link someone left there is replaced, never followed.
+The content is opaque here. A file is never opened for writing under its final name, and a symbolic
+link left there is replaced, never followed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 
 
 def write_whole(path: Path, data: bytes, *, mode: int, sync: bool = True) -> None:
-    """Write a file so that a reader sees the old one or the new one, nothing between.
+    """Write a file atomically: a reader sees the old content or the new.
 
     Args:
         path: the file; its directory exists.
-        data: what it holds.
+        data: its content.
         mode: its permissions, whatever the umask.
-        sync: whether it must survive the end of the machine, not only of the process.
+        sync: also survive a crash of the machine, not only of the process.
 
     Raises:
-        OSError: the file could not be written; what stood there still stands.
+        OSError: the file could not be written; the old content is intact.
     """
     temporary = path.parent / f".{path.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -51,10 +51,10 @@ def write_whole(path: Path, data: bytes, *, mode: int, sync: bool = True) -> Non
 def read_bounded(path: Path, most: int, *, follow: bool = False) -> bytes:
     """The content of a plain file of at most ``most`` bytes; ``follow`` links to it.
 
-    Nothing else is read: a pipe would wait for its writer.
+    Other file types are refused: a pipe would wait for its writer.
 
     Raises:
-        OSError: it cannot be read, is no plain file, or is larger; FileNotFoundError if there is
+        OSError: it cannot be read, is not a plain file, or is larger; FileNotFoundError if there is
             none.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -74,13 +74,13 @@ def read_bounded(path: Path, most: int, *, follow: bool = False) -> bytes:
 
 
 def remove_temporaries(directory: Path, stem: str) -> None:
-    """Remove what a process that died in :func:`write_whole` left for names beginning so."""
+    """Remove leftovers of a process that died in :func:`write_whole`, for names with this stem."""
     for left in directory.glob(f".{stem}*{TEMPORARY_SUFFIX}"):
         left.unlink(missing_ok=True)
 
 
 def remove_empty(directory: Path) -> None:
-    """Remove a directory unless something is in it, or it is not there."""
+    """Remove a directory if it exists and is empty."""
     with contextlib.suppress(OSError):
         directory.rmdir()
 

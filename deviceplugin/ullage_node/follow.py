@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mirrors one kind of object: list, then watch, for ever.
 
-A list replaces everything, so what vanished while no one listened is noticed. An object that cannot
-be taken in is reported and leaves the last good one in place. It never raises over the API server:
-it waits and tries again, and reports how long it has heard nothing.
+A list replaces everything, so deletions missed between watches are noticed. An unreadable object is
+reported and leaves the last good one in place. API server errors never raise: it backs off and
+retries, and reports for how long it has been disconnected.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ObjectMirror(Protocol):
     """Receives the objects."""
 
     unreadable: int
-    """Objects that could not be taken in."""
+    """Objects that could not be parsed."""
 
     def replace(self, items: Sequence[JsonObject]) -> None:
         """A complete list."""
@@ -61,7 +61,7 @@ class WatchedKind:
 
 
 class Follower:
-    """Mirrors one subject; ``connected`` says whether the API server answers."""
+    """Mirrors one subject; ``connected`` = the API server answers."""
 
     def __init__(self, client: ApiClient, subject: WatchedKind, mirror: ObjectMirror) -> None:
         self._client = client
@@ -85,7 +85,7 @@ class Follower:
             self._backoff = min(self._backoff * 2, WATCH_BACKOFF_MOST_S)
 
     async def _list_and_watch(self) -> None:
-        """Return when a stream ended so soon that opening another would be a hot loop."""
+        """Return when a stream ended so soon that reopening it would be a hot loop."""
         subject = self._subject
         listed = await self._client.list_all(subject.path, subject.fields)
         self._set(True, "")
@@ -108,7 +108,7 @@ class Follower:
                 self._mirror.changed(item)
             elif kind == "DELETED":
                 self._mirror.removed(item)
-        except Exception as error:  # the seam of one object
+        except Exception as error:  # one bad object must not stop the others
             self._mirror.unreadable += 1
             _log.warning("unreadable object", path=self._subject.path, error=fault_text(error))
 

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Decides when a device is unhealthy, and when it is trusted again.
+"""Decides when a device becomes unhealthy, and healthy again.
 
-Raw probes come from the backend; this adds patience. A hard fault takes a device out at once, soft
-ones only when they repeat, and it comes back by itself after a clean while; a device that flaps
-must stay clean longer each time. Pure: readings and times in, changes out.
+Raw probes come from the backend; this adds hysteresis. A hard fault makes a device unhealthy at
+once, soft ones only when they repeat, and it recovers after a fault-free time; a flapping device
+must stay fault-free longer each time. Pure: readings and times in, changes out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ullage_node.model.slices import SliceRefusal
 from ullage_node.times import FLAP_WINDOW_S, RECOVERY_MOST_S
 
 WINDOW: Final = 5
-"""Probes that are looked back at."""
+"""Number of recent probes considered."""
 BAD_OF_WINDOW: Final = 3
 """Bad ones among them that make a device unhealthy."""
 FLAP_CHANGES: Final = 3
@@ -70,7 +70,7 @@ class HealthTracker:
         return track.refusal if track else None
 
     def restore(self, quarantine: Mapping[str, float], *, wall: float) -> None:
-        """Distrust what an earlier life of the agent distrusted until its time is over."""
+        """Restore the quarantine of a previous agent process until it expires."""
         for uuid, until in quarantine.items():
             left = min(until - wall, RECOVERY_MOST_S)
             if left > 0:
@@ -119,7 +119,7 @@ class HealthTracker:
         track.clean_since = None
         refusal = _refusal(reading)
         if track.refusal is not None:
-            # A soft fault may turn out to be a hard one; the reverse would hide the worse news.
+            # A soft fault may become a hard one; the reverse would hide the worse fault.
             if reading.hard:
                 track.refusal = refusal
             return

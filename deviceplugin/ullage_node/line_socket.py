@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A socket of the node that takes one JSON object on a line and answers with one; its owner's only.
+"""A node-local socket for one JSON line and one JSON answer; restricted to its owner.
 
-One connection is one request, so nothing can be half said. Both sides read what comes as if a
-stranger had sent it: bounded in size and time, and an answer that cannot be read is an error.
+One connection is one request, so no message is interleaved. Both sides treat input as untrusted:
+bounded in size and time, and an unreadable answer is an error.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _CREDENTIALS: Final = struct.Struct("3i")
 
 
 class Unanswered(Exception):
-    """There is no answer that can be used; the text says why."""
+    """There is no usable answer; the text says why."""
 
 
 async def ask(
     path: Path, request: Mapping[str, object], timeout_seconds: float, whom: str
 ) -> JsonObject:
-    """Ask the other side once; ``whom`` names it in errors.
+    """Send one request; ``whom`` names the other side in errors.
 
     Raises:
-        Unanswered: nobody listens, no answer in time, one that cannot be read, or a refusal.
+        Unanswered: no listener, a timeout, an unreadable answer, or a refusal.
     """
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -62,10 +62,10 @@ async def ask(
 
 
 async def exchange(path: Path, line: bytes) -> bytes:
-    """Send a line, give the line that comes back.
+    """Send a line, and return the answer.
 
     Raises:
-        OSError: nobody listens.
+        OSError: no listener.
         ValueError: the answer is too long.
     """
     reader, writer = await asyncio.open_unix_connection(str(path), limit=LINE_MAX)
@@ -80,10 +80,10 @@ async def exchange(path: Path, line: bytes) -> bytes:
 
 
 def credentials_of(connection: socket.socket) -> tuple[int, int]:
-    """Number and user of the process at the other end of a Unix socket (SO_PEERCRED).
+    """PID and uid of the process at the other end of a Unix socket (SO_PEERCRED).
 
     Raises:
-        OSError: the kernel does not say.
+        OSError: the kernel does not report them.
     """
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(raw)
@@ -93,8 +93,8 @@ def credentials_of(connection: socket.socket) -> tuple[int, int]:
 class LineServer:
     """Answers requests of its own user's processes; an async context manager that listens.
 
-    What the answering function raises as ``WireError``, ``ValueError`` or :class:`Unanswered`
-    becomes the answer's ``error``.
+    A ``WireError``, ``ValueError`` or :class:`Unanswered` of the handler becomes the answer's
+    ``error``.
     """
 
     def __init__(self, path: Path, answer: Answer) -> None:
@@ -119,7 +119,7 @@ class LineServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            # the file's mode says so as well, but not before it is set
+            # the file's mode enforces this too, but only once it is set
             _, uid = credentials_of(writer.get_extra_info("socket"))
             if uid != os.geteuid():
                 raise PermissionError(f"user {uid} asks, who is not the socket's owner")

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Entry point of the node agent and of the processes beside it: read settings, run until SIGTERM.
 
-Wrong settings end the process with one clear line. Everything else that is wrong with the node is
-reported in its GPUNode and waited for. Each process loads what it needs and no more: the guard
-stands on every node beside the agent and must not cost as much.
+Invalid settings end the process with one clear line. Every other problem of the node is reported in
+its GPUNode and retried. Each process loads only the modules it needs: the guard runs on every node
+beside the agent and must cost less.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ullage.process.environment import SettingsError
 from ullage_node.settings import PREFIX, AgentSettings, load_settings
 
 DEVICES_MOST: Final = 16
-"""Devices of one node that step records are given room for; those of more lie beside it."""
+"""Devices of one node for which step records get room; records beyond lie outside it."""
 OPTIONS: Final = {
     "api_server": "API_SERVER",
     "token_file": "API_TOKEN_FILE",
@@ -97,6 +97,6 @@ def _run_part(part: str, settings: AgentSettings) -> None:
 
 
 def _version() -> str:
-    import importlib.metadata  # what it loads is a fifth of the guard
+    import importlib.metadata  # its imports are a fifth of the guard's memory
 
     return importlib.metadata.version("ullage")

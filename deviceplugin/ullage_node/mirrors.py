@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mirrors of API objects: the agent's own GPUNode and the pods of its node.
 
-Each mirror is written by one follower and read by everyone. The last good spec stays in force
-when a newer one cannot be read or the API server is away.
+Each mirror is written by one follower and read by all parts. The last good spec stays in force when
+a newer one cannot be read or the API server is away.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class NodeMirror:
     def __init__(self) -> None:
         self.unreadable = 0
         self.synced = False
-        """Whether the API server was heard at least once."""
+        """True once the API server has answered."""
         self.spec: NodeSpec | None = None
-        """``None`` = there is no such object."""
+        """``None`` = no such object."""
         self.conditions: tuple[JsonObject, ...] = ()
-        """Conditions as they stand in the object; they outlive the agent."""
+        """Conditions in the object; they outlive the agent."""
         self._earlier: tuple[ObservedSlice, ...] | None = None
         self._rows: tuple[Observation, ...] = ()
         self._faults: tuple[DeviceFault, ...] = ()
@@ -87,7 +87,7 @@ class NodeMirror:
             self.on_change()
 
     def take_earlier(self) -> tuple[ObservedSlice, ...]:
-        """Slices that an earlier agent reported, once; it may have left nothing else."""
+        """Slices that an earlier agent reported, once; they may be its only trace."""
         earlier = self._earlier or ()
         self._earlier = () if self._earlier is not None else None
         return earlier
@@ -128,7 +128,7 @@ class PodMirror:
         for item in items:
             try:
                 pods.append(read_pod(item))
-            except Exception as error:  # the seam of one pod
+            except Exception as error:  # one bad pod must not stop the others
                 self.unreadable += 1
                 _log.warning("pod unreadable", error=fault_text(error))
                 metadata = item.get("metadata")
@@ -160,16 +160,16 @@ class PodMirror:
 
 
 class ApiPods:
-    """Asks the API server for one pod, past every cache of ours."""
+    """Reads one pod from the API server, bypassing every cache."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
 
     async def get_pod(self, namespace: str, name: str, timeout_seconds: float) -> Pod | None:
-        """The pod of this name now, ``None`` if there is none.
+        """The current pod of this name, ``None`` if there is none.
 
         Raises:
-            PodUnreachable: no answer, or one that makes no sense.
+            PodUnreachable: no answer, or a malformed one.
         """
         path = f"{CORE}/namespaces/{namespace}/pods/{name}"
         try:

@@ -16,7 +16,7 @@ MNT_DETACH: Final = 2
 
 
 def mount_tmpfs(path: Path, flags: int, options: str) -> None:
-    """Mount a tmpfs at a directory; nothing happens where something is mounted already.
+    """Mount a tmpfs at a directory, unless something is mounted there already.
 
     Raises:
         OSError: it cannot be mounted.
@@ -30,6 +30,6 @@ def mount_tmpfs(path: Path, flags: int, options: str) -> None:
 
 
 def unmount(path: Path) -> None:
-    """Take a mount away, also one that is still in use; where there is none, nothing happens."""
+    """Remove a mount, even if still in use; no error if there is none."""
     if os.path.ismount(path):
         ctypes.CDLL(None, use_errno=True).umount2(os.fsencode(path), MNT_DETACH)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Joins the lanes of a node with its book of slices, its readings and the Events of pods.
 
-Wiring only. A node on which no slice asks for a lane makes no socket and no file.
+Wiring only. A node without a slice that requests a lane creates no socket and no file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ullage_node.slices.table import SliceTable
 from ullage_node.times import EVENT_QUIET_S
 
 FOLDER: Final = "lanes"
-"""Below the run directory."""
+"""Directory of the lanes, below the run directory."""
 
 
 class NodeLanes:
@@ -53,10 +53,10 @@ class NodeLanes:
         self._said: dict[tuple[str, StepFault], float] = {}
 
     def folder(self, container: ContainerKey, slot: str) -> Path:
-        """Make the folder for a container that is about to start.
+        """Create the directory of a container that is about to start.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: it cannot be created.
         """
         return self.server.prepare(container.directory, slot)
 
@@ -64,7 +64,7 @@ class NodeLanes:
         """Bring lanes in line with slices and readings.
 
         Raises:
-            OSError: a socket cannot be made.
+            OSError: a socket cannot be created.
         """
         self._attachments = attachments
         await self.server.settle(self._devices())
@@ -82,7 +82,7 @@ class NodeLanes:
                 self._say(part, StepFault.EXCEEDED, text)
 
     def suspend_by(self, switch: ProcessSwitch) -> None:
-        """Suspend and resume programs in this way from now on."""
+        """Set the mechanism that suspends and resumes programs."""
         self.server.moves.switch = switch
 
     def suspended(self, container: ContainerKey) -> bool:
@@ -91,10 +91,10 @@ class NodeLanes:
         return any(lanes.is_away(job) for lanes in self.server.devices.values())
 
     def missing_room(self, container: ContainerKey) -> str:
-        """The cause for which a container must wait; empty = its memory is free.
+        """The reason why a container must wait; empty = its memory is free.
 
-        One that shares no lane uses its memory without asking, while programs that make room for it
-        may still be leaving; and the next agent must know that it has it.
+        A container that shares no lane uses its memory without a request, while programs may still
+        be moving out for it; and the grant must be on file for the next agent.
         """
         for part in self._table.held_for(container):
             gpu = part.desired.gpu
@@ -112,11 +112,11 @@ class NodeLanes:
         self.server.clear()
 
     def _exceeds(self, part: HeldSlice, seen: Attachment) -> bool:
-        """True if a container that shares a lane has more than its slice, as the device sees it."""
+        """True if a container that shares a lane uses more device memory than its slice."""
         return shares_lane((part.desired,)) and seen.memory_used_mib > part.desired.memory_mib
 
     def _find(self, job: str) -> Program | None:
-        """The container of a job, with its processes on the device as they are seen now."""
+        """The container of a job, with its currently visible processes on the device."""
         for part in self._table.held:
             if part.container.directory == job:
                 seen = self._attachments.get(part.container)
@@ -174,7 +174,7 @@ class NodeLanes:
                 return
 
     def _say(self, part: HeldSlice, fault: StepFault, message: str) -> None:
-        """Tell the owner, once in a while: the figures in the text are the program's to choose."""
+        """Notify the owner, rate-limited: the program controls the figures in the text."""
         desired, now = part.desired, time.monotonic()
         self._said = {key: at for key, at in self._said.items() if now - at < EVENT_QUIET_S}
         if self._said.setdefault((desired.key.pod_uid, fault), now) != now:

@@ -1,13 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes ``GPUNode.status``: changes at once, rows at a pace, counters with the heartbeat.
+"""Writes ``GPUNode.status``: changes at once, rows rate-limited, counters with the heartbeat.
 
 One task, one write at a time. A burst of changes becomes one write; an unchanged status becomes
-none until the heartbeat is due. How far containers have started waits a moment, so that the pods
-of a burst are told of together. New observations wait until ten seconds have passed since the last
-ones, and then all go together. Loads that replicas follow are told every ten seconds, the last one
-that is not known any more included. When the API server is away the newest status waits, older
-ones are never sent.
+none until the heartbeat is due. Start phases of containers are delayed briefly, so that the pods of
+a burst are reported together. New observations are batched, at most one write in ten seconds. Loads
+that replicas follow are reported every ten seconds, including the change to unknown. When the API
+server is away the newest status is held, older ones are never sent.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class Publisher:
-    """Publishes what ``compose`` says; ``None`` = there is no object to write to."""
+    """Publishes the result of ``compose``; ``None`` = there is no object to write to."""
 
     def __init__(
         self,
@@ -45,7 +44,7 @@ class Publisher:
         rows_seconds: float = ROWS_APART_S,
         starts_seconds: float = 0.0,
     ) -> None:
-        """``starts_seconds`` is how long news of starts alone wait for more."""
+        """``starts_seconds`` is how long changes of starts alone are delayed."""
         self._client = client
         self._name = name
         self._compose = compose
@@ -62,17 +61,17 @@ class Publisher:
         self._starts = ""
         self._starts_wait = starts_seconds
         self._starts_due: float | None = None
-        """When starts that are not written yet must be."""
+        """Deadline to write pending changes of starts."""
         self._backoff = 0.0
         self.writes = 0
         self.failures = 0
 
     def poke(self) -> None:
-        """Something may have changed."""
+        """Check for changes soon."""
         self._poked.set()
 
     def forget(self) -> None:
-        """The object is another one now: what was written before is not in it."""
+        """Forget the last write: the object was replaced and does not contain it."""
         self._digest = self._starts = ""
         self._rows = frozenset()
         self._poked.set()
@@ -102,11 +101,11 @@ class Publisher:
                 await self._poked.wait()
 
     async def publish(self, *, counters: bool = False) -> bool:
-        """Write if there is anything to write; whether something was written.
+        """Write if there is anything to write; true if something was written.
 
         Args:
-            counters: write also when nothing but counters changed, as when a container has ended
-                and its last figures would be lost.
+            counters: write also when only counters changed, as when a container has ended and its
+                final figures would be lost.
         """
         async with self._writing:
             return await self._publish(counters)
@@ -119,7 +118,7 @@ class Publisher:
         digest = urgent_digest(body)
         rows, now = row_ids(body), time.monotonic()
         due = counters or now >= self._written_at + self._heartbeat
-        self._rows_wait = not rows <= self._rows  # those that are gone can wait for a heartbeat
+        self._rows_wait = not rows <= self._rows  # removed rows can wait for a heartbeat
         due = due or (self._rows_wait and now >= self._rows_at + self._pace)
         loads = has_loads(body)
         due = due or ((loads or self._loads) and now >= self._written_at + self._pace)

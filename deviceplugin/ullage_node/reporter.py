@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Gathers what the agent knows into its status and its metrics; changes nothing.
+"""Composes the agent's state into its status and its metrics; changes nothing.
 
-Everything is read at the moment it is asked for, so status and metrics cannot drift apart.
+Everything is read on demand, so status and metrics cannot diverge.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from ullage_node.web import Figures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The parts of the agent that have something to say."""
+    """The parts of the agent that are reported."""
 
     settings: AgentSettings
     version: str
@@ -74,12 +74,12 @@ class NodeReporter:
         self._parts = parts
         self._said: tuple[JsonObject, ...] = ()
         self.retired = False
-        """Whether everything of ours has left the node."""
+        """True if the agent has removed everything of its own from the node."""
         self.generation = 0
-        """Generation of the spec that the book has taken in."""
+        """Generation of the spec that the book has applied."""
 
     def status(self) -> Mapping[str, object] | None:
-        """The apply body for the present moment; ``None`` while there is no GPUNode."""
+        """The current apply body; ``None`` while there is no GPUNode."""
         parts, spec = self._parts, self._parts.node.spec
         if spec is None:
             self._said = ()
@@ -143,7 +143,7 @@ class NodeReporter:
         task_failures: Mapping[str, int],
         unreadable: Mapping[str, int],
     ) -> Figures:
-        """Figures of the metrics at this moment."""
+        """Current figures of the metrics."""
         parts = self._parts
         states = dict.fromkeys(("free", "used", "unhealthy"), 0)
         for slot, healthy in parts.board.slots.items():

@@ -3,9 +3,9 @@
 """The agent's process, from its settings to SIGTERM.
 
 A second agent on a node waits until the first has ended. Two agents would bind slots and write
-checkpoint and status from separate books, and would take kubelet's registration from each other for
-ever. The lock is on kubelet's plugin directory, which both use in any configuration; the kernel
-releases it with the process, and no file is left behind.
+checkpoint and status from separate books, and would take over kubelet's registration from each
+other for ever. The lock is on kubelet's plugin directory, which both use in any configuration; the
+kernel releases it with the process, and no file is left behind.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 @contextlib.asynccontextmanager
 async def alone_in(directory: Path, stop: asyncio.Event) -> AsyncIterator[bool]:
-    """Hold a folder for as long as the block lasts; waits while another process holds it.
+    """Lock a directory for the block; waits while another process holds the lock.
 
     Args:
-        directory: the folder; made if it is not there.
+        directory: the directory; created if missing.
         stop: ends the wait.
 
     Yields:
-        Whether the folder is held; ``False`` = ``stop`` was set before.
+        True if the lock is held; ``False`` = ``stop`` was set before.
 
     Raises:
-        OSError: the folder cannot be made or opened.
+        OSError: the directory cannot be created or opened.
     """
     handle = _open(directory)
     try:
@@ -79,10 +79,10 @@ def run_agent(settings: AgentSettings, environment: Mapping[str, str], version: 
     """Run the agent until SIGTERM or SIGINT; one clear line where no API server is configured.
 
     Raises:
-        OSError: the API server's authority, kubelet's folder or the HTTP port cannot be used.
+        OSError: the API server's authority, kubelet's directory or the HTTP port cannot be used.
     """
     configure_logs(settings.log_level)
-    # Its core writes plain lines to standard error whenever kubelet goes away.
+    # gRPC's core writes plain lines to standard error whenever kubelet goes away.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     try:
         asyncio.run(serve(settings, environment, version))
@@ -95,7 +95,7 @@ async def serve(settings: AgentSettings, environment: Mapping[str, str], version
 
     Raises:
         ApiError: no API server is configured.
-        OSError: the API server's authority, kubelet's folder or the HTTP port cannot be used.
+        OSError: the API server's authority, kubelet's directory or the HTTP port cannot be used.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

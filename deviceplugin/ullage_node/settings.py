@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Everything an administrator can set on the node agent, read once from the environment.
+"""All settings of the node agent, read once from the environment.
 
 Each field is one variable: ``ULLAGE_NODE_`` + section + field, so ``paths.cdi_dir`` is
 ``ULLAGE_NODE_PATHS_CDI_DIR``. No other module reads the environment.
@@ -27,7 +27,7 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathSettings:
-    """Directories and sockets of the host, seen by the agent under the same names."""
+    """Directories and sockets of the host, seen by the agent at the same paths."""
 
     device_plugin_dir: Path = Path("/var/lib/kubelet/device-plugins")
     """Where kubelet listens and our own socket is made; a constant of kubelet."""
@@ -46,7 +46,7 @@ class PathSettings:
 
     @property
     def checkpoint(self) -> Path:
-        """File that holds what must survive a restart of the agent."""
+        """File of the state that survives a restart of the agent."""
         return self.state_dir / "node" / "state.json"
 
     @property
@@ -85,7 +85,7 @@ class AgentHttpSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodSettings:
-    """Periods of looks, in seconds."""
+    """Periods of the periodic work, in seconds."""
 
     heartbeat_seconds: float = HEARTBEAT_SECONDS
     """Between two status writes when nothing changed."""
@@ -109,7 +109,7 @@ class PeriodSettings:
 
 
 class NoticeProvider(StrEnum):
-    """Sources of the notice that the machine is about to be taken away."""
+    """Sources of the notice of an imminent interruption of the machine."""
 
     NONE = "None"
     EC2 = "EC2"
@@ -133,7 +133,7 @@ class NoticeSettings:
 
     @property
     def problem(self) -> str:
-        """The fault of the address; empty = none."""
+        """The error in the address; empty = none."""
         if not self.url or re.fullmatch(r"http://[^\s/?#@]+/?", self.url):
             return ""
         return (
@@ -197,14 +197,14 @@ def load_settings(environment: Mapping[str, str]) -> AgentSettings:
     """Read the settings from environment variables.
 
     Raises:
-        SettingsError: a variable with our prefix is unknown or malformed, or a needed one is
+        SettingsError: a variable with our prefix is unknown or malformed, or a required one is
             missing; the text names all of them.
     """
     return read_settings(AgentSettings, PREFIX, environment, _problems)
 
 
 def _problems(settings: AgentSettings) -> Iterator[str]:
-    """Settings that cannot work."""
+    """Texts of invalid settings."""
     if not settings.name:
         yield f"{PREFIX}NAME is empty; set it to the node's name"
     if not 0 < settings.max_sharers <= NUMBER_MOST:

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Builds ``GPUNode.status`` from what the agent knows of its node.
+"""Builds ``GPUNode.status`` from the agent's state.
 
-Pure: facts in, JSON out. Two bodies that differ only in counters, rows, the heartbeat or in how far
-containers have started have the same :func:`urgent_digest`: counters wait for the next heartbeat,
-new rows (:func:`row_ids`) and starts (:func:`start_digest`) for their pace, everything else is
-written at once.
+Pure: facts in, JSON out. Two bodies that differ only in counters, rows, the heartbeat or start
+phases of containers have the same :func:`urgent_digest`: counters wait for the next heartbeat, new
+rows (:func:`row_ids`) and starts (:func:`start_digest`) are rate-limited, all else is written at
+once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ COUNTERS: Final = frozenset(
         "ephemeralPeakMiB",
     }
 )
-"""Fields of a slice that change all the time."""
+"""Fields of a slice that change continuously."""
 _STARTS: Final = frozenset({"phase", "proof"})
 """Fields of a slice that change while its container starts."""
 _ON_THE_WAY: Final = frozenset({SlicePhase.RESERVED, SlicePhase.PREPARED, SlicePhase.ATTACHED})
@@ -79,17 +79,17 @@ class NodeFacts:
     late_binding: bool = True
     retired: bool = False
     backend_problem: SliceRefusal | None = None
-    """Why there are no devices to offer, if so."""
+    """The reason why there are no devices to offer, if any."""
     lost_devices: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """Parts of the spec that could not be read."""
     unshared: Mapping[str, str] = field(default_factory=dict)
-    """Why devices are not shared by MPS as they could be, by uuid."""
+    """Reasons why devices are not shared by MPS, by uuid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusFacts:
-    """Everything that one status says."""
+    """The content of one status."""
 
     name: str
     uid: str
@@ -108,13 +108,13 @@ class StatusFacts:
     interruption: Interruption | None = None
     """The provider's notice that is in force."""
     checks: tuple[NodeCheck, ...] = ()
-    """What was tried on the node and how it went."""
+    """Checks made on the node and their results."""
     lanes: tuple[ObservedLane, ...] = ()
     """Lanes in which programs take turns."""
 
 
 def judge(facts: NodeFacts) -> tuple[NodeCondition, ...]:
-    """The node's conditions; each False or True one says why."""
+    """The node's conditions; each False or True one has its reason."""
     degraded = _degraded(facts)
     away = SliceRefusal(reason=Reason.KUBELET_AWAY, message=facts.registration.problem)
     if facts.retired:
@@ -183,10 +183,10 @@ def with_transitions(
     """The conditions as the API stores them.
 
     Args:
-        conditions: what holds now.
-        before: what was last said; a time changes only when the status does.
+        conditions: current conditions.
+        before: last reported conditions; a time changes only when the status does.
         now: RFC 3339.
-        generation: of the spec that was taken in.
+        generation: of the applied spec.
     """
     times = {(old.get("type"), old.get("status")): old.get("lastTransitionTime") for old in before}
     made: list[JsonObject] = []
@@ -234,7 +234,7 @@ def _observed(
         pids=tuple(pid for pid in seen.pids if pid > 0)[:MOST_PIDS],
         sm_count=seen.sm_count or made.sm_count,
         proof=seen.proof,
-        # A container's memory is one figure: said once, so that sums stay right.
+        # A container's memory is one figure: reported once, so that sums stay correct.
         memory_used_mib=seen.memory_used_mib if first else 0,
         steps=made.steps,
         items=made.items,
@@ -256,7 +256,7 @@ def guarded_slices(
 ) -> tuple[ObservedSlice, ...]:
     """The same slices with the guard's marks: violating, frozen, to be moved.
 
-    A slice that is not attached keeps what the node saw: its phase matters more.
+    A slice that is not attached keeps its phase, which takes precedence.
     """
     return tuple(_guarded(part, marks, tallies) for part in slices)
 
@@ -288,7 +288,7 @@ def _guarded(
 def loaded_slices(
     slices: Iterable[ObservedSlice], loads: Mapping[ContainerKey, ObservedLoad]
 ) -> tuple[ObservedSlice, ...]:
-    """The same slices with the load of their containers, said once for each."""
+    """The same slices with the load of their containers, once per container."""
 
     def loaded(part: ObservedSlice) -> ObservedSlice:
         key = ContainerKey(pod_uid=part.key.pod_uid, container=part.key.container)
@@ -301,10 +301,10 @@ def loaded_slices(
 def turned_slices(
     slices: Iterable[ObservedSlice], readings: Mapping[str, LaneReading]
 ) -> tuple[ObservedSlice, ...]:
-    """The same slices with what their lanes say of them.
+    """The same slices with the readings of their lanes.
 
     Args:
-        slices: Of the node.
+        slices: The node's slices.
         readings: By directory of the container.
     """
 
@@ -325,12 +325,12 @@ def turned_slices(
 
 
 def has_loads(body: Mapping[str, object]) -> bool:
-    """True if a body tells of a load: those are told more often than a heartbeat."""
+    """True if a body contains a load: loads are reported more often than the heartbeat."""
     return any("load" in part for part in _status(body)["slices"])
 
 
 def effective(device: ObservedDevice, refusal: SliceRefusal | None) -> ObservedDevice:
-    """A device with the health that hysteresis gives it."""
+    """A device with its health after hysteresis."""
     return replace(device, health=Health.UNHEALTHY if refusal else Health.HEALTHY)
 
 
@@ -367,7 +367,7 @@ def body_of(facts: StatusFacts, heartbeat: str) -> dict[str, object]:
 def urgent_digest(body: Mapping[str, object]) -> str:
     """Hash of the parts that must be written at once.
 
-    All but the heartbeat, counters, rows, and how far containers have started.
+    All but the heartbeat, counters, rows, and start phases of containers.
     """
     status = _status(body)
     slices = [
@@ -397,7 +397,7 @@ def _waiting(part: Mapping[str, object]) -> frozenset[str]:
 
 
 def start_digest(body: Mapping[str, object]) -> str:
-    """Hash of how far containers have started."""
+    """Hash of the start phases of containers."""
     status = _status(body)
     starts = [[part.get(name) for name in sorted(_STARTS)] for part in status["slices"]]
     stable = orjson.dumps([status["totals"], starts], option=orjson.OPT_SORT_KEYS)
@@ -411,7 +411,7 @@ def _status(body: Mapping[str, object]) -> dict[str, Any]:
 
 
 def row_ids(body: Mapping[str, object]) -> frozenset[str]:
-    """Ids of the observations in a body; one of an id never changes."""
+    """Ids of the observations in a body; an observation never changes."""
     return frozenset(row["id"] for row in _status(body)["observations"])
 
 

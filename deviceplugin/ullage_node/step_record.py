@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a container's step record, a file that belongs to the tenant.
+"""Reads a container's step record, a file controlled by the tenant.
 
-The tenant may write anything into it, shorten it, or put something else in its place. So it is
-never mapped (a shortened file would kill the reader), nothing but a plain file is ever opened, and
-numbers that no program reaches are refused before they get near the API.
+The tenant may write anything into it, truncate it, or replace it. So it is never mapped (a
+truncated file would kill the reader), only a plain file is ever opened, and implausible numbers are
+refused before they reach the API.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from ullage.api.steps import STEP_RECORD_BYTES, StepRecord
 from ullage_node.times import RECORD_AHEAD_NS, STEP_MOST_NS
 
 TRIES: Final = 3
-"""A record that changes while it is read is read again twice, then left for the next second."""
+"""A record that changes while it is read is retried twice, then skipped until the next second."""
 COUNT_MAX: Final = (1 << 63) - 1
 """The largest number that the API stores."""
 SM_COUNT_MAX: Final = (1 << 31) - 1
 
 
 def read_step_record(path: Path, now_ns: int | None = None) -> StepRecord | None:
-    """A container's reported progress; ``None`` when there is none that can be used now.
+    """A container's reported progress; ``None`` when none is usable now.
 
-    Nothing is there, nothing was begun, or the record changed at every try.
+    The file is missing, no step has begun, or the record changed at every try.
 
     Args:
         path: The record.
-        now_ns: CLOCK_MONOTONIC after the reading; ``None`` = ask the clock.
+        now_ns: CLOCK_MONOTONIC after the reading; ``None`` = read the clock.
 
     Raises:
-        WireError: what lies there is no step record; the text says in what way.
+        WireError: it is not a step record; the text says why.
     """
     try:
         descriptor = _open_plain(path)
@@ -56,7 +56,7 @@ def read_step_record(path: Path, now_ns: int | None = None) -> StepRecord | None
 
 
 def _open_plain(path: Path) -> int:
-    """Open a file for reading if it is a plain one: opening a device file may do something."""
+    """Open a file for reading if it is a plain one: opening a device file may have side effects."""
     handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -67,8 +67,8 @@ def _open_plain(path: Path) -> int:
 
 
 def _read(descriptor: int) -> StepRecord | None:
-    # One byte more than a record: a longer file must not pass for one. Two equal readings hold
-    # the same steps before and after all the rest, which is what the writer's order needs.
+    # One byte more than a record: a longer file must not pass for one. Two equal readings have the
+    # same step count before and after the rest, as the writer's order requires.
     before = os.pread(descriptor, STEP_RECORD_BYTES + 1, 0)
     for _ in range(TRIES):
         after = os.pread(descriptor, STEP_RECORD_BYTES + 1, 0)
@@ -79,10 +79,10 @@ def _read(descriptor: int) -> StepRecord | None:
 
 
 def _check(record: StepRecord, now_ns: int) -> None:
-    """Refuse what no program on this machine can have seen: the clock is the host's.
+    """Refuse impossible values: the clock is the host's.
 
     Raises:
-        WireError: the text says what.
+        WireError: the text names the value.
     """
     counts = (
         record.steps + record.resumed_at,

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Probes and metrics of the agent over HTTP.
 
-Metrics are read from the agent's state when they are scraped, so they cannot drift from it and no
-label outlives what it stood for. Nothing here changes anything.
+Metrics are read from the agent's state when they are scraped, so they cannot diverge from it and no
+label outlives its object. Read-only.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Figures:
 
 
 class Instruments:
-    """The two durations that cannot be read from a state."""
+    """The two durations that are not part of the state."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.prestart = Histogram(
@@ -85,7 +85,7 @@ class WebServer:
         ready: Callable[[], str],
         review: Review,
     ) -> None:
-        """``review`` asks the API server about callers, where metrics are served over TLS."""
+        """``review`` authorises callers at the API server, where metrics are served over TLS."""
         self._settings = settings
         self._registry = registry
         self._checks = {"/healthz": healthy, "/readyz": ready}
@@ -98,7 +98,7 @@ class WebServer:
             else None
         )
         self.port = settings.port
-        """The port in use, also when any free one was asked for."""
+        """The port in use, also when any free one was requested."""
 
     async def start(self) -> None:
         """Listen.
@@ -125,7 +125,7 @@ class WebServer:
             await self._listener.stop()
 
     async def _probe(self, request: web.Request) -> web.StreamResponse:
-        """200, or 503 with what is wrong: a check answers the empty text when all is well."""
+        """200, or 503 with the problem; an empty text of the check means healthy."""
         problem = self._checks[request.path]()
         answer = web.Response(text=problem or "ok", status=503 if problem else 200)
         return await sent(request, answer)

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Coordinates a job in tiers: assigns owners and blocks, and begins each step.
 
-It runs beside the state store, on a machine that stays, and decides by ``engines.tiers``. A step
-counts when all have finished it. It must never begin a step under maps that someone has not
-carried out, and never roll back further than the state store's last complete copy.
+It runs beside the state store, on a machine that is not preempted, and decides by
+``engines.tiers``. A step is complete when all members have finished it. It must never begin a step
+under maps that a member has not applied, and never roll back further than the state store's last
+complete copy.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from ullage_run.frames import Ending, Frame, FrameKind
 from ullage_run.orders import encode_parts, milliseconds
 
 MOST_GATHERINGS: Final = 64
-"""Of one step that wait for members; a member waits for one before it begins the next."""
+"""Most pending gatherings of one step; a member waits for one before it begins the next."""
 
 Report = Callable[[str, Mapping[str, object]], None]
 """Takes the name of an event and its figures."""
 
 
 class Lost(Exception):
-    """Members that have a part in the maps are gone."""
+    """Members with a part in the maps are gone."""
 
 
 class NeverJoined(RuntimeError):
-    """The job cannot begin; the text says who is missing."""
+    """The job cannot begin; the text names the missing members."""
 
 
 class Coordinator:
@@ -46,8 +47,8 @@ class Coordinator:
     Args:
         roster: Its members.
         store: The state store's copies.
-        terms: What it is led by.
-        report: Is told what happens.
+        terms: Its settings.
+        report: Receives events.
     """
 
     def __init__(
@@ -85,10 +86,10 @@ class Coordinator:
         )
 
     def run(self) -> Ending:
-        """Lead until the last step is finished.
+        """Coordinate until the last step is finished.
 
         Raises:
-            NeverJoined: too few members came.
+            NeverJoined: too few members joined.
         """
         last = self._await_members()
         try:
@@ -112,7 +113,7 @@ class Coordinator:
             return self._dismiss_all(Ending.TOO_LARGE, str(lost))
 
     def _advance(self, last: int) -> tuple[int, bool]:
-        """Does what is due between two steps, and begins the next step."""
+        """Do the due work between two steps, and begin the next step."""
         while self._watch(0.0) is not None:
             continue
         if self._present() != self._assigned and self._present():
@@ -127,10 +128,11 @@ class Coordinator:
         return step, finished
 
     def _do(self, step: int) -> bool:
-        """One step of all; whether it was the last.
+        """Run one step of all members; true if it was the last.
 
-        Who owns nothing may go in the middle of it: without it the step is finished if it gave all
-        that it had to, and begun again if others wait for it. Those have changed nothing then.
+        A member that owns nothing may leave during the step: the step is finished without it if it
+        has delivered its part, and restarted if others wait for it. Those have changed nothing
+        then.
         """
         active, owners = set(self._known()), self._owners()
         self._tell_in_step(active, Frame(kind=FrameKind.GO, epoch=self._epoch, step=step))
@@ -154,7 +156,7 @@ class Coordinator:
             elif heard.frame.kind is FrameKind.PART:
                 number = heard.frame.shard
                 if number not in parts and len(parts) == MOST_GATHERINGS:
-                    self._roster.dismiss(heard.name)  # no member has so many unanswered
+                    self._roster.dismiss(heard.name)  # exceeds the limit of a valid member
                     continue
                 given = parts.setdefault(number, {})
                 given[heard.name] = heard.data
@@ -169,16 +171,16 @@ class Coordinator:
         self._tell_in_step(active, frame, encode_parts(given))
 
     def _tell_in_step(self, active: set[str], frame: Frame, data: bytes = b"") -> None:
-        """A member that owns nothing may have gone: its end is heard and does not end the step."""
+        """Send within a step; the loss of a member that owns nothing does not end the step."""
         for name in sorted(active):
             if not self._roster.tell(name, frame, data) and name in self._owners():
                 raise Lost(name)
 
     def _make_copy_whole(self, last: int) -> None:
-        """Shards that are about to move go through the copy: what is pending is pushed first.
+        """Complete the copy before shards move through it: pending data is pushed first.
 
         Raises:
-            Lost: who has to push is gone.
+            Lost: a member that has to push is gone.
             _StateLost: no copy is kept.
         """
         old = self._maps
@@ -191,17 +193,17 @@ class Coordinator:
         self._flush(last)
 
     def _flush(self, last: int) -> None:
-        """The copy is of the last step afterwards."""
+        """Bring the copy to the last step."""
         names = sorted(self._owners())
         for name in names:
             self._tell(name, Frame(kind=FrameKind.FLUSH, flags=1, epoch=self._epoch, step=last))
         self._gather(names, FrameKind.FLUSHED, last)
 
     def _let_all_go(self, last: int) -> None:
-        """No one stays to hand over to: the copy is made whole, and all end after one step.
+        """Complete the copy and end all members after the same step, as no successor remains.
 
         Raises:
-            Lost: always; who comes later continues from the copy.
+            Lost: always; later members continue from the copy.
         """
         if self._terms.copy:
             self._flush(last)
@@ -211,7 +213,7 @@ class Coordinator:
         raise Lost("all members")
 
     def _recover(self, last: int, who: str) -> int:
-        """Recovers after a loss; returns the last step that holds, where the loop resumes."""
+        """Recover after a loss; returns the last valid step, where the loop resumes."""
         began = time.monotonic()
         while True:
             try:
@@ -230,18 +232,18 @@ class Coordinator:
             return back
 
     def _move(self, last: int) -> int:
-        """Ask the engine for maps and carry them out; the step that holds afterwards.
+        """Get maps from the engine and apply them; returns the step valid afterwards.
 
-        A transition that a loss interrupts has changed nothing: it is decided again from the maps
-        that all members had, under an epoch that no one has heard of. The state store is fenced
-        first: otherwise a push could complete a later step after the cut was read.
+        A transition interrupted by a loss has changed nothing: it is decided again from the maps
+        that all members had, under an unused epoch. The state store is fenced first: otherwise a
+        push could complete a later step after the cut was read.
         """
         self._await_someone()
         self._make_copy_whole(last)
         self._epoch += 1
         shards = self._terms.settings.shards
         held = self._store.begin(self._epoch, shards)
-        # owners push before they say so: a copy of the step means that all of them finished it
+        # owners push before they report: a copy of the step means that all of them finished it
         last = max(last, held.committed or 0)
         decision = decide(
             self._situation(last, committed=held.committed, heard=self._epoch),
@@ -259,7 +261,7 @@ class Coordinator:
         return back
 
     def _carry_out(self, decision: TierDecision, back: int) -> None:
-        """Give every member its part and wait until all have it."""
+        """Send every member its part and wait until all have applied it."""
         old, maps = self._maps, decision.maps
         leaving = (self._roster.peers().keys() & self._known()) - self._ended
         names = sorted(self._present() | leaving)
@@ -290,10 +292,10 @@ class Coordinator:
         )
 
     def _situation(self, last: int, *, committed: int | None, heard: int) -> Situation:
-        """The job as it is now.
+        """The current state of the job.
 
         Raises:
-            Lost: no member is left; connections end at any moment, not only while we listen.
+            Lost: no member is left; connections may end at any time, not only during a receive.
         """
         now = time.monotonic()
         peers = self._roster.peers()
@@ -315,10 +317,10 @@ class Coordinator:
         )
 
     def _await_members(self) -> int:
-        """Wait for the first members; the step after which their own state holds.
+        """Wait for the first members; returns the step of their own state.
 
         Raises:
-            NeverJoined: too few came, or they begin at different steps.
+            NeverJoined: too few joined, or they begin at different steps.
         """
         began = time.monotonic()
         until = began + self._terms.join_s
@@ -336,10 +338,10 @@ class Coordinator:
         return begins.pop()
 
     def _await_someone(self) -> None:
-        """No one is left: wait for the first that comes, as long as the copy is there.
+        """Wait for a first member after all are gone, as long as the copy exists.
 
         Raises:
-            _StateLost: no one came in time.
+            _StateLost: no member joined in time.
         """
         until = time.monotonic() + self._terms.join_s
         while not self._present():
@@ -367,7 +369,7 @@ class Coordinator:
                 missing.discard(heard.name)
 
     def _push_s(self) -> float:
-        """Seconds that the whole state takes on its way to the state store."""
+        """Seconds to push the whole state to the state store."""
         link = self._terms.link
         return link.state_bytes / min(link.host_bytes_per_s, link.state_store_bytes_per_s)
 
@@ -378,16 +380,17 @@ class Coordinator:
     def _watch(
         self, wait_s: float, *, among: Collection[str] = (), bear: Collection[str] = ()
     ) -> MemberMessage | None:
-        """Take note of one word, if there is one within a time.
+        """Process one message, if one arrives within a time.
 
         Args:
             wait_s: Seconds.
-            among: Who must not go, beside those who have a part in the maps.
-            bear: Who of them may.
+            among: Members that must not leave, beside those with a part in the maps.
+            bear: Exceptions.
 
         Raises:
-            Lost: someone went who must not.
-            _StateTooLarge: the copy can follow no more; who pushed has ended, or soon will.
+            Lost: one of them left.
+            _StateTooLarge: the copy cannot be updated any more; the pushing member has ended, or
+                soon will.
         """
         heard = self._roster.hear(wait_s)
         if self._store.too_large is not None:
@@ -411,7 +414,7 @@ class Coordinator:
         return heard
 
     def _present(self) -> set[str]:
-        """Members that run and stay."""
+        """Members that run and are not leaving."""
         return self._roster.peers().keys() - self._leaves_at.keys() - self._ended
 
     def _known(self) -> set[str]:

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Servers of a job: who comes proves first that it holds the job's token.
+"""Servers of a job: each peer first proves that it holds the job's token.
 
-Any pod that reaches the port can connect and be silent, or send a byte a minute. So strangers have
-no thread: one loop accepts them and examines them, closes those that take too long, and beyond a
-limit the oldest. Accepting never ends over a fault of one connection, nor while the process is
-short of files.
+Any pod that reaches the port can connect and stay silent, or send a byte a minute. So
+unauthenticated connections have no thread: one loop accepts and examines them, closes slow ones,
+and beyond a limit the oldest. Faults of one connection and a shortage of descriptors never stop
+accepting.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ Peer = TypeVar("Peer")
 
 MOST_STRANGERS: Final = 128
 BACKLOG: Final = 4 * MOST_STRANGERS
-"""Connections that may wait to be accepted. The kernel drops what comes beyond, and who was dropped
-knocks again after a second at the earliest: a flood of strangers would make members wait."""
+"""Length of the accept queue. The kernel drops excess connections, and a dropped client retries
+after a second at the earliest: a flood of foreign connections would delay members."""
 
 
 class Doorway:
-    """The strangers of one server.
+    """The unauthenticated connections of one server.
 
     Args:
-        most: Of them at a time.
-        limit_s: For each of them.
+        most: Limit of their number.
+        limit_s: Deadline of each.
     """
 
     def __init__(self, most: int = MOST_STRANGERS, limit_s: float = HANDSHAKE_S) -> None:
         self._most = most
         self._limit_s = limit_s
         self._lock = threading.Lock()
-        self._strangers: dict[socket.socket, float] = {}  # oldest first; when their time is up
+        self._strangers: dict[socket.socket, float] = {}  # oldest first; their deadlines
         self.turned_away = 0
-        """Strangers that had to go for newer ones."""
+        """Connections closed in favour of newer ones."""
 
     def enter(self, link: socket.socket) -> None:
-        """A connection was accepted; the oldest stranger may have to go for it."""
+        """Add an accepted connection; may close the oldest one."""
         with self._lock:
             self._strangers[link] = time.monotonic() + self._limit_s
             oldest = next(iter(self._strangers)) if len(self._strangers) > self._most else None
@@ -59,12 +59,12 @@ class Doorway:
             end(oldest)
 
     def known(self, link: socket.socket) -> None:
-        """It has proved itself, or has ended."""
+        """Remove a connection that is authenticated or has ended."""
         with self._lock:
             self._strangers.pop(link, None)
 
     def expire(self) -> None:
-        """Those whose time is up have to go."""
+        """Close expired connections."""
         now = time.monotonic()
         with self._lock:
             late = [link for link, until in self._strangers.items() if until <= now]
@@ -75,21 +75,21 @@ class Doorway:
 
 
 def end(link: socket.socket) -> None:
-    """Break a connection off; its reader finds its end."""
+    """Shut a connection down; its reader gets the end of file."""
     try:
         link.shutdown(socket.SHUT_RDWR)
     except OSError:
-        return  # it was faster
+        return  # already closed
 
 
 class DoorwayServer(ABC, Generic[Peer]):
-    """Examines strangers in one loop; attends each peer in a thread of its own until it ends.
+    """Authenticates connections in one loop; serves each peer in its own thread until it ends.
 
     Args:
         listen: Host and port; port 0 = any free one.
-        role: Which server of the job this is.
-        token: What every peer must prove to hold; empty = anyone can.
-        most: Peers at a time.
+        role: Role of this server in the job.
+        token: Secret that every peer must prove to hold; empty = none.
+        most: Most concurrent peers.
     """
 
     def __init__(self, listen: tuple[str, int], *, role: Role, token: bytes, most: int) -> None:
@@ -112,15 +112,15 @@ class DoorwayServer(ABC, Generic[Peer]):
 
     @abstractmethod
     def greet(self, link: socket.socket) -> Peer:
-        """Begin with a peer that holds the token.
+        """Greet an authenticated peer.
 
         Raises:
-            FrameError: it is not taken.
+            FrameError: it is refused.
         """
 
     @abstractmethod
     def talk(self, link: socket.socket, peer: Peer) -> NoReturn:
-        """Hear a peer until it leaves (OSError) or breaks the rules (FrameError)."""
+        """Serve a peer until it leaves (OSError) or violates the protocol (FrameError)."""
 
     def serve(self) -> None:
         """Accept peers until :meth:`close`."""
@@ -139,7 +139,7 @@ class DoorwayServer(ABC, Generic[Peer]):
                     key.fileobj.close()
 
     def close(self) -> None:
-        """Accept no one more and end all connections."""
+        """Stop accepting and end all connections."""
         with self._lock:
             self._closed = True
             end(self._server)
@@ -157,7 +157,7 @@ class DoorwayServer(ABC, Generic[Peer]):
         try:
             link, _ = self._server.accept()
         except BlockingIOError:
-            return  # who knocked is gone
+            return  # the client is gone
         except OSError:
             if not self._closed:
                 time.sleep(ACCEPT_PAUSE_S)
@@ -170,7 +170,7 @@ class DoorwayServer(ABC, Generic[Peer]):
     def _examine(
         self, waiting: selectors.BaseSelector, link: socket.socket, examination: Examination
     ) -> None:
-        """Take what a stranger sends; who passes is attended, who fails is told so."""
+        """Process unauthenticated input; a valid peer is admitted, an invalid one gets an error."""
         try:
             data = link.recv(examination.wants)
             if not data:
@@ -193,16 +193,16 @@ class DoorwayServer(ABC, Generic[Peer]):
             link.close()
 
     def _dismiss(self, waiting: selectors.BaseSelector, link: socket.socket) -> None:
-        """It is no stranger any more."""
+        """Stop examining a connection."""
         self._doorway.known(link)
         if link in waiting.get_map():
             waiting.unregister(link)
 
     def _admit(self, link: socket.socket) -> None:
-        """Attend a peer, if there is room.
+        """Serve a peer, if there is room.
 
         Raises:
-            FrameError: there is none.
+            FrameError: no room.
             ConnectionEnded: the server was closed.
         """
         with self._lock:
@@ -228,7 +228,7 @@ class DoorwayServer(ABC, Generic[Peer]):
             frames.refuse(link, str(error))
         except OSError:
             pass  # gone or silent
-        except Exception as error:  # the seam of one peer
+        except Exception as error:  # one faulty peer must not end the server
             traceback.print_exception(error)
             frames.refuse(link, f"{type(error).__name__} over what was sent")
         finally:
@@ -238,4 +238,4 @@ class DoorwayServer(ABC, Generic[Peer]):
             self.gone(link)
 
     def gone(self, link: socket.socket) -> None:
-        """The connection of a peer has ended, also of one that was never greeted."""
+        """Handle the end of a connection, greeted or not."""

@@ -20,14 +20,14 @@ class CoordinatorSettings:
     """Settings of a job's coordinator.
 
     Attributes:
-        members: That it begins with.
-        least: That it begins with when the others do not come within ``settle_s``; ``None`` = all.
+        members: Initial members.
+        least: Minimum to begin with after ``settle_s``; ``None`` = all.
         link: Sizes and bandwidths.
-        settings: Of the engine.
-        notice_s: The shortest notice of the pools in use; ``None`` = they give none.
-        copy: A copy is kept; without one every loss of an owner means to begin again.
-        join_s: How long it waits for the first members, and for one to come back.
-        settle_s: How long it waits for all of them where fewer would do.
+        settings: Settings of the engine.
+        notice_s: The shortest notice of the pools in use; ``None`` = none.
+        copy: A copy is kept; without one every loss of an owner restarts the job.
+        join_s: Longest wait for the first members, and for one to return.
+        settle_s: Longest wait for all of them where fewer suffice.
     """
 
     members: int
@@ -40,7 +40,7 @@ class CoordinatorSettings:
     settle_s: float = 60.0
 
     def enough(self, there: int, waited_s: float) -> bool:
-        """True if the job begins with the present members after this time."""
+        """True if the job begins with the current members after this time."""
         least = self.members if self.least is None else self.least
         return there >= (self.members if waited_s < self.settle_s else min(least, self.members))
 
@@ -59,7 +59,7 @@ def member_of(identity: Identity, leaves_at: float | None, now: float) -> TierMe
 def assignment_of(
     decision: TierDecision, old: Maps | None, name: str, members: Sequence[str]
 ) -> MemberAssignment:
-    """A member's part of new maps; shards that it did not have come from the copy."""
+    """A member's part of new maps; new shards come from the copy."""
     maps = decision.maps
     mine = tuple(number for number, owner in enumerate(maps.owners) if owner == name)
     load: tuple[int, ...] = ()

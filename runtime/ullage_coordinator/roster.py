@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A coordinator's connections: which members run, their messages, which are gone.
 
-One thread reads each member; one queue brings everything to the coordinator in the order of
-arrival. It must never wait for a member without a limit, nor count one twice that comes again.
+One thread reads each member; one queue passes all messages to the coordinator in order of arrival.
+It must never wait for a member without a limit, nor count a returning one twice.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ullage_run.orders import MAX_ORDER_BYTES, MAX_PARTS_BYTES, Identity, millis
 from ullage_run.times import SILENT_S
 
 MOST_UNHEARD: Final = 4096
-"""Messages that wait for the coordinator."""
+"""Most queued messages for the coordinator."""
 MOST_NAMES: Final = 65_536
-"""Members that a coordinator tells apart in its life."""
+"""Most distinct member names during a coordinator's life."""
 _TIMEVAL: Final = struct.Struct("ll")
 
 
@@ -44,7 +44,7 @@ class MemberMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPeer:
-    """A member that is connected."""
+    """A connected member."""
 
     identity: Identity
     at_step: int
@@ -57,9 +57,9 @@ class Roster(DoorwayServer[MemberPeer]):
 
     Args:
         listen: Host and port; port 0 = any free one.
-        token: What every member must prove to hold; empty = anyone can.
-        most: Members at a time.
-        silent_s: Who says nothing for so long is gone.
+        token: Secret that every member must prove to hold; empty = none.
+        most: Most concurrent members.
+        silent_s: Silence after which a member is gone.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Roster(DoorwayServer[MemberPeer]):
         self._silent_s = silent_s
         self._starts: Counter[str] = Counter()
         self._peers: dict[str, MemberPeer] = {}
-        # Bounded: who says more than the coordinator can hear has to wait.
+        # Bounded: members that send faster than the coordinator reads must wait.
         self._said: queue.Queue[MemberMessage] = queue.Queue(MOST_UNHEARD)
         threading.Thread(target=self.serve, name="ullage-roster", daemon=True).start()
 
@@ -93,7 +93,7 @@ class Roster(DoorwayServer[MemberPeer]):
             return None
 
     def tell(self, name: str, frame: Frame, data: Buffer = b"") -> bool:
-        """Send to a member; ``False`` = it is gone, which also arrives as an event."""
+        """Send to a member; ``False`` = it is gone, which is also queued as an event."""
         with self._lock:
             peer = self._peers.get(name)
         if peer is None:
@@ -114,12 +114,12 @@ class Roster(DoorwayServer[MemberPeer]):
             doorway.end(peer.link)
 
     def prepare(self, link: socket.socket) -> None:
-        """A peer that says nothing, or takes nothing, for too long is gone."""
+        """Set the timeouts after which a peer that sends or reads nothing is gone."""
         _limit(link, socket.SO_SNDTIMEO, SEND_S)
         _limit(link, socket.SO_RCVTIMEO, self._silent_s)
 
     def talk(self, link: socket.socket, peer: MemberPeer) -> NoReturn:
-        """Bring what a member says to the coordinator."""
+        """Pass a member's messages to the coordinator."""
         while True:
             frame = frames.receive(link)
             most = MAX_PARTS_BYTES if frame.kind is FrameKind.PART else MAX_ORDER_BYTES
@@ -130,7 +130,7 @@ class Roster(DoorwayServer[MemberPeer]):
                 self._said.put(MemberMessage(name=peer.identity.name, frame=frame, data=data))
 
     def greet(self, link: socket.socket) -> MemberPeer:
-        """The member that says JOIN."""
+        """Read JOIN and return its member."""
         join = frames.receive(link)
         if join.kind is not FrameKind.JOIN:
             raise FrameError("a member says JOIN first")
@@ -140,7 +140,7 @@ class Roster(DoorwayServer[MemberPeer]):
         with self._lock:
             if len(self._starts) >= MOST_NAMES and identity.name not in self._starts:
                 raise FrameError(f"{MOST_NAMES} members have come, no more are told apart")
-            # who starts again has nothing of what it had: to the maps it is someone else
+            # a restarted member has lost its state: to the maps it is a new one
             self._starts[identity.name] += 1
             start = self._starts[identity.name]
             if start > 1:
@@ -156,7 +156,7 @@ class Roster(DoorwayServer[MemberPeer]):
         return peer
 
     def gone(self, link: socket.socket) -> None:
-        """Tell the coordinator of a member that is gone."""
+        """Notify the coordinator that a member is gone."""
         with self._lock:
             names = [name for name, peer in self._peers.items() if peer.link is link]
             for name in names:
@@ -166,11 +166,11 @@ class Roster(DoorwayServer[MemberPeer]):
 
 
 def _limit(link: socket.socket, what: int, seconds: float) -> None:
-    """A limit for each way: a timeout of the socket would hold for both."""
+    """Set a timeout per direction: a timeout of the socket would apply to both."""
     whole = int(seconds)
     link.setsockopt(socket.SOL_SOCKET, what, _TIMEVAL.pack(whole, int((seconds - whole) * 1e6)))
 
 
 def left(until_s: float) -> float:
-    """Seconds until a moment of the monotonic clock, at least 0."""
+    """Seconds until a time of the monotonic clock, at least 0."""
     return max(0.0, until_s - time.monotonic())

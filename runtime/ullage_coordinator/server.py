@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A job's coordinator and its state store in one process, on a machine that stays.
+"""A job's coordinator and its state store in one process, on a machine that is not preempted.
 
 ``python -m ullage_coordinator.server --members N --state-bytes N [--dirty-bytes N] [--shards N]
 [--listen HOST:PORT] [--keeper HOST:PORT] [--status HOST:PORT] [--token-file FILE] ...``
@@ -36,10 +36,10 @@ from ullage_run.times import SILENT_S
 BAD_ARGUMENTS = 2
 NEVER_JOINED = 3
 STATE_LOST = 75
-"""As EX_TEMPFAIL of sysexits.h: to be begun again from a checkpoint."""
+"""As EX_TEMPFAIL of sysexits.h: restart from a checkpoint."""
 STATE_TOO_LARGE = 4
 MOST_LINKS = 2048
-"""To the state store at a time: a member has two while it takes over shards."""
+"""Most connections to the state store: a member has two while it takes over shards."""
 ENDED = 143
 """The exit code of a shell for SIGTERM."""
 
@@ -110,11 +110,11 @@ def say(event: str, figures: Mapping[str, object]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Lead a job to its end.
+    """Coordinate a job until its end.
 
     Returns:
         0 when its last step is finished, 75 when its state is lost, 4 when it is larger than its
-        copy may be, 3 when its members did not come, 2 for arguments that cannot be served.
+        copy may be, 3 when its members did not join, 2 for invalid arguments.
     """
     given = parser().parse_args(arguments)
     tale = Tale()
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run() -> int:
-    """As a process of its own, which SIGTERM ends: the first of a container hears no default."""
+    """Run as a process that SIGTERM ends: PID 1 of a container has no default handler."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(ENDED))
     return main()
 

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state store: holds the last consistent step of a job's state in memory.
 
-It runs on a machine that stays, so that losing all others costs a few steps and no checkpoint.
+It runs on a machine that is not preempted, so that losing all others costs a few steps and no
+checkpoint.
 
 ``python -m ullage_coordinator.state_store --state-bytes N [--listen HOST:PORT] [--token-file F]``
 
-A step counts when all its shards are here. It must never hold more than two copies (one complete,
-one arriving), never mix steps, never take a push of maps that hold no more, and never go back.
+A step is complete when all its shards are stored. It must never hold more than two copies (one
+complete, one arriving), never mix steps, never accept a push of outdated maps, and never go back.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MAX_SHARDS: Final = 65_536
 
 
 class ShardStore:
-    """The copies and their book; every method may be called from any thread.
+    """The copies and their state; every method may be called from any thread.
 
     Args:
         state_bytes: Largest size of one copy.
@@ -54,10 +55,10 @@ class ShardStore:
         self._arrived: dict[int, bytearray] = {}
         self._coming: dict[int, int] = {}
         self.too_large: str | None = None
-        """Why a push did not fit; once it is set the state has no copy that follows it."""
+        """Reason why a push did not fit; once set, the copy is no longer updated."""
 
     def held(self, step: int | None = None, wait_s: float = 0.0) -> StoredCopy:
-        """The state held now, or once a step is committed or maps change, ``wait_s`` at most."""
+        """The state held now, or after a step is committed or maps change, at most ``wait_s``."""
         with self._changed:
             if step is not None:
                 epoch = self._epoch
@@ -65,10 +66,10 @@ class ShardStore:
             return StoredCopy(epoch=self._epoch, committed=self._committed, shards=self._shards)
 
     def begin(self, epoch: int, shards: int, maps: bytes = b"") -> StoredCopy:
-        """New maps: the complete copy stays, what was arriving goes with its senders.
+        """Begin new maps: the complete copy stays, the arriving one is dropped.
 
-        Repeating the present epoch changes nothing; an older one is answered with the present. The
-        maps are kept for the coordinator of the job, should it forget them.
+        Repeating the current epoch changes nothing; an older one is answered with the current. The
+        maps are kept for a restarted coordinator of the job.
 
         Raises:
             FrameError: no shards, too many, or another number than the copy has.
@@ -87,17 +88,17 @@ class ShardStore:
             return StoredCopy(epoch=self._epoch, committed=self._committed, shards=self._shards)
 
     def maps(self) -> tuple[int, bytes]:
-        """The present epoch and its maps, as they came."""
+        """The current epoch and its maps, unmodified."""
         with self._changed:
             return self._epoch, self._maps
 
     def offer(self, offered: Frame, length: int, wait_s: float = 0.0) -> Receipt:
-        """Answer if a push is welcome; its room is then kept until it landed or was abandoned.
+        """Answer if a push is accepted; its room is then reserved until it landed or was abandoned.
 
         Args:
             offered: Shard, step and epoch.
             length: Its bytes.
-            wait_s: How long to wait for an earlier step to be complete.
+            wait_s: Longest wait for an earlier step to be complete.
 
         Raises:
             FrameError: there is no such shard or step.
@@ -115,7 +116,7 @@ class ShardStore:
             return verdict
 
     def landed(self, pushed: Frame, data: bytearray) -> Receipt:
-        """Enter what arrived whole after an offer that was welcome."""
+        """Store a completely received push after an accepted offer."""
         with self._changed:
             if pushed.epoch != self._epoch or pushed.step != self._partial:
                 return Receipt.OLD_EPOCH
@@ -129,7 +130,7 @@ class ShardStore:
             return Receipt.COMMITTED
 
     def abandoned(self, offered: Frame) -> None:
-        """Give back the room of a push that did not arrive."""
+        """Release the room of a push that did not arrive."""
         with self._changed:
             if offered.epoch == self._epoch and offered.step == self._partial:
                 self._coming.pop(offered.shard, None)
@@ -138,7 +139,7 @@ class ShardStore:
                 self._changed.notify_all()
 
     def shard(self, number: int) -> tuple[int, int, bytearray] | None:
-        """Step, epoch and bytes of a shard of the complete copy; ``None`` = there is none."""
+        """Step, epoch and bytes of a shard of the complete copy; ``None`` = none."""
         with self._changed:
             if self._committed is None or number not in self._copy:
                 return None
@@ -177,10 +178,10 @@ class StateStoreServer(DoorwayServer[None]):
     """Serves a store on a TCP address.
 
     Args:
-        store: What is served.
+        store: The store to serve.
         listen: Host and port; port 0 = any free one.
-        token: What every peer must prove to hold; empty = anyone can.
-        most_links: Connections at a time.
+        token: Secret that every peer must prove to hold; empty = none.
+        most_links: Most concurrent connections.
     """
 
     def __init__(
@@ -195,16 +196,16 @@ class StateStoreServer(DoorwayServer[None]):
         self._store = store
 
     def prepare(self, link: socket.socket) -> None:
-        """A client that announced bytes and sends none for too long is gone."""
+        """Set the timeout of a client that announced bytes and sends none."""
         link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         link.settimeout(PUSH_STALLED_S)
 
     def greet(self, link: socket.socket) -> None:
-        """Say what is held."""
+        """Send the state held."""
         self._tell(link, self._store.held())
 
     def talk(self, link: socket.socket, peer: None) -> NoReturn:
-        """Answer a peer; what it was sending when it goes has been abandoned."""
+        """Answer a peer; a push that its disconnect interrupts is abandoned."""
         while True:
             link.settimeout(None)  # between steps a peer may be silent for long
             frame = frames.receive(link)
@@ -235,7 +236,7 @@ class StateStoreServer(DoorwayServer[None]):
             raise FrameError(f"{frame.kind.name} is not expected here")
 
     def _take(self, link: socket.socket, offer: Frame) -> None:
-        """An offer, and the push if it is welcome."""
+        """Process an offer, and the push if it is accepted."""
         length = int.from_bytes(frames.payload(link, offer, 8), "big")
         verdict = self._store.offer(offer, length, STORE_WAIT_S)
         try:
@@ -247,7 +248,7 @@ class StateStoreServer(DoorwayServer[None]):
             if same != (FrameKind.PUSH, offer.shard, offer.step, offer.epoch, length):
                 raise FrameError("what was pushed is not what was offered")
             data = frames.payload(link, push, length)
-        except BaseException:  # whatever it was, the room is another's now
+        except BaseException:  # on any error release the room
             if verdict is Receipt.GO:
                 self._store.abandoned(offer)
             raise
@@ -275,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Prints ``listening HOST PORT`` once peers can connect.
 
     Returns:
-        0, or 2 for arguments that cannot be served.
+        0, or 2 for invalid arguments.
     """
     parser = argparse.ArgumentParser(
         prog="ullage_coordinator.state_store", description="keeps a copy of a state"

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A coordinator's report on its job: ``GET /status``, JSON, and nothing else.
 
-Read-only, small, without a token: only figures and names of members that the pods bear anyway. It
-must never keep the coordinator from its work: it reads what is there, in threads of its own.
+Read-only, small, without a token: only figures and names of members, which the pods show anyway. It
+must never delay the coordinator: it reads existing state, in its own threads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ullage_coordinator.times import STATUS_ASK_S, STATUS_PLACE_S
 
 PATH: Final = "/status"
 MOST_ASKERS: Final = 32
-"""At a time; for one more the oldest has to go."""
+"""Most concurrent clients; one more closes the oldest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +31,12 @@ class CoordinatorState:
 
     Attributes:
         stage: 1 to 3.
-        epoch: Of the maps.
+        epoch: Epoch of the maps.
         step: The last that all finished.
-        committed: The last that the copy holds whole; ``None`` = none.
-        copied: The maps ask for a copy.
-        reliable: Members that run on machines that stay.
-        transient: The others that run.
+        committed: The last complete one in the copy; ``None`` = none.
+        copied: The maps require a copy.
+        reliable: Running members on machines that are not preempted.
+        transient: The other running members.
     """
 
     stage: int
@@ -59,7 +59,7 @@ class Tale:
         self._state_lost = False
 
     def ask(self, progress: Callable[[], CoordinatorState | None]) -> None:
-        """Whom to ask where the job stands."""
+        """Set the source of the job's progress."""
         self._progress = progress
 
     def note(self, event: str, figures: Mapping[str, object]) -> None:
@@ -101,7 +101,7 @@ class StatusServer:
             sys_version = ""
 
             def do_GET(self) -> None:
-                """Tell, or say that there is nothing else."""
+                """Answer ``/status``, and 404 otherwise."""
                 known = self.path.partition("?")[0] == PATH
                 body = json.dumps(status_of()).encode() if known else b""
                 self.send_response(200 if known else 404)
@@ -111,7 +111,7 @@ class StatusServer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """The log is the coordinator's."""
+                """Do nothing: the log belongs to the coordinator."""
 
         class StatusSocket(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
@@ -123,7 +123,7 @@ class StatusServer:
             def process_request(
                 self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
             ) -> None:
-                """Answer in a thread of its own, never in too many."""
+                """Answer in its own thread, with a limited number of threads."""
                 assert isinstance(request, socket.socket)
                 self.doorway.enter(request)
                 if not self.threads.acquire(timeout=STATUS_PLACE_S):
@@ -138,36 +138,36 @@ class StatusServer:
             def process_request_thread(
                 self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
             ) -> None:
-                """Give the thread's place back."""
+                """Release the thread's place."""
                 try:
                     super().process_request_thread(request, client_address)
                 finally:
                     self.threads.release()
 
             def service_actions(self) -> None:
-                """Called by the loop all the time."""
+                """Called by the loop periodically."""
                 self.doorway.expire()
 
             def shutdown_request(
                 self, request: socket.socket | tuple[bytes, socket.socket]
             ) -> None:
-                """It has been answered, or has ended."""
+                """Close a request that was answered or has ended."""
                 assert isinstance(request, socket.socket)
                 self.doorway.known(request)
                 super().shutdown_request(request)
 
             def handle_error(self, request: object, client_address: object) -> None:
-                """A client may go at any moment; the log is the coordinator's."""
+                """Do nothing: clients may disconnect at any time."""
 
         self._server = StatusSocket(listen, StatusHandler)
         host, port = self._server.server_address[:2]
         self.address: tuple[str, int] = (str(host), int(port))
         serve = partial(
             self._server.serve_forever, poll_interval=0.1
-        )  # so late it hears of its end
+        )  # longest delay of a shutdown
         threading.Thread(target=serve, name="ullage-told", daemon=True).start()
 
     def close(self) -> None:
-        """Answer no one any more."""
+        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()

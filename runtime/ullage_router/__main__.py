@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m ullage_router --backend http://HOST:PORT --objective-ms N ...``.
 
-It prints ``listening PORT METRICS-PORT``, and behind them the port of gRPC where that is served.
-SIGTERM drains it; its exit status is 0 then, 1 after a fault of its own, 2 for arguments that
-cannot be served.
+It prints ``listening PORT METRICS-PORT``, and then the port of gRPC where that is served. SIGTERM
+drains it; its exit status is 0 then, 1 after an internal error, 2 for invalid arguments.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ async def route(settings: RouterSettings, addresses: Addresses) -> int:
     """Route until SIGTERM or SIGINT.
 
     Returns:
-        0, or 1 when a part of the router ended that never may.
+        0, or 1 when a permanent part of the router has ended.
 
     Raises:
         OSError: an address cannot be listened on.
@@ -49,7 +48,7 @@ async def route(settings: RouterSettings, addresses: Addresses) -> int:
     await dispatcher.start()
     try:
         await server.start(addresses)
-        # What is loaded by now stays; the collector need not walk it again and again.
+        # Loaded modules stay; exclude them from collections.
         gc.collect()
         gc.freeze()
         ports = [server.port, server.metrics_port, *([server.grpc_port] if addresses.grpc else [])]

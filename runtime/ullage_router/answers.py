@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Answers to clients: given once, counted by whether they were in time, learned from."""
+"""Answers to clients: sent once, counted by timeliness, and used for learning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JSON: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
 
 @dataclass(slots=True)
 class Streams:
-    """The answer of a call if it comes in parts, and its beginning on the router's clock."""
+    """The streamed answer of a call, and its start on the router's clock."""
 
     call: RouterCall
     stream: AnswerStream | None = None
@@ -34,7 +34,7 @@ class Streams:
 
 
 class Answers:
-    """Gives every call one answer."""
+    """Sends every call one answer."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class Answers:
         clock: Callable[[], float],
         retry_after_s: Callable[[], int],
     ) -> None:
-        """``retry_after_s`` predicts the whole seconds until a new request is run."""
+        """``retry_after_s`` predicts the whole seconds until a new request runs."""
         self._metrics = metrics
         self._generations = generations
         self._clock = clock
         self._retry_after_s = retry_after_s
 
     def give(self, call: RouterCall, answer: ClientAnswer, result: RequestResult) -> None:
-        """Give a call its answer, and count it; a client that has gone gets none."""
+        """Answer a call, and count it; a disconnected client gets no answer."""
         if call.answer.done():
             return
         call.give(answer)
@@ -75,8 +75,8 @@ class Answers:
         self.give(call, answer, RequestResult.MET if met else RequestResult.LATE)
 
     def streamed(self, streams: Streams) -> None:
-        """Count an answer that came in parts, by when its first part was there."""
-        if streams.call.answer.cancelled():  # counted when its client left, if it was late
+        """Count a streamed answer, by the time of its first part."""
+        if streams.call.answer.cancelled():  # if late, already counted when its client left
             return
         request, stream = streams.call.request, streams.stream
         result = RequestResult.MET if streams.began_s <= streams.call.due_s else RequestResult.LATE
@@ -88,7 +88,7 @@ class Answers:
     def learn(
         self, replica: RouterReplica, call: RouterCall, began_s: float, *, whole: bool, parts: bool
     ) -> None:
-        """Learn from an answer of text."""
+        """Learn from a generated answer."""
         if self._generations is None or call.generated is None:
             return
         meter = call.generated.meter
@@ -98,9 +98,9 @@ class Answers:
     def _in_time_s(
         self, replica: RouterReplica, call: RouterCall, body: bytes, now_s: float
     ) -> float:
-        """The time of what the deadline of a call is about: its answer, or its first token.
+        """The time to which a call's deadline applies: of its answer, or its first token.
 
-        Of a text that comes at once the first token is as long ago as its others take.
+        For an answer sent as a whole, it is the end less the time of the other tokens.
         """
         generated, times = call.generated, replica.times
         if generated is None or not isinstance(times, GenerationTimes):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Arrivals of requests, for whatever scales the replicas."""
+"""Arrivals of requests, for the autoscaler of the replicas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from ullage_router.times import ARRIVALS_WINDOW_S
 
 MOST_WAITERS: Final = 8
-"""Callers that may wait for the next request at a time; one more is answered at once."""
+"""Most callers waiting for the next request; one more is answered at once."""
 
 
 class ArrivalRate:
@@ -22,11 +22,11 @@ class ArrivalRate:
         self._began_s = now_s
         self._last_s = now_s
         self._seconds: deque[tuple[int, int]] = deque()
-        """Second of the clock and its requests, the oldest first, over the window."""
+        """Seconds of the clock and their requests, oldest first, over the window."""
         self._waiters: set[asyncio.Future[None]] = set()
 
     def arrived(self, now_s: float) -> None:
-        """Count a request, and tell those who wait for one."""
+        """Count a request, and notify the waiting callers."""
         self.total += 1
         self._last_s = now_s
         second = int(now_s)
@@ -40,7 +40,7 @@ class ArrivalRate:
                 waiter.set_result(None)
 
     def worked(self, now_s: float) -> None:
-        """Note that a request was still under way."""
+        """Record that a request was still under way."""
         self._last_s = max(self._last_s, now_s)
 
     def per_s(self, now_s: float) -> float:
@@ -55,7 +55,7 @@ class ArrivalRate:
         return max(0.0, now_s - self._last_s)
 
     async def beyond(self, total: int, most_s: float) -> None:
-        """Wait until more, or fewer, than so many requests have arrived, or for the time."""
+        """Wait until the number of arrived requests is not ``total``, or for the time."""
         if self.total != total or len(self._waiters) >= MOST_WAITERS:
             return
         waiter = asyncio.get_running_loop().create_future()

@@ -12,7 +12,7 @@ log = logging.getLogger("ullage.router")
 
 
 class BackgroundTasks:
-    """Tasks that never end by themselves; one that does is a fault of the router."""
+    """Tasks that never end by themselves; if one does, the router has failed."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A client's request on its way through the router, and what it is answered."""
+"""A client's request in the router, and its answer."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ class ClientAnswer:
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
-    """Why the router itself answers; empty for a replica's answer."""
+    """The reason why the router itself answers; empty for a replica's answer."""
     stream: AnswerStream | None = None
-    """Where the body comes in parts."""
+    """The stream, if the body comes in parts."""
 
 
 Translate = Callable[[bytes], Body]
-"""Makes of a replica's answer what the client's protocol has for it, or raises MalformedAnswer."""
+"""Translates a replica's answer to the client's protocol, or raises MalformedAnswer."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Generated:
-    """A request for text on its way: its ``key`` names the model that it asks for."""
+    """A generation request in progress: its ``key`` names the requested model."""
 
     key: GenerationKey
     generate: Generate
     meter: TokenMeter = field(default_factory=TokenMeter)
     beside: int = 0
-    """Requests that its replica ran when it began, itself among them."""
+    """Requests that its replica ran when it began, itself included."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -64,21 +64,21 @@ class RouterCall:
     idempotent: bool = False
     avoid: int | None = None
     translate: Translate | None = None
-    """For a client who speaks another protocol than the replicas."""
+    """Set for a client with another protocol than the replicas'."""
     generated: Generated | None = None
-    """Where it is a request for text, before generative servers."""
+    """Set for a generation request to generative servers."""
     raw_apart: bool | None = None
-    """Whether its inputs are raw, where that keeps it from others; ``None`` = it does not."""
+    """True if its inputs are raw, where that separates batches; ``None`` = it does not."""
     _ready_path: str | None = field(init=False, default=None)
     due_s: float = field(init=False)
-    """Its deadline; that of ``request`` is later while it is held for want of a replica."""
+    """Its deadline; that of ``request`` is later while it is held without a ready replica."""
 
     def __post_init__(self) -> None:
         self.due_s = self.request.deadline_s
 
     @property
     def ready_path(self) -> str:
-        """The path that says whether its model is ready; empty where there is none."""
+        """The readiness path of its model; empty where there is none."""
         if self._ready_path is None:
             self._ready_path = ready_path_of(self.path)
         return self._ready_path
@@ -94,6 +94,6 @@ class RouterCall:
         return self.request.number
 
     def give(self, answer: ClientAnswer) -> None:
-        """Answer it, unless its client has gone."""
+        """Answer it, unless its client has disconnected."""
         if not self.answer.done():
             self.answer.set_result(answer)

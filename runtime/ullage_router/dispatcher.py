@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Gives waiting requests to free replicas, and every request one answer.
+"""Dispatches waiting requests to free replicas, and answers every request once.
 
-A replica that answers wrongly, late or not at all fails its whole batch. Of it, each idempotent
-request runs once more, alone and elsewhere, so that one that kills its server meets two at most;
-the others are answered with an error at once. Before that, a batch of idempotent requests is sent
-again as it is where a kept connection ended without an answer: replicas close idle connections,
-and that is no failure. A batch that a replica refuses (4xx), or whose answer
-cannot be read, runs again one by one, so that only the request at fault has that answer. Where a
-replica says that a model is not ready, nothing ran: its requests wait again, and that replica gets
-none for this model until it says otherwise.
+A replica with an invalid, late or missing answer fails its whole batch. Each of its idempotent
+requests is retried once, alone and on another replica, so that one that kills its server reaches
+two at most; the others are answered with an error at once. Before that, a batch of idempotent
+requests is resent unchanged if a kept connection ended without an answer: replicas close idle
+connections, which is no failure. A batch that a replica refuses (4xx), or whose answer cannot be
+read, is rerun one by one, so that only the faulty request gets that answer. If a replica reports
+that a model is not ready, nothing ran: its requests are requeued, and that replica gets none for
+this model until it is ready.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ from ullage_run.binary_tensors import HEADER, Body, json_bytes_of
 log = logging.getLogger("ullage.router")
 
 LEAVES_EARLY: Final = 0.05
-"""Part of its time by which a client that leaves at its deadline may do so before ours."""
+"""Fraction of its time by which a client that leaves at its deadline may precede ours."""
 ENCODED: Final = "Content-Encoding"
 HANG_FACTOR: Final = 4.0
-"""A batch that takes so many times the longest that was seen counts as hanging."""
+"""A batch that takes this many times the longest one seen counts as hanging."""
 
 
 class Dispatcher:
@@ -81,9 +81,9 @@ class Dispatcher:
         self._generations = Generations(settings) if settings.generative is not None else None
         self._in_flight = 0
         self._asleep_since: float | None = None
-        """Time since when the first of the requests waits that wait for a ready replica."""
+        """Time since when the first of the requests without a ready replica waits."""
         self.wake_s = 0.0
-        """Seconds that the last of them waited; 0 = none has."""
+        """Seconds that the last of them waited; 0 = none."""
         self._wire = wire_of(settings)
         self._connections = _connections(settings)
         self._background = BackgroundTasks()
@@ -108,14 +108,14 @@ class Dispatcher:
         )
         self._running: set[asyncio.Task[None]] = set()
         self._exchanges: dict[int, asyncio.Task[None]] = {}
-        """Tasks that ask a replica for a single client, which may leave, by number of the call."""
+        """Tasks with an exchange for a single client, which may leave, by number of the call."""
         self._apart_until_s = -math.inf
         self._batches = 0
         self._asked = False
         self._stopped = False
 
     async def start(self) -> None:
-        """Probe the replicas and learn from what they run."""
+        """Probe the replicas and learn from their batches."""
         await self._connections.open()
         self.pool.start()
         self._background.start(self._learn())
@@ -124,7 +124,7 @@ class Dispatcher:
             self._background.start(self._refresh(self._generations))
 
     async def stop(self) -> None:
-        """End what still runs; waiting clients are answered that the router ends."""
+        """Cancel running exchanges; waiting clients are answered that the router stops."""
         self._stopped = True
         tasks = [*self._background.running(), *self._running]
         for task in tasks:
@@ -138,17 +138,17 @@ class Dispatcher:
 
     @property
     def fault(self) -> BaseException | None:
-        """Error of a part of the router that ended and never may."""
+        """Error of a permanent part of the router that has ended."""
         return self._background.fault
 
     @property
     def ready(self) -> bool:
-        """True if a replica is ready, and the router is whole."""
+        """True if a replica is ready, and no part of the router has failed."""
         return self.fault is None and self.pool.is_up
 
     @property
     def asleep(self) -> bool:
-        """True if there is no replica at all, and the next request is what one is started for."""
+        """True if there is no replica, and the next request causes one to start."""
         return self.fault is None and self.pool.looked_up and not self.pool.replicas
 
     @property
@@ -162,15 +162,15 @@ class Dispatcher:
         return self.arrivals.idle_s(self.now_s()) if self.idle else 0.0
 
     def name_of(self, key: GenerationKey) -> str:
-        """The name under which a request for text waits."""
+        """The queue name of a generation request."""
         return key.text if self._generations is None else self._generations.name_of(key)
 
     def now_s(self) -> float:
-        """The router's clock; it never goes back. uvloop's own has whole milliseconds only."""
+        """The router's monotonic clock. uvloop's own has whole milliseconds only."""
         return time.monotonic()
 
     def submit(self, call: RouterCall) -> None:
-        """Take a call in, or answer at once why not."""
+        """Queue a call, or refuse it at once with the reason."""
         self.arrivals.arrived(self.now_s())
         if not self._ready_for(call):
             self._hold(call)
@@ -185,7 +185,7 @@ class Dispatcher:
         self._soon()
 
     def gone(self, call: RouterCall) -> None:
-        """The client of a call has left; one who left at the deadline had no answer in time."""
+        """Handle a client's disconnect; one at the deadline counts as late."""
         waited = self.queue.remove(call)
         self._leave(call)
         now, arrival_s = self.now_s(), call.request.arrival_s
@@ -194,20 +194,20 @@ class Dispatcher:
             self.metrics.ended(result, call.app, now - arrival_s)
 
     def gone_midway(self, call: RouterCall) -> None:
-        """The client of an answer that comes in parts has left before its end."""
+        """Handle a client's disconnect before the end of a streamed answer."""
         self._leave(call)
 
     def _leave(self, call: RouterCall) -> None:
-        """Its replica need not go on, if it works for this client alone."""
+        """Cancel the exchange, if it serves this client alone."""
         exchange = self._exchanges.get(call.number)
         if exchange is not None:
             exchange.cancel()
 
     def _hold(self, call: RouterCall) -> bool:
-        """Let a call wait beyond its deadline for a replica to be ready; says whether it may."""
+        """Let a call wait beyond its deadline for a ready replica; true if it may."""
         request, now = call.request, self.now_s()
         until_s = request.arrival_s + self._settings.hold_s
-        if self._asleep_since is None or not self.queue:  # those before it have left
+        if self._asleep_since is None or not self.queue:  # earlier ones have left
             self._asleep_since = now
         if request.deadline_s >= until_s or now >= until_s:
             return False
@@ -222,14 +222,14 @@ class Dispatcher:
         self._asleep_since = None
 
     def _retry_after_s(self) -> int:
-        """Whole seconds in which what waits is run, as far as that is known."""
+        """Whole seconds to run the waiting requests, if known."""
         if not self.ready:
             return max(1, math.ceil(self.wake_s))
         rate = self.pool.rate_per_s()
         return max(1, math.ceil(len(self.queue) / rate)) if rate else 1
 
     def _soon(self) -> None:
-        """Decide once for all that arrives in this turn of the loop."""
+        """Schedule one decision for all arrivals of this loop iteration."""
         if not self._asked and not self._stopped:
             self._asked = True
             asyncio.get_running_loop().call_soon(self._dispatch)
@@ -257,7 +257,7 @@ class Dispatcher:
                 self._begin(replica, self._fitting(picked.run))
 
     def _fitting(self, calls: tuple[RouterCall, ...]) -> tuple[RouterCall, ...]:
-        """As many of a batch as the replica takes rows; the others wait again."""
+        """The calls of a batch within the replica's row limit; the others are requeued."""
         most = self._settings.most_rows
         rows, count = 0, 0
         for call in calls:
@@ -318,9 +318,7 @@ class Dispatcher:
         except NotDelivered as error:
             self._undelivered(replica, calls, str(error))
         except UnreadableAnswer:
-            self._split(
-                calls, BatchSplit.UNREADABLE
-            )  # whose answer it is shows when each runs alone
+            self._split(calls, BatchSplit.UNREADABLE)  # running each alone shows the faulty one
         except (Broken, MalformedAnswer) as error:
             if streams.stream is not None:
                 self._answers.streamed(streams)
@@ -356,7 +354,7 @@ class Dispatcher:
             self._soon()
 
     def _exchanges_alone(self, replica: RouterReplica, number: int, call: RouterCall) -> bool:
-        """The current task asks for one client, who may end it; ``False`` = the client has left."""
+        """Register the current task as cancellable by its only client; ``False`` = it has left."""
         task = asyncio.current_task()
         if task is not None:
             self._exchanges[call.number] = task
@@ -365,10 +363,9 @@ class Dispatcher:
         return not call.answer.done()
 
     def _wait_for_model(self, replica: RouterReplica, calls: tuple[RouterCall, ...]) -> None:
-        """The replica ran nothing: all wait again, for one at which their model is ready.
+        """Requeue all calls for a replica where their model is ready: this one ran nothing.
 
-        They are held as those are that come later, so none ends because its time is nearly up when
-        the model is ready.
+        They are held like later ones, so that none expires just when the model becomes ready.
         """
         self.pool.mark_unready(replica, calls[0].ready_path)
         for call in calls:
@@ -408,7 +405,7 @@ class Dispatcher:
                 meter = first.generated.meter
                 stream.look = lambda part: meter.take(part, self.now_s())
             stream.abandon = lambda: self.gone_midway(first)
-            if first.answer.done():  # its client went before it began
+            if first.answer.done():  # its client left before it began
                 stream.leave()
             first.give(
                 ClientAnswer(status=reply.status, body=b"", headers=reply.headers, stream=stream)
@@ -423,11 +420,11 @@ class Dispatcher:
             within,
             begun if first.infer is None else None,
             again=lambda: self._sent_again(calls),
-            new=first.avoid is not None,  # its last try: no connection that may be closed by now
+            new=first.avoid is not None,  # last attempt: a kept connection may be closed
         )
 
     def _sent_again(self, calls: tuple[RouterCall, ...]) -> bool:
-        """True if a batch goes out once more after a kept connection ended unanswered."""
+        """True if a batch is resent after a kept connection ended without an answer."""
         now = self.now_s()
         wanted = any(now < call.request.deadline_s and not call.answer.done() for call in calls)
         if not wanted or not all(call.idempotent for call in calls):
@@ -437,7 +434,7 @@ class Dispatcher:
         return True
 
     def _within_s(self, replica: RouterReplica, calls: Sequence[RouterCall], now_s: float) -> float:
-        """The time a replica may take: less than its limit only where that can save a request."""
+        """Time limit of a replica: below its setting only where that can save a request."""
         limit = self._settings.limits.answer_s
         if not any(self._repeatable(call, replica) for call in calls):
             return limit
@@ -460,7 +457,7 @@ class Dispatcher:
         requests = [asked.infer for asked in _asked(calls)]
         bodies = self._wire.part(reply.body, _json_bytes(reply), requests, batch_id)
         for call, body in zip(calls, bodies, strict=True):
-            if body is None:  # what its client gets is for the replica to say
+            if body is None:  # the replica's answer is passed on
                 self._split([call], BatchSplit.OUTPUT)
             else:
                 answer = ClientAnswer(status=reply.status, body=body.data, headers=body.headers)
@@ -469,7 +466,7 @@ class Dispatcher:
     def _undelivered(
         self, replica: RouterReplica, calls: tuple[RouterCall, ...], error: str
     ) -> None:
-        """The replica has seen nothing: all wait again, for whichever is there first."""
+        """Requeue all calls for the first free replica: this one has received nothing."""
         self.pool.mark_down(replica, error)
         for call in calls:
             if not call.answer.done():
@@ -505,9 +502,9 @@ class Dispatcher:
         return call.idempotent and call.avoid is None and others
 
     def _refused_batch(self, calls: tuple[RouterCall, ...]) -> None:
-        """Find whose request a replica refuses: by how inputs are written, then one by one.
+        """Find the request that a replica refuses: by the form of inputs, then one by one.
 
-        A replica that reads no raw tensors would refuse those of JSON beside them, too.
+        A replica without raw tensors would also refuse JSON ones in the same batch.
         """
         if len({call.infer.raw for call in calls if call.infer is not None}) > 1:
             self._apart_until_s = self.now_s() + APART_S
@@ -516,7 +513,7 @@ class Dispatcher:
             self._split(calls, BatchSplit.REFUSED)
 
     def _split(self, calls: Sequence[RouterCall], why: BatchSplit, *, alone: bool = True) -> None:
-        """Run a batch again: each request alone, or else those together that are written alike."""
+        """Rerun a batch: each request alone, or those of the same form together."""
         self.metrics.split(why)
         for call in calls:
             if call.answer.done():
@@ -529,12 +526,12 @@ class Dispatcher:
                 self.queue.put(call)
 
     def _set_form(self, call: RouterCall) -> None:
-        """Keep a request from others that are written in another way, while replicas mind."""
+        """Separate a request from those of another form, while replicas require that."""
         apart = call.infer is not None and self.now_s() < self._apart_until_s
         call.raw_apart = call.infer.raw if apart and call.infer is not None else None
 
     def _again(self, call: RouterCall) -> None:
-        """It waits again, for a batch of its own."""
+        """Requeue it to run alone."""
         if not call.answer.done():
             call.group = None
             self.queue.put(call)
@@ -575,7 +572,7 @@ def _asked(calls: Sequence[RouterCall]) -> list[QueuedRequest]:
 
 
 def _labelled(headers: Mapping[str, str], joined: Body) -> Mapping[str, str]:
-    """The headers of a batch's first request, about the batch."""
+    """The headers of a batch's first request, adapted to the batch."""
     if HEADER not in headers and not joined.json_bytes:
         return headers
     own = CIMultiDict(headers)
@@ -585,10 +582,10 @@ def _labelled(headers: Mapping[str, str], joined: Body) -> Mapping[str, str]:
 
 
 def _json_bytes(reply: Reply) -> int:
-    """Length of an answer's JSON; 0 = it is nothing else.
+    """Length of an answer's JSON; 0 = all of it.
 
     Raises:
-        MalformedAnswer: it does not say so in numbers.
+        MalformedAnswer: the length is not a number.
     """
     try:
         return json_bytes_of(reply.headers.get(HEADER), len(reply.body))

@@ -12,20 +12,20 @@ from urllib.parse import urlsplit
 from ullage_router.times import RESOLVE_S
 
 MOST: Final = 1024
-"""Replicas of a service at most; a name with more addresses is none of a service of ours."""
+"""Replicas of a service at most; a name with more addresses is not one of our services."""
 NONE_THERE: Final = frozenset({socket.EAI_NONAME, socket.EAI_NODATA})
-"""The name has no address: what a headless Service without pods answers."""
+"""Errors for a name without an address, as of a headless Service without pods."""
 
 
 class Unknown(Exception):
-    """Nothing was learned of the name's addresses."""
+    """The name's addresses could not be determined."""
 
 
 async def addresses_of_name(url: str) -> frozenset[str]:
     """URLs of all addresses of a URL's host; empty where it has none.
 
     Raises:
-        Unknown: no DNS server answered, or it gave more addresses than a service has.
+        Unknown: no DNS server answered, or it returned too many addresses.
     """
     split = urlsplit(url)
     loop = asyncio.get_running_loop()

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Requests for text in OpenAI's format: what the router reads of them, and of their answers.
+"""Generation requests in OpenAI's format: the parts of them and their answers that are read.
 
 The formats are those of OpenAI's completions and chat completions (API reference, "stream",
-"usage", "finish_reason"), which vLLM, SGLang and llama.cpp serve. A field that is not as expected
-says nothing: the server answers for it.
+"usage", "finish_reason"), which vLLM, SGLang and llama.cpp serve. A malformed field is ignored: the
+server reports the error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ullage_router.open_inference import MalformedRequest
 from ullage_run.tensors import object_of
 
 GENERATES: Final = re.compile(r"(?:/v1)?/(?:chat/)?completions")
-"""Paths of requests for text."""
+"""Paths of generation requests."""
 ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     400: ("invalid_request_error", "invalid_request"),
     408: ("invalid_request_error", "request_timeout"),
@@ -36,21 +36,21 @@ ERRORS: Final[Mapping[int, tuple[str, str]]] = {
 """Type and code of an error by its status."""
 SERVER_ERROR: Final = ("server_error", "internal_error")
 CHOICES: Final = 128
-"""Answers to one request that are counted, at most."""
+"""Most choices counted of one request."""
 _BOUNDS: Final = ("max_completion_tokens", "max_tokens")
 _USAGE: Final = re.compile(rb'"completion_tokens"\s*:\s*([0-9]{1,9})')
 _CUT: Final = re.compile(rb'"finish_reason"\s*:\s*"length"')
 _EVENT: Final = b"\ndata:"
 _LAST: Final = b"\ndata: [DONE]"
 _TAIL: Final = 64
-"""Bytes of a part that are looked at again with the next: what is searched may be cut in two."""
+"""Bytes of a part that are searched again with the next: a match may span both."""
 _SEARCHED: Final = 1 << 20
-"""Bytes at the end of a whole answer in which its usage is searched."""
+"""Bytes at the end of a whole answer that are searched for its usage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generate:
-    """The part of a request that the router reads; ``most_tokens`` is 0 without a bound."""
+    """The fields of a request that the router reads; ``most_tokens`` is 0 without a bound."""
 
     model: str
     most_tokens: int
@@ -60,11 +60,11 @@ class Generate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationKey:
-    """Key of requests whose places are expected to be held equally long.
+    """Key of requests that are expected to hold their places equally long.
 
-    ``model`` is a digest, for its name may be anything. Bounds are rounded up to powers of two,
-    prompts are told apart by powers of two of their bytes. ``whole``: the deadline is about the
-    end of the answer, and not about its first token.
+    ``model`` is a digest, as its name may be any text. Bounds are rounded up to powers of two,
+    prompts are grouped by powers of two of their bytes. ``whole``: the deadline applies to the end
+    of the answer, not to its first token.
     """
 
     app: str
@@ -87,7 +87,7 @@ class GenerationKey:
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        """The key that a text was made of; ``None`` = of none."""
+        """Parse a key from its text; ``None`` = invalid."""
         app, _, rest = text.rpartition("/")
         words = rest.split(".")
         if len(words) != 4:
@@ -103,7 +103,7 @@ class GenerationKey:
 
     @property
     def text(self) -> str:
-        """The name under which it waits: an application, and behind the slash the rest."""
+        """The queue name: an application, and the rest after the slash."""
         about = "whole" if self.whole else "first"
         return f"{self.app}/{self.model}.{self.most_tokens}.{self.prompt_bits}.{about}"
 
@@ -117,7 +117,7 @@ def read(body: bytes) -> Generate:
     """Read a request's body.
 
     Raises:
-        MalformedRequest: it is no JSON object.
+        MalformedRequest: it is not a JSON object.
     """
     try:
         request = object_of(orjson.loads(body), "the body")
@@ -137,29 +137,29 @@ def read(body: bytes) -> Generate:
 
 
 def error_body(status: int, text: str) -> bytes:
-    """The error object of OpenAI's API: its clients show nothing but ``message``."""
+    """The error object of OpenAI's API: its clients show only ``message``."""
     kind, code = ERRORS.get(status, SERVER_ERROR)
     message = text.encode("utf-8", "replace").decode()
     return orjson.dumps({"error": {"message": message, "type": kind, "code": code, "param": None}})
 
 
 def _whole(value: object) -> int:
-    """A number of tokens; 0 where it is none."""
+    """A number of tokens; 0 if invalid."""
     return min(value, MOST_TOKENS) if type(value) is int and value > 0 else 0
 
 
 @dataclass(slots=True)
 class TokenMeter:
-    """Counts the tokens of one answer while it passes.
+    """Counts the tokens of one answer in transit.
 
-    A server-sent event has one token, or with some servers under load a few: what the answer itself
-    says it used goes before the count.
+    A server-sent event has one token, or a few with some servers under load: the answer's own usage
+    takes precedence over the count.
     """
 
     first_s: float = 0.0
     last_s: float = 0.0
     cut: bool = False
-    """The bound of the request ended it."""
+    """True if the bound of the request ended it."""
     _events: int = 0
     _used: int = 0
     _before: bytes = b"\n"
@@ -177,7 +177,7 @@ class TokenMeter:
         return (self.last_s - self.first_s) / steps if steps > 0 else 0.0
 
     def take(self, part: bytes, now_s: float) -> None:
-        """Look at one more part of a stream, which came then."""
+        """Process a part of a stream, received at ``now_s``."""
         seen = self._before + part
         events = seen.count(_EVENT) - seen.count(_LAST)
         self._events += events - self._counted_of_before
@@ -188,7 +188,7 @@ class TokenMeter:
         self.last_s = now_s
 
     def take_whole(self, body: bytes, now_s: float) -> None:
-        """Look at an answer that came at once."""
+        """Process an answer received as a whole."""
         self._search(body[-_SEARCHED:])
         self.first_s = self.last_s = now_s
 

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Learns how long requests hold a place of a generative server, and makes the chooser of it.
+"""Learns the times for which requests hold a place of a generative server; builds the chooser.
 
-Three things are learned: tokens of answers by application and model, which hold on any device; and
-on one device at one share the time to the first token by the length of the prompt, and the time
-between tokens by the number of requests that a replica runs.
+Three things are learned: tokens of answers by application and model, which are valid on any device;
+and for one device at one share the time to the first token by the length of the prompt, and the
+time between tokens by the number of requests that a replica runs.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from ullage.engines.batching.output_tokens import MOST_TOKENS, OutputTokens, Tok
 from ullage_router.generation import GenerationKey
 
 MODELS: Final = 32
-"""Models, by application, whose answers are kept apart; later ones share those of all."""
+"""Most models, by application, with their own statistics; later ones share a common one."""
 ALL: Final = ("", "")
 PROMPTS: Final = 32
-"""Powers of two of prompts' bytes that are kept apart."""
+"""Powers of two of prompts' bytes with their own statistics."""
 SAMPLES: Final = 1024
 UNKNOWN_TOKENS: Final = 256
-"""Tokens of an answer while none was seen and the request names no bound."""
+"""Assumed tokens of an answer while none was seen and the request has no bound."""
 LEAST_TOKENS: Final = 4
-"""An answer with fewer says little of the time between tokens."""
+"""Minimum tokens of an answer for the time between tokens."""
 FORGET: Final = 0.99
-"""Weight that what was seen of the time between tokens keeps with each new answer."""
+"""Factor on the weight of old times between tokens with each new answer."""
 PARTS: Final = 200
-"""Quantiles of a distribution of tokens that a distribution of times is made of."""
+"""Quantiles of a token distribution from which a time distribution is computed."""
 FIRST_RATE: Final = 1.0
-"""b of the score, per second, while no place was held yet."""
+"""b of the score, per second, before any place was held."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class AnswerLengths:
     _new: int = 0
 
     def add(self, key: GenerationKey, tokens: int, *, cut: bool) -> None:
-        """Take an answer in; ``cut`` where it would have gone on."""
+        """Add an answer; ``cut`` = it was truncated."""
         self._new += 1
         for name in ((key.app, key.model), (key.app, ""), ALL):
             if name in self._windows or len(self._windows) < MODELS or name == ALL:
@@ -62,12 +62,12 @@ class AnswerLengths:
         return key if (key.app, key.model) in self._windows else replace(key, model="")
 
     def of(self, key: GenerationKey) -> OutputTokens | None:
-        """The distribution of those that are most alike; ``None`` = too few were seen."""
+        """The distribution of the most similar answers; ``None`` = too few were seen."""
         known = self.known
         return known.get((key.app, key.model)) or known.get((key.app, "")) or known.get(ALL)
 
     def seen(self) -> dict[tuple[str, str], tuple[TokenCount, ...]] | None:
-        """All that was seen, where there is enough of it and some of it is new."""
+        """All observations, if there are enough and some are new."""
         if not self._new:
             return None
         self._new = 0
@@ -85,10 +85,10 @@ class TokenPace:
 
     _sums: list[float] = field(default_factory=lambda: [0.0] * 5)
     most_seen: int = 0
-    """Requests that a replica ran at most, of those that were seen."""
+    """Most concurrent requests of a replica seen so far."""
 
     def add(self, running: int, between_s: float) -> None:
-        """Take in the mean time between tokens of an answer beside ``running - 1`` others."""
+        """Add the mean time between tokens of an answer beside ``running - 1`` others."""
         if not 0 < between_s < math.inf:
             return
         new = (1.0, running, running * running, between_s, running * between_s)
@@ -97,11 +97,11 @@ class TokenPace:
 
     @property
     def known(self) -> bool:
-        """True if anything was seen."""
+        """True if there are observations."""
         return self._sums[0] > 0
 
     def line(self) -> tuple[float, float]:
-        """Both, neither below 0; flat while only one number of requests was seen."""
+        """Coefficients a and b, at least 0; flat while only one number of requests was seen."""
         count, r, rr, s, rs = self._sums
         if not count:
             return 0.0, 0.0
@@ -111,14 +111,14 @@ class TokenPace:
         return (s - slope * r) / count, slope
 
     def between_s(self, running: int) -> float:
-        """Predicted time between tokens, seconds; 0 while nothing is known."""
+        """Predicted time between tokens, seconds; 0 = unknown."""
         fixed, each = self.line()
         return fixed + each * running
 
     def most_within(self, limit_s: float, most: int) -> int:
-        """Requests that a replica may run so that a token comes within a limit; 1 at least.
+        """Most requests of a replica that keep the time between tokens within a limit; at least 1.
 
-        Beyond what was seen the line is trusted for one request more only.
+        The line is extrapolated by one request only.
         """
         if not self.known:
             return most
@@ -139,14 +139,14 @@ class GenerationTimes:
     rules: BatchRules
     lengths: AnswerLengths
     places: int
-    """Requests that a replica runs at most."""
+    """Most concurrent requests of a replica."""
     chooser: GenerativeChooser = field(init=False)
     pace: TokenPace = field(init=False, default_factory=TokenPace)
     single_s: float = field(init=False, default=0.0)
-    """Mean time that a place is held, seconds; 0 while it is not known."""
+    """Mean time that a place is held, seconds; 0 = unknown."""
     _first: dict[int, deque[float]] = field(init=False, default_factory=dict)
     _known: dict[int, TimeHistogram] = field(init=False, default_factory=dict)
-    """Times to the first token by the power of two of the prompt's bytes; -1 = of all."""
+    """Times to the first token by the power of two of the prompt's bytes; -1 = all."""
     _prospects: dict[str, Prospect | None] = field(init=False, default_factory=dict)
     _new: int = field(init=False, default=0)
 
@@ -154,25 +154,25 @@ class GenerationTimes:
         self.chooser = self._made(FIRST_RATE)
 
     def knows(self, key: str) -> bool:
-        """Nothing need run alone to be learned."""
+        """True: no request needs to run alone to be measured."""
         return True
 
     def add(self, keys: Sequence[str], batch_s: float) -> None:
-        """Other requests than for text hold their places too briefly to be learned."""
+        """Do nothing: other requests hold their places too briefly to be measured."""
 
     def first(self, key: GenerationKey, seconds: float) -> None:
-        """Take in the time from start to first token of a request."""
+        """Add the time from start to first token of a request."""
         if 0 < seconds < math.inf:
             self._new += 1
             for bits in (min(key.prompt_bits, PROMPTS), -1):
                 self._first.setdefault(bits, deque(maxlen=SAMPLES)).append(seconds)
 
     def pace_of(self, tokens: int, beside: int, still: int, between_s: float) -> None:
-        """Take in the mean time between the tokens of an answer, by what its replica ran.
+        """Add the mean time between the tokens of an answer, by its replica's load.
 
         Args:
-            tokens: Of the answer.
-            beside: Requests that the replica ran when it began, itself among them.
+            tokens: Tokens of the answer.
+            beside: Requests that the replica ran when it began, itself included.
             still: The same when it ended.
             between_s: Mean time between tokens, seconds.
         """
@@ -180,14 +180,14 @@ class GenerationTimes:
             self.pace.add(max(1, round((beside + still) / 2)), between_s)
 
     def prospect(self, text: str) -> Prospect | None:
-        """The expectation of requests of this key; ``None`` = too little was seen."""
+        """The expectation of requests of this key; ``None`` = too few observations."""
         if text not in self._prospects:
             key = GenerationKey.read(text)
             self._prospects[text] = None if key is None else self._prospect(key)
         return self._prospects[text]
 
     def remaining_s(self, key: GenerationKey, had: int) -> float:
-        """Predicted time that a place is still held by an answer of so many tokens, seconds."""
+        """Predicted remaining time of a place for an answer with so many tokens, seconds."""
         most = key.most_tokens or MOST_TOKENS
         known = self.lengths.of(key)
         if known is None:
@@ -202,15 +202,15 @@ class GenerationTimes:
         return None if key is None else self.remaining_s(key, 0)
 
     def worst_s(self, keys: Sequence[str]) -> float | None:
-        """No answer is so long that it must be hanging."""
+        """None: no answer is long enough to count as hanging."""
         return None
 
     def rate_per_s(self) -> float:
-        """Requests per second of a replica, roughly; 0 while nothing is known."""
+        """Approximate requests per second of a replica; 0 = unknown."""
         return self.places / self.single_s if self.single_s else 0.0
 
     async def learn(self, waiting: Collection[str]) -> None:
-        """Make a chooser of what was seen; what takes time is done in a thread."""
+        """Build a chooser from the observations; slow parts run in a thread."""
         seen = self.lengths.seen()
         if seen:
             self.lengths.known = await asyncio.to_thread(_distributions, seen)
@@ -219,7 +219,7 @@ class GenerationTimes:
             samples = {bits: tuple(window) for bits, window in self._first.items()}
             self._known = await asyncio.to_thread(_histograms, samples)
             self.single_s = self._mean_place_s()
-            # A request that is passed over waits for about as long as a place is held.
+            # A skipped request waits about as long as a place is held.
             self.chooser = self._made(1.0 / self.single_s if self.single_s else FIRST_RATE)
         self._prospects = {}
 
@@ -250,7 +250,7 @@ class GenerationTimes:
 
 
 def _ends(first: TimeHistogram, tokens: OutputTokens, between_s: float) -> TimeHistogram:
-    """Times to the end of an answer: the mean time to its first token, and its other tokens."""
+    """Times to the end of an answer: the mean time to its first token, plus its other tokens."""
     at = (np.arange(PARTS) + 0.5) / PARTS
     place = np.searchsorted(np.cumsum(tokens.parts), at).clip(max=tokens.counts.size - 1)
     return TimeHistogram.of(first.mean_s + (tokens.counts[place] - 1) * between_s)

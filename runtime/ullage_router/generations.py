@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Requests in progress at generative replicas, what they teach, and full caches.
+"""Requests in progress at generative replicas, their measurements, and full caches.
 
-A place is free again when its answer ends; that time is predicted again and again from the tokens
-so far. Two limits hold a replica's requests: the time between tokens, by their number,
-and its KV cache, by its own page of metrics.
+A place is free again when its answer ends; that time is predicted repeatedly from the tokens so
+far. Two limits bound a replica's requests: the time between tokens, by their number, and its KV
+cache, by its own page of metrics.
 
-A full cache makes a server stop or recompute what it has begun, so nothing more is sent to it
-above a limit. The page is the server's own claim: what is no part between 0 and 1 says nothing.
+A full cache makes a server stop or recompute running requests, so above a limit it gets no more.
+The page is the server's own claim: a value outside 0 to 1 is ignored.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ GAUGES: Final = (
     b"sglang:token_usage",
     b"llamacpp:kv_cache_usage_ratio",
 )
-"""Parts between 0 and 1: vLLM since 0.10 and before (vllm-project/vllm#18354), SGLang 0.4 and 0.5,
-llama.cpp until May 2025 (ggml-org/llama.cpp#13660); a later llama.cpp says nothing of its cache.
+"""Gauges between 0 and 1: vLLM since 0.10 and before (vllm-project/vllm#18354), SGLang 0.4 and 0.5,
+llama.cpp until May 2025 (ggml-org/llama.cpp#13660); a later llama.cpp does not report its cache.
 """
 _SAMPLE: Final = re.compile(
     rb"^(?:" + b"|".join(GAUGES) + rb")(?:\{[^\n]*\})?[ \t]+([^ \t\r\n]{1,40})", re.MULTILINE
 )
 SAMPLES: Final = 1024
-"""Samples that are read: a server has one for each of its engines."""
+"""Most samples read: a server has one for each of its engines."""
 
 
 class PageTooLong(ValueError):
-    """A page has more bytes than it may."""
+    """A page is too large."""
 
 
 def cache_use(page: bytes) -> float | None:
-    """The part of the cache that is used, 0 to 1, of the fullest engine; ``None`` = it is not said.
+    """The cache use of the fullest engine, 0 to 1; ``None`` = not reported.
 
     Raises:
-        PageTooLong: no page of metrics has so many bytes.
+        PageTooLong: the page is too large.
     """
     if len(page) > PAGE_BYTES:
         raise PageTooLong(f"{PAGE} has more than {PAGE_BYTES >> 20} MiB")
@@ -77,36 +77,36 @@ def _part(text: bytes) -> float | None:
 log = logging.getLogger("ullage.router")
 
 STALE_LOOKS: Final = 4
-"""Looks in a row without an answer after which a cache that was full is not known any more."""
+"""Consecutive failed reads after which a full cache counts as unknown."""
 
 
 @dataclass(slots=True)
 class Generations:
-    """Answers on their way, by replica and batch; for one event loop."""
+    """Answers in progress, by replica and batch; for one event loop."""
 
     settings: RouterSettings
     lengths: AnswerLengths = field(default_factory=AnswerLengths)
     _running: dict[RouterReplica, dict[int, Generated]] = field(default_factory=dict)
 
     def times(self) -> GenerationTimes:
-        """Times to learn on a device that no replica had before."""
+        """Empty times for a new device."""
         settings = self.settings
         return GenerationTimes(
             rules=settings.rules, lengths=self.lengths, places=settings.in_flight
         )
 
     def name_of(self, key: GenerationKey) -> str:
-        """The name under which a request waits: wild names of models are all as one unknown."""
+        """The queue name of a request: unknown models share one."""
         return self.lengths.named(key).text
 
     def began(self, replica: RouterReplica, number: int, call: RouterCall) -> None:
-        """A replica is about to be asked."""
+        """Record that a request is about to be sent to a replica."""
         if call.generated is not None:
             call.generated.beside = len(replica.ends_s)
             self._running.setdefault(replica, {})[number] = call.generated
 
     def ended(self, replica: RouterReplica, number: int) -> None:
-        """Its exchange is over, however it went."""
+        """Record the end of an exchange, successful or not."""
         running = self._running.get(replica, {})
         running.pop(number, None)
         if not running:
@@ -121,13 +121,13 @@ class Generations:
         whole: bool,
         streamed: bool,
     ) -> None:
-        """Take in an answer.
+        """Learn from an answer.
 
         Args:
-            replica: That gave it.
+            replica: Its sender.
             generated: The request, its meter at its last token.
             began_s: When it was sent.
-            whole: It is all that the request asked for; else its client or its replica went.
+            whole: It is complete; else its client or its replica disconnected.
             streamed: Its tokens came one by one.
         """
         meter, times = generated.meter, replica.times
@@ -140,7 +140,7 @@ class Generations:
             times.pace_of(tokens, generated.beside, len(replica.ends_s), meter.between_s)
 
     def refresh(self, now_s: float) -> None:
-        """Update the predicted end of each answer, and how many each replica may run."""
+        """Update the predicted end of each answer, and the limit of each replica."""
         generative = self.settings.generative
         for replica, running in self._running.items():
             times = replica.times
@@ -156,7 +156,7 @@ class Generations:
     async def watch_cache(
         self, replica: RouterReplica, connections: ReplicaConnections, changed: Callable[[], None]
     ) -> None:
-        """Look at a replica's cache again and again, until cancelled."""
+        """Poll a replica's cache until cancelled."""
         generative = self.settings.generative
         limit = 1.0 if generative is None else generative.cache_limit
         silent, logged = 0, ""

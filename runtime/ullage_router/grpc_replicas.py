@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Replicas of a model over gRPC, asked by the same paths as those over HTTP."""
+"""Replicas of a model over gRPC, addressed by the same paths as those over HTTP."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from ullage_router.translation import json_of_metadata
 SERVICE: Final = "inference.GRPCInferenceService"
 METHODS: Final = ("ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelInfer")
 TOO_LONG: Final = "larger than max"
-"""How gRPC says that it takes an answer for too long, with the code of a server that is busy."""
+"""gRPC's text for a too long answer, with the code of a busy server."""
 NOT_READY: Final = 503
 NOT_READY_TEXT: Final = "not ready"
-"""How a server says that its model is not, with the code of a connection that ended."""
+"""A server's text for a model that is not ready, with the code of a closed connection."""
 NOT_FOUND: Final = 404
 MILLISECONDS: Final = 1000
 
 
 class Channel:
-    """A channel and its methods, that take and give bytes."""
+    """A channel and its methods, which take and return bytes."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.channel = channel
@@ -54,7 +54,7 @@ class GrpcConnections:
     """One channel to each replica; ``open`` and ``close`` once each."""
 
     def __init__(self, limits: ClientLimits) -> None:
-        """No answer may be longer or take longer than the limits say."""
+        """``limits`` bound the size and the time of an answer."""
         self._limits = limits
         self._options = [
             ("grpc.max_receive_message_length", limits.answer_bytes),
@@ -70,7 +70,7 @@ class GrpcConnections:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Connections are made when they are needed."""
+        """Do nothing: connections are opened on demand."""
 
     async def close(self) -> None:
         """Close all."""
@@ -82,7 +82,7 @@ class GrpcConnections:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     def forget(self, replica: RouterReplica) -> None:
-        """Close its channel when what it has begun is answered."""
+        """Close its channel when its pending requests are answered."""
         known = self._channels.pop(replica.number, None)
         if known is not None:
             closing = asyncio.create_task(known.channel.close(self._limits.answer_s))
@@ -101,14 +101,14 @@ class GrpcConnections:
         again: Again | None = None,
         new: bool = False,
     ) -> Reply:
-        """One exchange: the path says which; an infer request and its answer are messages.
+        """One exchange, selected by the path; an infer request and its answer are messages.
 
-        A channel opens its connections itself, so ``again`` and ``new`` change nothing.
+        A channel opens its connections itself, so ``again`` and ``new`` have no effect.
 
         Raises:
-            NotDelivered: no connection was made.
-            TooLate: no answer came in time.
-            Broken: the connection ended, or the answer is none of the protocol or too long.
+            NotDelivered: no connection.
+            TooLate: no answer in time.
+            Broken: the connection ended, or the answer violates the protocol or is too long.
         """
         model = ModelPath.of(path)
         try:
@@ -182,10 +182,10 @@ def _metadata(
 
 
 def _refusal(error: grpc.aio.AioRpcError) -> Reply:
-    """A replica's own answer that is no success.
+    """A replica's own error answer.
 
     Raises:
-        Broken: the code says that there is no answer.
+        Broken: the code means that there is no answer.
     """
     code, text = error.code(), error.details() or ""
     headers = {"Content-Type": "application/json"}

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The router's gRPC side: the Open Inference Protocol v2, answered by the same queue as HTTP."""
+"""The router's gRPC server: the Open Inference Protocol v2, with the same queue as HTTP."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from ullage_router.translation import model_metadata, server_metadata
 
 METADATA_BYTES: Final = 16 * 1024
 STREAMS: Final = 1024
-"""Requests of one connection at a time."""
+"""Most concurrent requests of one connection."""
 MILLISECONDS: Final = 1000
 Asked = TypeVar("Asked")
 Said = TypeVar("Said")
 
 
 class CallContext(Protocol):
-    """The part of ``grpc.aio.ServicerContext`` that is used, with types."""
+    """The used part of ``grpc.aio.ServicerContext``, with types."""
 
     def invocation_metadata(self) -> Sequence[tuple[str, str | bytes]] | None:
         """Metadata that the client sent beside its message."""
@@ -45,7 +45,7 @@ class CallContext(Protocol):
         """Seconds to the call's deadline."""
 
     async def read(self) -> object:
-        """The next message, or that there is none."""
+        """The next message, or the end marker."""
 
     async def write(self, message: bytes) -> None:
         """Send a message."""
@@ -105,16 +105,16 @@ class GrpcServer:
         return int(port)
 
     def leave(self) -> None:
-        """Say from now on that it is not ready."""
+        """Report not ready from now on."""
         self._draining = True
 
     async def stop(self, within_s: float) -> None:
-        """Take nothing more; what is not answered in this time is cancelled."""
+        """Stop accepting; calls not answered in this time are cancelled."""
         await self._server.stop(within_s)
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         handlers = {
-            # A stream on this side only: so its size and its time are bounded before it is there.
+            # A stream on this side only: bounds its size and its time before it is received.
             "ModelInfer": grpc.stream_stream_rpc_method_handler(self._infer),
             "ServerLive": _unary(self._live, messages.ServerLiveRequest),
             "ServerReady": _unary(self._ready, messages.ServerReadyRequest),
@@ -157,7 +157,7 @@ class GrpcServer:
         return message
 
     async def _send(self, context: CallContext, body: bytes) -> None:
-        """Send an answer; a client who does not take it in is left."""
+        """Send an answer; a client that does not read it is dropped."""
         try:
             async with asyncio.timeout(self._settings.limits.body_s):
                 await context.write(body)
@@ -208,7 +208,7 @@ class GrpcServer:
 def _unary(
     answer: Callable[[Asked, CallContext], Awaitable[Said]], asked: type[Asked]
 ) -> grpc.RpcMethodHandler:
-    """A method of one message each way; a replica's malformed answer is its failure."""
+    """A method of one message each way; a replica's malformed answer is an error."""
 
     async def answered(message: Asked, context: CallContext) -> Said:
         try:
@@ -234,13 +234,13 @@ async def _path(
 
 
 def _headers(context: CallContext) -> CIMultiDict[str]:
-    """The metadata that are texts; gRPC has checked that they are printable."""
+    """The text metadata; gRPC has checked that they are printable."""
     given = context.invocation_metadata() or ()
     return CIMultiDict((name, value) for name, value in given if isinstance(value, str))
 
 
 async def _abort(context: CallContext, answer: ClientAnswer) -> NoReturn:
-    """End a call with what the router or a replica says instead of an answer.
+    """End a call with an error of the router or a replica.
 
     Raises:
         grpc.aio.AbortError: always.

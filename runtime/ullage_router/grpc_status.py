@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Statuses of HTTP in gRPC and back; the router's own answers are in those of HTTP."""
+"""Maps HTTP statuses to gRPC and back; the router's own answers use those of HTTP."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ _STATUS: Final[Mapping[grpc.StatusCode, int]] = {
 
 
 def code_of(status: int) -> grpc.StatusCode:
-    """The code of a status that is no success."""
+    """The code of an error status."""
     return _CODE.get(status, grpc.StatusCode.UNKNOWN)
 
 
 def status_of(code: grpc.StatusCode) -> int:
-    """The status of a code that is no success."""
+    """The status of an error code."""
     return _STATUS.get(code, 500)
 
 
@@ -70,7 +70,7 @@ def text_of(body: bytes) -> str:
 
 
 def retry_details(code: grpc.StatusCode, text: str, after_s: float) -> tuple[tuple[str, bytes]]:
-    """The trailer that says when to come again (google.rpc.RetryInfo)."""
+    """The trailer with the retry delay (google.rpc.RetryInfo)."""
     delay = Duration(seconds=int(after_s), nanos=round(after_s % 1 * 1e9))
     info = RetryInfo(retry_delay=delay).SerializeToString()
     status = Status(

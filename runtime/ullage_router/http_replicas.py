@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Replicas of a model over HTTP: connections that are kept open, and one exchange on each.
+"""Replicas of a model over HTTP: kept-open connections with one exchange each.
 
-It takes of aiohttp what reads HTTP from a connection, and not its session: that takes longer for
-an exchange than all that the router does (``make bench-router`` says what a request costs).
+It uses aiohttp's HTTP parser, but not its session: that takes longer per exchange than the rest of
+the router (``make bench-router`` measures the cost of a request).
 """
 
 from __future__ import annotations
@@ -38,45 +38,44 @@ from ullage_router.times import KEPT_IDLE_S, REPLICA_CONNECT_S
 STREAMED: Final = frozenset({"text/event-stream", "application/x-ndjson"})
 """Content types of answers whose parts a client reads one by one."""
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-"""Methods (RFC 9110, section 9.2.1) that may always be sent once more; without a body they say
-nothing of its length.
+"""Methods (RFC 9110, section 9.2.1) that may always be resent; without a body they send no length.
 """
 SWITCHING: Final = 101
 INFORMATIONAL: Final = range(100, 200)
 
 
 class ReplicaConnection(ResponseHandler):
-    """A connection that knows whether anything came in answer to its last request."""
+    """A connection that records if any bytes of an answer to its last request arrived."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self.answered = False
 
     def data_received(self, data: bytes) -> None:
-        """Take in bytes of an answer."""
+        """Process bytes of an answer."""
         self.answered = True
         super().data_received(data)
 
 
 @dataclass(frozen=True, slots=True)
 class IdleConnections:
-    """A connection that is kept, and since when on the loop's clock."""
+    """A kept connection, and the time since when, on the loop's clock."""
 
     connection: ReplicaConnection
     since_s: float
 
 
 class HttpConnections:
-    """Connections to all replicas, kept open and used again; ``open`` and ``close`` once each."""
+    """Connections to all replicas, kept open and reused; ``open`` and ``close`` once each."""
 
     def __init__(self, answer_bytes: int, stream_s: float) -> None:
-        """No answer may have more bytes, or come in parts for longer, than this says."""
+        """Limits of an answer: its bytes, and the duration of a stream."""
         self._answer_bytes = answer_bytes
         self._stream_s = stream_s
         self._idle: dict[int, deque[IdleConnections]] = {}
 
     async def open(self) -> None:
-        """Connections are made when they are needed."""
+        """Do nothing: connections are opened on demand."""
 
     async def close(self) -> None:
         """Close all."""
@@ -84,7 +83,7 @@ class HttpConnections:
             self._close_idle(number)
 
     def forget(self, replica: RouterReplica) -> None:
-        """Close what is idle; what is in use ends with its exchange."""
+        """Close idle connections; those in use end with their exchange."""
         self._close_idle(replica.number)
 
     async def ask(
@@ -99,22 +98,21 @@ class HttpConnections:
         again: Again | None = None,
         new: bool = False,
     ) -> Reply:
-        """One exchange; ``path`` is sent as it is.
+        """One exchange; ``path`` is sent unchanged.
 
-        An answer that comes in parts is handed on part by part where ``begun`` is given: each may
-        take as long as the whole of another answer, and all of them as long as a stream may.
+        A streamed answer is passed on part by part where ``begun`` is given: each part has the time
+        limit of a whole answer, all together that of a stream.
 
-        A server may close a kept connection just when a request goes out on it. Then the request
-        is sent once more on a new connection, if its method is safe or ``again`` says that it may
-        (RFC 9112, section 9.3.1). Where a request must not meet that, it asks for a ``new``
-        connection at once.
+        A server may close a kept connection just when a request is sent on it. Then the request is
+        resent on a new connection, if its method is safe or ``again`` permits it (RFC 9112, section
+        9.3.1). A request that must avoid this uses a ``new`` connection at once.
 
         Raises:
-            NotDelivered: no connection was made.
-            TooLate: no whole answer came in time.
+            NotDelivered: no connection.
+            TooLate: no complete answer in time.
             KeptConnectionEnded: a kept connection ended without a byte of an answer, and the
-                request may not be sent once more.
-            Broken: the connection ended, or the answer is no HTTP or too long.
+                request may not be resent.
+            Broken: the connection ended, or the answer is not HTTP or too long.
         """
         try:
             sent = _written(replica, method, path, headers, body)
@@ -191,7 +189,7 @@ class HttpConnections:
         return bytes(body)
 
     def _kept(self, replica: RouterReplica) -> ReplicaConnection | None:
-        """The connection that was used last, if one can be used still."""
+        """The most recently used idle connection, if one is still usable."""
         idle = self._idle.get(replica.number)
         oldest_s = asyncio.get_running_loop().time() - KEPT_IDLE_S
         while idle:
@@ -231,7 +229,7 @@ async def _connected(replica: RouterReplica) -> ReplicaConnection:
 
 
 async def _connected_again(replica: RouterReplica) -> ReplicaConnection:
-    """A connection for what the replica may have seen, so that none counts as not delivered."""
+    """A connection to resend a request; failures do not count as not delivered."""
     try:
         return await _connected(replica)
     except NotDelivered as error:
@@ -248,7 +246,7 @@ def _written(
     """The bytes of a request.
 
     Raises:
-        ValueError: it would be more than one.
+        ValueError: it would contain more than one request.
     """
     lines = [f"{method} {path} HTTP/1.1", f"Host: {replica.backend.url.partition('://')[2]}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -263,7 +261,7 @@ def _written(
 async def _answered(
     connection: ReplicaConnection,
 ) -> tuple[RawResponseMessage, aiohttp.StreamReader]:
-    """The head of an answer, and what its body is read from."""
+    """The head of an answer, and the reader of its body."""
     while True:
         message, content = await connection.read()
         if message.code not in INFORMATIONAL:
@@ -285,10 +283,10 @@ async def _handed_on(
     idle_s: float,
     end_s: float,
 ) -> bool:
-    """Hand an answer on, part by part; ``False`` = its client left, so it ends there, too.
+    """Pass an answer on, part by part; ``False`` = its client left, so the exchange is ended.
 
-    It begins with its first part: until then a failure is one of the whole exchange. No part may
-    take longer than ``idle_s``, none comes after ``end_s`` on the loop's clock.
+    It begins with its first part: until then a failure fails the whole exchange. No part may take
+    longer than ``idle_s``, nor arrive after ``end_s`` on the loop's clock.
     """
     stream, whole = AnswerStream(), False
     now_s = asyncio.get_running_loop().time
@@ -302,7 +300,7 @@ async def _handed_on(
         await stream.put(first)
         _renew(limit, min(now_s() + idle_s, end_s))
         async for part in parts:
-            _renew(limit, end_s)  # how long the client may take is the server's to say
+            _renew(limit, end_s)  # the server limits the client's time
             await stream.put(part)
             if stream.left:
                 return False
@@ -315,6 +313,6 @@ async def _handed_on(
 
 
 def _renew(limit: asyncio.Timeout, until_s: float) -> None:
-    """Move a time-out that has not ended this task yet."""
+    """Move a timeout that has not cancelled this task yet."""
     if not limit.expired():
         limit.reschedule(until_s)

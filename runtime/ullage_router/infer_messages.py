@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Open Inference Protocol v2 as gRPC messages: reads a request, joins several, parts the answer.
+"""Open Inference Protocol v2 as gRPC messages: reads and joins requests, splits the answer.
 
 The rules are those of ``open_inference``. Tensors are raw bytes or typed contents; both are joined
-and parted as they are, so requests of different form have different keys.
+and split unchanged, so requests of different form have different keys.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ CONTENTS: Final[Mapping[str, str]] = {
 """The field of a data type; those of 16-bit floats are always raw."""
 
 Slice = Callable[[ModelInferResponse, int, int], None]
-"""Puts the elements of these rows into an answer."""
+"""Copies the elements of these rows into an answer."""
 
 
 def message_of(body: bytes) -> ModelInferRequest:
-    """The request that these bytes are.
+    """Parse a request.
 
     Raises:
-        MalformedRequest: they are none.
+        MalformedRequest: the bytes are not a request.
     """
     try:
         return ModelInferRequest.FromString(body)
@@ -60,19 +60,19 @@ def message_of(body: bytes) -> ModelInferRequest:
 
 
 def read(body: bytes) -> InferRequest:
-    """Check a request's bytes whole.
+    """Check a request's bytes completely.
 
     Raises:
-        MalformedRequest: they are no request of the protocol.
+        MalformedRequest: they are not a request of the protocol.
     """
     return about(message_of(body))
 
 
 def about(message: ModelInferRequest) -> InferRequest:
-    """Check a request whole; one with fields that are not known runs alone.
+    """Check a request completely; one with unknown fields runs alone.
 
     Raises:
-        MalformedRequest: it breaks the protocol.
+        MalformedRequest: it violates the protocol.
     """
     inputs, raw = message.inputs, message.raw_input_contents
     if not 1 <= len(inputs) <= TENSORS:
@@ -152,7 +152,7 @@ def parameters_of(parameters: Mapping[str, InferParameter]) -> dict[str, list[st
 
 
 def _counts(message: ModelInferRequest) -> Iterator[int]:
-    """Numbers of outputs and parameters; those of outputs beyond the most are not read."""
+    """Numbers of outputs and parameters; those of outputs beyond the limit are not read."""
     yield len(message.outputs)
     yield len(message.parameters)
     yield from (len(tensor.parameters) for tensor in message.inputs)
@@ -165,7 +165,7 @@ def _has_unknown(message: ModelInferRequest) -> bool:
 
 
 def join(requests: Sequence[QueuedRequest], batch_id: str) -> Body:
-    """One request of all rows, in order; they were read before and have one key."""
+    """One request of all rows, in order; the requests were checked and have one key."""
     messages = [ModelInferRequest.FromString(asked.body) for asked in requests]
     joined = messages[0]
     raw = [b"".join(parts) for parts in zip(*(m.raw_input_contents for m in messages), strict=True)]
@@ -180,10 +180,10 @@ def join(requests: Sequence[QueuedRequest], batch_id: str) -> Body:
 
 
 def check(answer: bytes, _: int) -> None:
-    """Check the answer to a request that ran alone, which is passed on as it is.
+    """Check the answer to a request that ran alone, which is passed on unchanged.
 
     Raises:
-        MalformedAnswer: it is no answer of the protocol.
+        MalformedAnswer: it is not an answer of the protocol.
     """
     _answered(answer)
 
@@ -201,8 +201,8 @@ def part(
     """The answer of each request, in the order in which they were joined.
 
     Raises:
-        MalformedAnswer: it has other rows than were asked for, is the answer to another request,
-            or is none of the protocol.
+        MalformedAnswer: it has other rows than requested, answers another request, or violates the
+            protocol.
     """
     message = _answered(answer)
     if message.id and message.id != batch_id:

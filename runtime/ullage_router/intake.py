@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a client's request within its bounds, and makes of it what waits in the queue."""
+"""Reads a client's request within its limits, and converts it for the queue."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ ENCODINGS: Final[Mapping[str, int]] = {
     "x-gzip": zlib.MAX_WBITS | 16,
     "deflate": zlib.MAX_WBITS,
 }
-"""Content encodings of requests that are read, and how zlib calls them."""
+"""Supported content encodings of requests, with their zlib parameter."""
 UNPACKED_AT_ONCE: Final = 1 << 18
-"""Bytes that are decompressed before others have their turn."""
+"""Bytes decompressed before other tasks run."""
 ALL_RAW_BYTES: Final = "0"
-"""The length of the JSON where a body is one raw tensor and nothing else (an extension of Triton):
-its shape is not said, so it runs alone."""
+"""The length of the JSON of a body that is one raw tensor only (an extension of Triton): its shape
+is unknown, so it runs alone."""
 IDEMPOTENCY: Final = "Idempotency-Key"
 REPEATABLE: Final = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"})
 """Idempotent by RFC 9110, section 9.2.2."""
 APPS: Final = 32
-"""Applications with a name of their own; later ones share one."""
+"""Most applications with their own name; later ones share one."""
 DEFAULT_APP: Final = "default"
 OTHER_APP: Final = "other"
 PRINTABLE: Final = re.compile(r"[ -~]*")
 Given = CIMultiDict[str] | CIMultiDictProxy[str]
 TEXT: Final = "text"
-"""The group of all requests for text: each takes a place of its own, in an order over all."""
+"""The group of all generation requests: each takes its own place, in one order over all."""
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class RequestRefused(Exception):
-    """A request that is not taken in; the text says what to change."""
+    """A refused request; the text says what to change."""
 
     def __init__(self, status: int, text: str, reason: IntakeRefusal) -> None:
         super().__init__(text)
@@ -69,8 +69,8 @@ class RequestRefused(Exception):
 class Taken:
     """A request that was read.
 
-    ``group`` is what requests of one batch have in common, ``None`` for one that runs alone;
-    ``elements`` is its size, of its tensors or else in bytes.
+    ``group`` is the common key of a batch, ``None`` for a request that runs alone; ``elements`` is
+    its size, in tensor elements or else in bytes.
     """
 
     path: str
@@ -85,12 +85,12 @@ class Taken:
     translate: Translate | None = None
     generate: Generate | None = None
     whole: bool = False
-    """The deadline is about the whole answer, though it is text that comes token by token."""
+    """The deadline applies to the whole answer, even of a generated text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """A request of the protocol as the replicas take it."""
+    """A request in the replicas' protocol."""
 
     body: bytes
     infer: InferRequest
@@ -99,22 +99,22 @@ class Read:
 
 @dataclass(slots=True, kw_only=True)
 class Intake:
-    """Reads requests; knows which applications have a name."""
+    """Reads requests; keeps the named applications."""
 
     settings: RouterSettings
     queue: RequestQueue
     _apps: set[str] = field(init=False, default_factory=lambda: {DEFAULT_APP, OTHER_APP})
 
     async def take(self, request: web.BaseRequest, arrived_s: float, held: HeldBytes) -> Taken:
-        """Read a request whole.
+        """Read a complete request.
 
         Args:
-            request: Its headers are there, its body is still to come.
-            arrived_s: When it came, on the router's clock.
+            request: Its headers are read, its body is not.
+            arrived_s: Arrival on the router's clock.
             held: Grows with its body.
 
         Raises:
-            Refused: it is malformed, too large, too slow, or no memory is left for it.
+            Refused: it is malformed, too large, too slow, or the memory budget is spent.
         """
         settings = self.settings
         app = self._app(request.headers.get(settings.app_header))
@@ -149,7 +149,7 @@ class Intake:
         )
 
     def _generate(self, request: web.BaseRequest, body: bytes) -> Generate | None:
-        """Read a request for text; ``None`` = it is none, or the replicas are no such servers.
+        """Read a generation request; ``None`` = it is not one, or the replicas are not generative.
 
         Raises:
             Refused: it is malformed.
@@ -175,9 +175,9 @@ class Intake:
 
         Args:
             message: A ModelInferRequest.
-            metadata: What came with it.
-            left_s: Seconds to the call's own deadline, if it has one.
-            arrived_s: When it came, on the router's clock.
+            metadata: The call's metadata.
+            left_s: Seconds to the call's own deadline, if any.
+            arrived_s: Arrival on the router's clock.
 
         Raises:
             Refused: it is malformed.
@@ -220,7 +220,7 @@ class Intake:
         )
 
     def _read_json(self, path: str, body: bytes, header: str | None) -> Read:
-        """The protocol's request of an HTTP client, as its replicas take it."""
+        """An HTTP client's inference request, in the replicas' protocol."""
         try:
             json_bytes = json_bytes_of(header, len(body))
             infer = open_inference.read(body, json_bytes)
@@ -239,7 +239,7 @@ class Intake:
             raise RequestRefused(400, str(error), IntakeRefusal.MALFORMED) from None
 
     def _read_message(self, body: bytes) -> tuple[Read, str]:
-        """The protocol's request of a gRPC client, as its replicas take it, and its path."""
+        """A gRPC client's inference request, in the replicas' protocol, and its path."""
         try:
             message = infer_messages.message_of(body)
             infer = infer_messages.about(message)
@@ -305,7 +305,7 @@ class Intake:
         content, body = request.content, bytearray()
         try:
             if content.is_eof() and content.total_bytes <= limits.body_bytes:
-                held.take(content.total_bytes)  # it came with its head: no time to bound
+                held.take(content.total_bytes)  # received with its head: no time to bound
                 return content.read_nowait(-1)
             async with asyncio.timeout(limits.body_s):
                 async for chunk in content.iter_any():
@@ -322,7 +322,7 @@ class Intake:
         return bytes(body)
 
     async def _unpacked(self, encoding: str, body: bytes, held: HeldBytes) -> bytes:
-        """A body without its content encoding; what it holds grows with it."""
+        """A body without its content encoding; ``held`` grows with it."""
         limits, unpacked = self.settings.limits, bytearray()
         unpack = zlib.decompressobj(ENCODINGS[encoding])
         try:
@@ -353,7 +353,7 @@ class HeldBytes:
     held_bytes: int = 0
 
     def take(self, body_bytes: int) -> None:
-        """Hold as much as a body of this size needs, and what any request needs.
+        """Reserve the memory of a body of this size, plus the fixed cost of a request.
 
         Raises:
             Refused: the budget is spent.
@@ -367,13 +367,13 @@ class HeldBytes:
         self.held_bytes += more
 
     def give_back(self) -> None:
-        """Hold nothing any more."""
+        """Release all bytes."""
         self.queue.free(self.held_bytes)
         self.held_bytes = 0
 
 
 def traced(headers: CIMultiDict[str]) -> CIMultiDict[str]:
-    """Headers less a trace context that is none (W3C Trace Context, sections 3.2 and 3.3)."""
+    """Headers without an invalid trace context (W3C Trace Context, sections 3.2 and 3.3)."""
     if "traceparent" not in headers and "tracestate" not in headers:
         return headers
     parents, states = headers.getall("traceparent", []), headers.getall("tracestate", [])

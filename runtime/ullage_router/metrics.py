@@ -17,7 +17,7 @@ COMPONENT: Final = "router"
 
 
 class RequestResult(StrEnum):
-    """Results of a request that was taken in, or tried to be."""
+    """Results of a request, accepted or refused."""
 
     MET = "met"
     LATE = "late"
@@ -26,7 +26,7 @@ class RequestResult(StrEnum):
 
 
 class IntakeRefusal(StrEnum):
-    """Causes for which a request was never taken in."""
+    """Reasons why a request was not accepted."""
 
     MALFORMED = "malformed"
     TOO_LARGE = "too_large"
@@ -35,24 +35,24 @@ class IntakeRefusal(StrEnum):
 
 
 class BatchSplit(StrEnum):
-    """Causes for which a batch runs once more, in parts."""
+    """Reasons why a batch is rerun in parts."""
 
     REFUSED = "refused"
     UNREADABLE = "unreadable"
     OUTPUT = "output"
-    """For one of its requests: its output has no place in the JSON that its client wants."""
+    """An output of one of its requests cannot be represented in the requested JSON."""
 
 
 class RouterMetrics:
-    """Counts what happens; ``registry`` is served as ``/metrics``.
+    """The router's metrics; ``registry`` is served as ``/metrics``.
 
     Args:
-        waiting: How many requests wait.
-        held_bytes: How many bytes they, and those that run, take.
-        in_flight: How many requests replicas have.
-        up: How many replicas are ready.
+        waiting: Number of waiting requests.
+        held_bytes: Bytes of waiting and running requests.
+        in_flight: Number of requests at replicas.
+        up: Number of ready replicas.
         sizes: Batch sizes.
-        cache_full: How many replicas have a KV cache that is full; only of generative servers.
+        cache_full: Number of replicas with a full KV cache; only of generative servers.
     """
 
     def __init__(
@@ -160,30 +160,30 @@ class RouterMetrics:
             self._seconds.observe(seconds)
 
     def began(self, seconds: float) -> None:
-        """Note when the first part of an answer was there."""
+        """Record the time of the first part of an answer."""
         self._first.observe(seconds)
 
     def generated(self, app: str, tokens: int, between_s: float) -> None:
-        """Note the tokens of an answer, and the mean time between them; 0 = it is not known."""
+        """Record the tokens of an answer, and the mean time between them; 0 = unknown."""
         if self._tokens is not None and self._between is not None:
             self._tokens.labels(app).inc(tokens)
             if between_s > 0:
                 self._between.observe(between_s)
 
     def refused(self, reason: IntakeRefusal) -> None:
-        """Count a request that was not taken in."""
+        """Count a request that was not accepted."""
         self._refused.labels(reason.value).inc()
 
     def held(self) -> None:
-        """Count a request that waits for a replica to be ready."""
+        """Count a request that waits for a ready replica."""
         self._kept.inc()
 
     def woke(self, seconds: float) -> None:
-        """Note how long the first of those waited."""
+        """Record how long the first of those waited."""
         self._wake.observe(seconds)
 
     def retried(self) -> None:
-        """Count a request that is run again."""
+        """Count a retried request."""
         self._retried.inc()
 
     def lost(self) -> None:
@@ -191,7 +191,7 @@ class RouterMetrics:
         self._lost.inc()
 
     def split(self, reason: BatchSplit) -> None:
-        """Count a batch whose requests run once more, apart."""
+        """Count a batch that is rerun in parts."""
         self._splits.labels(reason.value).inc()
 
     def ran(self, size: int, predicted_s: float | None, seconds: float) -> None:

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Open Inference Protocol v2 over HTTP: reads a request, joins several to one, parts the answer.
+"""Open Inference Protocol v2 over HTTP: reads and joins requests, splits the answer.
 
 Requests may share a batch when everything but the number of rows is equal: model, version, names,
-data types, the shape behind the first dimension, parameters, requested outputs. How tensors are
-written, as JSON or as raw bytes behind it, is each client's own choice: a batch with one raw input
-has all of them raw, and every answer is written as its client wants it. Data are checked whole
-where a request comes in, so that a wrong one harms no other.
+data types, the shape after the first dimension, parameters, requested outputs. Each client chooses
+the form of its tensors, JSON or raw bytes after it: a batch with one raw input has all of them raw,
+and every answer has the form that its client requests. Data are checked completely on arrival, so
+that an invalid request affects no other.
 
 The shapes are those of the published protocol (Open Inference Protocol, REST, "Inference").
 """
@@ -37,31 +37,31 @@ from ullage_run.binary_tensors import (
 from ullage_run.tensors import Tensor, check_depth, object_of, tensors_of
 
 ANY: Final[dict[str, frozenset[type] | None]] = {}
-"""Answers are parted by shape alone: a server may have its own data types, and null for NaN."""
+"""Answers are split by shape alone: a server may have its own data types, and null for NaN."""
 STATEFUL: Final = "sequence_id"
 """A parameter of requests that depend on each other; they are neither joined nor repeated."""
 
 
 class MalformedRequest(ValueError):
-    """A client's body breaks the protocol; the text says where."""
+    """A client's body violates the protocol; the text says where."""
 
 
 class MalformedAnswer(ValueError):
-    """A replica's answer breaks the protocol, or is not about what it was asked."""
+    """A replica's answer violates the protocol, or does not match the request."""
 
 
 class UnreadableAnswer(MalformedAnswer):
-    """It is no JSON, as where a number is NaN: it can be passed on, and not be parted."""
+    """It is not JSON, for example because of NaN: it can be passed on, but not split."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferRequest:
-    """The part of a request that the router reads.
+    """The fields of a request that the router reads.
 
-    ``rows`` is the first dimension of all inputs, 0 where they have none in common: then it runs
-    alone. Requests of one ``key`` may share a batch. ``elements`` counts those of all inputs.
-    Over HTTP, ``json_bytes`` is the length of the JSON before raw tensors, 0 = the body is nothing
-    else; ``raw`` says whether an input is raw, ``wanted`` which outputs are to be.
+    ``rows`` is the first dimension of all inputs, 0 if they differ: then it runs alone. Requests of
+    one ``key`` may share a batch. ``elements`` counts those of all inputs. Over HTTP,
+    ``json_bytes`` is the length of the JSON before raw tensors, 0 = the whole body; ``raw`` = an
+    input is raw, ``wanted`` names outputs requested raw.
     """
 
     id: str | None
@@ -76,17 +76,17 @@ class InferRequest:
 
 @dataclass(frozen=True, slots=True)
 class QueuedRequest:
-    """A request as it waits: its body, and what was read of it."""
+    """A queued request: its body, and the parsed fields."""
 
     body: bytes
     infer: InferRequest
 
 
 def read(body: bytes, json_bytes: int = 0) -> InferRequest:
-    """Check a request's body whole; ``json_bytes`` is the length of its JSON, 0 = all of it.
+    """Check a request's body completely; ``json_bytes`` is the length of its JSON, 0 = all of it.
 
     Raises:
-        MalformedRequest: it is no request of the protocol.
+        MalformedRequest: it is not a request of the protocol.
     """
     try:
         return _read(body, json_bytes)
@@ -124,7 +124,7 @@ def _read(body: bytes, json_bytes: int) -> InferRequest:
 
 
 def join(requests: Sequence[QueuedRequest], batch_id: str) -> Body:
-    """One request of all rows, in order; they were read before and have one key."""
+    """One request of all rows, in order; the requests were checked and have one key."""
     first: dict[str, object] = {}
     inputs = []
     for asked in requests:
@@ -170,7 +170,7 @@ def _about(request: Mapping[str, object]) -> dict[str, object]:
 
 
 def _about_all(request: Mapping[str, object], wanted: Sequence[Wanted]) -> dict[str, object]:
-    """The same; each output is raw that one of them wants so."""
+    """The same; an output is raw if one of them requests it raw."""
     about = _about(request)
     if any(outputs.others for outputs in wanted):
         about["parameters"] = {**object_of(about.get("parameters", {}), ""), ALL_RAW: True}
@@ -187,18 +187,18 @@ def part(
     """The answer of each request, in the order in which they were joined.
 
     Args:
-        answer: Of the replica.
+        answer: The replica's answer.
         json_bytes: The length of its JSON, 0 = all of it.
-        requests: What was joined.
-        batch_id: Under this name.
+        requests: The joined ones.
+        batch_id: Id of the batch.
 
     Returns:
-        ``None`` where an output has no place in the JSON that its client wants.
+        ``None`` where an output cannot be represented in the requested JSON.
 
     Raises:
-        UnreadableAnswer: it is no JSON.
-        MalformedAnswer: it has other rows than were asked for, is the answer to another request,
-            or is none of the protocol.
+        UnreadableAnswer: it is not JSON.
+        MalformedAnswer: it has other rows than requested, answers another request, or violates the
+            protocol.
     """
     try:
         parsed, behind = parted(answer, json_bytes)
@@ -249,12 +249,12 @@ def _own(
 
 
 def check(answer: bytes, json_bytes: int) -> None:
-    """Check the answer to a request that ran alone, which is passed on as it is.
+    """Check the answer to a request that ran alone, which is passed on unchanged.
 
-    A number that is none (NaN), which the strict parser refuses, is between replica and client.
+    NaN, which the strict parser refuses, is left to replica and client.
 
     Raises:
-        MalformedAnswer: it is no answer of the protocol.
+        MalformedAnswer: it is not an answer of the protocol.
     """
     try:
         try:
@@ -268,12 +268,12 @@ def check(answer: bytes, json_bytes: int) -> None:
 
 
 def error_body(text: str) -> bytes:
-    """The protocol's error object; a text that is no Unicode keeps what is."""
+    """The protocol's error object; invalid Unicode is dropped."""
     return orjson.dumps({"error": text.encode("utf-8", "replace").decode()})
 
 
 def _requested(value: object) -> list[dict[str, object]]:
-    """The outputs that are asked for, as they are; they only must be equal in a batch."""
+    """The requested outputs, unchanged; they only must be equal in a batch."""
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
@@ -287,7 +287,7 @@ def _without(values: Mapping[str, object], name: str) -> Mapping[str, object]:
 
 
 def _without_form(output: Mapping[str, object]) -> dict[str, object]:
-    """A requested output without how it is written."""
+    """A requested output without its form."""
     parameters = output.get("parameters")
     if not isinstance(parameters, dict):
         return dict(output)

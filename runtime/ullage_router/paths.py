@@ -17,9 +17,9 @@ OPENAI: Final = re.compile(
     r"(?:/openai)?/v1/(?!models/[^/]+:(?:predict|explain|classify|regress)$).*"
     r"|/(?:chat/)?completions"
 )
-"""Paths of OpenAI's API; under ``/v1/models`` those of its predecessor's verbs are none."""
+"""Paths of OpenAI's API; paths under ``/v1/models`` with the verbs of protocol v1 are excluded."""
 _PREDICT: Final = re.compile(r"(/v1/models/[^/?:]+):(?:predict|explain)")
-"""Paths of the protocol before: KServe serves both."""
+"""Paths of protocol v1: KServe serves both."""
 _MODEL: Final = re.compile(
     r"/v2/models/(?P<name>[^/?]+)(?:/versions/(?P<version>[^/?]+))?(?:/(?P<what>ready|infer))?/?"
 )
@@ -35,7 +35,7 @@ class ModelPath:
 
     @classmethod
     def of(cls, path: str) -> ModelPath | None:
-        """The path as it is on the wire, without its query."""
+        """Parse a path from the wire, without its query."""
         match = _MODEL.fullmatch(path.partition("?")[0])
         if match is None:
             return None
@@ -52,9 +52,9 @@ class ModelPath:
 
 
 def ready_path_of(path: str) -> str:
-    """The path that says whether the model is ready that a path on the wire asks to infer.
+    """The readiness path of the model that an infer path names.
 
-    Empty where the path asks for something else.
+    Empty for any other path.
     """
     path = path.partition("?")[0]
     if INFER.fullmatch(path):

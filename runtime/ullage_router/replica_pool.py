@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The replicas of a router: they come and go, are probed, and say which models are ready."""
+"""The replicas of a router: adds and removes them, probes them, tracks ready models."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from ullage_router.settings import ReplicaAddress, RouterSettings
 log = logging.getLogger("ullage.router")
 
 SILENT_PROBES: Final = 3
-"""Probes in a row without an answer that take a replica out; it may just be busy."""
+"""Consecutive failed probes that take a replica out; it may just be busy."""
 MODELS: Final = 32
-"""Models of which it is kept that a replica was not ready for them."""
+"""Most models recorded as not ready at some replica."""
 NOT_READY: Final = re.compile(rb"not (?:yet )?ready", re.IGNORECASE)
-"""A server's 503 that says that a model is not ready."""
+"""Text of a server's 503 for a model that is not ready."""
 SAID_BYTES: Final = 1024
 
 
@@ -53,7 +53,7 @@ class ReplicaPool:
         changed: Callable[[], None],
         woke: Callable[[], None],
     ) -> None:
-        """``changed`` is called when a replica may take more, ``woke`` before it for the first."""
+        """``changed`` is called when a replica accepts more, ``woke`` before it for the first."""
         self._settings = settings
         self._connections = connections
         self._generations = generations
@@ -61,18 +61,18 @@ class ReplicaPool:
         self._changed, self._woke = changed, woke
         self.replicas: tuple[RouterReplica, ...] = ()
         self._times: dict[tuple[str, float], RunTimes | GenerationTimes] = {}
-        """By device and share: replicas on equal ones learn together, and later ones from them."""
+        """By device and share: replicas on equal ones share their times, also with later ones."""
         self._probes: dict[RouterReplica, list[asyncio.Task[None]]] = {}
         self._joined = 0
         self._slow_models: dict[str, None] = {}
         """Readiness paths of models that once were not ready."""
         self.looked_up = False
-        """The name of the replicas was resolved at least once."""
+        """True once the name of the replicas was resolved."""
         for backend in settings.backends:
             self._join(backend)
 
     def start(self) -> None:
-        """Probe the replicas, and follow their name if there is one."""
+        """Probe the replicas, and follow their DNS name if any."""
         for replica in self.replicas:
             self._watch(replica)
         if self._settings.followed is not None:
@@ -99,22 +99,22 @@ class ReplicaPool:
         )
 
     def rate_per_s(self) -> float:
-        """Requests that the ready replicas run in a second."""
+        """Requests per second of all ready replicas."""
         return sum(replica.times.rate_per_s() for replica in self.replicas if replica.up)
 
     def knows(self, key: str) -> bool:
-        """True if the run times of a key are known wherever it may run."""
+        """True if the run times of a key are known for all devices where it may run."""
         return bool(self._times) and all(times.knows(key) for times in self._times.values())
 
     async def learn(self, apps: Callable[[], Collection[str]]) -> None:
-        """Update the run times; ``apps`` gives the applications that wait."""
+        """Update the run times; ``apps`` returns the waiting applications."""
         for times in self._times.values():
             await times.learn(apps())
 
     async def ask_any(self, method: str, path: str) -> ClientAnswer:
-        """Ask a replica beside the queue, for what is no work: health and metadata.
+        """Query a replica bypassing the queue: health and metadata.
 
-        Where a model is ready at one replica, it is ready.
+        A model is ready if it is ready at one replica.
         """
         error, unready = "no replica is ready", None
         for replica in [candidate for candidate in self.replicas if candidate.up]:
@@ -132,19 +132,19 @@ class ReplicaPool:
         return unready or own_answer(UNAVAILABLE, error, retry_after_s=1)
 
     def mark_down(self, replica: RouterReplica, error: str) -> None:
-        """Give a replica nothing until a probe succeeds."""
+        """Send a replica nothing until a probe succeeds."""
         if replica.up:
             log.warning("replica %s is down: %s", replica.backend.url, error)
         replica.down()
 
     def mark_unready(self, replica: RouterReplica, path: str) -> None:
-        """Give a replica no request for a model until it says that it is ready for it."""
+        """Send a replica no request for a model until it is ready for it."""
         if path not in replica.unready_models:
             log.warning("replica %s is not ready for %s", replica.backend.url, path)
         replica.unready_models.add(path)
 
     async def is_unready(self, replica: RouterReplica, path: str, reply: Reply) -> bool:
-        """True if a replica's 503 says that a model is not ready, so that nothing ran."""
+        """True if a replica's 503 means that a model is not ready, so that nothing ran."""
         if not path or not self._keeps(path):
             return False
         if NOT_READY.search(reply.body[:SAID_BYTES]):
@@ -152,7 +152,7 @@ class ReplicaPool:
         return await self._model_is_unready(replica, path)
 
     def _join(self, backend: ReplicaAddress) -> RouterReplica:
-        """One more replica."""
+        """Add a replica."""
         settings = self._settings
         where = (backend.device, backend.share_percent)
         if where not in self._times:
@@ -182,7 +182,7 @@ class ReplicaPool:
             self._probes[replica].append(self._background.start(looks))
 
     def _part(self, replica: RouterReplica) -> None:
-        """A replica is no more; what it has begun may still be answered."""
+        """Remove a replica; its running requests may still be answered."""
         replica.down()
         self.replicas = tuple(other for other in self.replicas if other is not replica)
         for probe in self._probes.pop(replica):
@@ -190,7 +190,7 @@ class ReplicaPool:
         self._connections.forget(replica)
 
     async def _follow(self, named: ReplicaAddress) -> None:
-        """Let replicas come and go with the addresses of a name, again and again."""
+        """Add and remove replicas with the addresses of a name, periodically."""
         while True:
             try:
                 urls = await addresses_of_name(named.url)
@@ -207,7 +207,7 @@ class ReplicaPool:
             await asyncio.sleep(self._settings.follow_s)
 
     async def _probe(self, replica: RouterReplica) -> None:
-        """Ask whether it is ready, again and again."""
+        """Probe a replica's readiness periodically."""
         settings = self._settings
         silent = 0
         while True:
@@ -232,7 +232,7 @@ class ReplicaPool:
             await asyncio.sleep(settings.probe_s)
 
     async def _look_for_models(self, replica: RouterReplica) -> None:
-        """See which models are ready now; one that comes up is asked for all that were slow."""
+        """Check which models are ready now; a starting replica is probed for all slow ones."""
         if not replica.up:
             replica.unready_models.update(self._slow_models)
         paths = sorted(replica.unready_models)
@@ -255,7 +255,7 @@ class ReplicaPool:
         return reply.status == UNAVAILABLE
 
     def _keeps(self, path: str) -> bool:
-        """Keep a model that is slow to be ready; ``False`` = too many are kept already."""
+        """Record a model that is slow to become ready; ``False`` = too many are recorded."""
         known = self._slow_models
         if path not in known and len(known) >= MODELS:
             waited_for = {path for replica in self.replicas for path in replica.unready_models}

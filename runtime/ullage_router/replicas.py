@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Replicas of a model: what each runs, until when, whether it is there, and what asks it."""
+"""Replicas of a model: running requests, predicted ends, readiness, and connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ullage_router.settings import ReplicaAddress
 
 OK: Final = 200
 PARTS: Final = 8
-"""Parts of an answer that wait for their client."""
+"""Most buffered parts of an answer."""
 HOP_BY_HOP: Final = frozenset(
     {
         *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te"),
@@ -30,28 +30,28 @@ HOP_BY_HOP: Final = frozenset(
 
 
 class NotDelivered(Exception):
-    """No connection: the replica has not seen the request."""
+    """No connection: the replica has not received the request."""
 
 
 class Broken(Exception):
-    """The replica may have begun, and gave no answer that can be used."""
+    """The replica may have begun, and gave no usable answer."""
 
 
 class KeptConnectionEnded(Broken):
     """A kept connection ended without a byte of an answer.
 
-    Servers close idle ones at any time, so it says nothing of the replica, nor whether the replica
-    has seen the request.
+    Servers close idle ones at any time, so this is no sign of failure, and the replica may or may
+    not have received the request.
     """
 
 
 class TooLate(Broken):
-    """The replica did not answer in the time that it had."""
+    """The replica did not answer in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A replica's answer as it came."""
+    """A replica's unmodified answer."""
 
     status: int
     headers: Mapping[str, str]
@@ -59,25 +59,25 @@ class Reply:
 
 
 class AnswerStream:
-    """The parts of an answer on their way to its client, who sets the pace; for one event loop."""
+    """The parts of an answer for its client, which sets the pace; for one event loop."""
 
     def __init__(self) -> None:
         self._parts: deque[bytes] = deque()
         self._more, self._room = asyncio.Event(), asyncio.Event()
         self._ended = False
         self.left = False
-        """The client takes no more: the replica may stop."""
+        """The client has left: the replica may stop."""
         self.broken = False
         """The replica did not send all of it."""
         self.overdue = False
-        """It took longer than an answer may."""
+        """It exceeded the time limit of an answer."""
         self.look: Callable[[bytes], None] | None = None
-        """Sees each part as it comes."""
+        """Called with each part on arrival."""
         self.abandon: Callable[[], None] | None = None
         """Ends the exchange at once when the client leaves before its end."""
 
     async def put(self, part: bytes) -> None:
-        """Hand a part on; waits while the client is behind."""
+        """Pass a part on; waits while the client is behind."""
         if self.look is not None:
             self.look(part)
         while len(self._parts) >= PARTS and not self.left:
@@ -87,12 +87,12 @@ class AnswerStream:
         self._more.set()
 
     def end(self, *, broken: bool) -> None:
-        """There is no more."""
+        """Mark the end of the stream."""
         self._ended, self.broken = True, broken
         self._more.set()
 
     async def next(self) -> bytes | None:
-        """The next part; ``None`` = there is no more."""
+        """The next part; ``None`` = end of the stream."""
         while not self._parts:
             if self._ended:
                 return None
@@ -102,7 +102,7 @@ class AnswerStream:
         return self._parts.popleft()
 
     def leave(self) -> None:
-        """The client is gone, or has everything: who waits to hand a part on goes on."""
+        """Mark that the client is gone or done: releases a blocked ``put``."""
         self.left = True
         self._room.set()
         if self.abandon is not None and not self._ended:
@@ -110,9 +110,9 @@ class AnswerStream:
 
 
 Begun = Callable[[Reply, AnswerStream], None]
-"""Told when the first part of an answer is there that comes in parts."""
+"""Called on the first part of a streamed answer."""
 Again = Callable[[], bool]
-"""Asked whether a request may be sent once more, after a kept connection ended unanswered."""
+"""True if a request may be resent after a kept connection ended unanswered."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -125,24 +125,24 @@ class RouterReplica:
     most_in_flight: int
     up: bool = False
     cache_full: bool = False
-    """Its KV cache is used above the limit, so it gets no new requests."""
+    """Its KV cache use is above the limit, so it gets no new requests."""
     unready_models: set[str] = field(default_factory=set)
-    """Paths that say whether a model is ready, of those for which it is not: it gets none."""
+    """Readiness paths of models for which it is not ready: it gets none of their requests."""
     ends_s: dict[int, float] = field(default_factory=dict)
-    """When each batch that runs is predicted to end, on the router's clock."""
+    """Predicted end of each running batch, on the router's clock."""
     ran: int = 0
 
     @property
     def free(self) -> bool:
-        """True if it takes another batch."""
+        """True if it accepts another batch."""
         return self.up and not self.cache_full and len(self.ends_s) < self.most_in_flight
 
     def left_s(self, now_s: float) -> float:
-        """Predicted time until it has run what it has and one request more, seconds."""
+        """Predicted time until it has run its requests and one more, seconds."""
         return sum(max(end - now_s, 0.0) for end in self.ends_s.values()) + self.times.single_s
 
     def down(self) -> None:
-        """Give it nothing until a probe succeeds."""
+        """Send it nothing until a probe succeeds."""
         self.up = False
 
 
@@ -158,13 +158,13 @@ class ReplicaConnections(Protocol):
     """Connections to all replicas; ``open`` and ``close`` once each."""
 
     async def open(self) -> None:
-        """Be ready to ask."""
+        """Prepare for exchanges."""
 
     async def close(self) -> None:
         """Close all."""
 
     def forget(self, replica: RouterReplica) -> None:
-        """A replica is no more; what it has begun may still be answered."""
+        """Remove a replica; its running requests may still be answered."""
 
     async def ask(
         self,
@@ -178,7 +178,7 @@ class ReplicaConnections(Protocol):
         again: Again | None = None,
         new: bool = False,
     ) -> Reply:
-        """One exchange, on a ``new`` connection if asked; raises NotDelivered or Broken."""
+        """One exchange, on a ``new`` connection if requested; raises NotDelivered or Broken."""
         ...
 
 

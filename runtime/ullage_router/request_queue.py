@@ -18,10 +18,10 @@ from ullage.engines.batching.waiting import WaitingRequests
 from ullage_router.calls import RouterCall
 
 CALL_BYTES: Final = 16 * 1024
-"""What a waiting call takes beside its body: records, a task, buffers of its connection."""
+"""Memory of a waiting call beside its body: records, a task, buffers of its connection."""
 LOOKED_AT: Final = 256
 STALE: Final = 64
-"""Marks of calls that left, beyond as many as wait, before they are swept."""
+"""Stale heap entries, beyond the number of waiting calls, before a sweep."""
 
 
 class ChoosesNext(Protocol):
@@ -42,7 +42,7 @@ class Picked:
 
 @dataclass(slots=True, kw_only=True)
 class RequestQueue:
-    """Calls that wait; neither reads a clock nor knows a connection."""
+    """Waiting calls; uses no clock and no connection."""
 
     most_calls: int
     most_bytes: int
@@ -52,7 +52,7 @@ class RequestQueue:
     _calls: dict[int, RouterCall] = field(init=False, default_factory=dict)
     _heap: list[tuple[float, int]] = field(init=False, default_factory=list)
     _aside: dict[str, list[tuple[float, int]]] = field(init=False, default_factory=dict)
-    """Heaps of those that were found while their model was not ready at some replica."""
+    """Heaps of calls whose model was not ready at some replica."""
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -69,14 +69,14 @@ class RequestQueue:
         self.held_bytes -= size
 
     def offer(self, call: RouterCall) -> bool:
-        """Take a call in; ``False`` when too many wait."""
+        """Queue a call; ``False`` when too many wait."""
         if len(self._calls) >= self.most_calls:
             return False
         self.put(call)
         return True
 
     def put(self, call: RouterCall) -> None:
-        """Take a call in that was in before, whatever waits."""
+        """Requeue a call, regardless of the limit."""
         group = self._groups.setdefault(_group(call), WaitingRequests())
         group.add(call.request)
         self._calls[call.number] = call
@@ -88,7 +88,7 @@ class RequestQueue:
         heapq.heappush(self._heap, (call.request.deadline_s, call.number))
 
     def remove(self, call: RouterCall) -> bool:
-        """Take a call out whose client has gone; ``False`` = it does not wait."""
+        """Remove a call whose client has disconnected; ``False`` = it does not wait."""
         if self._calls.get(call.number) is not call:
             return False
         group = self._groups[_group(call)]
@@ -106,13 +106,13 @@ class RequestQueue:
         replica: int,
         unready: Collection[str] = (),
     ) -> Picked | None:
-        """The requests that a replica runs now; ``None`` when none waits that it may run.
+        """The requests that a replica runs now; ``None`` when it may run none of the waiting ones.
 
         Args:
             chooser: Decides among the requests of one group.
             now_s: On the router's clock.
             replica: Its number.
-            unready: Models for which it is not ready, by their paths.
+            unready: Models for which it is not ready, by their readiness paths.
         """
         passed: list[tuple[float, int]] = []
         first = None
@@ -125,7 +125,7 @@ class RequestQueue:
             if call is None:
                 heapq.heappop(heap)
             elif unready and heap is self._heap and call.ready_path in unready:
-                # moved once: a queue of one model hides others no longer than that
+                # moved once, so that a queue of one model does not keep blocking others
                 heapq.heappush(self._aside.setdefault(call.ready_path, []), heapq.heappop(heap))
             elif call.avoid == replica:
                 passed.append(heapq.heappop(heap))
@@ -136,7 +136,7 @@ class RequestQueue:
         return None if first is None else self._choose(_group(first), chooser, now_s)
 
     def _open_heaps(self, unready: Collection[str]) -> Iterator[list[tuple[float, int]]]:
-        """Heaps that hold something for a replica; of two the one with the earliest mark is less.
+        """Heaps with calls that a replica may run; ordered by their earliest mark.
 
         Those of a list compare by their first marks.
         """
@@ -147,7 +147,7 @@ class RequestQueue:
                 yield heap
 
     def expired(self, now_s: float) -> tuple[RouterCall, ...]:
-        """Take out what is past its deadline."""
+        """Remove expired calls."""
         gone: list[RouterCall] = []
         for heap in (self._heap, *self._aside.values()):
             while heap and heap[0][0] <= now_s:
@@ -162,7 +162,7 @@ class RequestQueue:
         return tuple(gone)
 
     def apps(self) -> set[str]:
-        """Names under which the times of what waits are learned, of some groups at most."""
+        """Learning names of the waiting calls, of a limited number of groups."""
         groups = islice(self._groups.values(), LOOKED_AT)
         return {name for group in groups for name in group.apps}
 
@@ -183,7 +183,7 @@ class RequestQueue:
 
 
 def _group(call: RouterCall) -> Hashable:
-    """A call alone is a group of its own."""
+    """The group of a call; a call that runs alone has its own."""
     if call.group is None:
         return call.number
     return call.group, call.avoid, call.raw_apart

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Learns run times on one device at one share, and makes the chooser that decides by them.
+"""Learns run times on one device at one share, and builds the chooser that uses them.
 
-The time of a single request is only seen in a batch of one; larger batches teach what a batch
-costs, c1(k), against the longest member that is expected of them. c0 stays what the profile says:
-times of single requests alone cannot tell it from their own length.
+The time of a single request is only seen in a batch of one; larger batches give the batch cost
+c1(k), relative to their expected longest member. c0 stays as in the profile: times of single
+requests alone cannot separate it from their own length.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from ullage.engines.batching.waiting import BatchRequest, WaitingRequests
 from ullage_router.times import RUN_LEAST_S
 
 WINDOWS: Final = 64
-"""Applications, and applications by size, whose times are kept."""
+"""Most applications, and applications by size, whose times are kept."""
 SAMPLES: Final = 1024
 LEAST_NEW: Final = 16
 MOST_NEW: Final = 4096
-"""Batches that make it worth to learn again: a quarter of what was seen, within these."""
+"""Upper limit of new batches before learning again: a quarter of those seen."""
 PRIOR_BATCHES: Final = 20.0
-"""Only the expected longest member is known, so the first few batches say little of c1(k)."""
+"""Weight of the prior of c1(k), since only the expected longest member is known."""
 MIXTURES: Final = 1024
 WARM_KEYS: Final = 8
 GROWTH: Final = 0.1
-"""Of a batch's time with each member, until it is measured: small, so that batches are tried."""
+"""Growth of a batch's time per member until measured: small, so that batches are tried."""
 
 
 def first_costs(sizes: Sequence[int], fixed_s: float) -> BatchCosts:
@@ -45,7 +45,7 @@ def first_costs(sizes: Sequence[int], fixed_s: float) -> BatchCosts:
 
 
 def key_of(app: str, elements: int) -> str:
-    """The name under which times are learned: an application and a power of two of the size."""
+    """The learning name: an application and a power of two of the size."""
     return f"{app}/{max(0, elements).bit_length()}"
 
 
@@ -62,7 +62,7 @@ class RunTimes:
     prior: BatchCosts
     chooser: BatchChooser = field(init=False)
     single_s: float = field(init=False, default=0.0)
-    """Mean time of a request alone over all applications, seconds; 0 while none is known."""
+    """Mean time of a request alone over all applications, seconds; 0 = unknown."""
     _known: dict[str, TimeHistogram] = field(init=False, default_factory=dict)
     _fit: CostFit = field(init=False)
     _windows: OrderedDict[str, SlidingWindow] = field(init=False, default_factory=OrderedDict)
@@ -75,13 +75,13 @@ class RunTimes:
         self.chooser = BatchChooser(rules=self.rules, costs=self.prior, histograms=self._known)
 
     def knows(self, key: str) -> bool:
-        """True if a key has a histogram: its own, or for want of one its application's."""
+        """True if a key has a histogram: its own, or else its application's."""
         if key not in self._known and app_of(key) in self._known:
             self._known[key] = self._known[app_of(key)]
         return key in self._known
 
     def add(self, keys: Sequence[str], batch_s: float) -> None:
-        """Take in a batch that ran: the keys of its members, and its time in seconds."""
+        """Add a finished batch: the keys of its members, and its time in seconds."""
         self._seen += 1
         self._new += 1
         if len(keys) == 1:
@@ -94,12 +94,12 @@ class RunTimes:
             self._fit.add(len(keys), longest, batch_s)
 
     def predicted_s(self, keys: Sequence[str]) -> float | None:
-        """Mean time of a batch, seconds; ``None`` while a member's times are not known."""
+        """Mean time of a batch, seconds; ``None`` while a member's times are unknown."""
         longest = self.longest_s(keys)
         return None if longest is None else self._batch_s(len(keys), longest)
 
     def worst_s(self, keys: Sequence[str]) -> float | None:
-        """The longest time of a batch by what was seen, seconds; ``None`` as above."""
+        """The longest time of a batch from the observations, seconds; ``None`` as above."""
         if not all(map(self.knows, keys)):
             return None
         longest = max(float(self._known[key].edges[-1]) for key in keys)
@@ -117,16 +117,16 @@ class RunTimes:
         return longest
 
     def rate_per_s(self) -> float:
-        """Requests per second at the best batch size, roughly; 0 while nothing is known."""
+        """Approximate requests per second at the best batch size; 0 = unknown."""
         single = self.single_s
         sizes = self.rules.sizes
         return max(size / self._batch_s(size, single) for size in sizes) if single else 0.0
 
     async def learn(self, waiting: Collection[str]) -> None:
-        """Make a chooser of what was seen, in a thread; later choices are made by it.
+        """Build a chooser from the observations, in a thread; it makes later choices.
 
         Args:
-            waiting: Keys that wait; their tables are made before the chooser is used.
+            waiting: Waiting keys; their tables are built before the chooser is used.
         """
         enough = self._new >= min(max(LEAST_NEW, self._seen // 4), MOST_NEW)
         if not enough and not any(
@@ -172,7 +172,7 @@ def made(
     samples: Mapping[str, Sequence[float]],
     waiting: Collection[str],
 ) -> tuple[BatchChooser, dict[str, TimeHistogram]]:
-    """A chooser with its histograms, ready to decide on these keys."""
+    """A chooser with its histograms, with the tables for these keys."""
     known = {
         name: TimeHistogram.of(times)
         for name, times in samples.items()

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The router's HTTP side: takes requests in, and answers each of them once.
+"""The router's HTTP server: accepts requests, and answers each of them once.
 
-``GET /load`` on the metrics port gives the load, for whatever scales the replicas; with
-``?after=N&wait=S`` as soon as another number of requests than N has arrived, at the latest after S
-seconds, so that a service without replicas wakes at its first request.
+``GET /load`` on the metrics port returns the load, for the autoscaler of the replicas; with
+``?after=N&wait=S`` it answers as soon as the number of arrived requests is not N, at the latest
+after S seconds, so that a service without replicas wakes at its first request.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_DIGITS: Final = 18
 
 
 async def load_page(dispatcher: Dispatcher, query: Mapping[str, str]) -> web.Response:
-    """The page, or 400 for a query that is none."""
+    """The page, or 400 for an invalid query."""
     after, wait_s = _whole(query, "after", 10**MOST_DIGITS), _whole(query, "wait", LOAD_WAIT_MOST_S)
     if after is None or wait_s is None:
         text = f"after and wait are whole numbers, wait at most {LOAD_WAIT_MOST_S}"
@@ -51,7 +51,7 @@ async def load_page(dispatcher: Dispatcher, query: Mapping[str, str]) -> web.Res
         "requestsMilli": round(1e3 * dispatcher.arrivals.per_s(dispatcher.now_s())),
         "waiting": len(dispatcher.queue),
         "idleSeconds": int(dispatcher.idle_s),
-        # Rounded up: 0 says that no request has waited for a replica yet.
+        # Rounded up: 0 means that no request has waited for a replica yet.
         "wakeMillis": math.ceil(1e3 * dispatcher.wake_s),
     }
     return web.Response(body=json.dumps(load).encode(), headers=JSON)
@@ -69,15 +69,15 @@ log = logging.getLogger("ullage.router")
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 LARGE_BYTES: Final = 64 * 1024
-"""An answer above it does not fit into a socket's buffer, so its client must take it in."""
+"""A larger answer does not fit into a socket's buffer, so its client must read it."""
 EVENTS: Final = "text/event-stream"
 
 
 class BoundedServer(web.Server):
-    """Takes no more connections than it may."""
+    """A server with a limit on connections."""
 
     def __init__(self, handler: Handler, most: int, idle_s: float) -> None:
-        """``idle_s`` is also the time in which a new connection must bring its first request."""
+        """``idle_s`` is also the time for the first request of a new connection."""
         super().__init__(
             handler,
             handler_cancellation=True,
@@ -89,7 +89,7 @@ class BoundedServer(web.Server):
         self._most = most
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """Close one too many."""
+        """Close a connection above the limit."""
         super().connection_made(handler, transport)
         if len(self.connections) > self._most:
             transport.abort()
@@ -127,7 +127,7 @@ class RouterServer:
             self.grpc_port = await self._grpc.start(addresses.grpc)
 
     async def drain(self) -> None:
-        """Tell that it is not ready, then take no more connections, until all is answered."""
+        """Report not ready, then stop accepting connections, until all is answered."""
         self._draining = True
         if self._grpc is not None:
             self._grpc.leave()
@@ -164,7 +164,7 @@ class RouterServer:
 
     async def _scrape(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/ready":
-            # unlike /v2/health/ready: without replicas, too, it takes requests and holds them
+            # unlike /v2/health/ready: without replicas it also accepts requests and holds them
             ready = self._dispatcher.fault is None and not self._draining
             return web.Response(status=200 if ready else 503, text="ready\n" if ready else "no\n")
         if request.path == LOAD_PATH:
@@ -222,7 +222,7 @@ class RouterServer:
     async def _send_parts(
         self, request: web.BaseRequest, answer: ClientAnswer, stream: AnswerStream
     ) -> web.StreamResponse:
-        """Send parts as they come; an answer that broke off ends without its end."""
+        """Send parts on arrival; a broken answer has no end marker."""
         response = web.StreamResponse(status=answer.status, headers=answer.headers)
         if self._draining:
             response.force_close()
@@ -246,9 +246,9 @@ class RouterServer:
     async def _broken_off(
         self, request: web.BaseRequest, response: web.StreamResponse, stream: AnswerStream
     ) -> None:
-        """End an answer whose replica did not; clients of OpenAI's API are told why.
+        """End an answer broken by its replica; clients of OpenAI's API get the reason.
 
-        The blank lines end a part of an event that was there before.
+        The blank lines end an incomplete event.
         """
         if response.content_type == EVENTS and OPENAI.fullmatch(request.path):
             limits = self._settings.limits
@@ -282,7 +282,7 @@ class RouterServer:
 
 
 def _error_body(request: web.BaseRequest, status: int, text: str) -> bytes:
-    """An error of the router itself, in the form that clients of the path read."""
+    """An error of the router itself, in the format of the path's clients."""
     if OPENAI.fullmatch(request.path):
         return generation.error_body(status, text)
     return error_body(text)

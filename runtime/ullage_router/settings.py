@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of an owner, read from the command line."""
+"""Settings of a router, read from the command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaAddress:
-    """A replica: its address, and the device and share that its run times depend on."""
+    """A replica: its address, and the device and share on which its run times depend."""
 
     url: str
     device: str = ""
@@ -34,9 +34,9 @@ class ReplicaAddress:
 class ClientLimits:
     """Limits of one client, and of all together.
 
-    ``body_s`` is the time that a client has for its body and for taking an answer in, ``answer_s``
-    that of a replica for its answer and for each part of one that comes in parts, ``stream_s`` that
-    for all parts; ``longest_s`` is the latest deadline that may be asked for.
+    ``body_s`` is the time for a client to send its body and to read an answer, ``answer_s`` that of
+    a replica for its answer or for each part of a stream, ``stream_s`` that for all parts;
+    ``longest_s`` is the latest deadline that may be requested.
     """
 
     body_bytes: int = 4 * MIB
@@ -79,11 +79,11 @@ class RouterSettings:
     backends: tuple[ReplicaAddress, ...]
     objective_s: float
     followed: ReplicaAddress | None = None
-    """Its host is a name: every address that it has is a replica, now and later."""
+    """Its host is a DNS name: each of its addresses is a replica, also later ones."""
     follow_s: float = 1.0
-    """Between two looks at the addresses of that name."""
+    """Interval between two lookups of that name."""
     hold_s: float = 0.0
-    """While no replica is ready a request may wait so long from its arrival."""
+    """Longest wait of a request from its arrival while no replica is ready."""
     rules: BatchRules = field(default_factory=BatchRules)
     fixed_s: float = 0.0
     in_flight: int = 1
@@ -259,7 +259,7 @@ def _generative(given: argparse.Namespace) -> GenerativeSettings | None:
 
 
 def probed_over_grpc(path: str) -> bool:
-    """True if a path of HTTP has a method of gRPC that says what is ready."""
+    """True if an HTTP path has a gRPC method for readiness."""
     model = ModelPath.of(path)
     return path == READY or (model is not None and model.what == "ready")
 
@@ -268,7 +268,7 @@ def addresses_of(given: argparse.Namespace) -> Addresses:
     """Addresses of requests and of metrics.
 
     Raises:
-        ValueError: one is no HOST:PORT.
+        ValueError: one is not HOST:PORT.
     """
     return Addresses(
         http=address_of(given.listen, "--listen"),
@@ -281,7 +281,7 @@ def backend_of(text: str) -> ReplicaAddress:
     """``http://HOST:PORT[,device=NAME][,share=PERCENT]``.
 
     Raises:
-        argparse.ArgumentTypeError: it is none; the text says why.
+        argparse.ArgumentTypeError: it is invalid; the text says why.
     """
     url, *words = text.split(",")
     split = urlsplit(url)
@@ -308,7 +308,7 @@ def sizes_of(text: str) -> tuple[int, ...]:
     """Batch sizes, rising and separated by commas.
 
     Raises:
-        argparse.ArgumentTypeError: a size is no number, is below 1, or comes twice.
+        argparse.ArgumentTypeError: a size is not a number, below 1, or repeated.
     """
     try:
         sizes = tuple(int(word) for word in text.split(","))

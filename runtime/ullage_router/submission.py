@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a call of a request that was read, and waits for its answer; the same for each listener."""
+"""Submits a request as a call, and waits for its answer; shared by all listeners."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ullage_router.settings import RouterSettings
 
 
 class CallSubmission:
-    """Numbers calls, and runs the first of an application alone, so that its time is seen."""
+    """Numbers calls, and runs the first of an application alone, to measure its time."""
 
     def __init__(self, settings: RouterSettings, dispatcher: Dispatcher) -> None:
         self._settings = settings
@@ -33,7 +33,7 @@ class CallSubmission:
         self._number = 0
 
     async def answer(self, method: str, taken: Taken, arrived_s: float) -> ClientAnswer:
-        """The answer to a request that arrived then, on the router's clock."""
+        """The answer to a request that arrived at ``arrived_s`` on the router's clock."""
         call = self._call(method, taken, arrived_s)
         probes = (
             self._settings.rules.policy is not BatchPolicy.FIFO
@@ -49,7 +49,7 @@ class CallSubmission:
         except asyncio.CancelledError:
             if call.answer.done() and not call.answer.cancelled():
                 stream = call.answer.result().stream
-                if stream is not None:  # it came just when its client went
+                if stream is not None:  # it arrived just when its client left
                     stream.leave()
             raise
         finally:
@@ -60,17 +60,17 @@ class CallSubmission:
 
     @property
     def takes_requests(self) -> bool:
-        """True if a request would be served: now, or by the replica that is started for it.
+        """True if a request would be served: now, or by a replica started for it.
 
-        A client that waits for this before its first request would else never wake a service.
+        Else a client that waits for readiness before its first request would never wake a service.
         """
         return self._dispatcher.ready or self._dispatcher.asleep
 
     async def about(self, method: str, path: str, arrived_s: float) -> ClientAnswer:
-        """The answer to a question about server or model, asked of a replica beside the queue.
+        """The answer to a query on server or model, sent to a replica bypassing the queue.
 
-        While none is ready it waits as any request does, and wakes a service that sleeps. Whether
-        a model is ready is answered at once, for probes are no work.
+        Without a ready replica it waits like any request, and wakes a sleeping service. Readiness
+        of a model is answered at once, since probes are no work.
         """
         dispatcher, model = self._dispatcher, ModelPath.of(path)
         probes = model is not None and model.what == "ready"

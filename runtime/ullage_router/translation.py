@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Open Inference Protocol v2 between JSON and gRPC messages.
 
-It is needed where a client speaks one and the replicas speak the other.
+It is used where a client and the replicas speak different ones.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ RAW: Final[Mapping[str, str]] = {
     **dict(zip(("UINT8", "UINT16", "UINT32", "UINT64"), "BHIQ", strict=True)),
     **dict(zip(("FP16", "FP32", "FP64"), "efd", strict=True)),
 }
-"""How ``struct`` calls the elements; BF16 is none of its kinds."""
+"""``struct`` format of the elements; BF16 has none."""
 FLOATS: Final = frozenset({"FP16", "FP32", "FP64"})
 MOST_INT64: Final = 2**63 - 1
 Parameters = Mapping[str, InferParameter]
 
 
 def request_of_json(body: bytes, model: str, version: str, json_bytes: int = 0) -> bytes:
-    """The message of a request over HTTP that was read before.
+    """The message of an already checked HTTP request.
 
     Args:
-        body: Of the request.
+        body: The request's body.
         model: Its name.
         version: Its version, or nothing.
-        json_bytes: The length of its JSON, where raw tensors may stand behind; 0 = all of it.
+        json_bytes: The length of its JSON, where raw tensors may follow; 0 = all of it.
 
     Raises:
-        MalformedRequest: a value has no place in a message.
+        MalformedRequest: a value cannot be represented in a message.
     """
     parsed, behind = parted(body, json_bytes)
     request = object_of(parsed, "the body")
@@ -90,10 +90,10 @@ def request_of_json(body: bytes, model: str, version: str, json_bytes: int = 0) 
 
 
 def json_of_request(message: ModelInferRequest) -> bytes:
-    """The JSON of a request that was checked before.
+    """The JSON of an already checked request.
 
     Raises:
-        MalformedRequest: a value has no place in JSON.
+        MalformedRequest: a value cannot be represented in JSON.
     """
     raw = message.raw_input_contents
     body: dict[str, object] = {}
@@ -119,10 +119,10 @@ def json_of_request(message: ModelInferRequest) -> bytes:
 
 
 def body_of_answer(answer: bytes, wanted: Wanted = AS_JSON) -> Body:
-    """A replica's answer for a client over HTTP; in JSON a number that is none is null.
+    """A replica's answer for a client over HTTP; in JSON, NaN is null.
 
     Raises:
-        MalformedAnswer: it breaks the protocol, or has no place in the JSON that is wanted.
+        MalformedAnswer: it violates the protocol, or cannot be represented in the requested JSON.
     """
     try:
         message = ModelInferResponse.FromString(answer)
@@ -174,11 +174,11 @@ def answer_of_json(answer: bytes, *, raw: bool) -> bytes:
     """The message of a replica's JSON answer.
 
     Args:
-        answer: What the replica sent, bytes of JSON.
-        raw: Whether its client wants raw contents; 16-bit floats make all raw.
+        answer: The replica's JSON.
+        raw: Its client requests raw contents; 16-bit floats make all raw.
 
     Raises:
-        MalformedAnswer: it breaks the protocol, or has no place in a message.
+        MalformedAnswer: it violates the protocol, or cannot be represented in a message.
     """
     try:
         body = object_of(orjson.loads(answer), "the answer")
@@ -208,7 +208,7 @@ def server_metadata(body: bytes) -> ServerMetadataResponse:
     """The message of a server's JSON metadata.
 
     Raises:
-        MalformedAnswer: it breaks the protocol.
+        MalformedAnswer: it violates the protocol.
     """
     try:
         metadata = object_of(orjson.loads(body), "the metadata")
@@ -225,7 +225,7 @@ def model_metadata(body: bytes) -> ModelMetadataResponse:
     """The message of a model's JSON metadata.
 
     Raises:
-        MalformedAnswer: it breaks the protocol.
+        MalformedAnswer: it violates the protocol.
     """
     try:
         metadata = object_of(orjson.loads(body), "the metadata")
@@ -340,7 +340,7 @@ def _type(contents: InferTensorContents, tensor: Tensor) -> None:
 def _fill(
     parameters: MutableMapping[str, InferParameter], values: Mapping[str, object], less: str = ""
 ) -> None:
-    """Write parameters, less the one that is about HTTP only."""
+    """Write parameters, except the one for HTTP only."""
     for name, value in values.items():
         if name == less:
             continue

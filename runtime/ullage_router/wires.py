@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes requests of the protocol toward the replicas.
+"""Encodes requests in the replicas' protocol.
 
-What waits is written so already: requests of HTTP and of gRPC clients share a queue and a batch.
+Queued requests are already encoded so: HTTP and gRPC clients share a queue and a batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ullage_run.binary_tensors import Body
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaWire:
-    """Joins the requests of a batch, and parts its answer; checks that of one that ran alone."""
+    """Joins the requests of a batch, and splits its answer; checks that of a single request."""
 
     join: Callable[[Sequence[QueuedRequest], str], Body]
     part: Callable[[bytes, int, Sequence[InferRequest], str], list[Body | None]]

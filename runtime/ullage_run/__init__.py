@@ -21,8 +21,8 @@
 A server counts its requests with ``ullage_run.requests.observe(seconds)``.
 
 Outside Ullage (``ULLAGE_STEPS`` unset) counting does nothing; SIGTERM is turned into a checkpoint
-everywhere. Nothing here raises or needs more than the standard library. A program that never says
-where it resumed is taken to have begun at step 0 with each start.
+everywhere. Nothing here raises or needs more than the standard library. A program that never
+reports where it resumed counts as started at step 0 each time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
 _writer = StepWriter(os.environ.get(ENV_STEPS))
 _stop = StopSignal()
 
-# Bound once: an attribute look-up less in the user's inner loop.
+# Bound once: saves an attribute lookup in the user's inner loop.
 step = _writer.step
 sm_count = _writer.sm_count
 resumed = _writer.resumed
@@ -62,7 +62,7 @@ on_notice = _stop.on_notice
 
 
 def checkpointed() -> None:
-    """Note that a checkpoint is safely written: ends ``should_checkpoint`` and dates the record."""
+    """Record that a checkpoint was written: resets ``should_checkpoint`` and dates the record."""
     _stop.checkpointed()
     _writer.checkpointed()
 

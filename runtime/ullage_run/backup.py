@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pushes an owner's shards to the state store behind the steps, and recovers them.
+"""Pushes an owner's shards to the state store in the background, and recovers them.
 
 ::
 
@@ -12,7 +12,7 @@
     backup.flush()  # on notice
 
 It must never run further ahead of the copy than the lag, never skip a step (the other owners'
-shards of it would wait for ever), and never hold more copies in memory than the lag has pushes,
+shards of it would wait for ever), and never hold more copies in memory than the pushes of the lag
 and the last complete one.
 """
 
@@ -46,22 +46,22 @@ __all__ = [
 
 
 class EpochChanged(RuntimeError):
-    """New maps hold: this owner's pushes count no more until it has them."""
+    """New maps are in force: this owner's pushes are ignored until it has them."""
 
 
 class Backup:
-    """Sends shards in the background, in the order of steps; one for each epoch of this owner.
+    """Sends shards in the background, in step order; one instance for each epoch of this owner.
 
-    New maps drop what was on its way under the old ones. Before they hold, either :meth:`flush`, or
-    push the last finished step again under the new ones; else the lag would wait for it.
+    New maps drop pushes under way of the old ones. Before they are in force, either :meth:`flush`,
+    or push the last finished step again under the new ones; else the lag would wait for it.
 
     Args:
-        state_store: Used by the background thread alone from now on.
-        epoch: Of the maps that this owner has.
-        committed: The copy's step when these maps began; ``None`` = there was no copy.
+        state_store: Used only by the background thread from now on.
+        epoch: Epoch of this owner's maps.
+        committed: The copy's step when these maps began; ``None`` = no copy.
         every_steps: Steps between two pushes.
         max_lag_steps: Most steps by which the job may be ahead of the copy.
-        patience_s: How long a job waits for the copy before it is told.
+        patience_s: Longest wait of a job for the copy before an error.
     """
 
     def __init__(
@@ -96,31 +96,31 @@ class Backup:
 
     @property
     def committed(self) -> int | None:
-        """The last consistent step that this owner knows of."""
+        """The last consistent step known to this owner."""
         with self._changed:
             return self._committed
 
     def copies(self, step: int) -> dict[int, bytes]:
-        """This owner's shards as they were pushed after a step; none if they are not here now.
+        """This owner's shards as pushed after a step; empty if no longer held.
 
-        Who rolls back to a step that the state store has need not ask it for what itself had sent.
+        An owner that rolls back to a step of the state store need not fetch its own shards.
         """
         with self._changed:
             known = [*self._queue] if self._complete is None else [self._complete, *self._queue]
             return next((shards for number, shards in known if number == step), {})
 
     def push(self, step: int, shards: Mapping[int, Buffer], *, now: bool = False) -> None:
-        """Note a finished step and, if one is due, copy its values for sending.
+        """Record a finished step and, if a push is due, copy its values for sending.
 
-        Returns once the copy is at most the lag behind this step: only then the step counts.
+        Returns once the copy is at most the lag behind this step: only then the step is valid.
 
         Args:
-            step: Its number; steps come in order and none is left out.
+            step: Its number; steps are in order without gaps.
             shards: Values of this owner's shards; copied here.
-            now: Send it whatever the rhythm: all owners do, the copy has to be of this step.
+            now: Send it regardless of the interval: all owners do, the copy must be of this step.
 
         Raises:
-            EpochChanged: new maps hold.
+            EpochChanged: new maps are in force.
             StateStoreUnavailable: the copy did not follow in time.
             StateTooLarge: it does not fit.
         """
@@ -135,16 +135,16 @@ class Backup:
                 self._changed.notify_all()
 
     def flush(self, timeout_s: float | None = None) -> int | None:
-        """Wait until everything noted is complete in the copy; on notice, and before leaving.
+        """Wait until the copy has all recorded steps; on notice, and before leaving.
 
         Args:
-            timeout_s: Of the notice; ``None`` = the usual patience.
+            timeout_s: Time left by the notice; ``None`` = the usual patience.
 
         Returns:
-            The last committed step that is known here.
+            The last known committed step.
 
         Raises:
-            EpochChanged: new maps hold.
+            EpochChanged: new maps are in force.
             StateStoreUnavailable: it was not complete in time.
         """
         limit_s = self._patience_s if timeout_s is None else timeout_s
@@ -158,7 +158,7 @@ class Backup:
             return self._committed
 
     def close(self) -> None:
-        """End at once: drops what is not sent; a push that waits raises."""
+        """Stop at once: drops unsent pushes; a waiting push raises."""
         with self._changed:
             self._ending = True
             self._error = self._error or EpochChanged(f"epoch {self._epoch} was given up")
@@ -168,8 +168,8 @@ class Backup:
         self._state_store.close()
 
     def _await(self, needed: int) -> None:
-        """Wait until the copy has a step; without any copy the first ones wait for nothing."""
-        # the first push at or after what is needed: an earlier one would be too far behind
+        """Wait until the copy has a step; without any copy the first ones do not wait."""
+        # the first push at or after the needed step: an earlier one would be too far behind
         last_due = needed + -needed % self._every_steps
         none_before = self._first is None or last_due < self._first
         if none_before and self._committed is None:
@@ -201,7 +201,7 @@ class Backup:
                 self._send(step, shards)
             except (EpochChanged, StateStoreUnavailable, StateStoreRefused) as error:
                 with self._changed:
-                    self._error = self._error or error  # closing comes first
+                    self._error = self._error or error  # closing takes precedence
                     self._changed.notify_all()
                 return
             with self._changed:
@@ -227,7 +227,7 @@ class Backup:
         self._follow(step)
 
     def _follow(self, step: int) -> None:
-        """Wait until a step is complete: the state store takes no later one before."""
+        """Wait until a step is complete: the state store accepts no later one before."""
         until = time.monotonic() + self._patience_s
         while not self._ending:
             held = self._state_store.held(wait_for=step)

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The binary tensor data extension of the Open Inference Protocol v2 over HTTP.
 
-A body is JSON, and behind it the raw bytes of tensors; a header says where the JSON ends. A client
-says for each output whether it wants it raw. The rules are those of the published extension
-("Binary Tensor Data Extension").
+A body is JSON followed by the raw bytes of tensors; a header gives the length of the JSON. A client
+selects for each output if it is raw. The rules are those of the published extension ("Binary Tensor
+Data Extension").
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ullage_run.tensors import (
 )
 
 HEADER: Final = "Inference-Header-Content-Length"
-"""Bytes of the JSON of a body that has raw tensors behind it."""
+"""Header with the length of the JSON before raw tensors."""
 ALL_RAW: Final = "binary_data_output"
-"""A parameter of a request: outputs are raw unless they say otherwise."""
+"""A parameter of a request: outputs are raw by default."""
 ONE_RAW: Final = "binary_data"
-"""A parameter of a requested output: whether it is raw."""
+"""A parameter of a requested output: true = raw."""
 MOST_DIGITS: Final = 18
 DTYPES: Final[Mapping[str, str]] = {
     "BOOL": "?",
@@ -43,20 +43,20 @@ DTYPES: Final[Mapping[str, str]] = {
     **{f"INT{8 * size}": f"<i{size}" for size in (1, 2, 4, 8)},
     **{f"UINT{8 * size}": f"<u{size}" for size in (1, 2, 4, 8)},
 }
-"""NumPy's name of each raw element; it has none for BF16."""
+"""NumPy's name of each raw element type; it has none for BF16."""
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A body over HTTP; ``json_bytes`` is the length of its JSON, 0 = it is nothing else."""
+    """A body over HTTP; ``json_bytes`` is the length of its JSON, 0 = all of it."""
 
     data: bytes
     json_bytes: int = 0
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers that say how it is read."""
+        """Headers that describe its format."""
         if not self.json_bytes:
             return {"Content-Type": "application/json"}
         return {"Content-Type": "application/octet-stream", HEADER: str(self.json_bytes)}
@@ -64,19 +64,19 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Outputs that a client wants raw."""
+    """Outputs that a client requests raw."""
 
     others: bool = False
-    """Those that are not named."""
+    """True if outputs not named are raw."""
     named: Mapping[str, bool] = field(default_factory=lambda: MappingProxyType({}))
 
     def raw(self, output: str) -> bool:
-        """True if this one is wanted raw."""
+        """True if this one is requested raw."""
         return self.named.get(output, self.others)
 
     @property
     def any_raw(self) -> bool:
-        """True if one of them is wanted raw."""
+        """True if any is requested raw."""
         return self.others or any(self.named.values())
 
 
@@ -84,10 +84,10 @@ AS_JSON: Final = Wanted()
 
 
 def json_bytes_of(header: str | None, body_bytes: int) -> int:
-    """The length of the JSON of a body, from its header; 0 = there is no header.
+    """The length of the JSON of a body, from its header; 0 = no header.
 
     Raises:
-        ValueError: the header is no number of bytes that the body has.
+        ValueError: the header is not a valid length within the body.
     """
     if header is None:
         return 0
@@ -98,10 +98,10 @@ def json_bytes_of(header: str | None, body_bytes: int) -> int:
 
 
 def parted(body: bytes, json_bytes: int) -> tuple[object, Behind | None]:
-    """The JSON of a body, and the raw bytes behind it where it may have some.
+    """The JSON of a body, and the raw bytes after it, if any.
 
     Raises:
-        orjson.JSONDecodeError: the first is none.
+        orjson.JSONDecodeError: the JSON is invalid.
     """
     if not json_bytes:
         return orjson.loads(body), None
@@ -110,10 +110,10 @@ def parted(body: bytes, json_bytes: int) -> tuple[object, Behind | None]:
 
 
 def wanted_of(parameters: Mapping[str, object], outputs: Sequence[object]) -> Wanted:
-    """The outputs that a request wants.
+    """The requested raw outputs.
 
     Raises:
-        ValueError: a parameter is no truth value.
+        ValueError: a parameter is not a boolean.
     """
     if ALL_RAW not in parameters and not outputs:
         return AS_JSON
@@ -135,10 +135,10 @@ def wanted_of(parameters: Mapping[str, object], outputs: Sequence[object]) -> Wa
 
 
 def values_of(tensor: Tensor, raw: memoryview) -> Sequence[object] | Array:
-    """Raw elements as JSON has them, where orjson writes NumPy's arrays.
+    """Raw elements as JSON values; orjson writes NumPy arrays.
 
     Raises:
-        ValueError: they have no place in JSON.
+        ValueError: they cannot be represented in JSON.
     """
     if tensor.datatype == BYTES:
         try:
@@ -171,13 +171,13 @@ def raw_of(tensor: Tensor) -> bytes | memoryview:
 
 
 class TensorRows:
-    """A tensor that is handed out by its rows."""
+    """A tensor that is split by rows."""
 
     def __init__(self, tensor: Tensor) -> None:
-        """Its raw bytes, if it has some, are checked.
+        """Checks the raw bytes, if any.
 
         Raises:
-            ValueError: they are not those of its shape.
+            ValueError: they do not match its shape.
         """
         self.tensor = tensor
         self.row_elements = tensor.elements // tensor.shape[0]
@@ -189,12 +189,12 @@ class TensorRows:
     def part(
         self, first: int, rows: int, *, raw: bool
     ) -> tuple[dict[str, object], memoryview | None]:
-        """As many rows, as an object of JSON, and the raw bytes that stand behind it.
+        """A range of rows, as a JSON object, and the raw bytes that follow it.
 
-        What came as JSON stays so.
+        JSON data stay JSON.
 
         Raises:
-            ValueError: raw elements have no place in JSON.
+            ValueError: raw elements cannot be represented in JSON.
         """
         tensor = self.tensor
         start, end = first * self.row_elements, (first + rows) * self.row_elements
@@ -215,7 +215,7 @@ def tensor_object(
     data: Sequence[object] | Array | None = None,
     raw_bytes: int = 0,
 ) -> dict[str, object]:
-    """A tensor of this shape in JSON; without data its bytes stand behind."""
+    """A tensor of this shape in JSON; without data its raw bytes follow."""
     written: dict[str, object] = {
         "name": tensor.name,
         "datatype": tensor.datatype,
@@ -232,10 +232,10 @@ def tensor_object(
 
 
 def written(fields: Mapping[str, object], raws: Sequence[bytes | memoryview | None]) -> Body:
-    """A body of JSON and the raw tensors behind it.
+    """A body of JSON followed by the raw tensors.
 
     Raises:
-        orjson.JSONEncodeError: a field has no place in JSON.
+        orjson.JSONEncodeError: a field cannot be represented in JSON.
     """
     head = orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)
     behind = [raw for raw in raws if raw is not None]

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages between the members of a job, its coordinator and its state store.
 
-A message is a header of fixed size, with a checksum of its own, and a payload whose length the
-receiver accepts before it reserves memory for it. It must never allocate what a peer merely claims,
-nor hand on bytes whose checksum is wrong.
+A message is a header of fixed size, with its own checksum, and a payload whose length the receiver
+accepts before it reserves memory for it. It must never allocate memory on a peer's claim alone, nor
+pass on bytes with a wrong checksum.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Final
 MAGIC: Final = b"ULSK"
 VERSION: Final = 2
 NO_STEP: Final = -1
-"""In place of a step: none is held."""
+"""Value of a step: none is held."""
 CHUNK_BYTES: Final = 256 * 1024
-"""Sent between two looks at the rate, and dropped at a time from what is not wanted."""
+"""Bytes sent between two checks of the rate, and chunk size for discarding payloads."""
 MAX_TEXT_BYTES: Final = 4096
-"""Of an explanation."""
+"""Most bytes of an explanation."""
 MAX_PORT: Final = 65535
 MAX_MAPS_BYTES: Final = 1 << 20
-"""Of maps, in whatever form their writer gives them."""
+"""Most bytes of maps, in the writer's own format."""
 
 _HEADER: Final = struct.Struct(">4sBBHIQqQI")
 _CHECK: Final = struct.Struct(">I")
@@ -37,7 +37,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class FrameError(ConnectionError):
-    """The peer speaks another protocol, or bytes were changed on the way; close the connection."""
+    """The peer speaks another protocol, or bytes were corrupted; close the connection."""
 
 
 class ConnectionEnded(ConnectionError):
@@ -56,45 +56,45 @@ class FrameKind(IntEnum):
     PUSH = 4
     """The shard itself, after the answer GO."""
     FETCH = 5
-    """Asks for a shard of the committed step."""
+    """Requests a shard of the committed step."""
     ASK = 6
-    """Asks what is held; with a step: waits a while until that step is committed."""
+    """Requests the state held; with a step: waits a while until that step is committed."""
     MAPS = 7
-    """Asks for the maps of the present epoch."""
+    """Requests the maps of the current epoch."""
     PROOF = 8
     """Third on a connection; payload: the client's proof that it holds the job's token."""
     VERDICT = 16
-    """Answer: what became of a push; code in ``flags``; payload of TOO_LARGE: a text."""
+    """Answer: result of a push; code in ``flags``; payload of TOO_LARGE: a text."""
     STATE = 17
     """Answer to FETCH and MAPS."""
     HELD = 18
     """Answer: epoch, committed step, number of shards in ``shard``."""
     REFUSED = 19
-    """Answer: payload says why; the connection ends."""
+    """Answer: refusal, with the reason as payload; the connection ends."""
     CHALLENGE = 20
     """Answer to HELLO; payload: the server's nonce and its proof that it holds the token."""
     JOIN = 32
-    """Member to coordinator: I run; payload: who it is. ``step``: its own state's."""
+    """Member to coordinator: running; payload: its identity. ``step``: its own state's."""
     READY = 33
-    """Member to coordinator: these maps are carried out."""
+    """Member to coordinator: these maps are applied."""
     PART = 34
     """Member to coordinator: its part of a gathering, whose number in the step is in ``shard``."""
     DONE = 35
     """Member to coordinator: the step is finished."""
     FLUSHED = 36
-    """Member to coordinator: what it owns is in the copy."""
+    """Member to coordinator: its shards are in the copy."""
     LEAVING = 37
-    """Member to coordinator: its machine goes; payload: milliseconds that are left."""
+    """Member to coordinator: its machine is leaving; payload: milliseconds left."""
     BEAT = 38
-    """Member to coordinator: alive, and nothing else to say."""
+    """Member to coordinator: heartbeat."""
     ASSIGN = 48
     """Coordinator to member: new maps; payload: its part of them."""
     GO = 49
-    """Coordinator to member: begin the step."""
+    """Coordinator to member: start the step."""
     PARTS = 50
-    """Coordinator to member: what all gave, by name."""
+    """Coordinator to member: the parts of all members, by name."""
     FLUSH = 51
-    """Coordinator to member: wait until what you own is in the copy; with a flag: push it first."""
+    """Coordinator to member: wait until its shards are in the copy; flag: push them first."""
     LEAVE = 52
     """Coordinator to member: end; the reason is in ``flags``."""
 
@@ -105,9 +105,9 @@ class Ending(IntEnum):
     FINISHED = 0
     """All steps are done."""
     MOVED = 1
-    """It has to go; others have its part, or all go and each keeps its own."""
+    """It has to leave; others have its part, or all leave and each keeps its own."""
     STATE_LOST = 2
-    """Shards are gone and no complete copy is left: begin again from a checkpoint."""
+    """Shards are gone and no complete copy is left: restart from a checkpoint."""
     TOO_LARGE = 3
     """The state does not fit into its copy; payload of LEAVE: a text."""
 
@@ -116,19 +116,19 @@ class Receipt(IntEnum):
     """Result of a push."""
 
     GO = 0
-    """An offer that is welcome: send it."""
+    """Offer accepted: send it."""
     STORED = 1
-    """Here; other shards of its step are missing."""
+    """Stored; other shards of its step are missing."""
     COMMITTED = 2
-    """Here; it completed its step."""
+    """Stored; it completed its step."""
     OLD_EPOCH = 3
-    """Sent under maps that hold no more: dropped."""
+    """Sent under outdated maps: dropped."""
     NEW_EPOCH = 4
-    """Sent under maps that the state store does not know yet."""
+    """Sent under maps unknown to the state store."""
     REPEATED = 5
-    """This shard of this step, or a later step, is here already."""
+    """This shard of this step, or a later step, is already stored."""
     BUSY = 6
-    """An earlier step is still incomplete: to be offered again."""
+    """An earlier step is still incomplete: offer again."""
     TOO_LARGE = 7
     """The copy would be larger than the state store may hold."""
 
@@ -138,11 +138,11 @@ class Frame:
     """A header.
 
     Attributes:
-        kind: What it says.
+        kind: Kind of the message.
         flags: A code of the kind.
-        shard: Number of a shard, or how many there are.
-        epoch: Of the maps.
-        step: After which the values hold.
+        shard: Number of a shard, or of shards.
+        epoch: Epoch of the maps.
+        step: After which the values are valid.
         length: Bytes of the payload.
         checksum: CRC-32 of the payload.
     """
@@ -157,14 +157,14 @@ class Frame:
 
 
 def address_of(text: str, what: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT``; an IPv6 host may stand in brackets.
+    """Host and port of ``HOST:PORT``; an IPv6 host may be in brackets.
 
     Args:
-        text: As an option or a variable says it.
+        text: Value of an option or a variable.
         what: Its name, for the error.
 
     Raises:
-        ValueError: it is none; the text says what is needed.
+        ValueError: it is invalid; the text gives the required form.
     """
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > MAX_PORT:
@@ -173,10 +173,10 @@ def address_of(text: str, what: str) -> tuple[str, int]:
 
 
 class BytePace:
-    """Spreads bytes over time; a copy must leave the link to the job's own traffic.
+    """Limits the rate of bytes, to leave the link to the job's own traffic.
 
     Args:
-        bytes_per_s: Most that is sent; ``None`` = as fast as the link.
+        bytes_per_s: Rate limit; ``None`` = as fast as the link.
     """
 
     __slots__ = ("_bytes_per_s", "_free_at_s")
@@ -200,7 +200,7 @@ UNPACED: Final = BytePace(None)
 
 
 def header(frame: Frame, payload: Buffer) -> bytes:
-    """The bytes that come before a payload; length and checksum of the frame are set here."""
+    """The bytes before a payload; length and checksum of the frame are set here."""
     view = memoryview(payload).cast("B")
     head = _HEADER.pack(
         MAGIC,
@@ -224,11 +224,11 @@ def send(
     Args:
         link: A connected stream.
         frame: Its length and checksum are set here.
-        payload: What follows.
+        payload: The message's payload.
         pace: How fast.
 
     Raises:
-        OSError: the connection is gone or its time is up.
+        OSError: the connection is gone or timed out.
     """
     view = memoryview(payload).cast("B")
     link.sendall(header(frame, view))
@@ -239,12 +239,12 @@ def send(
 
 
 def receive(link: socket.socket) -> Frame:
-    """Read one header; its payload is still to be read or dropped.
+    """Read one header; the caller must read or drop its payload.
 
     Raises:
         ConnectionEnded: the peer left.
-        FrameError: this is no header of ours.
-        OSError: the time is up.
+        FrameError: this is not a valid header.
+        OSError: timeout.
     """
     raw = bytearray(HEADER_BYTES)
     _fill(link, memoryview(raw))
@@ -255,7 +255,7 @@ def parse(raw: bytearray) -> Frame:
     """The frame of a header's bytes.
 
     Raises:
-        FrameError: they are no header of ours.
+        FrameError: they are not a valid header.
     """
     head = bytes(raw[: _HEADER.size])
     magic, version, kind, flags, shard, epoch, step, length, checksum = _HEADER.unpack(head)
@@ -282,14 +282,14 @@ def payload(link: socket.socket, frame: Frame, most: int, pace: BytePace = UNPAC
     """Read the payload of a header.
 
     Args:
-        link: Where the header came from.
+        link: The header's connection.
         frame: The header.
-        most: Bytes that the caller has room for.
+        most: Bytes that the caller accepts.
         pace: How fast.
 
     Raises:
-        FrameError: more is announced than there is room for, or the checksum is wrong.
-        OSError: the connection is gone or its time is up.
+        FrameError: more is announced than accepted, or the checksum is wrong.
+        OSError: the connection is gone or timed out.
     """
     if frame.length > most:
         raise FrameError(f"{frame.length} bytes are announced, {most} are allowed")
@@ -310,7 +310,7 @@ def check(frame: Frame, data: Buffer) -> None:
 
 
 def refuse(link: socket.socket, why: str) -> None:
-    """Say why before the connection ends; a peer that is gone need not hear it."""
+    """Send the reason before the connection ends; errors of the peer are ignored."""
     try:
         send(link, Frame(kind=FrameKind.REFUSED), why.encode()[:MAX_TEXT_BYTES])
     except OSError:

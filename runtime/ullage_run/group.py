@@ -13,9 +13,9 @@
 
     ending = group.run(train, until=10_000)
 
-Members come and go between the steps and during them: a step that cannot be finished is done again
-by the remaining members, with the same data. ``train`` must therefore change nothing that outlives
-it before its last gathering has returned. It must never push what other members' maps do not know.
+Members join and leave between the steps and during them: a step that cannot be finished is repeated
+by the remaining members, with the same data. ``train`` must therefore change no lasting state
+before its last gathering has returned. It must never push under maps that other members lack.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _VOID: Final = (FrameKind.ASSIGN, FrameKind.LEAVE, FrameKind.FLUSH)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """A message of the coordinator; new maps come with what they need, which is on its way."""
+    """A message of the coordinator; new maps have the fetch of their shards, already under way."""
 
     frame: Frame
     data: bytes
@@ -67,7 +67,7 @@ class _Order:
 
 
 class MembersChanged(RuntimeError):
-    """The step cannot be finished with those who were in it; it is done again."""
+    """The step cannot be finished with its members; it is repeated."""
 
 
 class CoordinatorUnavailable(ConnectionError):
@@ -80,10 +80,10 @@ class Group:
     Args:
         coordinator: Host and port.
         state_store: Host and port of the state store.
-        identity: Who this is.
-        state: What is owned.
-        token: Of the job.
-        at_step: After which ``take(shard, None)`` gives values: of a checkpoint, else 0.
+        identity: This member's identity.
+        state: The program's state.
+        token: The job's token.
+        at_step: Step of the values of ``take(shard, None)``: of a checkpoint, else 0.
         every_steps: Steps between two pushes.
         max_lag_steps: Most steps by which the job may be ahead of the copy.
         bytes_per_s: Most that is sent to the state store; ``None`` = as fast as the link.
@@ -129,12 +129,12 @@ class Group:
     @classmethod
     def join(cls, state: State, *, at_step: int = 0, environment: Mapping[str, str] | None = None,
              **how: int) -> Group:  # fmt: skip
-        """Join the job of this pod, as the operator wrote it into the environment.
+        """Join the job of this pod, from the environment that the operator sets.
 
         Raises:
-            ValueError: this process is no member of a job in tiers, or its token file is empty.
+            ValueError: this process is not a member of a job in tiers, or its token file is empty.
             OSError: the token file cannot be read.
-            CoordinatorUnavailable: the coordinator was not there in time, or is not this job's.
+            CoordinatorUnavailable: the coordinator did not answer in time, or is not this job's.
         """
         env = os.environ if environment is None else environment
         identity = Identity.from_environment(env)
@@ -151,12 +151,12 @@ class Group:
 
     @property
     def blocks(self) -> tuple[int, ...]:
-        """Blocks of the data that this member computes on."""
+        """Blocks of data assigned to this member."""
         return self.assignment.blocks
 
     @property
     def step(self) -> int:
-        """The step after which this member's shards are as they are."""
+        """The step of this member's current shards."""
         return self._last
 
     @property
@@ -167,18 +167,18 @@ class Group:
     def run(
         self, train: Callable[[int], None], *, until: int, grace_s: float = NOTICE_GRACE_S
     ) -> Ending:
-        """Do what the coordinator says until the last step is finished, or this member has to go.
+        """Follow the coordinator until the last step is finished, or this member must leave.
 
         Args:
-            train: Does one step, whose number it is given.
+            train: Does one step, given its number.
             until: The last step.
             grace_s: Seconds that SIGTERM leaves.
 
         Raises:
             CoordinatorUnavailable: the coordinator is gone.
-            StateTooLarge: the state does not fit into its copy; all members are told so.
-            RuntimeError: the copy is not of the step that the coordinator named.
-            Exception: whatever ``train`` raises.
+            StateTooLarge: the state does not fit into its copy; raised on all members.
+            RuntimeError: the copy is not of the step named by the coordinator.
+            Exception: from ``train``.
         """
 
         def leave(_: Notice) -> None:
@@ -191,7 +191,7 @@ class Group:
             frame = order.frame
             try:
                 if frame.kind is FrameKind.LEAVE:
-                    if frame.flags == Ending.TOO_LARGE:  # who ignores endings must not succeed
+                    if frame.flags == Ending.TOO_LARGE:  # ignoring it must not look like success
                         raise StateTooLarge(order.data.decode(errors="replace"))
                     return Ending(frame.flags)
                 if frame.kind is FrameKind.ASSIGN:
@@ -201,18 +201,18 @@ class Group:
                 elif frame.kind is FrameKind.GO and frame.epoch == self.epoch:
                     self._do(frame.step, train, until)
             except (MembersChanged, EpochChanged):
-                continue  # the coordinator knows: new maps follow
+                continue  # the coordinator has detected it: new maps follow
 
     def gather(self, data: Buffer) -> dict[str, bytes]:
-        """Give something to all members, and get what each of them gave.
+        """Send data to all members, and return the data of each.
 
         Every member gathers equally often in a step.
 
         Args:
-            data: Anything; all members' together at most 64 MiB.
+            data: Any bytes; at most 64 MiB for all members together.
 
         Raises:
-            MembersChanged: someone is gone; leave the step as it is.
+            MembersChanged: a member is gone; abandon the step.
         """
         self._gathered += 1
         number = self._gathered
@@ -234,14 +234,14 @@ class Group:
                 return decode_parts(order.data)
 
     def close(self) -> None:
-        """End the connection and what is being pushed."""
+        """End the connection and pushes under way."""
         self._holding.break_off()
         self._link.close()
 
     def _do(self, step: int, train: Callable[[int], None], until: int) -> None:
         self._holding.settle()
         self._step, self._gathered = step, 0
-        if step - 1 != self._counted:  # who joins later begins there; who rolled back, again
+        if step - 1 != self._counted:  # a later member begins there; after a rollback, again
             ullage_run.resumed(step - 1)
         train(step)
         self._counted = step
@@ -250,7 +250,7 @@ class Group:
         self._send(Frame(kind=FrameKind.DONE, epoch=self.epoch, step=step, flags=step >= until))
 
     def _carry_out(self, order: _Order) -> None:
-        """Have what new maps say, and tell the coordinator."""
+        """Apply new maps, and report to the coordinator."""
         given, fetch, frame = order.assignment, order.fetch, order.frame
         assert given is not None
         assert fetch is not None
@@ -277,7 +277,7 @@ class Group:
             ) from self._lost
 
     def _listen(self) -> None:
-        """Read orders; new maps break off what is being pushed, and what they ask for is loaded."""
+        """Read orders; new maps abort pushes under way, and start the load of their shards."""
         error: OSError | None = None
         while error is None:
             try:
@@ -313,11 +313,11 @@ class Group:
                 return
 
     def _say_leaving(self, left_ms: bytes) -> None:
-        """In a thread of its own: the signal may have interrupted one that is sending."""
+        """Runs in its own thread: the signal may have interrupted one that is sending."""
         try:
             self._send(Frame(kind=FrameKind.LEAVING), left_ms)
         except CoordinatorUnavailable:
-            return  # the main thread hears of it as well
+            return  # the main thread gets the error too
 
     def _send(self, frame: Frame, data: Buffer = b"") -> None:
         try:
@@ -344,7 +344,7 @@ def _connect(address: tuple[str, int], token: bytes) -> socket.socket:
 
 
 def _introduced(address: tuple[str, int], token: bytes) -> socket.socket:
-    """A connection to a coordinator that holds the token."""
+    """An authenticated connection to a coordinator."""
     link = socket.create_connection(address, timeout=MEMBER_CONNECT_S)
     try:
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -364,7 +364,7 @@ def _address(env: Mapping[str, str], key: str) -> tuple[str, int]:
 
 
 def _steps(env: Mapping[str, str]) -> dict[str, int]:
-    """Steps between pushes, and steps that members may be ahead, where the job says so."""
+    """Steps between pushes, and steps that members may be ahead of the copy, if set by the job."""
     known = {"every_steps": ENV_EVERY, "max_lag_steps": ENV_LAG}
     steps: dict[str, int] = {}
     for name, key in known.items():

@@ -9,11 +9,11 @@
                                     <-    CHALLENGE  nonce, proof of the server
     PROOF      proof of the client  ->
 
-A proof is an HMAC-SHA256, keyed with the token, over who proves, the server's role and both nonces
-(challenge and response as in ISO/IEC 9798-4, three-pass mutual authentication). Each side has made
-one of the nonces, so a recorded handshake proves nothing; role and side are in it, so a proof
-cannot be sent back, nor be shown to the other server. The token must be random: whoever connects
-gets a proof and can test guesses.
+A proof is an HMAC-SHA256, keyed with the token, over the proving side, the server's role and both
+nonces (challenge and response as in ISO/IEC 9798-4, three-pass mutual authentication). Each side
+generates one of the nonces, so a recorded handshake cannot be replayed; role and side are included,
+so a proof cannot be reflected, nor used with the other server. The token must be random: any client
+that connects gets a proof and can test guesses.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def token_of(path: Path | None) -> bytes:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is empty, which would admit everyone.
+        ValueError: it is empty, which would disable authentication.
     """
     if path is None:
         return b""
@@ -63,9 +63,9 @@ def introduce(link: socket.socket, token: bytes, role: Role) -> None:
     """The client's side, before anything else is sent.
 
     Args:
-        link: A connection just made.
-        token: Of the job.
-        role: Which server is expected.
+        link: A new connection.
+        token: The job's token.
+        role: Role of the expected server.
 
     Raises:
         NotThisJob: the server does not hold the token, or refuses.
@@ -91,11 +91,11 @@ def introduce(link: socket.socket, token: bytes, role: Role) -> None:
 
 
 class Examination:
-    """The server's side for one connection, fed with bytes as they come; it never waits.
+    """The server's side for one connection, fed with received bytes; it never waits.
 
     Args:
-        token: Of the job.
-        role: Which server this is.
+        token: The job's token.
+        role: Role of this server.
     """
 
     def __init__(self, token: bytes, role: Role) -> None:
@@ -109,14 +109,14 @@ class Examination:
 
     @property
     def wants(self) -> int:
-        """Bytes to read at most: what follows the handshake is not for it."""
+        """Most bytes to read: data after the handshake are not consumed."""
         return frames.HEADER_BYTES + NONCE_BYTES - len(self._raw)
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes of the client; what is to be sent to it, which may be nothing.
+        """Process bytes of the client; returns the bytes to send, possibly none.
 
         Raises:
-            FrameError: it breaks the rules, or does not hold the token.
+            FrameError: it violates the protocol, or does not hold the token.
         """
         self._raw += data
         if len(self._raw) < frames.HEADER_BYTES:

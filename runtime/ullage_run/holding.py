@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A member's shards of the job's state: loaded from the copy, pushed to it, given away.
+"""A member's shards of the job's state: loaded from the copy, pushed to it, handed over.
 
-Shards are loaded while the program still computes a step that is void already: what was lost comes
-back in the longer of the two times, not in their sum. It must never give a shard away before all
-members have the maps that say so, nor hand the program values of another step than these name.
+Shards are loaded while the program still computes an already void step: recovery takes the longer
+of the two times, not their sum. It must never hand a shard over before all members have the new
+maps, nor give the program values of another step than these name.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ class State(Protocol):
     """The part of a job's state that this member owns, by shard."""
 
     def values(self, shard: int) -> Buffer:
-        """Bytes of an owned shard as of the last finished step."""
+        """Bytes of an owned shard after the last finished step."""
         ...
 
     def take(self, shard: int, data: Buffer | None) -> None:
-        """Own a shard from now on, with these values; ``None`` = as this program starts with."""
+        """Own a shard from now on, with these values; ``None`` = the program's initial ones."""
         ...
 
     def drop(self, shard: int) -> None:
-        """Own it no more."""
+        """Stop owning it."""
         ...
 
 
 class StateFetch:
-    """Shards of a consistent step on their way from the copy, in the background.
+    """Fetches shards of a consistent step from the copy, in the background.
 
     Args:
-        link: To the state store; used by no one else.
-        step: That the copy must be of.
-        shards: Which.
-        kept: Those of that step that are here anyway, as they were pushed.
+        link: Link to the state store; used exclusively.
+        step: Required step of the copy.
+        shards: Shards to fetch.
+        kept: Shards of that step still held locally, as pushed.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class StateFetch:
         self._thread.start()
 
     def result(self) -> dict[int, bytearray]:
-        """All of them, as soon as they are here.
+        """All of them, once received.
 
         Raises:
-            EpochChanged: newer maps hold.
+            EpochChanged: newer maps are in force.
             StateStoreUnavailable: the state store does not answer.
             RuntimeError: the copy is of another step.
         """
@@ -72,7 +72,7 @@ class StateFetch:
         return self._found
 
     def cancel(self) -> None:
-        """No one wants them any more."""
+        """Cancel the fetch."""
         self._cancelled = True
         self._link.abort()
 
@@ -84,20 +84,20 @@ class StateFetch:
                     raise RuntimeError(f"the copy is of step {recovered.step}, not {self._step}")
                 self._found[number] = recovered.data
         except (StateStoreUnavailable, LookupError, RuntimeError, ValueError) as error:
-            self._error = error  # told by result()
+            self._error = error  # raised by result()
         finally:
             self._link.close()
 
 
 class HeldShards:
-    """This member's shards, and their way from and to the state store.
+    """This member's shards, and their transfer from and to the state store.
 
-    :meth:`prepare` and :meth:`break_off` may be called from another thread than the rest.
+    :meth:`prepare` and :meth:`break_off` may be called from a different thread than the rest.
 
     Args:
-        state: What is owned.
+        state: The program's state.
         state_store: Host and port of the state store.
-        token: Of the job.
+        token: The job's token.
         every_steps: Steps between two pushes.
         max_lag_steps: Most steps by which the job may be ahead of the copy.
         bytes_per_s: Most that is sent to the state store; ``None`` = as fast as the link.
@@ -125,10 +125,10 @@ class HeldShards:
         self._mine: tuple[int, ...] = ()
 
     def prepare(self, step: int, given: MemberAssignment) -> StateFetch:
-        """Break off what was under way and begin to load what new maps ask for.
+        """Abort transfers under way and begin to load the shards of new maps.
 
         Args:
-            step: After which the maps hold.
+            step: After which the maps are in force.
             given: This member's part of them.
         """
         self.break_off()
@@ -138,20 +138,20 @@ class HeldShards:
         return self._fetch
 
     def break_off(self) -> None:
-        """End a push that waits for owners that are gone, and a load that no one wants."""
+        """End a push that waits for lost owners, and a load that is no longer needed."""
         if self._backup is not None:
             self._backup.close()
         if self._fetch is not None:
             self._fetch.cancel()
 
     def take(self, step: int, epoch: int, given: MemberAssignment, fetch: StateFetch) -> None:
-        """Own what the maps say, with the values of the right step.
+        """Own the shards of the maps, with the values of their step.
 
-        Shards that others own now stay until :meth:`settle`: should one of them be lost before all
-        have these maps, those of before hold again.
+        Shards now owned by others stay until :meth:`settle`: if a member is lost before all have
+        these maps, the previous ones are in force again.
 
         Raises:
-            EpochChanged: newer maps hold; nothing has changed.
+            EpochChanged: newer maps are in force; nothing has changed.
             StateStoreUnavailable: the state store does not answer.
             RuntimeError: the copy is of another step.
         """
@@ -172,20 +172,20 @@ class HeldShards:
                 self.push(step, now=True)
 
     def settle(self) -> None:
-        """All members have the maps: what is not owned any more goes."""
+        """Drop shards no longer owned: all members have the maps."""
         for number in sorted(self._here - set(self._mine)):
             self._state.drop(number)
         self._here &= set(self._mine)
 
     def push(self, step: int, *, now: bool = False) -> None:
-        """Note a finished step, and push it if one is due; where there is a copy.
+        """Record a finished step, and push it if due and there is a copy.
 
         Args:
             step: Its number.
-            now: Whatever the rhythm.
+            now: Push regardless of the interval.
 
         Raises:
-            EpochChanged: new maps hold.
+            EpochChanged: new maps are in force.
             StateStoreUnavailable: the copy did not follow in time.
             StateTooLarge: it does not fit.
         """
@@ -194,16 +194,16 @@ class HeldShards:
             self._backup.push(step, values, now=now)
 
     def flush(self, step: int, epoch: int, committed: int | None, *, whole: bool) -> None:
-        """Wait until the copy has all that was pushed.
+        """Wait until the copy has all pushes.
 
         Args:
             step: The last finished one.
-            epoch: Of the maps.
-            committed: What the copy had when they began.
-            whole: It has to be of that very step.
+            epoch: Epoch of the maps.
+            committed: Step of the copy when they began.
+            whole: The copy must be of exactly that step.
 
         Raises:
-            EpochChanged: new maps hold.
+            EpochChanged: new maps are in force.
             StateStoreUnavailable: it was not complete in time.
         """
         if not self._mine:
@@ -217,7 +217,7 @@ class HeldShards:
 
     def _start_backup(self, step: int, epoch: int, committed: int | None) -> None:
         if committed is not None and committed < step - self._max_lag_steps:
-            committed = None  # of a time when no one pushed: nothing waits for so old a copy
+            committed = None  # from before the pushes: nothing waits for such an old copy
         self._backup = Backup(
             self._link(),
             epoch=epoch,

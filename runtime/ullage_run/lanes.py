@@ -12,11 +12,11 @@
             train(batch)
 
 A step waits until the program's lane is free, and ends when the device has done its work. Weights
-stay where they are; what a step allocates above them is given back only when another program waits
-for it. Outside a lane (``ULLAGE_LANE`` unset) a step costs nothing and waits for nothing.
+stay in place; a step's allocations above them are freed only when another program waits for the
+memory. Outside a lane (``ULLAGE_LANE`` unset) a step costs nothing and waits for nothing.
 
-The node may be restarted at any time: the program connects again and says what it holds. While no
-node answers no step begins, because only the node knows who uses the memory.
+The node agent may restart at any time: the program reconnects and reports what it holds. While no
+agent answers no step begins, because only the agent knows the use of the memory.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ MIB: Final = 1 << 20
 
 
 class LaneRefused(RuntimeError):
-    """The node refuses the program its lane or a step; ``reason`` says why in one word."""
+    """The node refuses the program its lane or a step; ``reason`` is a one-word reason."""
 
     def __init__(self, reason: LaneRefusal, message: str) -> None:
         super().__init__(f"{reason.value}: {message}")
@@ -67,7 +67,7 @@ class LaneRefused(RuntimeError):
 
 
 class OutOfLane(MemoryError):
-    """A step took more memory than its lane has, on a device that counts memory."""
+    """A step took more memory than its lane has, on a device that only counts memory."""
 
 
 class Framework(Protocol):
@@ -81,7 +81,7 @@ class Framework(Protocol):
         ...
 
     def begin(self) -> None:
-        """A step begins: measure its peak from here."""
+        """Begin a step: reset the measured peak."""
         ...
 
     def finish(self) -> None:
@@ -89,19 +89,19 @@ class Framework(Protocol):
         ...
 
     def empty(self) -> None:
-        """Give the memory that the step used back to the device."""
+        """Return the step's memory to the device."""
         ...
 
     def used(self) -> tuple[int, int]:
-        """Memory that stays, and the last step's peak above it; 0 = not measured."""
+        """Persistent memory, and the last step's peak above it; 0 = not measured."""
         ...
 
 
 class Plain:
     """A program without a framework, or one whose device work has ended when a step returns.
 
-    Such a program may count its memory itself, so that a step beyond its lane is seen on a device
-    that enforces nothing: ``plain.count(persistent, peak)`` within the step.
+    Such a program may count its memory itself, so that a step beyond its lane is detected on a
+    device that enforces nothing: ``plain.count(persistent, peak)`` within the step.
     """
 
     caches = False
@@ -110,34 +110,34 @@ class Plain:
         self._kept_mib = self._peak_mib = 0
 
     def count(self, persistent_mib: int, peak_mib: int) -> None:
-        """Say what the program keeps, and what this step takes at most above it."""
+        """Report the program's persistent memory, and this step's peak above it."""
         self._kept_mib = persistent_mib
         self._peak_mib = max(self._peak_mib, peak_mib)
 
     def limit(self, limit_mib: int) -> None:
-        """Nothing limits plain code."""
+        """Do nothing: plain code has no limit."""
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         self._peak_mib = 0
 
     def finish(self) -> None:
-        """Nothing is under way when a step returns."""
+        """Do nothing: no work is under way when a step returns."""
 
     def empty(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: no memory is kept."""
 
     def used(self) -> tuple[int, int]:
-        """As counted."""
+        """The counted memory."""
         return self._kept_mib, self._peak_mib
 
 
 class JAX(Plain):
-    """Waits for everything that JAX has under way on the local devices.
+    """Waits for all JAX work under way on the local devices.
 
-    Memory stays with JAX's allocator unless it is told otherwise before it starts:
-    ``XLA_PYTHON_CLIENT_ALLOCATOR=platform`` gives it back at once; without that a lane's limit is
-    the program's whole share.
+    Memory stays with JAX's allocator unless configured before it starts:
+    ``XLA_PYTHON_CLIENT_ALLOCATOR=platform`` frees it at once; without that a lane's limit is the
+    program's whole share.
     """
 
     def __init__(self, jax: Any = None) -> None:
@@ -147,7 +147,7 @@ class JAX(Plain):
     def finish(self) -> None:
         """Wait for work that JAX has dispatched."""
         if self._jax is None:
-            self._jax = import_module("jax")  # only programs that use it have it
+            self._jax = import_module("jax")  # installed only in programs that use it
         for array in self._jax.live_arrays():
             array.block_until_ready()
 
@@ -158,7 +158,7 @@ class Torch:
     caches = True
 
     def __init__(self, torch: Any = None) -> None:
-        # only programs that use it have it
+        # installed only in programs that use it
         self._torch = import_module("torch") if torch is None else torch
         self._kept = 0
 
@@ -168,13 +168,13 @@ class Torch:
         return cuda if cuda.is_available() else None
 
     def limit(self, limit_mib: int) -> None:
-        """Cap the process at this part of the device."""
+        """Cap the process at this fraction of the device."""
         if (cuda := self._cuda) is not None:
             _, total = cuda.mem_get_info()
             cuda.set_per_process_memory_fraction(min(1.0, limit_mib * MIB / total))
 
     def begin(self) -> None:
-        """Count the peak from here."""
+        """Reset the peak."""
         if (cuda := self._cuda) is not None:
             self._kept = cuda.memory_allocated()
             cuda.reset_peak_memory_stats()
@@ -185,7 +185,7 @@ class Torch:
             cuda.synchronize()
 
     def empty(self) -> None:
-        """Give cached blocks back."""
+        """Free cached blocks."""
         if (cuda := self._cuda) is not None:
             cuda.empty_cache()
 
@@ -201,11 +201,11 @@ class Lane:
     """A program's place in its lane; one thread at a time takes steps. Made by :func:`join`.
 
     Args:
-        path: The node's socket; "" = the program shares no lane.
+        path: The node's socket; "" = no lane.
         persistent_mib: Memory that stays between steps, MiB.
         ephemeral_mib: Peak of a step above it, MiB.
         framework: What to do at boundaries.
-        patience_s: How long to wait for a lane, a turn or the node; ``None`` = for ever.
+        patience_s: Longest wait for a lane, a turn or the node; ``None`` = for ever.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class Lane:
         self._ended_s = -math.inf
         self._quick = False
         self._unheard = False
-        """The answer to the end of the last step is on its way."""
+        """True while the answer to the end of the last step is pending."""
         self.lane = 0
         """Number of the lane on its device; 0 = none yet."""
         self.waited_s = 0.0
@@ -249,7 +249,7 @@ class Lane:
         """Run one step in the lane.
 
         Args:
-            ephemeral_mib: What this step needs, where it is more than declared; 0 = as declared.
+            ephemeral_mib: Need of this step, if more than declared; 0 = as declared.
 
         Raises:
             LaneRefused: the node refuses it.
@@ -270,9 +270,9 @@ class Lane:
                 self._release(round((time.monotonic() - began) * 1000))
 
     def close(self) -> None:
-        """Leave the lane: nothing of the program is on the device any more.
+        """Leave the lane: the program has no more memory on the device.
 
-        The node takes the memory back when the process has ended, however it ends.
+        The node reclaims the memory when the process has ended, for any reason.
         """
         with self._lock:
             if self._kept:
@@ -314,7 +314,7 @@ class Lane:
                 self._hang_up()
                 pause = _wait(pause, until)
             except BaseException:
-                self._hang_up()  # else the node would grant a step that nobody takes
+                self._hang_up()  # else the node would grant a step that is never taken
                 raise
         self.waited_s += time.monotonic() - asked
 
@@ -329,7 +329,7 @@ class Lane:
                 self._kept = 0
                 self._say(Release(lease=answer.lease, emptied=True))
             elif self._unheard and isinstance(answer, Done | Refused):
-                self._unheard = False  # of a lease that the node did not know, nothing is to end
+                self._unheard = False  # a lease unknown to the node need not be ended
             elif isinstance(answer, Refused):
                 raise _refused(answer)
 
@@ -360,11 +360,11 @@ class Lane:
                 message = replace(message, emptied=True)
             except (ConnectionError, FileNotFoundError, WireError, TimeoutError):
                 self._hang_up()
-                # What the node granted meanwhile is not known: nothing may be kept.
+                # The node's grants meanwhile are unknown: no memory may be kept.
                 self._framework.empty()
                 message = replace(message, emptied=True)
                 if time.monotonic() >= until:
-                    return  # the next step greets, which ends the lease; until then it stays ours
+                    return  # the next step's greeting ends the lease; until then it stays ours
                 pause = _wait(pause, None)
 
     def _needs_no_answer(self, message: Release) -> bool:
@@ -374,7 +374,7 @@ class Lane:
         return declared and not self._framework.caches
 
     def _released(self, lease: int) -> bool:
-        """True if the node asks for the memory of the step first."""
+        """True if the node requests the memory of the step first."""
         while True:
             answer = self._hear(None)
             if isinstance(answer, Done):
@@ -415,10 +415,10 @@ class Lane:
         self._socket, self._unread = wire, b""
 
     def _greet(self, lease: int, until: float | None) -> int:
-        """Connect, and say what is held.
+        """Connect, and report the lease held.
 
         Returns:
-            The lease that the node knows of.
+            The lease known to the node.
         """
         if self._socket is None:
             self._dial()
@@ -453,9 +453,9 @@ class Lane:
         """The next message.
 
         Raises:
-            ConnectionError: the node is away.
-            TimeoutError: nothing came in time.
-            WireError: what came is no message.
+            ConnectionError: the node is not reachable.
+            TimeoutError: no message in time.
+            WireError: it is not a message.
         """
         assert self._socket is not None
         while b"\n" not in self._unread:
@@ -493,14 +493,14 @@ class Lane:
             wire.close()
 
     def _in_child(self) -> None:
-        """A forked child is another process, and shares neither connection nor lease."""
+        """Reset a forked child, which shares neither connection nor lease."""
         self._hang_up()
         self._lock = threading.Lock()
         self._forget()
 
 
 def _wait(pause: float, until: float | None) -> float:
-    """Sleep before another try, at random within the pause; the next pause."""
+    """Sleep before a retry, at random within the pause; returns the next pause."""
     if until is not None and time.monotonic() >= until:
         raise TimeoutError("no node gives the program a lane within the patience")
     time.sleep(pause * random.uniform(0.5, 1.0))
@@ -517,16 +517,16 @@ def join(
     ephemeral_mib: int | None = None,
     patience_s: float | None = None,
 ) -> Lane:
-    """Join the lane that the container's slice asks for.
+    """Join the lane that the container's slice requests.
 
     Args:
         framework: What to do at boundaries; ``None`` = :class:`Plain`.
-        persistent_mib: Memory that stays between steps, MiB; ``None`` = as the workload says.
-        ephemeral_mib: Peak of a step above it, MiB; ``None`` = as the workload says.
-        patience_s: How long a step waits for its turn; ``None`` = for ever.
+        persistent_mib: Memory that stays between steps, MiB; ``None`` = from the workload.
+        ephemeral_mib: Peak of a step above it, MiB; ``None`` = from the workload.
+        patience_s: Longest wait of a step for its turn; ``None`` = for ever.
 
     Raises:
-        ValueError: neither the caller nor the workload says how much memory there is.
+        ValueError: neither the caller nor the workload gives the memory.
     """
     path = os.environ.get(ENV_LANE, "")
     declared = os.environ.get(ENV_LANE_MEMORY, "").split(",")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An owner's connection to the state store: idempotent calls, clear errors.
 
-It must never hand on bytes that changed on the way, nor wait without a limit.
+It must never pass on corrupted bytes, nor wait without a limit.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 
 class StateStoreUnavailable(ConnectionError):
-    """The state store does not answer; the state has no copy until another one does."""
+    """The state store does not answer; the state has no copy until it or another one does."""
 
 
 class StateStoreRefused(ValueError):
-    """The state store refuses what was asked, or is not this job's: the text says why."""
+    """The state store refuses the request, or is not this job's: the text says why."""
 
 
 class StateTooLarge(StateStoreRefused):
@@ -50,16 +50,16 @@ class Recovered:
 
 
 class StateStoreLink:
-    """One connection to a state store; opened when it is needed, again after it broke.
+    """One connection to a state store; opened on demand, and reopened after a failure.
 
-    Every call may be repeated: the state store counts a push once. One thread at a time is served.
+    Every call may be repeated: the state store counts a push once. Used by one thread at a time.
 
     Args:
-        host: Of the state store.
-        port: Of the state store.
-        token: Of the job.
-        timeout_s: For connecting and for each silence.
-        bytes_per_s: Most that is sent or recovered; ``None`` = as fast as the link.
+        host: Host of the state store.
+        port: Port of the state store.
+        token: The job's token.
+        timeout_s: Timeout of connecting and of each read or write.
+        bytes_per_s: Rate limit of both directions; ``None`` = as fast as the link.
         shard_bytes: Largest shard that is recovered.
     """
 
@@ -88,11 +88,11 @@ class StateStoreLink:
             self._drop()
 
     def abort(self) -> None:
-        """Break off what another thread is sending; this link is not used again."""
+        """Abort a transfer of another thread; this link is not used again."""
         self._aborted = True
         link = self._link
         if link is not None:
-            with contextlib.suppress(OSError):  # the other thread has closed it just now
+            with contextlib.suppress(OSError):  # the other thread has just closed it
                 link.shutdown(socket.SHUT_RDWR)
 
     def __enter__(self) -> Self:
@@ -102,20 +102,20 @@ class StateStoreLink:
         self.close()
 
     def held(self, *, wait_for: int | None = None) -> StoredCopy:
-        """The state that is held; with a step it waits up to a second until that is committed."""
+        """The state held; with a step it waits up to a second until that is committed."""
         step = NO_STEP if wait_for is None else wait_for
         return _held(self._ask(Frame(kind=FrameKind.ASK, step=step))[0])
 
     def begin(self, epoch: int, shards: int, maps: Buffer = b"") -> StoredCopy:
-        """Tell new maps; pushes of older ones are dropped from now on.
+        """Begin new maps; pushes of older ones are dropped from now on.
 
-        Who rolls back begins an epoch first and takes the cut from the answer: a cut that was read
-        before may have been followed by another.
+        A rollback must begin an epoch first and use the cut from the answer: a cut read before may
+        be outdated.
 
         Args:
-            epoch: Of the maps; an older one than the state store's changes nothing.
-            shards: How many there are.
-            maps: What :meth:`maps` gives back, in any form; at most 1 MiB.
+            epoch: Epoch of the maps; one older than the state store's has no effect.
+            shards: Their number.
+            maps: Returned by :meth:`maps`, in any form; at most 1 MiB.
 
         Raises:
             StateStoreRefused: the copy has another number of shards, or the maps are too large.
@@ -124,7 +124,7 @@ class StateStoreLink:
         return _held(self._ask(Frame(kind=FrameKind.BEGIN, epoch=epoch, shard=shards), maps)[0])
 
     def maps(self) -> tuple[int, bytes]:
-        """Epoch and maps that the state store knows; epoch 0 = none yet.
+        """Epoch and maps of the state store; epoch 0 = none yet.
 
         Raises:
             StateStoreUnavailable: no answer.
@@ -133,7 +133,7 @@ class StateStoreLink:
         return frame.epoch, bytes(maps)
 
     def push(self, shard: int, step: int, data: Buffer, *, epoch: int) -> Receipt:
-        """Offer a shard and send it if it is welcome; does not wait for the other shards.
+        """Offer a shard and send it if accepted; does not wait for the other shards.
 
         Raises:
             StateTooLarge: it does not fit into the state store.
@@ -178,7 +178,7 @@ class StateStoreLink:
             return self._twice(ask)
 
     def _twice(self, call: Callable[[socket.socket], T]) -> T:
-        """Make a call, on a new connection if the present one turns out to be dead."""
+        """Make a call, on a new connection if the current one is dead."""
         fresh = self._link is None
         try:
             return call(self._open())
@@ -198,7 +198,7 @@ class StateStoreLink:
         if self._link is None:
             link = socket.create_connection(self._address, self._timeout_s)
             self._link = link
-            if self._aborted:  # while it connected: there was no link yet to break off
+            if self._aborted:  # aborted while connecting: there was no link yet
                 raise ConnectionAbortedError("the link was broken off here")
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:

@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Lets a notebook keep its memory on a device and take the device only while a cell runs.
+"""Lets a notebook keep its memory on a device and use the device only while a cell runs.
 
 ::
 
     %load_ext ullage_run.notebook
 
 Each cell is a step of the lane that the notebook's container shares: it begins when the lane is
-free, and other programs have the device between cells. A cell that gets no turn, because the node
+free, and other programs use the device between cells. A cell that gets no turn, because the node
 refuses it or the user interrupts the wait, runs nothing and shows the error.
 """
 
@@ -22,11 +22,11 @@ from typing import Any, Final, Protocol
 from ullage_run import lanes
 
 NO_TURN: Final = (lanes.LaneRefused, TimeoutError, OSError, KeyboardInterrupt)
-"""Errors with which a wait for a turn ends."""
+"""Errors that end a wait for a turn."""
 
 RunCell = Callable[..., Coroutine[Any, Any, Any]]
 _original: RunCell | None = None
-"""How the shell ran cells before the extension was loaded; a process has one shell."""
+"""The shell's own function to run cells; a process has one shell."""
 
 
 class Shell(Protocol):
@@ -35,12 +35,12 @@ class Shell(Protocol):
     run_cell_async: RunCell
 
     def showtraceback(self) -> None:
-        """Show the error that is being handled, as that of a cell."""
+        """Show the current exception, like that of a cell."""
         ...
 
 
 def framework() -> lanes.Framework:
-    """The framework that the container has installed: torch, JAX or neither."""
+    """The installed framework: torch, JAX or none."""
     if find_spec("torch") is not None:
         return lanes.Torch()
     return lanes.JAX() if find_spec("jax") is not None else lanes.Plain()
@@ -53,7 +53,7 @@ def load_ipython_extension(shell: Shell) -> None:
         shell: IPython's shell, as ``%load_ext`` passes it.
 
     Raises:
-        ValueError: the container shares a lane, but nothing says how much memory.
+        ValueError: the container shares a lane, but its memory is not declared.
     """
     global _original
     if _original is None:
@@ -73,7 +73,7 @@ def unload_ipython_extension(shell: Shell) -> None:
 
 
 def _in_turn(shell: Shell, lane: lanes.Lane, run: RunCell) -> RunCell:
-    """Run cells as steps; a cell that another cell runs belongs to the step of that one."""
+    """Run cells as steps; a nested cell belongs to the outer cell's step."""
     depth = 0
 
     @wraps(run)
@@ -103,7 +103,7 @@ def _in_turn(shell: Shell, lane: lanes.Lane, run: RunCell) -> RunCell:
 def _refused(shell: Shell, raw_cell: str, error: BaseException) -> Any:
     """The result of a cell that ran nothing; the error is shown."""
     shell.showtraceback()
-    ipython = import_module("IPython.core.interactiveshell")  # there, since its shell called
+    ipython = import_module("IPython.core.interactiveshell")  # its shell is the caller
     info = ipython.ExecutionInfo(raw_cell, False, False, True, None)
     result = ipython.ExecutionResult(info)
     result.error_before_exec = error

@@ -3,9 +3,9 @@
 """Turns SIGTERM into "checkpoint at the next step".
 
 Kubernetes announces an eviction with SIGTERM and follows with SIGKILL after the grace. A process
-that is PID 1 ignores SIGTERM unless it has a handler, so there must be one. It is installed only
-for a program that asks (:meth:`StopSignal.watch` and everything that calls it): a program that
-merely counts steps must still die of SIGTERM.
+that is PID 1 ignores SIGTERM unless it has a handler, so there must be one. It is installed only on
+request (:meth:`StopSignal.watch` and its callers): a program that only counts steps must still be
+ended by SIGTERM.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from types import FrameType
 
 
 class NoticeKind(StrEnum):
-    """Kind of an announcement."""
+    """Kind of a notice."""
 
     STOP = "Stop"
-    """The container is to end within its grace."""
+    """The container must end within its grace period."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """An announcement; ``received_ns`` is on CLOCK_MONOTONIC."""
+    """A notice; ``received_ns`` is on CLOCK_MONOTONIC."""
 
     kind: NoticeKind
     received_ns: int
@@ -38,7 +38,7 @@ NoticeCallback = Callable[[Notice], None]
 
 
 class StopSignal:
-    """Remembers that SIGTERM came and whether a checkpoint was written since."""
+    """Records the receipt of SIGTERM and checkpoints written since."""
 
     __slots__ = ("_callbacks", "_forking", "_notice", "_previous", "_saved", "_watching")
 
@@ -51,10 +51,10 @@ class StopSignal:
         self._previous: Callable[[int, FrameType | None], object] | int | None = None
 
     def watch(self) -> bool:
-        """Begin to listen for SIGTERM; a handler that was there before is called after ours.
+        """Install a handler of SIGTERM; a previous handler is called after ours.
 
         Returns:
-            Whether we listen. Only the main thread can begin: elsewhere ``False``.
+            True if installed. Only the main thread can do that: elsewhere ``False``.
         """
         if not self._watching and threading.current_thread() is threading.main_thread():
             try:
@@ -65,23 +65,23 @@ class StopSignal:
         return self._watching
 
     def stopping(self) -> bool:
-        """True if the container got SIGTERM or a notice."""
+        """True if the container has received SIGTERM or a notice."""
         if not self._watching:
             self.watch()
         return self._notice is not None
 
     def should_checkpoint(self) -> bool:
-        """True if a checkpoint is due: told to end, and none was written since."""
+        """True if a checkpoint is due: stopping, and none was written since."""
         return self.stopping() and not self._saved
 
     def checkpointed(self) -> None:
-        """Note that a checkpoint was written; one from before the notice does not count."""
+        """Record that a checkpoint was written; one from before the notice does not count."""
         self._saved = self._notice is not None
 
     def on_notice(self, callback: NoticeCallback) -> None:
-        """Call back once when told to end, in the main thread as any signal handler.
+        """Call back once on a stop, in the main thread like any signal handler.
 
-        What the callback raises surfaces in the main thread. If the notice came already it is
+        Exceptions of the callback are raised in the main thread. After an earlier notice it is
         called at once.
         """
         self.watch()
@@ -90,18 +90,18 @@ class StopSignal:
             callback(self._notice)
 
     def before_fork(self) -> None:
-        """Hold SIGTERM back: between its birth and :meth:`forget` a child would swallow it."""
+        """Block SIGTERM: a child would swallow it between the fork and :meth:`forget`."""
         if self._watching:
             self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
     def after_fork(self) -> None:
-        """Let SIGTERM through again in the thread that forked."""
+        """Unblock SIGTERM in the thread that forked."""
         mask = self._forking.__dict__.pop("mask", None)
         if mask is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def forget(self) -> None:
-        """In a forked child: give SIGTERM back, since worker pools end their workers with it."""
+        """In a forked child: restore SIGTERM, since worker pools end their workers with it."""
         previous = self._previous
         was_watching = self._watching
         self._callbacks = []

@@ -18,7 +18,7 @@ from ullage_run.frames import Buffer, FrameError
 
 MAX_ORDER_BYTES: Final = 1 << 20
 MAX_PARTS_BYTES: Final = 64 << 20
-"""Of all that one gathering holds; larger values go over the framework's own channels."""
+"""Most bytes of one gathering; larger values go over the framework's own channels."""
 MAX_NAME: Final = 253
 MAX_DIGITS: Final = 9
 ENV_LEAD: Final = "ULLAGE_LEAD"
@@ -31,7 +31,7 @@ ENV_TIER: Final = "ULLAGE_TIER"
 ENV_EVERY: Final = "ULLAGE_BACKUP_EVERY_STEPS"
 ENV_LAG: Final = "ULLAGE_BACKUP_MAX_LAG_STEPS"
 ENV_SHARDS: Final = "ULLAGE_SHARDS"
-"""Into how many pieces the state of the job is cut."""
+"""Variable with the number of shards of the job's state."""
 RELIABLE: Final = "reliable"
 
 _COUNT: Final = struct.Struct(">I")
@@ -43,9 +43,9 @@ class StoredCopy:
     """Contents of the state store.
 
     Attributes:
-        epoch: Of the maps it knows.
+        epoch: Epoch of its maps.
         committed: The complete step; ``None`` = none yet.
-        shards: How many there are; 0 = no maps yet.
+        shards: Their number; 0 = no maps yet.
     """
 
     epoch: int
@@ -60,8 +60,8 @@ class Identity:
     Attributes:
         name: Unique in its job.
         node: Its machine.
-        pool: Where the machine comes from; empty = not known.
-        reliable: On capacity that is not taken away.
+        pool: Of the machine; empty = unknown.
+        reliable: On capacity that is not preempted.
     """
 
     name: str
@@ -71,10 +71,10 @@ class Identity:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Identity:
-        """Reads the identity that the operator writes into the container.
+        """Read the identity that the operator writes into the container.
 
         Raises:
-            ValueError: this process is no member of a job in tiers.
+            ValueError: this process is not a member of a job in tiers.
         """
         env = os.environ if environment is None else environment
         name = env.get(ENV_MEMBER, "")
@@ -88,17 +88,17 @@ class Identity:
         )
 
     def encode(self) -> bytes:
-        """Encodes the payload of JOIN."""
+        """Encode the payload of JOIN."""
         return _dump(
             {"name": self.name, "node": self.node, "pool": self.pool, "reliable": self.reliable}
         )
 
     @classmethod
     def decode(cls, data: Buffer) -> Identity:
-        """Decodes the payload of JOIN.
+        """Decode the payload of JOIN.
 
         Raises:
-            FrameError: it is none.
+            FrameError: it is invalid.
         """
         fields = _load(data)
         name, node, pool = (_text(fields, key) for key in ("name", "node", "pool"))
@@ -112,13 +112,13 @@ class MemberAssignment:
     """Work of a member from the next step on.
 
     Attributes:
-        shards: That it owns.
-        load: Of them, those to be taken from the copy.
-        blocks: Of the data, that it computes on.
-        block_count: How many blocks the data has.
-        members: Names of all that take part, sorted.
+        shards: Owned shards.
+        load: Owned shards to load from the copy.
+        blocks: Its blocks of the data.
+        block_count: Number of blocks of the data.
+        members: Sorted names of all participants.
         push: It pushes after each step.
-        committed: The copy's step; ``None`` = there is no copy.
+        committed: The copy's step; ``None`` = no copy.
     """
 
     shards: tuple[int, ...]
@@ -130,7 +130,7 @@ class MemberAssignment:
     committed: int | None = None
 
     def encode(self) -> bytes:
-        """Encodes the payload of ASSIGN."""
+        """Encode the payload of ASSIGN."""
         return _dump(
             {
                 "shards": self.shards,
@@ -145,10 +145,10 @@ class MemberAssignment:
 
     @classmethod
     def decode(cls, data: Buffer) -> MemberAssignment:
-        """Decodes the payload of ASSIGN.
+        """Decode the payload of ASSIGN.
 
         Raises:
-            FrameError: it is none.
+            FrameError: it is invalid.
         """
         fields = _load(data)
         committed, members = fields.get("committed"), fields.get("members")
@@ -169,7 +169,7 @@ def milliseconds(data: Buffer) -> int:
     """Payload of LEAVING.
 
     Raises:
-        FrameError: it is none.
+        FrameError: it is invalid.
     """
     if not 0 < len(data) <= MAX_DIGITS or not bytes(data).isdigit():
         raise FrameError("the time that is left is no number of milliseconds")
@@ -177,7 +177,7 @@ def milliseconds(data: Buffer) -> int:
 
 
 def encode_parts(parts: Mapping[str, Buffer]) -> bytes:
-    """Encodes what all members gave as the payload of PARTS."""
+    """Encode the parts of all members as the payload of PARTS."""
     pieces = [_COUNT.pack(len(parts))]
     for name, data in sorted(parts.items()):
         raw, view = name.encode(), memoryview(data).cast("B")
@@ -186,10 +186,10 @@ def encode_parts(parts: Mapping[str, Buffer]) -> bytes:
 
 
 def decode_parts(data: Buffer) -> dict[str, bytes]:
-    """Decodes the payload of PARTS.
+    """Decode the payload of PARTS.
 
     Raises:
-        FrameError: it is none.
+        FrameError: it is invalid.
     """
     view, at = memoryview(data), _COUNT.size
     parts: dict[str, bytes] = {}

@@ -3,14 +3,14 @@
 """Writes the 64-byte step record through which a container reports its progress to its node.
 
 It runs inside the user's inner loop, so it must never raise, never block, never make a system call
-per step, and do nothing at all where there is no record. One process per record writes: the first
-that steps. A record lock keeps the others (a launcher's further ranks, forked workers) silent
+per step, and do nothing where there is no record. One process per record writes: the first that
+steps. A record lock keeps the others (a launcher's further ranks, forked workers) from writing
 until that process is gone, else their counts would overwrite each other.
 
 Order of the stores: everything else first, ``steps`` last, each one aligned 8-byte word. A reader
-that sees the same ``steps`` before and after it read the rest therefore has words of that step or
-of the next one, and never half a word. Where a program goes on from another step, ``steps`` becomes
-0 before the new base is stored, so that no reader adds the steps of one to the base of the other.
+that sees the same ``steps`` before and after the rest therefore has words of that step or of the
+next one, and never a torn word. When a program resumes from another step, ``steps`` becomes 0
+before the new base is stored, so that no reader adds the steps of one to the base of the other.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ LAST_STEP: Final = STEP_WORDS["last_step_ns"]
 EWMA: Final = STEP_WORDS["ewma_ns"]
 ITEMS: Final = STEP_WORDS["items"]
 SM_COUNT: Final = 5
-"""Lower half of the word; the upper one is the step that the start went on from."""
+"""Lower half of the word; the upper one is the step from which the start resumed."""
 LAST_CHECKPOINT: Final = STEP_WORDS["last_checkpoint_ns"]
 BUSY: Final = STEP_WORDS["busy_ns"]
 
 EWMA_SHIFT: Final = 3
-"""A new step weighs 1/8, as the round-trip time of RFC 6298 does."""
+"""A new step weighs 1/8, as a round-trip time in RFC 6298."""
 MAX_ITEMS: Final = 1 << 32
 MAX_STEP_NS: Final = 1 << 62
 BUSY_MASK: Final = (1 << 63) - 1
-"""Invented times may add up to more than a word holds: then the sum begins again."""
+"""A caller's times may exceed a word: then the sum wraps around."""
 MAX_SM_COUNT: Final = (1 << 32) - 1
 
 
@@ -78,7 +78,7 @@ class StepWriter:
         self._reset()
 
     def _reset(self) -> None:
-        # Re-entrant, because a signal handler may call us in the middle of a step.
+        # Re-entrant, because a signal handler may call in the middle of a step.
         self._lock = threading.RLock()
         self._words: memoryview | None = None
         self._file = -1
@@ -94,9 +94,9 @@ class StepWriter:
         """Count one finished step.
 
         Args:
-            items: Samples or tokens of the step. What is no whole number counts as none.
-            took_ns: How long the step took. Left out it is the time since the step before, which
-                is right for a loop; a server that waits between requests passes its own.
+            items: Samples or tokens of the step. Anything but a whole number counts as none.
+            took_ns: Duration of the step. The default is the time since the previous step, which is
+                correct for a loop; a server that waits between requests must pass it.
         """
         words = self._words
         if words is None:
@@ -123,18 +123,18 @@ class StepWriter:
             words[STEPS] = steps
 
     def checkpointed(self) -> None:
-        """Note that a checkpoint was written just now; its age chooses victims of preemption."""
+        """Record that a checkpoint was written just now; its age selects victims of preemption."""
         words = self._words or self._attach()
         if words is not None:
             words[LAST_CHECKPOINT] = monotonic_ns()
 
     def sm_count(self, count: int, *, keep: bool = True) -> None:
-        """Note how many streaming multiprocessors this process sees; shows that a share holds.
+        """Record the number of streaming multiprocessors seen, as proof of a share.
 
         Args:
             count: Streaming multiprocessors.
-            keep: False leaves the record to the process that counts steps, which may be another
-                one: who looks at a device need not be who trains.
+            keep: False leaves the record to the process that counts steps, which may be a different
+                one.
         """
         held = self._words
         words = held or self._attach()
@@ -146,23 +146,23 @@ class StepWriter:
                     self.forget()
 
     def resumed(self, step: SupportsIndex) -> bool:
-        """Say at which step of the whole training this program stands.
+        """Set the current step within the whole training.
 
-        To be called when a checkpoint was loaded, before the next step: progress, deadlines and
-        the cost of losses then count from there and not from 0. 0 says that nothing was loaded.
-        To say it again changes nothing; a program that went back to an earlier step within one
-        start says where it stands now, and counts on from there.
+        Call it after a checkpoint was loaded, before the next step: progress, deadlines and the
+        cost of losses then count from there and not from 0. 0 means that nothing was loaded.
+        Repeating it has no effect; a program that rolls back within one start sets its new step,
+        and counts on from there.
 
         Args:
             step: Steps done by this and all earlier starts, 0..4294967295.
 
         Returns:
-            False where it is refused, in words on standard error: not a whole number in that
-            range. The start then counts from where it was before.
+            False if refused, with a message on standard error: not a whole number in that range.
+            The start then counts from its previous step.
         """
         try:
             base = operator.index(step)
-        except (TypeError, ValueError, RuntimeError):  # the last is what a lost device raises
+        except (TypeError, ValueError, RuntimeError):  # the last is raised for a lost device
             base = -1
         if not 0 <= base <= RESUMED_AT_MAX:
             _complain(
@@ -174,7 +174,7 @@ class StepWriter:
         with self._lock:
             if base == self._resumed_at + self._steps:
                 return True
-            # the step that comes took longer than itself: something was loaded before it
+            # the next step would include the time of loading
             self._steps = self._last_step_ns = 0
             self._resumed_at = base
             words = self._words
@@ -184,10 +184,10 @@ class StepWriter:
         return True
 
     def forget(self) -> None:
-        """Let go of the record, so that only a later step opens it again.
+        """Close the record, so that only a later step reopens it.
 
-        In a forked child it is the parent's. What was loaded is the child's too, so it goes on from
-        the same step.
+        In a forked child it is the parent's. The loaded checkpoint is the child's too, so it
+        resumes from the same step.
         """
         inherited = self._file
         self._reset()
@@ -195,7 +195,7 @@ class StepWriter:
             os.close(inherited)
 
     def _attach(self) -> memoryview | None:
-        """Open and begin the record; ``None`` where there is none or another process writes it."""
+        """Open and initialise the record; ``None`` if missing or written by another process."""
         if not self._path:
             return None
         with self._lock:
@@ -210,10 +210,10 @@ class StepWriter:
             except (OSError, ValueError):
                 # Absent, read-only, too short, taken: outside Ullage that is the normal case.
                 return None
-            # Without its magic a record is ignored, so no one sees a predecessor's half-cleared.
+            # Without its magic a record is ignored, so no reader sees it half-cleared.
             for word in range(STEP_RECORD_BYTES // 8):
                 words[word] = 0
-            # not opened by saying it: who loads a checkpoint need not be who trains
+            # resumed() does not open it: the loader of a checkpoint need not be the trainer
             words[SM_COUNT] = self._resumed_at << 32
             words[0] = HEADER_WORD
             self._words = words
@@ -227,8 +227,8 @@ def _map_exclusively(path: str) -> tuple[int, memoryview]:
     close of the file, so the returned descriptor stays open as long as the mapping.
 
     Raises:
-        OSError: there is no such file, it is none of ours, or another process holds it.
-        ValueError: the path can be none.
+        OSError: the file is missing, not a record, or held by another process.
+        ValueError: the path is invalid.
     """
     # Without O_NONBLOCK a named pipe in this place would hang the user's program.
     file = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -244,13 +244,13 @@ def _map_exclusively(path: str) -> tuple[int, memoryview]:
 
 
 def _complain(text: str) -> None:
-    """Write a line to standard error; without one there is no one to tell."""
+    """Write a line to standard error, if there is one."""
     with contextlib.suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)
 
 
 def _whole(value: object, largest: int) -> int:
-    """Read anything as a whole number within 0..largest; what is none counts as 0."""
+    """Convert any value to a whole number within 0..largest; invalid ones count as 0."""
     try:
         number = int(value)  # type: ignore[call-overload]
     except (TypeError, ValueError, OverflowError):

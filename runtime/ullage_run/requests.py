@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Counts how long requests took, and prints it the way Prometheus reads it.
+"""Measures request latencies, and renders them in the Prometheus text format.
 
 ::
 
@@ -9,8 +9,8 @@
 
 The node agent reads that page and judges the objective of an InferenceDeployment by it. It runs in
 the user's request path, so it must never raise there, never block for long, and needs nothing but
-the standard library. One process counts for itself: a server of several processes needs a page
-that adds them up.
+the standard library. Each process counts separately: a server of several processes needs a page
+that sums them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Final
 
 METRIC: Final = "ullage_request_seconds"
-"""Name of the histogram; the node agent looks for it where the objective names no other."""
+"""Name of the histogram; the node agent reads it where the objective names no other."""
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """Content type of the page."""
 BOUNDS_SECONDS: Final = (
@@ -32,7 +32,7 @@ BOUNDS_SECONDS: Final = (
     *(0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75),
     *(1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0),
 )
-"""Upper bounds of the buckets. A percentile is only as exact as the bucket that it falls into."""
+"""Upper bounds of the buckets. A percentile is only as exact as its bucket."""
 
 
 class RequestHistogram:
@@ -53,7 +53,7 @@ class RequestHistogram:
         self._lock = threading.Lock()
 
     def observe(self, seconds: float) -> None:
-        """Count one answered request; what is no time is left out."""
+        """Count one answered request; an invalid time is ignored."""
         try:
             took = float(seconds)
         except (TypeError, ValueError, OverflowError):
@@ -65,7 +65,7 @@ class RequestHistogram:
             self._seconds += took
 
     def metrics_text(self) -> str:
-        """Everything so far in the Prometheus text format."""
+        """The histogram in the Prometheus text format."""
         with self._lock:
             buckets, seconds = tuple(self._buckets), self._seconds
         lines = [
@@ -80,7 +80,7 @@ class RequestHistogram:
         return "\n".join(lines)
 
     def forget(self) -> None:
-        """In a forked child: begin at zero, with a lock that no one holds."""
+        """In a forked child: reset to zero, with a fresh lock."""
         self._lock = threading.Lock()
         self._buckets = [0] * (len(self._bounds) + 1)
         self._seconds = 0.0

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Serves a batch function over HTTP: what a replica behind the router is, in one call.
+"""Serves a batch function over HTTP, as a replica behind the router, with one call.
 
 ::
 
@@ -11,8 +11,8 @@
 
     serve(digits, name="digits")
 
-It speaks the Open Inference Protocol v2, with tensors in JSON or raw behind it, runs one batch at a
-time in a thread of its own, and counts every request where the node agent reads latencies
+It speaks the Open Inference Protocol v2, with tensors in JSON or raw after it, runs one batch at a
+time in its own thread, and counts every request for the node agent's latencies
 (``ullage_run.requests``). Needs the extra ``ullage[serve]``.
 """
 
@@ -71,7 +71,7 @@ DATATYPES: Final = {dtype: datatype for datatype, dtype in DTYPES.items()}
 
 
 class InferenceRefused(Exception):
-    """An error for a client instead of an answer."""
+    """An error response for a client."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -80,9 +80,9 @@ class InferenceRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _InferenceRequest:
-    """A request that was read: its id, its arrays, and the outputs that it wants; none = all.
+    """A parsed request: its id, its arrays, and the requested outputs; none = all.
 
-    ``raw`` says which of them it wants raw.
+    ``raw`` names those requested raw.
     """
 
     id: str | None
@@ -96,10 +96,10 @@ class ModelServer:
     """One model over HTTP; ``start``, ``drain`` and ``stop`` once each, on one event loop."""
 
     def __init__(self, function: BatchFunction, name: str = "model") -> None:
-        """``function`` takes and gives arrays by name; ``name`` is that of the model.
+        """``function`` takes and returns arrays by name; ``name`` is that of the model.
 
         Raises:
-            ValueError: the name has other characters than a path may have.
+            ValueError: the name has characters that a path may not have.
         """
         if not NAME.fullmatch(name):
             raise ValueError(f"{name!r}: a model's name is up to 63 letters, digits, ., _ and -")
@@ -115,7 +115,7 @@ class ModelServer:
         """Listen.
 
         Raises:
-            OSError: the address cannot be had.
+            OSError: the address is not available.
         """
         app = web.Application(client_max_size=BODY_BYTES)
         model = f"/v2/models/{self._name}"
@@ -135,7 +135,7 @@ class ModelServer:
         self.port = int(self._runner.addresses[0][1])
 
     async def drain(self, linger_s: float = UNREADY_S, drain_s: float = DRAIN_S) -> None:
-        """Say that it is not ready, then take no more connections and end what was begun."""
+        """Report not ready, then stop accepting connections and finish pending requests."""
         self._ready = False
         await asyncio.sleep(linger_s)
         assert self._runner is not None
@@ -190,7 +190,7 @@ class ModelServer:
             self._waiting -= 1
 
     def _ran(self, asked: _InferenceRequest) -> Body:
-        """Run the function on one request, which is a batch where the router made one of many."""
+        """Run the function on one request, which may be a batch joined by the router."""
         try:
             outputs = self._function(asked.inputs)
             tensors = [_written(name, array, asked.rows) for name, array in outputs.items()]
@@ -223,17 +223,18 @@ class ModelServer:
 def serve(
     function: BatchFunction, *, name: str = "model", host: str = "0.0.0.0", port: int = 8000
 ) -> None:
-    """Serve a batch function until SIGTERM or SIGINT; requests that were begun are answered.
+    """Serve a batch function until SIGTERM or SIGINT; pending requests are answered.
 
     Args:
-        function: takes arrays by name, all of as many rows, and gives arrays of as many.
+        function: takes arrays by name, all with the same number of rows, and returns arrays with as
+            many.
         name: of the model, as in ``/v2/models/NAME/infer``.
         host: address to listen on.
         port: of all requests, ``/metrics`` included.
 
     Raises:
-        ValueError: the name has other characters than a path may have.
-        OSError: the address cannot be had.
+        ValueError: the name has characters that a path may not have.
+        OSError: the address is not available.
     """
     asyncio.run(_served(ModelServer(function, name), host, port))
 
@@ -253,7 +254,7 @@ async def _served(server: ModelServer, host: str, port: int) -> None:
 
 
 def _read(body: bytes, header: str | None) -> _InferenceRequest:
-    """Check a request whole, so that the function sees nothing but arrays of equally many rows."""
+    """Check a request completely, so that the function gets only arrays of equally many rows."""
     try:
         parsed, behind = parted(body, json_bytes_of(header, len(body)))
         asked = object_of(parsed, "the body")
@@ -275,7 +276,7 @@ def _read(body: bytes, header: str | None) -> _InferenceRequest:
             wanted=frozenset(name for name in names if isinstance(name, str)),
             raw=wanted_of(object_of(asked.get("parameters") or {}, "parameters"), wanted),
         )
-    except ValueError as error:  # no JSON is one, too
+    except ValueError as error:  # invalid JSON raises it too
         raise InferenceRefused(400, str(error)) from None
 
 

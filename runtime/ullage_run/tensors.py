@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of the Open Inference Protocol v2, checked whole where they come in.
+"""Tensors of the Open Inference Protocol v2, checked completely on arrival.
 
 The shapes are those of the published protocol (Open Inference Protocol, REST, "Inference"). With
-its binary tensor data extension the elements of a tensor are raw bytes behind the JSON, of the
-length that its parameter ``binary_data_size`` names.
+its binary tensor data extension the elements of a tensor are raw bytes after the JSON, with the
+length in its parameter ``binary_data_size``.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from typing import Final
 BYTES: Final = "BYTES"
 BINARY_SIZE: Final = "binary_data_size"
 LENGTH: Final = struct.Struct("<I")
-"""Before each raw element of BYTES."""
+"""Length prefix of each raw element of BYTES."""
 ELEMENT_BYTES: Final[Mapping[str, int]] = {
     **dict.fromkeys(("BOOL", "INT8", "UINT8"), 1),
     **dict.fromkeys(("INT16", "UINT16", "FP16", "BF16"), 2),
     **dict.fromkeys(("INT32", "UINT32", "FP32"), 4),
     **dict.fromkeys(("INT64", "UINT64", "FP64"), 8),
 }
-"""Bytes of a raw element; those of BYTES tell their own length."""
+"""Bytes of a raw element; those of BYTES have a length prefix."""
 
 INTEGERS: Final[Mapping[str, tuple[int, int]]] = {
     **{f"UINT{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)},
     **{f"INT{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)},
 }
-"""The least and the greatest number of each data type."""
+"""The smallest and the largest number of each data type."""
 KINDS: Final[dict[str, frozenset[type] | None]] = {
     "BOOL": frozenset({bool}),
     "BYTES": frozenset({str}),
     **{name: frozenset({int}) for name in INTEGERS},
     **{name: frozenset({int, float}) for name in ("FP16", "FP32", "FP64")},
 }
-"""What an element of each data type is in JSON."""
+"""JSON types of an element of each data type."""
 DIMENSIONS: Final = 16
 TENSORS: Final = 64
 DEPTH: Final = 32
-"""Levels of parameters at most: what is read is written again, and a writer has a bound, too."""
+"""Most levels of parameters: input is written again, and a writer has a limit too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
     """One input or output; the data are flat, in row-major order.
 
-    ``raw`` has them instead where they came as bytes; ``parameters`` no more says how many.
+    ``raw`` has them instead if they came as bytes; their size is removed from ``parameters``.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Tensor:
 
 
 class Behind:
-    """The raw bytes behind a JSON, which its tensors take one after the other."""
+    """The raw bytes after a JSON, which its tensors consume in order."""
 
     def __init__(self, raw: memoryview) -> None:
         self._raw = raw
@@ -80,14 +80,14 @@ class Behind:
 
     @property
     def left(self) -> int:
-        """Bytes that no tensor took."""
+        """Number of unconsumed bytes."""
         return len(self._raw) - self._at
 
     def take(self, size: object, where: str) -> memoryview:
         """The next bytes.
 
         Raises:
-            ValueError: that is no number of bytes, or there are not so many.
+            ValueError: not a valid size, or too few bytes.
         """
         if type(size) is not int or not 0 <= size <= self.left:
             raise ValueError(f"{where} is a number of bytes, of which {self.left} are left")
@@ -104,13 +104,13 @@ def tensors_of(
     """The tensors of a request or an answer.
 
     Args:
-        value: what stands there, whatever it is.
+        value: any JSON value.
         where: its name, for errors.
-        kinds: data types, and what their elements are in JSON; empty = any.
-        behind: the raw bytes behind the JSON; absent = there are none.
+        kinds: data types, with the JSON types of their elements; empty = any.
+        behind: the raw bytes after the JSON; absent = none.
 
     Raises:
-        ValueError: it is no list of tensors; the text says where.
+        ValueError: it is not a list of tensors; the text says where.
     """
     if not isinstance(value, list) or not 1 <= len(value) <= TENSORS:
         raise ValueError(f"{where} is a list of 1 to {TENSORS} tensors")
@@ -170,7 +170,7 @@ def bounds_of(raw: bytes | memoryview, datatype: str, elements: int, where: str)
     """Offset of each raw element, and the end of the last one.
 
     Raises:
-        ValueError: the bytes are not so many elements; the text begins with ``where``.
+        ValueError: the bytes do not match the number of elements; the text begins with ``where``.
     """
     if datatype == BYTES:
         try:
@@ -188,10 +188,10 @@ def bounds_of(raw: bytes | memoryview, datatype: str, elements: int, where: str)
 
 
 def byte_strings(raw: bytes | memoryview) -> Iterable[tuple[int, int]]:
-    """Begin of each element of raw BYTES behind its length, and its end.
+    """Begin of each element of raw BYTES after its length, and its end.
 
     Raises:
-        ValueError: an element is longer than what is there.
+        ValueError: an element exceeds the data.
     """
     at, end = 0, len(raw)
     while at < end:
@@ -205,10 +205,10 @@ def byte_strings(raw: bytes | memoryview) -> Iterable[tuple[int, int]]:
 
 
 def check_depth(value: object, where: str) -> None:
-    """Refuse what is nested too deep to be written again.
+    """Refuse a value nested too deep to be written again.
 
     Raises:
-        ValueError: it is.
+        ValueError: it is too deep.
     """
     level = [value]
     for _ in range(DEPTH):
@@ -224,7 +224,7 @@ def check_depth(value: object, where: str) -> None:
 
 
 def _check_range(data: list[object], datatype: str, where: str) -> None:
-    """A number that its data type does not hold spoils the batch that it would be in."""
+    """Refuse numbers out of range of their data type, which would fail a whole batch."""
     if datatype in INTEGERS:
         least, most = INTEGERS[datatype]
         numbers = [number for number in (min(data), max(data)) if isinstance(number, int)]  # type: ignore[type-var]
@@ -235,7 +235,7 @@ def _check_range(data: list[object], datatype: str, where: str) -> None:
 def _flat(
     data: object, shape: tuple[int, ...], kinds: frozenset[type] | None, where: str
 ) -> list[object]:
-    """Nested or flat data as a flat list, all of one of these kinds."""
+    """Nested or flat data as a flat list of elements of these kinds."""
     if not isinstance(data, list):
         raise ValueError(f"{where} is a list")
     flat: list[object] = data
@@ -259,7 +259,7 @@ def object_of(value: object, where: str) -> dict[str, object]:
     """A JSON object.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is not an object.
     """
     if not isinstance(value, dict):
         raise ValueError(f"{where} is an object")

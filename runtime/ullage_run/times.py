@@ -8,30 +8,30 @@ from typing import Final
 
 # Lanes
 LANE_RETRY_LEAST_S: Final = 0.05
-"""First pause before the node is called again. Chosen."""
+"""First pause before reconnecting to the node. Chosen."""
 LANE_RETRY_MOST_S: Final = 2.0
-"""Longest pause between two calls of the node. Chosen."""
+"""Longest pause between two connection attempts. Chosen."""
 LANE_RELEASE_S: Final = 5.0
-"""A step that has ended tries for so long to tell the node so. Chosen."""
+"""Longest attempt to report the end of a step to the node. Chosen."""
 LANE_QUICK_S: Final = 0.005
-"""A program that was back so soon for its last step does not wait for the answer to the end of the
-next one: it hears it with the next grant, and saves half of what turns cost. Chosen."""
+"""A program that returned this quickly for its last step does not wait for the answer to the end of
+the next one: it receives it with the next grant, which halves the cost of turns. Chosen."""
 RECORD_RETRY_NS: Final = 1_000_000_000
-"""The record is tried again so long after a failed attempt. Chosen."""
+"""Pause after a failed attempt to open the record. Chosen."""
 
 # Members of a job
 BEAT_S: Final = 0.5
-"""Between two signs of life; a coordinator gives up a member after :data:`SILENT_S`. Chosen."""
+"""Heartbeat interval; a coordinator gives up a member after :data:`SILENT_S`. Chosen."""
 SILENT_S: Final = 4 * BEAT_S
-"""A machine that vanishes says nothing; its connection would stay open for minutes. Chosen."""
+"""Silence after which a member is lost, as its connection may stay open for minutes. Chosen."""
 MEMBER_CONNECT_S: Final = 3.0
-"""For one attempt: the name may still lead to a pod that is gone, where no one refuses. Chosen."""
+"""Limit of one attempt: the name may still resolve to a deleted pod without a reset. Chosen."""
 JOIN_S: Final = 60.0
-"""A coordinator is looked for so long: its pod may start after ours. Chosen."""
+"""Longest wait for a coordinator: its pod may start after ours. Chosen."""
 JOIN_RETRY_S: Final = 0.2
 """Pause between two attempts to join. Chosen."""
 NOTICE_GRACE_S: Final = 25.0
-"""Left after a notice, unless the program says more: within the 30 s of Kubernetes."""
+"""Default grace after a notice, within the 30 s of Kubernetes."""
 STORE_S: Final = 10.0
 """Limit of one exchange with the state store. Chosen."""
 
@@ -39,6 +39,6 @@ STORE_S: Final = 10.0
 BODY_S: Final = 30.0
 """Limit of receiving the body of a request. Chosen."""
 DRAIN_S: Final = 30.0
-"""A server that ends waits so long for its requests. Chosen."""
+"""Longest wait of a stopping server for its requests. Chosen."""
 UNREADY_S: Final = 1.0
-"""It says so long that it is not ready before it takes no more connections. Chosen."""
+"""Time of reporting not ready before it stops accepting connections. Chosen."""

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Counts steps of torch programs without a change to their code.
+"""Counts steps of torch programs without changes to their code.
 
 torch calls a global hook after every optimizer step. Importing torch from here would cost seconds
 in programs that never use it, so the hook is registered when the program itself imports
-``torch.optim.optimizer``, and the program's import must never fail because of us.
+``torch.optim.optimizer``, and the program's import must never fail because of the hook.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _HookingLoader(Loader):
 
 
 class OptimizerFinder(MetaPathFinder):
-    """Stands first in ``sys.meta_path`` until the one module it waits for is imported."""
+    """First entry of ``sys.meta_path`` until the module it waits for is imported."""
 
     def find_spec(
         self,
@@ -49,10 +49,10 @@ class OptimizerFinder(MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Wrap the loader of ``torch.optim.optimizer``; everything else is none of our business."""
+        """Wrap the loader of ``torch.optim.optimizer``; all other modules are ignored."""
         if fullname != MODULE:
             return None
-        uninstall()  # first, so that the search below does not come back here
+        uninstall()  # first, so that the search below does not recurse
         spec = find_spec(fullname)
         if spec is not None and spec.loader is not None:
             spec.loader = _HookingLoader(spec.loader)
@@ -63,7 +63,7 @@ _finder: Final = OptimizerFinder()
 
 
 def install() -> None:
-    """Register the hook now if torch is there already, else as soon as it is imported."""
+    """Register the hook now if torch is already imported, else on its import."""
     loaded = sys.modules.get(MODULE)
     if loaded is not None:
         register(loaded)
@@ -86,10 +86,10 @@ def register(optimizer_module: ModuleType) -> None:
 
 
 def _tell_at_context() -> None:
-    """Have torch say the SM count as soon as it starts CUDA, long before a first step.
+    """Record the SM count as soon as torch starts CUDA, long before the first step.
 
-    ``torch.cuda._lazy_call`` is torch's own way to do something at that moment; it is not public,
-    so where it is missing or fails the first step tells.
+    ``torch.cuda._lazy_call`` is torch's hook for that; it is not public, so if it is missing or
+    fails the first step records it.
     """
     cuda = sys.modules.get("torch.cuda")
     later = getattr(cuda, LAZY_CALL, None)
@@ -99,7 +99,7 @@ def _tell_at_context() -> None:
 
 
 def _tell_sm_count(cuda: object) -> None:
-    """Runs while torch starts CUDA: whatever is raised here would end the user's program."""
+    """Runs while torch starts CUDA: an exception here would end the user's program."""
     with contextlib.suppress(Exception):
         ullage_run.sm_count(_sm_count_of(cuda), keep=False)
 
@@ -112,7 +112,7 @@ _seen_sm_count = False
 
 
 def _after_optimizer_step(*_: object) -> None:
-    """Count the step; at the first one say again how much of the device this process sees."""
+    """Count the step; at the first one record the visible SM count again."""
     global _seen_sm_count
     if not _seen_sm_count:
         _seen_sm_count = True
@@ -121,11 +121,11 @@ def _after_optimizer_step(*_: object) -> None:
 
 
 def visible_sm_count() -> int:
-    """Streaming multiprocessors of the current CUDA device; 0 where CUDA is not in use."""
+    """Streaming multiprocessors of the current CUDA device; 0 if CUDA is not in use."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not cuda.is_initialized():
         return 0
     try:
         return _sm_count_of(cuda)
-    except (RuntimeError, AssertionError, AttributeError):  # what torch raises for a lost device
+    except (RuntimeError, AssertionError, AttributeError):  # raised by torch for a lost device
         return 0

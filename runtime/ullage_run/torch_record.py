@@ -4,7 +4,7 @@
 
 A record is the length of a JSON header (8 bytes, big-endian), the header, and the tensors' raw
 bytes, each at a multiple of 16. No pickle: a record comes over the network, and reading it must
-never run code nor allocate more than the record holds.
+never run code nor allocate more than its size.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any, Final, TypeAlias
 from ullage_run.frames import Buffer
 
 Tensor: TypeAlias = Any
-"""torch's own type: torch is no dependency and is imported when it is used."""
+"""torch's own type: torch is not a dependency and is imported on use."""
 
 _LENGTH: Final = struct.Struct(">Q")
 _ALIGN: Final = 16
-"""Of a complex128, the largest element that torch has."""
+"""Size of a complex128, torch's largest element."""
 _CONTAINERS: Final[dict[str, Callable[[Any], Any]]] = {
     "list": list,
     "tuple": tuple,
@@ -35,16 +35,16 @@ _CONTAINERS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 class StateError(ValueError):
-    """This state cannot be kept in shards; the text names the tensor or value and says why."""
+    """This state cannot be stored in shards; the text names the tensor or value and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stored:
-    """A tensor that was read.
+    """A decoded tensor.
 
     Attributes:
-        tensor: On the CPU, of the shape and dtype that it had.
-        on_cpu: It was on the CPU, as an optimizer's step counter beside parameters on a device.
+        tensor: On the CPU, with its original shape and dtype.
+        on_cpu: It was on the CPU, like an optimizer's step counter.
     """
 
     tensor: Tensor
@@ -55,7 +55,7 @@ def torch_module() -> Any:
     """The torch of the image.
 
     Raises:
-        ImportError: there is none, or it cannot be loaded.
+        ImportError: it is missing, or cannot be loaded.
     """
     try:
         return import_module("torch")
@@ -67,7 +67,7 @@ def torch_module() -> Any:
 
 
 def check(tensor: Tensor, name: str) -> None:
-    """Refuse a tensor whose bytes are not all of its value, or not here.
+    """Refuse a tensor whose bytes are not its full value, or not local.
 
     Raises:
         StateError: it is on the meta device, sparse, quantized, distributed, lazy or expanded.
@@ -138,7 +138,7 @@ def decode(record: Buffer) -> Any:
     """The tree of a record, with a :class:`Stored` for each tensor.
 
     Raises:
-        StateError: it is no record.
+        StateError: it is not a record.
     """
     data = bytearray(record)
     try:
@@ -187,7 +187,7 @@ def _tensor(fields: Any, data: bytearray, start: int) -> Stored:
 
 
 def _view(data: bytearray, at: int, dtype: Any, shape: tuple[int, ...]) -> Tensor:
-    """Bytes as a tensor of this dtype and shape; both have the same memory."""
+    """Bytes as a tensor of this dtype and shape, sharing their memory."""
     torch = torch_module()
     size = math.prod(shape) * dtype.itemsize
     raw: Tensor = torch.frombuffer(data, dtype=torch.uint8, offset=at, count=size)
@@ -195,7 +195,7 @@ def _view(data: bytearray, at: int, dtype: Any, shape: tuple[int, ...]) -> Tenso
 
 
 def _start(length: int) -> int:
-    """Offset of the tensors behind a header of this length."""
+    """Offset of the tensors after a header of this length."""
     return -(-(_LENGTH.size + length) // _ALIGN) * _ALIGN
 
 

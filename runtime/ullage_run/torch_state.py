@@ -13,13 +13,13 @@
     ending = group.run(train, until=10_000)
 
 Every member holds the whole model and applies the same gradients; the owner of a shard pushes it,
-and what it holds is what counts. When members come or go, all take what the owners hold before the
+and its values are authoritative. When members join or leave, all take the owners' values before the
 next step. A batch has a fixed number of parts whose gradients are added in the order of the parts:
-so the result is the same to the last bit, whoever computes which part (after the idea of logical
-workers in EasyScale, SC 2023). It must never change a parameter, a buffer or the optimizer before
-the last gathering of a step has returned.
+so the result is the same to the last bit, regardless of which member computes which part (after the
+idea of logical workers in EasyScale, SC 2023). It must never change a parameter, a buffer or the
+optimizer before the last gathering of a step has returned.
 
-torch is imported when it is used, never when this module is.
+torch is imported on use, not with this module.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from ullage_run.torch_record import StateError, Stored, Tensor, check, decode, e
 __all__ = ["StateError", "TorchState"]
 
 PARTS: Final = 16
-"""Of a batch: members beyond this number would have nothing to compute."""
+"""Parts of a batch: members beyond this number would have nothing to compute."""
 _ROUND_BYTES: Final = MAX_PARTS_BYTES // 4 * 3
-"""Of all members together in one gathering; names and lengths have their place in the rest."""
+"""Most bytes of all members in one gathering; the rest is for names and lengths."""
 _SIZE: Final = struct.Struct(">Q")
 _SEED_PRIME: Final = 1_000_003
 _MAX_SEED: Final = 1 << 63
 
 
 class _Group(Protocol):
-    """The part of :class:`ullage_run.group.Group` that is used."""
+    """The used part of :class:`ullage_run.group.Group`."""
 
     epoch: int
     assignment: MemberAssignment
@@ -62,16 +62,16 @@ class TorchState:
     the optimizer's param groups and the schedulers.
 
     Args:
-        module: An ``nn.Module`` whose shapes stay as they are.
+        module: An ``nn.Module`` whose shapes do not change.
         optimizer: A ``torch.optim.Optimizer`` of its parameters.
         schedulers: ``torch.optim.lr_scheduler`` objects; each is stepped after every step.
-        shards: Of the job; ``None`` = as the operator wrote it (``ULLAGE_SHARDS``).
+        shards: Of the job; ``None`` = from the operator (``ULLAGE_SHARDS``).
         parts: Parts of a batch; at least as many as members.
         seed: With step and part it seeds torch's generators before each part.
 
     Raises:
-        ImportError: torch is not here.
-        StateError: a tensor cannot be kept; the text names it.
+        ImportError: torch is missing.
+        StateError: a tensor cannot be stored; the text names it.
         ValueError: the number of shards or parts is not usable.
     """
 
@@ -109,16 +109,16 @@ class TorchState:
         """A shard as a record of ``ullage_run.torch_record``.
 
         Raises:
-            StateError: a tensor changed its shape or dtype, or cannot be kept.
+            StateError: a tensor changed its shape or dtype, or cannot be stored.
         """
         return encode(self._record(shard))
 
     def take(self, shard: int, data: Buffer | None) -> None:
-        """Have a shard's values; ``None`` = those that module and optimizer began with.
+        """Set a shard's values; ``None`` = the initial ones of module and optimizer.
 
         Raises:
             StateError: the record is of another model, shard or number of shards; nothing changed.
-            RuntimeError: what the program began with is gone.
+            RuntimeError: the initial values are gone.
         """
         self._known(shard)
         if data is not None:
@@ -127,26 +127,26 @@ class TorchState:
             raise RuntimeError(f"shard {shard} is to begin again, but steps were done since")
 
     def drop(self, shard: int) -> None:
-        """Own it no more: the values stay, because every member computes with all of them."""
+        """Stop owning it: the values stay, because every member computes with all of them."""
         self._known(shard)
 
     def step(self, group: _Group, step: int, loss_of: Callable[[int], Tensor]) -> float:
         """Do one step with all members.
 
         Args:
-            group: Of this member.
+            group: This member's group.
             step: Its number.
             loss_of: Takes the number of a part (0 .. parts - 1), returns the mean loss of its
-                samples: a tensor of shape () with a gradient. What it returns has to depend on
-                step and part alone. Buffers that it changes (running means) hold as part 0 leaves
-                them, as with DistributedDataParallel, whose rank 0 has that role.
+                samples: a tensor of shape () with a gradient. The result must depend on step and
+                part alone. Buffers that it changes (running means) keep the values of part 0, as
+                with rank 0 in DistributedDataParallel.
 
         Returns:
             Mean loss of all parts; the same bits on all members.
 
         Raises:
-            MembersChanged: of the group; leave the step as it is.
-            StateError: a tensor changed its shape, or members have other models.
+            MembersChanged: of the group; abandon the step.
+            StateError: a tensor changed its shape, or members have different models.
         """
         self._agree(group)
         mine = [self._compute(step, part, loss_of) for part in self._mine(group.assignment)]
@@ -162,7 +162,7 @@ class TorchState:
         return float(sum(results[part]["loss"] for part in range(self._parts)) / self._parts)
 
     def _agree(self, group: _Group) -> None:
-        """Under new maps all take what the owners hold; nothing of one's own shards changes."""
+        """Take the owners' values under new maps; own shards do not change."""
         if self._agreed == group.epoch:
             return
         owned = set(group.assignment.shards)
@@ -186,7 +186,7 @@ class TorchState:
         ]
 
     def _compute(self, step: int, part: int, loss_of: Callable[[int], Tensor]) -> dict[str, object]:
-        """Loss, gradients and, of part 0, buffers; module and optimizer are as before."""
+        """Loss, gradients and, for part 0, buffers; module and optimizer are unchanged."""
         torch = torch_module()
         before = {name: self._tensors[name].detach().clone() for name in self._buffers}
         torch.manual_seed(_seed_of(self._seed, step, part))
@@ -321,7 +321,7 @@ class TorchState:
         slots.update(placed)
 
     def _read(self) -> None:
-        """Look at the module again: a forward pass may assign a new tensor to a buffer's name."""
+        """Read the module again: a forward pass may assign a new tensor to a buffer's name."""
         now = _tensors(self._module)
         if now.keys() != self._forms.keys():
             other = ", ".join(sorted(now.keys() ^ self._forms.keys())[:3])
@@ -356,7 +356,7 @@ def _tensors(module: Any) -> dict[str, Tensor]:
 
 
 def _divide(tensors: Mapping[str, Tensor], count: int) -> dict[str, int]:
-    """The shard of each tensor; the same in every process that has the same shapes and names."""
+    """The shard of each tensor; the same in every process with the same shapes and names."""
     together: dict[int, list[str]] = {}
     for name, tensor in tensors.items():
         address = tensor.untyped_storage().data_ptr()
@@ -372,7 +372,7 @@ def _divide(tensors: Mapping[str, Tensor], count: int) -> dict[str, int]:
 
 
 def _gather_all(group: _Group, data: Buffer) -> dict[str, bytes]:
-    """A gathering of any size, in rounds; the first one says how many there are."""
+    """A gathering of any size, in rounds; the first one gives their number."""
     piece = max(1, _ROUND_BYTES // max(1, len(group.assignment.members)))
     view = memoryview(data)
     first = group.gather(_SIZE.pack(len(view)) + bytes(view[:piece]))
@@ -402,7 +402,7 @@ def _mean(given: list[Tensor], parts: int, like: Tensor) -> Tensor | None:
 
 
 def _placed(kept: Any, now: Any, device: Any) -> Any:
-    """A stored tensor in the present one if it fits, else where it was; all else as it is."""
+    """The tree with stored tensors copied into the current ones if they fit, else to a device."""
     if isinstance(kept, dict):
         pairs = {key: _placed(value, None, device) for key, value in kept.items()}
         return type(kept)(pairs)
@@ -433,7 +433,7 @@ def _is_parameter(tensor: Tensor) -> bool:
 
 
 def _seed_of(seed: int, step: int, part: int) -> int:
-    """A generator's seed; whoever computes the part draws the same numbers."""
+    """A generator's seed; every member draws the same numbers for a part."""
     return ((seed * _SEED_PRIME + step) * _SEED_PRIME + part) % _MAX_SEED
 
 

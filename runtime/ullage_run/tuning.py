@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The program's side of a trial of a TuningJob: its parameters, and the values that it reports.
+"""The program's side of a TuningJob's trial: its parameters, and its reported values.
 
 ::
 
@@ -13,8 +13,8 @@
         tuning.report(epoch, accuracy)
 
 Values go into the container's termination message, which kubelet reads when the container has
-ended. So the operator has every value of a trial that ended, and none of one that was killed: that
-one goes on from its checkpoint. Standard library only; outside a trial reports do nothing.
+ended. So the operator has all values of a trial that ended, and none of a killed one, which resumes
+from its checkpoint. Standard library only; outside a trial reports do nothing.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from ullage.api.environment import (
 )
 
 MOST_EPOCHS: Final = 64
-"""Epochs of a report, the newest ones."""
+"""Most epochs of a report, the newest ones."""
 
 
 def trial() -> str:
-    """Name of the trial, the same whenever it goes on: a folder of its own for checkpoints."""
+    """Name of the trial, the same after each resume: use it as the checkpoint directory."""
     return os.environ.get(ENV_TRIAL, "")
 
 
 def epochs(default: int) -> int:
-    """The epoch that the program ends after.
+    """The last epoch of the program.
 
     Args:
-        default: Outside a trial.
+        default: Value outside a trial.
     """
     try:
         return int(os.environ[ENV_TRIAL_EPOCHS])
@@ -59,7 +59,7 @@ def epochs(default: int) -> int:
 
 
 def parameters() -> dict[str, str]:
-    """Every parameter of the trial, as text."""
+    """All parameters of the trial, as text."""
     return {
         name.removeprefix(ENV_PARAMETER): value
         for name, value in os.environ.items()
@@ -71,34 +71,34 @@ def text(name: str, default: str) -> str:
     """A parameter.
 
     Args:
-        name: As the search space calls it.
-        default: Outside a trial.
+        name: As in the search space.
+        default: Value outside a trial.
     """
     return os.environ.get(ENV_PARAMETER + name, default)
 
 
 def number(name: str, default: float) -> float:
-    """A parameter that is a number.
+    """A numeric parameter.
 
     Args:
-        name: As the search space calls it.
-        default: Outside a trial.
+        name: As in the search space.
+        default: Value outside a trial.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a number.
     """
     return float(text(name, repr(default)))
 
 
 def whole(name: str, default: int) -> int:
-    """A parameter that is a whole number.
+    """An integer parameter.
 
     Args:
-        name: As the search space calls it.
-        default: Outside a trial.
+        name: As in the search space.
+        default: Value outside a trial.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a number.
     """
     return int(text(name, str(default)))
 
@@ -119,14 +119,14 @@ class Reporter:
     def report(
         self, epoch: SupportsIndex, value: SupportsFloat | Mapping[str, SupportsFloat]
     ) -> bool:
-        """Say what an epoch brought; of an epoch that is done again the last value counts.
+        """Report the result of an epoch; for a repeated epoch the last value counts.
 
         Args:
-            epoch: From 1 on, of the whole training.
+            epoch: Number of the epoch in the whole training, from 1.
             value: The metric, or several by name, of which the TuningJob's is taken.
 
         Returns:
-            Whether it was taken. If not, standard error says why, and the trial goes on.
+            True if accepted. If not, the reason is on standard error, and the trial continues.
         """
         metric = value.get(self._metric) if isinstance(value, Mapping) else value
         if metric is None:
@@ -150,7 +150,7 @@ class Reporter:
         lines = [f"{at} {_shown(value)}" for at, value in self._values.items()]
         body = "\n".join((TRIAL_REPORT_HEADER, *lines, "")).encode()
         try:
-            # In place: the file is a mount, which nothing can be moved over.
+            # In place: the file is a mount, which cannot be replaced by a rename.
             with open(self._path, "r+b" if os.path.exists(self._path) else "wb") as file:
                 file.write(body[:MOST_REPORT_BYTES])
                 file.truncate()

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Every backend, by its word in ``ULLAGE_NODE_BACKEND``: chosen, never found by looking around.
+"""Every backend, by its value of ``ULLAGE_NODE_BACKEND``: configured, never detected.
 
-Each backend is loaded only when it is asked for, so an emulated node needs no NVML and a GPU node
+Each backend is loaded only when it is selected, so an emulated node needs no NVML and a GPU node
 reads no cgroup file of the emulation.
 """
 
@@ -20,7 +20,7 @@ from ullage_node.model.switching import ProcessSwitch, StandStill
 
 
 class Hardware(StrEnum):
-    """The hardware of a node; an administrator names it, nothing is guessed."""
+    """The hardware of a node; an administrator configures it, nothing is guessed."""
 
     NVIDIA = "nvidia"
     EMULATED = "emulated"
@@ -97,7 +97,7 @@ def switch_of(hardware: Hardware, run_dir: Path, stand_still: StandStill) -> Pro
     Args:
         hardware: What the devices are.
         run_dir: The run directory.
-        stand_still: Stops all processes of a container for a while.
+        stand_still: Stops all processes of a container for a given time.
     """
     if hardware is Hardware.EMULATED:
         from ullage_node.devices.emulated import EmulatedSwitch

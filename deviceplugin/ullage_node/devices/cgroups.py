@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads control groups: the hierarchy in force, the owner of a path, its limits.
 
-Both cgroup versions say the same things under other names; this module is the only one that knows
-the names. It reads and never writes: limits are written by the hook, on the host, before a
-container's first instruction. Paths that stand in ``/proc/<pid>/cgroup`` are text from outside and
-never leave the root they are joined to.
+Both cgroup versions have the same data under different names; only this module knows the names. It
+reads and never writes: limits are written by the hook, on the host, before a container's first
+instruction. Paths in ``/proc/<pid>/cgroup`` are untrusted input and never leave the root they are
+joined to.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Final
 
 PERIOD_US: Final = 100_000
-"""Length of the period that every quota of ours refers to, microseconds."""
+"""Length of the period of all our quotas, microseconds."""
 QUOTA_MIN_US: Final = 1_000
-"""The smallest quota that the kernel takes, microseconds (``min_cfs_quota_period``, sched/core)."""
+"""The kernel's smallest quota, microseconds (``min_cfs_quota_period``, sched/core)."""
 UNIFIED: Final = ""
 """Name of the version 2 hierarchy among the controllers."""
 
@@ -44,7 +44,7 @@ class CgroupVersion(IntEnum):
 
 
 class CgroupUnreadable(Exception):
-    """A cgroup file is there but cannot be read or understood; the text names it."""
+    """A cgroup file exists but cannot be read or parsed; the text names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class ContainerCgroup:
     def file(self, root: Path, controller: str, name: str) -> str:
         """Path of one of the cgroup's files in the hierarchy of this controller.
 
-        Text, because joining paths would cost more than reading what lies there.
+        A string, because joining ``Path`` objects would cost more than reading the file.
         """
         if self.version is CgroupVersion.V2:
             return f"{root}{self.paths[UNIFIED]}/{name}"
@@ -71,9 +71,9 @@ class ContainerCgroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuLimits:
-    """CPU limits as they stand, in microseconds per :data:`PERIOD_US`; ``None`` = unlimited.
+    """Current CPU limits, in microseconds per :data:`PERIOD_US`; ``None`` = unlimited.
 
-    ``quota_us`` is the cgroup's own, ``effective_us`` the smallest of it and all around it.
+    ``quota_us`` is the cgroup's own, ``effective_us`` the smallest of it and all its ancestors'.
     """
 
     quota_us: int | None
@@ -84,8 +84,8 @@ class CpuLimits:
 def detect_version(root: Path) -> CgroupVersion:
     """The hierarchy that holds the cpu controller.
 
-    The presence of a version 2 hierarchy proves nothing, hybrid hosts have one: the cpu controller
-    must be named in its root.
+    The presence of a version 2 hierarchy proves nothing, since hybrid hosts have one: the cpu
+    controller must be named in its root.
     """
     named = read_text(root / "cgroup.controllers") or ""
     return CgroupVersion.V2 if "cpu" in named.split() else CgroupVersion.V1
@@ -94,7 +94,7 @@ def detect_version(root: Path) -> CgroupVersion:
 def controller_paths(text: str) -> dict[str, str]:
     """Parse ``/proc/<pid>/cgroup``: controller to path, :data:`UNIFIED` for version 2.
 
-    Lines that have not the form ``number:controllers:/path`` are left out.
+    Lines not of the form ``number:controllers:/path`` are ignored.
     """
     paths: dict[str, str] = {}
     for line in text.splitlines():
@@ -108,10 +108,10 @@ def controller_paths(text: str) -> dict[str, str]:
 
 
 def pod_uid_of(path: str) -> str | None:
-    """UID of the pod whose cgroup a path lies in, in the spelling of the API.
+    """UID of the pod whose cgroup contains a path, in the API's spelling.
 
-    Knows both drivers of kubelet: ``.../pod<uid>/<id>`` (cgroupfs) and
-    ``...-pod<uid with underscores>.slice/...`` (systemd). Static pods have a UID without dashes.
+    Supports both of kubelet's drivers: ``.../pod<uid>/<id>`` (cgroupfs) and ``...-pod<uid with
+    underscores>.slice/...`` (systemd). Static pods have a UID without dashes.
     """
     match = _POD_UID.search(path)
     return match[1].replace("_", "-") if match else None
@@ -121,7 +121,7 @@ def parse_cores(text: str) -> frozenset[int]:
     """Cores named by a list such as ``0-1,3``.
 
     Raises:
-        CgroupUnreadable: the text is no list of cores.
+        CgroupUnreadable: the text is not a list of cores.
     """
     cores: set[int] = set()
     for part in filter(None, text.strip().split(",")):
@@ -133,7 +133,7 @@ def parse_cores(text: str) -> frozenset[int]:
 
 
 def format_cores(cores: frozenset[int]) -> str:
-    """The list in the kernel's own spelling (neighbours as a range), so it reads back the same."""
+    """The list in the kernel's format (neighbours as a range), so it reads back unchanged."""
     spans: list[list[int]] = []
     for core in sorted(cores):
         if spans and core == spans[-1][1] + 1:
@@ -144,10 +144,10 @@ def format_cores(cores: frozenset[int]) -> str:
 
 
 def machine_cores(root: Path) -> frozenset[int] | None:
-    """Cores that the machine gives to cgroups now; ``None`` when it does not say.
+    """Cores that cgroups may use now; ``None`` when the machine does not report them.
 
     Raises:
-        CgroupUnreadable: the kernel's list makes no sense.
+        CgroupUnreadable: the kernel's list is malformed.
     """
     names = (
         ("cpuset.cpus.effective",)
@@ -162,10 +162,10 @@ def machine_cores(root: Path) -> frozenset[int] | None:
 
 
 def read_text(path: Path | str) -> str | None:
-    """The text of a kernel file; ``None`` when there is none (the cgroup or process is gone).
+    """The text of a kernel file; ``None`` when it is missing (the cgroup or process is gone).
 
     Raises:
-        CgroupUnreadable: it is there and cannot be read.
+        CgroupUnreadable: it exists and cannot be read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -184,10 +184,10 @@ def read_text(path: Path | str) -> str | None:
 
 
 def read_limits(root: Path, cgroup: ContainerCgroup) -> CpuLimits | None:
-    """CPU limits of a container as they stand; ``None`` when its cgroup is gone.
+    """Current CPU limits of a container; ``None`` when its cgroup is gone.
 
     Raises:
-        CgroupUnreadable: a file is unreadable or holds what the kernel never writes.
+        CgroupUnreadable: a file is unreadable or malformed.
     """
     cores = read_text(cgroup.file(root, "cpuset", "cpuset.cpus"))
     quotas = [_quota_us(root, place) for place in _levels(cgroup)]
@@ -202,11 +202,11 @@ def read_limits(root: Path, cgroup: ContainerCgroup) -> CpuLimits | None:
 def is_populated(root: Path, cgroup: ContainerCgroup) -> bool:
     """True if any process lives in the cgroup or below it.
 
-    Said by the kernel's own count: ``cgroup.procs`` hides processes outside the reader's process
+    From the kernel's own count: ``cgroup.procs`` hides processes outside the reader's process
     namespace (version 1 leaves them out, version 2 writes 0), and the agent has its own.
 
     Raises:
-        CgroupUnreadable: a file is unreadable or holds what the kernel never writes.
+        CgroupUnreadable: a file is unreadable or malformed.
     """
     if cgroup.version is CgroupVersion.V2:
         events = read_text(cgroup.file(root, UNIFIED, "cgroup.events"))
@@ -226,10 +226,10 @@ def read_pids(root: Path, cgroup: ContainerCgroup) -> tuple[int, ...]:
 
 
 def read_cpu_time_ns(root: Path, cgroup: ContainerCgroup) -> int:
-    """CPU time that the cgroup has used since it was made, nanoseconds; 0 when it is gone.
+    """CPU time used by the cgroup since its creation, nanoseconds; 0 when it is gone.
 
     Raises:
-        CgroupUnreadable: the file is unreadable or holds what the kernel never writes.
+        CgroupUnreadable: the file is unreadable or malformed.
     """
     if cgroup.version is CgroupVersion.V1:
         usage = read_text(cgroup.file(root, "cpuacct", "cpuacct.usage"))
@@ -238,12 +238,12 @@ def read_cpu_time_ns(root: Path, cgroup: ContainerCgroup) -> int:
 
 
 def read_memory_mib(root: Path, cgroup: ContainerCgroup) -> int:
-    """Working set of the cgroup: what it holds without the file cache that can go at once, MiB.
+    """Working set of the cgroup: its usage less the inactive file cache, MiB.
 
-    The same difference as kubelet's ``workingSetBytes``. 0 when the cgroup is gone.
+    Computed like kubelet's ``workingSetBytes``. 0 when the cgroup is gone.
 
     Raises:
-        CgroupUnreadable: a file is unreadable or holds what the kernel never writes.
+        CgroupUnreadable: a file is unreadable or malformed.
     """
     is_v1 = cgroup.version is CgroupVersion.V1
     name = "memory.usage_in_bytes" if is_v1 else "memory.current"
@@ -257,15 +257,15 @@ def read_memory_mib(root: Path, cgroup: ContainerCgroup) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Quota:
-    """One cgroup's quota per period of ours, ``None`` = unlimited."""
+    """One cgroup's quota per :data:`PERIOD_US`, ``None`` = unlimited."""
 
     us: int | None
 
 
 def _levels(cgroup: ContainerCgroup) -> Iterator[ContainerCgroup]:
-    """The container's own cgroup, then those around it without the root.
+    """The container's own cgroup, then its ancestors without the root.
 
-    Version 1 needs only its own: the kernel refuses a quota above any cgroup around it.
+    Version 1 needs only its own: the kernel refuses a quota above that of any ancestor.
     """
     yield cgroup
     path = cgroup.paths.get(UNIFIED, "").rpartition("/")[0]
@@ -314,7 +314,7 @@ def _whole(text: str, what: str) -> int:
 
 
 def cgroup_from_record(record: Mapping[str, str]) -> ContainerCgroup:
-    """The place that the hook wrote down for the agent.
+    """The cgroup that the hook recorded for the agent.
 
     Raises:
         CgroupUnreadable: a path is missing or leaves its hierarchy.

@@ -3,15 +3,15 @@
 """Emulated devices: a device is one CPU core or a named part of one, a share a CPU quota on it.
 
 A real backend, not a mock: containers are limited and slices of one core contend. It is used only
-by explicit configuration, and every report carries its name, so that no one takes it for a GPU. It
-writes no cgroup itself: the hook does, on the host, and this module checks every second that the
-hook's limits are still in place.
+by explicit configuration, and every report carries its name, so that it is not mistaken for a GPU.
+The hook on the host writes the cgroups; this module only checks every second that the hook's limits
+are still in place.
 
-The memory of an emulated device is the machine's own, and is counted, not held: it leaves the
-account and comes back to it. Meanwhile all processes of the container stand still for as long as a
-GPU would take to copy that much, so that the cost is there. Afterwards they run on, as the CPU
-threads of a GPU program do: they get no step, so they do nothing on the device, and one of them
-must be able to ask for the next step.
+The memory of an emulated device is the machine's own, and is only counted: suspending and resuming
+subtract and add it. Each time all processes of the container stop for as long as a GPU would take
+to copy that much, so that the cost is real. Afterwards they continue, as the CPU threads of a GPU
+program do: without a step they do nothing on the device, and one of them must be able to request
+the next step.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ from ullage_node.model.switching import Program, StandStill, SwitchFailed
 from ullage_node.times import EMULATED_MOVE_MOST_S
 
 MIB_PER_SECOND: Final = 12 * 1024
-"""As fast as PCIe 4.0 copies with 16 lanes, less its protocol, to a power of two (derived)."""
+"""Copy rate of PCIe 4.0 with 16 lanes, less protocol overhead, to a power of two (derived)."""
 
 
 class EmulatedSwitch:
-    """Lets a container stand still while its memory moves.
+    """Stops a container while its memory moves.
 
     Args:
-        stand_still: Stops all its processes for a while.
+        stand_still: Stops all its processes for a given time.
     """
 
     def __init__(self, stand_still: StandStill) -> None:
@@ -94,7 +94,7 @@ class EmulatedSwitch:
 
 
 _US_PER_SQUARE_PERCENT: Final = PERIOD_US // 10_000
-"""Quota of 1 % of a device that is 1 % of a core, microseconds per period."""
+"""Quota of 1 % of a device of 1 % of a core, microseconds per period."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ class EmulatedDevices:
         self.known: dict[str, EmulatedDevice] = {}
 
     def load(self) -> dict[str, EmulatedDevice]:
-        """Reads the file's devices, by uuid; new ones become known.
+        """Reads the file's devices, by uuid; new ones are remembered.
 
         Raises:
             BackendUnavailable: the file is missing or wrong.
@@ -151,7 +151,7 @@ class EmulatedDevices:
 
 
 class EmulatedProbe:
-    """Says which cores are devices and whether they still are."""
+    """Reports which cores are devices and their health."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class EmulatedProbe:
         )
 
     async def health(self) -> tuple[DeviceReading, ...]:
-        """Healthy are devices while the file lists all that it ever listed, unchanged."""
+        """Devices are healthy while the file still lists every device it ever listed, unchanged."""
         try:
             now: Mapping[str, EmulatedDevice] = self._devices.load()
         except BackendUnavailable as error:
@@ -221,19 +221,19 @@ class EmulatedProbe:
         )
 
     def take_faults(self) -> FaultReading:
-        """No driver tells of any."""
+        """None: an emulated device has no driver that reports faults."""
         return FaultReading()
 
     def problems(self) -> Mapping[str, str]:
-        """Every device is shared as well as it can be."""
+        """None: every device is shared in the best way."""
         return {}
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: nothing is held open."""
 
 
 class EmulatedDriver:
-    """Turns shares into hook calls and checks that the limits stand."""
+    """Turns shares into hook calls and checks that the limits are in force."""
 
     def __init__(self, devices: EmulatedDevices, hook: HookScript, paths: BackendPaths) -> None:
         self._devices = devices
@@ -246,15 +246,15 @@ class EmulatedDriver:
         return f"cgroup v{detect_version(self._root).value}"
 
     def checks(self) -> tuple[NodeCheck, ...]:
-        """Nothing beyond its devices."""
+        """None beyond the check of the devices."""
         return ()
 
     def context_overhead_mib(self, gpu: str) -> int:
-        """A container costs an emulated device nothing beside what it allocates."""
+        """Zero: a container costs an emulated device only what it allocates."""
         return 0
 
     async def prepare(self, binding: ContainerBinding) -> ContainerEdits:
-        """The hook call for one start of the container; the last start's record goes.
+        """The hook call for one start of the container; the last start's record is removed.
 
         Raises:
             PrepareRefused: an unknown device, a share too small for the kernel, or a hook that
@@ -288,7 +288,7 @@ class EmulatedDriver:
         return {binding.key: self._observe_one(binding) for binding in bindings}
 
     async def detach(self, binding: ContainerBinding) -> str:
-        """Killing a process disturbs no other on its core."""
+        """Do nothing: killing a process disturbs no other on its core."""
         return ""
 
     async def release(self, binding: ContainerBinding) -> None:
@@ -364,7 +364,7 @@ def judge(limits: CpuLimits, share: EmulatedShare) -> tuple[AttachState, Reason 
 
 
 def _compare(uuid: str, device: EmulatedDevice, now: EmulatedDevice | None) -> DeviceReading:
-    """Health of one device: the file's entry is the device."""
+    """Health of one device: healthy if the file's entry equals the device."""
     if now == device:
         return DeviceReading(uuid=uuid, healthy=True)
     if now is None:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the file that lists the CPU cores a node offers as emulated devices.
 
-Emulated devices exist only where an administrator wrote this file: nothing here invents a device,
-a core or a default. Every fault is reported with the line that would be right.
+Emulated devices exist only where an administrator wrote this file: nothing here invents a device, a
+core or a default. Every fault is reported with the correct line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EXAMPLE: Final = (
 )
 MOST_BYTES: Final = 1 << 20
 DEVICES_MAX: Final = 64
-"""As many devices as the smallest slot pool (two digits, eight sharers) serves with room."""
+"""Most devices that the smallest slot pool (two digits, eight sharers) serves with room."""
 MODEL_CHARACTERS_MAX: Final = 63
 
 _FIELDS: Final = frozenset({"core", "percent", "memoryMiB", "model"})
@@ -47,7 +47,7 @@ class EmulatedDevice:
 
 
 class ConfigInvalid(ValueError):
-    """The file says something impossible; the text names the entry and what would be right."""
+    """The file has an invalid entry; the text names it and the correct form."""
 
 
 def load_config(path: Path) -> tuple[EmulatedDevice, ...]:
@@ -135,10 +135,10 @@ def _check(device: EmulatedDevice, where: str) -> None:
 
 
 def check_cores(devices: tuple[EmulatedDevice, ...], machine: frozenset[int] | None) -> None:
-    """Every named core is one that the machine has; unchecked where it does not say.
+    """Check that the machine has every named core; skipped where it does not report its cores.
 
     Raises:
-        ConfigInvalid: a core is not there.
+        ConfigInvalid: a core does not exist.
     """
     missing = sorted({device.core for device in devices} - (machine or frozenset()))
     if machine is not None and missing:

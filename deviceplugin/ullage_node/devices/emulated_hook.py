@@ -4,7 +4,7 @@
 
 The script (``emulated_hook.sh``) runs on the host, outside the agent; this module writes it there,
 composes its arguments and reads the record of each slot. Arguments are numbers and slot ids that
-were checked here and are checked again by the script: nothing of a user's text reaches a shell.
+were checked here and are checked again by the script: no user input reaches a shell.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _MODE: Final = 0o755
 class SlotRecord:
     """The record that the hook wrote when it limited a container.
 
-    ``pid`` is the container's first process as the host counts, ``quota_us`` the quota that the
-    hook set: the slice's, or a smaller limit that stood already.
+    ``pid`` is the container's first process in the host's PID namespace, ``quota_us`` the quota
+    that the hook set: the slice's, or a smaller limit already in force.
     """
 
     pid: int
@@ -50,7 +50,7 @@ class SlotRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookScript:
-    """The script on the host and the folder of its records."""
+    """The script on the host and the directory of its records."""
 
     paths: BackendPaths
 
@@ -61,11 +61,11 @@ class HookScript:
 
     @property
     def slots(self) -> Path:
-        """Folder of the slots' records."""
+        """Directory of the slots' records."""
         return self.paths.state_dir / "slots"
 
     def install(self) -> bool:
-        """Make the script and its folder right; whether anything had to be written.
+        """Write the script and its directory where they differ; true if anything was written.
 
         Raises:
             OSError: the state directory cannot be written.
@@ -82,7 +82,7 @@ class HookScript:
         """The call that limits a container to ``quota_us`` per 100 ms on these cores.
 
         Raises:
-            ValueError: an argument is not what it is called, or the quota below the kernel's least.
+            ValueError: an argument is invalid, or the quota is below the kernel's minimum.
         """
         if SLOT_PATTERN.fullmatch(slot) is None:
             raise ValueError(f"'{slot}' is no slot id")
@@ -101,7 +101,7 @@ class HookScript:
         """The hook's record of a slot; ``None`` when it did not run since the last start.
 
         Raises:
-            CgroupUnreadable: the record is there and no record of the hook.
+            CgroupUnreadable: the file exists and is not a record of the hook.
         """
         text = read_text(self.slots / slot)
         if text is None:

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Processes by number and start: the kernel gives a number again once its process has ended.
+"""Processes by PID and start time: the kernel reuses a PID once its process has ended.
 
-Code that notes a process to act on it later notes both, and compares before it acts.
+Code that stores a process to act on it later stores both, and compares before it acts.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ullage_node.devices.cgroups import CgroupUnreadable, pod_uid_of, read_text
 from ullage_node.model.switching import ProcessId
 
 START_FIELD: Final = 22
-"""Of /proc/PID/stat: when the process started, in ticks since boot (proc_pid_stat(5))."""
+"""Field of /proc/PID/stat with the start time, in ticks since boot (proc_pid_stat(5))."""
 
 
 def identity(process: Path) -> ProcessId:
-    """Number and start of a process, as its folder in /proc says them.
+    """PID and start time of a process, from its directory in /proc.
 
     Raises:
-        OSError: there is no such process, or its file is none of the kernel's.
+        OSError: there is no such process, or its file is malformed.
     """
     raw = (process / "stat").read_text(encoding="utf-8", errors="replace")
     number, _, rest = raw.partition(" (")
@@ -34,7 +34,7 @@ def identity(process: Path) -> ProcessId:
 
 
 def lives(proc_root: Path, process: ProcessId) -> bool:
-    """True if the process is there, and not only another one of its number."""
+    """True if the process exists, and its PID was not reused."""
     try:
         return identity(proc_root / str(process.pid)) == process
     except OSError:
@@ -42,12 +42,12 @@ def lives(proc_root: Path, process: ProcessId) -> bool:
 
 
 def identified(proc_root: Path, pids: Iterable[int], pod_uid: str = "") -> tuple[ProcessId, ...]:
-    """Those of these processes that are there.
+    """The existing ones of these processes.
 
     Args:
         proc_root: The host's ``/proc``.
-        pids: Their numbers, as they were seen a moment ago.
-        pod_uid: Leave out those that are of another pod by now; "" = of any.
+        pids: Their PIDs, read a moment ago.
+        pod_uid: Omit processes that now belong to another pod; "" = any pod.
     """
     processes: list[ProcessId] = []
     for pid in pids:
@@ -55,7 +55,7 @@ def identified(proc_root: Path, pids: Iterable[int], pod_uid: str = "") -> tuple
             process = identity(proc_root / str(pid))
         except OSError:
             continue
-        # between the two looks: what is of the pod is what was identified
+        # between two reads of the start time: the pod is that of the identified process
         if pod_uid and pod_of(proc_root, pid) not in (None, pod_uid):
             continue
         if lives(proc_root, process):
@@ -64,11 +64,11 @@ def identified(proc_root: Path, pids: Iterable[int], pod_uid: str = "") -> tuple
 
 
 def pod_of(proc_root: Path, pid: int) -> str | None:
-    """UID of the pod that a process runs in; ``None`` = it cannot be told, or it is in none.
+    """UID of the pod that a process runs in; ``None`` = unknown, or it is in none.
 
     Args:
         proc_root: The host's ``/proc``.
-        pid: The process there; 0 = it has no number.
+        pid: The process there; 0 = it has no PID.
     """
     try:
         text = read_text(proc_root / str(pid) / "cgroup") if pid > 0 else None

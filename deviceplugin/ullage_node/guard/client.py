@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's end of the socket to the freezer.
 
-Losing the connection is never dangerous: the freezer lets everyone run when its agent goes away.
-Nothing here waits longer than the freezer may take, and nothing raises: a problem is a text.
+Losing the connection is safe: the freezer thaws all containers when its agent goes away. No call
+waits longer than the freezer's deadline, and none raises: a problem is a text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ullage_node.times import FREEZER_S
 
 
 class FreezerClient:
-    """Stops containers over the guard's socket; an empty answer = all went well."""
+    """Stops containers over the guard's socket; an empty answer = success."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -35,26 +35,26 @@ class FreezerClient:
 
     @property
     def connected(self) -> bool:
-        """True if the guard answered lately."""
+        """True if the guard answered recently."""
         return self._streams is not None
 
     async def freeze(self, targets: Iterable[FreezeTarget], limit_seconds: float, why: str) -> str:
-        """Stop these containers, all or none, for at most so long."""
+        """Stop these containers, all or none, for at most ``limit_seconds``."""
         return await self._ask(GuardVerb.FREEZE, tuple(targets), limit_seconds, why)
 
     async def thaw(self, targets: Iterable[FreezeTarget]) -> str:
-        """Let these containers run."""
+        """Thaw these containers."""
         return await self._ask(GuardVerb.THAW, tuple(targets))
 
     async def stand_still(self, target: FreezeTarget, seconds: float, why: str) -> str:
-        """Stop a container for so long, then let it run."""
+        """Stop a container for ``seconds``, then let it run."""
         problem = await self.freeze((target,), seconds + FREEZER_S, why)
         if not problem:
             await asyncio.sleep(seconds)
         return await self.thaw((target,)) or problem
 
     async def beat(self) -> str:
-        """Say that the agent lives."""
+        """Send a heartbeat of the agent."""
         return await self._ask(GuardVerb.BEAT)
 
     def close(self) -> None:
@@ -95,5 +95,5 @@ class FreezerClient:
             if answer.number == request.number:
                 return answer.problem
             if answer.number == 0 and answer.problem:
-                return answer.problem  # it could not even read the number
+                return answer.problem  # it could not parse the request's number
         raise ConnectionResetError("it closed the connection")

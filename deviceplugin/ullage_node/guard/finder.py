@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds a container's cgroup in the host's tree by its pod's uid and its processes.
 
-Nothing that was sent ever becomes part of a path: the tree is walked, and a folder counts only
-when it lies directly below a folder of that pod and holds one of the named processes. Knows the
-layouts of both kubelet drivers, under any root. Reads only.
+Request data never becomes part of a path: the tree is walked, and a directory counts only when it
+lies directly below a directory of that pod and holds one of the named processes. Supports the
+layouts of both kubelet drivers, under any root. Read-only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ullage_node.devices.cgroups import CgroupUnreadable, controller_paths, pod_
 from ullage_node.guard.protocol import FreezeTarget
 
 DEEPEST: Final = 9
-"""Levels below the root at which pods are looked for."""
+"""Levels below the root that are searched for pods."""
 
 
 class FreezerKind(StrEnum):
@@ -33,12 +33,12 @@ class FreezerKind(StrEnum):
 
 
 class CgroupNotFound(Exception):
-    """There is no such container in the tree; the text says what was looked for."""
+    """There is no such container in the tree; the text names the target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreezableCgroup:
-    """A container's cgroup: the folder, and how what is in it is stopped."""
+    """A container's cgroup: the directory, and the mechanism that freezes it."""
 
     folder: Path
     kind: FreezerKind
@@ -48,7 +48,7 @@ def hierarchy(root: Path) -> tuple[Path, FreezerKind]:
     """The hierarchy in which containers are stopped on this host.
 
     Raises:
-        NotFound: there is none below the root.
+        NotFound: none below the root.
     """
     if (root / "cgroup.controllers").exists():
         return root, FreezerKind.V2
@@ -64,7 +64,7 @@ def find(root: Path, proc_root: Path, target: FreezeTarget) -> FreezableCgroup:
     """The cgroup of one container.
 
     Raises:
-        NotFound: no folder of that pod holds one of the processes.
+        NotFound: no directory of that pod holds one of the processes.
         CgroupUnreadable: the kernel's answer cannot be read.
     """
     base, kind = hierarchy(root)
@@ -83,9 +83,9 @@ def find(root: Path, proc_root: Path, target: FreezeTarget) -> FreezableCgroup:
 
 
 def is_container(root: Path, folder: Path) -> bool:
-    """True if a folder is a container's: directly below a pod's, inside the tree.
+    """True if a directory is a container's: directly below a pod's, inside the tree.
 
-    What a journal says is checked with it before anything is written there.
+    Journal entries are checked with it before anything is written there.
     """
     try:
         base, _ = hierarchy(root)
@@ -97,7 +97,7 @@ def is_container(root: Path, folder: Path) -> bool:
 
 
 def members(place: FreezableCgroup) -> set[int]:
-    """Processes of the container that the reader's process namespace shows, below it too.
+    """Processes of the container and its descendants, as visible in the reader's namespace.
 
     Raises:
         CgroupUnreadable: the kernel's list cannot be read.
@@ -134,10 +134,10 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def _holds(folder: Path, pod: Path, proc_root: Path, target: FreezeTarget) -> bool:
-    """True if one of the processes is in the folder or below it.
+    """True if one of the processes is in the directory or below it.
 
-    The process's own word comes first: in a namespace of processes of its own, the kernel's list
-    hides everyone else. Its path may begin anywhere above the pod, so only the end is compared.
+    ``/proc/<pid>/cgroup`` is read first: inside a PID namespace, the kernel's list hides all other
+    processes. Its path may begin anywhere above the pod, so only the end is compared.
     """
     end = f"/{pod.name}/{folder.name}"
     for pid in target.pids:

@@ -3,7 +3,7 @@
 """Freezes and thaws containers: cgroup v2, cgroup v1, or signals.
 
 Freezing stops CPU threads; kernels already queued on a device drain, memory stays. Blocking, with
-one deadline for all containers of a request. It decides nothing and remembers nothing.
+one deadline for all containers of a request. It decides nothing and keeps no state.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from ullage_node.guard.finder import FreezableCgroup, FreezerKind, members
 from ullage_node.times import CGROUP_FREEZE_S, CGROUP_POLL_S
 
 HELD_MOST: Final = 256
-"""Processes that are held by descriptors at a time."""
+"""Most processes held by pidfds at a time."""
 STOPPED: Final = frozenset("Tt")
 DEAD: Final = frozenset("ZX")
 
 
 class FreezeFailed(Exception):
-    """Containers could not be stopped, or let go, in time; the text says which and why."""
+    """Containers could not be frozen, or thawed, in time; the text says which and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freezer:
-    """Writes the one file that stops a container, and waits until the kernel says that it holds."""
+    """Writes the file that freezes a container, and waits for the kernel to confirm it."""
 
     proc_root: Path = Path("/proc")
     deadline_seconds: float = CGROUP_FREEZE_S
     clock: Callable[[], float] = time.monotonic
 
     def freeze(self, places: Collection[FreezableCgroup]) -> None:
-        """Stop everything in these containers.
+        """Stop all processes in these containers.
 
         Raises:
             FreezeFailed: not all are frozen within the deadline. Some may be: thaw them.
@@ -50,10 +50,10 @@ class Freezer:
         self._wait(places, frozen=True)
 
     def thaw(self, places: Collection[FreezableCgroup]) -> None:
-        """Let everything in these containers run; one that is gone is as good.
+        """Let all processes in these containers run; a missing container is no error.
 
         Raises:
-            FreezeFailed: not all run within the deadline; every one was told to.
+            FreezeFailed: not all run within the deadline; all were requested to.
         """
         problems: list[str] = []
         for place in places:
@@ -66,7 +66,7 @@ class Freezer:
         self._wait(places, frozen=False)
 
     def is_frozen(self, place: FreezableCgroup) -> bool:
-        """True if everything in the container is frozen; ``False`` when it is gone.
+        """True if all processes in the container are frozen; ``False`` when it is gone.
 
         Raises:
             CgroupUnreadable: the kernel's answer cannot be read.
@@ -106,7 +106,7 @@ class Freezer:
             raise FreezeFailed(f"{place.folder}: {error}") from error
 
     def _signal(self, place: FreezableCgroup, number: signal.Signals) -> None:
-        """Signal every process, held by a descriptor: its number may be another one's by now."""
+        """Signal every process through a pidfd: its PID may have been reused."""
         pids = sorted(members(place))
         for first in range(0, len(pids), HELD_MOST):
             with contextlib.ExitStack() as held:
@@ -115,7 +115,7 @@ class Freezer:
                     with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
                         handles[pid] = os.pidfd_open(pid)
                         held.callback(os.close, handles[pid])
-                # those that are still listed are what the descriptors hold, or have ended
+                # those still listed are the ones the pidfds hold, or have ended
                 for pid in members(place) & handles.keys():
                     with contextlib.suppress(ProcessLookupError):
                         signal.pidfd_send_signal(handles[pid], number)
@@ -133,7 +133,7 @@ class Freezer:
             for place in waiting:
                 if frozen and place.kind is not FreezerKind.V2:
                     # Version 1 may stay at FREEZING while tasks fork, and signals miss new
-                    # children: both need to be told again.
+                    # children: both need to be repeated.
                     self._write(place, frozen=True)
 
     def _still(
@@ -145,6 +145,6 @@ class Freezer:
             raise FreezeFailed(str(error)) from error
 
     def _states(self, place: FreezableCgroup) -> set[str]:
-        """Letters of the states of the container's processes, as ``/proc/<pid>/stat`` says."""
+        """State letters of the container's processes, from ``/proc/<pid>/stat``."""
         texts = (read_text(self.proc_root / str(pid) / "stat") for pid in members(place))
         return {text.rpartition(")")[2].split()[0] for text in texts if text}

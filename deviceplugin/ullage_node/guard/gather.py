@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Maps the agent's book, readings and pods to the guard's tenants. Pure; nothing waits here.
 
-A tenant that is not known well enough may not be paused: a slice that only an earlier agent
-reported, a pod that the API server never showed, a container without a process to find it by.
+An insufficiently known tenant may not be paused: a slice that only an earlier agent reported, a pod
+never received from the API server, a container without a process to find it by.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def tenants(
     attachments: Mapping[ContainerKey, Attachment],
     pods: Mapping[str, Pod],
 ) -> tuple[GuardTenant, ...]:
-    """Everyone who runs on the node's devices, in order of their keys."""
+    """All tenants of the node's devices, in order of their keys."""
     running: list[GuardTenant] = []
     ordered = sorted(held, key=lambda part: part.desired.key)
     for key, group in groupby(ordered, key=lambda part: part.container):

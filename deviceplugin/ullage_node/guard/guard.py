@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The guard inside the agent: reads windows, asks the machine, does what it says.
+"""The guard inside the agent: reads windows, feeds the state machine, executes its actions.
 
 One task owns everything here. It needs neither the operator nor the API server: it works from the
-last known book. Without a freezer it cannot pause; nothing else is lost.
+last known book. Without a freezer only pausing is lost.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class GuardDependencies:
     """Dependencies of the guard."""
 
     tenants: Callable[[], tuple[GuardTenant, ...]]
-    """Everyone who runs on the devices now."""
+    """The current tenants of the devices."""
     subjects: Callable[[], tuple[Watched, ...]]
     """Those with an objective."""
     windows: Windows
     freezer: FreezerClient
     learn: Callable[[Observation], None]
-    """Keeps what a pause taught; never waits and never fails."""
+    """Stores observations of a pause; never waits and never fails."""
     metrics: GuardMetrics
     model_of: Callable[[str], str]
     """Accelerator key of a device."""
@@ -64,7 +64,7 @@ class GuardDependencies:
 
 @dataclass(slots=True)
 class Guard:
-    """The task and what it has to say."""
+    """The task and its reports."""
 
     around: GuardDependencies
     machine: GuardMachine = field(default_factory=GuardMachine)
@@ -85,7 +85,7 @@ class Guard:
         return self.machine.tallies
 
     async def run(self) -> None:
-        """Work until cancelled; the freezer lets everyone run when it loses us."""
+        """Work until cancelled; the freezer thaws all containers when it loses the agent."""
         try:
             while True:
                 await self.look()
@@ -94,21 +94,21 @@ class Guard:
             self.around.freezer.close()
 
     async def stand_still(self, key: ContainerKey, pids: tuple[int, ...], seconds: float) -> str:
-        """Stop a container while its memory leaves its device or comes back; "" = it was stopped.
+        """Stop a container while its memory is moved off or onto its device; "" = it was stopped.
 
         Args:
             key: The container.
-            pids: Its processes, by the host's numbers.
-            seconds: For how long.
+            pids: Its processes, by host PID.
+            seconds: Duration.
         """
-        if key in self.machine.frozen:  # it stands still, and runs again when its pause is over
+        if key in self.machine.frozen:  # already frozen, and runs again when its pause is over
             await asyncio.sleep(seconds)
             return ""
         target = FreezeTarget(key=key, pids=pids)
         return await self.around.freezer.stand_still(target, seconds, "its memory moves")
 
     async def look(self) -> None:
-        """Take in everything that happened since the last look, and act on it."""
+        """Process all events since the last call, and act on them."""
         around = self.around
         self._tenants = {tenant.key: tenant for tenant in around.tenants()}
         await self._do(self.machine.see(self._tenants.values(), around.clock()))

@@ -3,8 +3,8 @@
 """Records each paused container in a file, written before its first process is stopped.
 
 A guard that finds an entry which no running guard owns resumes that container. An entry is removed
-only after its container runs again, so a crash between any two lines leaves one entry too many
-and never one too few.
+only after its container runs again, so a crash at any point leaves a superfluous entry, never a
+missing one.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ class JournalEntry:
     place: FreezableCgroup
     since_s: float
     until_s: float
-    """Time by which it must run again in any case."""
+    """Deadline by which it must run again."""
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """The entries below one folder of the node's tmpfs."""
+    """The entries in one directory of the node's tmpfs."""
 
     folder: Path
 
     def write(self, entry: JournalEntry) -> None:
-        """Note that a container is about to be stopped.
+        """Record that a container is about to be stopped.
 
         Raises:
-            OSError: the folder cannot be written; then nothing may be stopped.
+            OSError: the directory cannot be written; then no container may be stopped.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         body = {
@@ -69,7 +69,7 @@ class Journal:
         return tuple(entry for path in self._files() if (entry := _read(path)) is not None)
 
     def discard_unreadable(self) -> int:
-        """Remove entries that say nothing; how many there were."""
+        """Remove unreadable entries; returns their number."""
         broken = [path for path in self._files() if _read(path) is None]
         for path in broken:
             path.unlink(missing_ok=True)
@@ -77,7 +77,7 @@ class Journal:
         return len(broken)
 
     def _files(self) -> list[Path]:
-        # Several times a second for as long as the node lives, so it asks the kernel once.
+        # Called several times a second, so it makes one system call.
         try:
             names = os.listdir(self.folder)
         except (FileNotFoundError, NotADirectoryError, PermissionError):

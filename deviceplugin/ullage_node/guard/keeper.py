@@ -27,7 +27,7 @@ _log: Final = Log(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keeper:
-    """The freezer with a memory; ``clock`` is CLOCK_MONOTONIC, the same for every process."""
+    """The freezer with its journal; ``clock`` is CLOCK_MONOTONIC, the same for every process."""
 
     cgroup_root: Path
     proc_root: Path
@@ -69,11 +69,11 @@ class Keeper:
         return ""
 
     def thaw(self, targets: Iterable[FreezeTarget]) -> str:
-        """Let these containers run; the problem, empty when all run."""
+        """Thaw these containers; returns the problem, empty when all run."""
         return self.release(self.journal.entries(), only=_names(targets))
 
     def thaw_all(self, why: str) -> str:
-        """Let everyone run whom the journal names; the problem, empty when all run."""
+        """Thaw all containers in the journal; returns the problem, empty when all run."""
         entries = self.journal.entries()
         if entries:
             _log.warning("thawing everyone", slices=[entry.slice for entry in entries], why=why)
@@ -83,7 +83,7 @@ class Keeper:
         return problem
 
     def thaw_overdue(self, grace_seconds: float = 0.0) -> str:
-        """Let everyone run whose time is up; the problem, empty when all run."""
+        """Thaw all overdue containers; returns the problem, empty when all run."""
         now = self.clock()
         late = [entry for entry in self.journal.entries() if now >= entry.until_s + grace_seconds]
         if late:
@@ -91,13 +91,13 @@ class Keeper:
         return self.release(late)
 
     def release(self, entries: Iterable[JournalEntry], only: frozenset[str] | None = None) -> str:
-        """Let the containers of these entries run and forget those that do."""
+        """Thaw the containers of these entries and remove the entries of those that run."""
         problems: list[str] = []
         for entry in entries:
             if only is not None and entry.slice not in only:
                 continue
             try:
-                # A folder that is no container's was not written by us: nothing is touched there.
+                # An entry whose directory is not a container's is not ours: leave it alone.
                 if is_container(self.cgroup_root, entry.place.folder):
                     self.freezer.thaw([entry.place])
                 self.journal.remove(entry.slice)

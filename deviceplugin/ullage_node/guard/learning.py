@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Learns from a pause: the same tenant with its neighbours and without them, seconds apart.
 
-Pure. The label is clean and negative: this class beside those breaks its objective. Work or
-neighbours without a class, or a window without a step time, teach nothing.
+Pure. The label is clean and negative: this class beside those breaks its objective. Tenants or
+neighbours without a class, and windows without a step time, are skipped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def observations(
     Args:
         learned: the pause's two windows.
         accelerator: key of the device's model.
-        wall_s: the moment, seconds since the epoch.
+        wall_s: time of the pause, seconds since the epoch.
     """
     victim = learned.victim
     classes = [tenant.workload_class for tenant in (victim, *learned.neighbours)]

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log of guard and watchdog: one JSON object a line on standard error, as the agent's.
 
-From a few modules of the standard library alone: both processes stand on every node beside the
-agent, and a library for logs would be most of their memory.
+Standard library only: both processes run on every node beside the agent, and a logging library
+would be most of their memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _least = LogLevel.INFO
 
 
 def configure_log(level: LogLevel) -> None:
-    """Say ``level`` and above."""
+    """Log ``level`` and above."""
     global _least
     _least = level
 
@@ -33,15 +33,15 @@ class Log:
         self._name = name
 
     def info(self, event: str, **fields: object) -> None:
-        """Say what was done."""
+        """Log a normal action."""
         self._say(LogLevel.INFO, event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """Say what someone should look at."""
+        """Log a condition that needs attention."""
         self._say(LogLevel.WARNING, event, fields)
 
     def error(self, event: str, **fields: object) -> None:
-        """Say what went wrong."""
+        """Log a failure."""
         self._say(LogLevel.ERROR, event, fields)
 
     def _say(self, level: LogLevel, event: str, fields: dict[str, object]) -> None:
@@ -54,7 +54,7 @@ class Log:
             "logger": self._name,
             "timestamp": _timestamp(time.time_ns() // 1000),
         }
-        # A log that no one takes is no reason to leave anyone frozen.
+        # A log that cannot be written must not keep a container frozen.
         with contextlib.suppress(OSError):
             print(json.dumps(line, sort_keys=True, default=repr), file=sys.stderr, flush=True)
 

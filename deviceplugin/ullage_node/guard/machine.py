@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides which tenants to pause: the guard's rules as a state machine without I/O or a clock.
 
-A tenant above its objective in two of three windows has its best-effort neighbours paused. Cured
-within the next windows, they are the cause: it learns this and asks to move one of them. Not cured,
-the tenant's own load is the cause: the neighbours run again at once and no one is blamed. It must
-never pause a container that has an objective, part of a gang, or anyone for longer than its probes
-allow.
+A tenant above its objective in two of three windows has its best-effort neighbours paused. If that
+restores the objective within the next windows, they are the cause: it records this and requests to
+move one of them. Otherwise the tenant's own load is the cause: the neighbours run again at once and
+none is blamed. It must never pause a container that has an objective, part of a gang, or any
+container for longer than its probes allow.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class GuardLimits:
     """Limits of how often and how long the guard may act."""
 
     cool_down_seconds: float = 60.0
-    """Between two pauses on one device."""
+    """Interval between two pauses on one device."""
     pauses_per_hour: int = 20
     """Most pauses on one device in an hour."""
     blame_seconds: float = 300.0
-    """How long a neighbour found guilty stays marked when no one moves it."""
+    """Time for which a neighbour found guilty stays marked if it is not moved."""
 
 
 @dataclass(slots=True)
@@ -60,11 +60,11 @@ class _GuardedGpu:
     pause: Pause | None = None
     cool_until: float = 0.0
     failures: int = 0
-    """Pauses in a row that did not come about; each doubles the wait for the next."""
+    """Consecutive pauses that failed; each doubles the wait for the next."""
 
 
 class GuardMachine:
-    """The guard of one node; every method takes the moment and returns what is to be done."""
+    """The guard of one node; every method takes the time and returns the actions to perform."""
 
     def __init__(self, limits: GuardLimits | None = None) -> None:
         self._limits = limits or GuardLimits()
@@ -112,10 +112,10 @@ class GuardMachine:
         running = (gpu.pause for gpu in self._gpus.values())
         return list({pause.number: pause for pause in running if pause}.values())
 
-    # -- what happened ---------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------
 
     def see(self, tenants: Iterable[GuardTenant], now: float) -> list[Action]:
-        """Learn who runs on the node now; a container that starts again must be left out once."""
+        """Update the node's tenants; a container that restarts must be omitted once."""
         self._tenants = {tenant.key: tenant for tenant in tenants}
         for gone in self._watched.keys() - self._tenants.keys():
             del self._watched[gone]
@@ -133,7 +133,7 @@ class GuardMachine:
         return actions
 
     def window(self, window: ObjectiveWindow, now: float) -> list[Action]:
-        """Take in one window of one tenant."""
+        """Process one window of one tenant."""
         tenant = self._tenants.get(window.key)
         verdict = window.verdict
         if tenant is None or verdict is WindowVerdict.NO_DATA:
@@ -147,7 +147,7 @@ class GuardMachine:
         return self._conclude(tenant, watched, window, now)
 
     def answered(self, number: int, problem: str, now: float) -> list[Action]:
-        """The freezer answered: stopped since ``now``, or not and why."""
+        """Process the freezer's answer: stopped since ``now``, or the problem."""
         for pause in self._pauses():
             if pause.number == number and pause.stage is PauseStage.ASKED:
                 if problem:
@@ -164,7 +164,7 @@ class GuardMachine:
         return []
 
     def lost(self, problem: str, now: float) -> list[Action]:
-        """The freezer is away and has let everyone go, or will."""
+        """Handle the loss of the freezer, which has thawed all containers, or will."""
         actions: list[Action] = []
         for pause in self._pauses():
             if pause.stage is PauseStage.CURED:
@@ -174,7 +174,7 @@ class GuardMachine:
         return actions
 
     def tick(self, now: float) -> list[Action]:
-        """Let time pass."""
+        """Process the passage of time."""
         actions: list[Action] = []
         for pause in self._pauses():
             if pause.late(now):
@@ -268,7 +268,7 @@ class GuardMachine:
         ]
 
     def _alert(self, victim: GuardTenant, watched: WatchedTenant) -> list[Action]:
-        """Say once that the objective is broken; its owner asked for no more."""
+        """Report once that the objective is broken; its owner requested only an alert."""
         if watched.because == _ALERT:
             return []
         watched.because = _ALERT
@@ -341,11 +341,11 @@ class GuardMachine:
         return self._convict(pause, window, now)
 
     def _convict(self, pause: Pause, window: ObjectiveWindow, now: float) -> list[Action]:
-        """The neighbours are the cause: learn it, and name the one that should go."""
+        """The neighbours are the cause: record it, and name the one to move."""
         victim = self._tenants[pause.victim]
         frozen = [self._tenants[key] for key in pause.keys]
         local = [tenant for tenant in frozen if victim.gpus[0] in tenant.gpus]
-        # The least important tenant goes first; of equals the larger share, then the newest.
+        # The least important tenant is moved first; of equals the larger share, then the newest.
         guilty = min(
             local, key=lambda tenant: (tenant.priority, -tenant.percent, -tenant.epoch, tenant.key)
         )
@@ -375,7 +375,7 @@ class GuardMachine:
         return [*self._end(pause, PauseResult.FAILED, now), report]
 
     def _end(self, pause: Pause, result: PauseResult, now: float) -> list[Action]:
-        """Let everyone run again; thawing what already runs is harmless."""
+        """Thaw all containers of the pause; thawing a running one is harmless."""
         for gpu in self._gpus.values():
             if gpu.pause is pause:
                 gpu.pause = None

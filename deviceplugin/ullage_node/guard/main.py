@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Entry point of the process that stops containers: ``ullage-node guard``.
 
-It has the host's cgroup tree and nothing else; it decides nothing. The agent in the next container
-decides and has no right to write there.
+It has access to the host's cgroup tree only and decides nothing. The agent in the other container
+decides and cannot write there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def run_guard(settings: AgentSettings) -> None:
     """Serve until SIGTERM or SIGINT, in a child of a process that watches it.
 
     Raises:
-        OSError: the socket cannot be made, or the watchdog is gone.
+        OSError: the socket cannot be created, or the watchdog is gone.
     """
     configure_log(settings.log_level)
     keeper = keeper_of(settings)
@@ -47,7 +47,7 @@ def run_guard(settings: AgentSettings) -> None:
         wakeup.setblocking(False)
         signal.set_wakeup_fd(wakeup.fileno())
         for name in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(name, lambda number, frame: None)  # the wake-up tells the server
+            signal.signal(name, lambda number, frame: None)  # the wake-up fd notifies the server
         try:
             server.run(stop)
         finally:

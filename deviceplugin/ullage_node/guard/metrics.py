@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Counters of what the guard saw and did. Labels name outcomes, never pods."""
+"""Counters of the guard's observations and actions. Labels name outcomes, never pods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BUCKETS = (0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 12.5)
 
 
 class GuardMetrics:
-    """The guard's metrics; every label is there from the start, so that rates begin at 0."""
+    """The guard's metrics; every label exists from the start, so that rates begin at 0."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # as old as the process

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """State of a tenant with an objective, its last windows and their verdict; and of one pause.
 
-A pause says which containers are frozen, for which tenant, since when, and what follows. Pure;
+A pause holds the frozen containers, the tenant they are frozen for, the time, and the result. Pure;
 times are CLOCK_MONOTONIC seconds given by the windows or the caller.
 """
 
@@ -31,11 +31,11 @@ class WatchedTenant:
     violating: bool = False
     at_risk: bool = False
     self_made: bool = False
-    """Its violation is its own load, as long as no one new is beside it."""
+    """Its violation is due to its own load, as long as it has no new neighbour."""
     crowd: frozenset[ContainerKey] = frozenset()
     """Neighbours at the time of that finding."""
     begun: str = ""
-    """What was seen when the violation began; later figures would make every second a news."""
+    """Figures at the start of the violation; newer ones would change the status every second."""
     because: str = ""
 
     @property
@@ -57,7 +57,7 @@ class WatchedTenant:
         )
 
     def remember(self, window: ObjectiveWindow) -> None:
-        """Add a window to the last few; enough good ones end a violation."""
+        """Add a window to the history; enough good ones end a violation."""
         while self.recent and window.at_s - self.recent[0].at_s > WINDOWS_KEPT_S:
             self.recent.popleft()
         self.recent.append(window)
@@ -71,7 +71,7 @@ def figures(window: ObjectiveWindow) -> str:
 
 
 WINDOWS_NEEDED: Final = 2
-"""Windows without a cure after which the neighbours are innocent."""
+"""Windows without improvement after which the neighbours are cleared."""
 
 
 class PauseStage(Enum):
@@ -104,14 +104,14 @@ class Pause:
 
     @property
     def windows_needed(self) -> int:
-        """Bad windows that acquit the neighbours: fewer where the limit leaves room for one."""
+        """Bad windows that clear the neighbours: one if the time limit has no room for more."""
         clean_s = self.before.clean_seconds
         window = self.before.at_s - self.before.begin_s
         more = int((self.limit_seconds - clean_s) // max(window, clean_s - window, 1e-3))
         return max(1, min(WINDOWS_NEEDED, 1 + more))
 
     def froze(self, now: float) -> None:
-        """The containers are frozen since ``now``."""
+        """Record that the containers are frozen since ``now``."""
         self.stage = PauseStage.JUDGING
         self.frozen_at = now
 
@@ -120,7 +120,7 @@ class Pause:
         return self.frozen and window.begin_s >= self.frozen_at - CLEAN_OVERLAP_S
 
     def late(self, now: float) -> bool:
-        """True if the freezer owes an answer for too long."""
+        """True if the freezer's answer is overdue."""
         return self.stage is PauseStage.ASKED and now - self.asked_at > PAUSE_LATE_S
 
     def over(self, now: float) -> bool:

@@ -3,7 +3,7 @@
 """The protocol of agent and freezer over their socket: one JSON object a line.
 
 The agent decides, the freezer stops: it takes no path, no signal and no command from the agent,
-only the names of containers. Both sides refuse what they do not understand whole.
+only the names of containers. Both sides refuse any message that is not fully valid.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ullage_node.times import FREEZE_MOST_S
 
 VERSION: Final = 1
 FOLDER: Final = "guard"
-"""Folder of the socket and the journal, below the run directory."""
+"""Directory of the socket and the journal, below the run directory."""
 SOCKET: Final = "guard.sock"
 LINE_BYTES: Final = 1 << 16
-"""Longest line; more is no message of ours."""
+"""Longest line of a valid message."""
 MAX_CONTAINERS: Final = 64
 MAX_PIDS: Final = 512
 
@@ -78,7 +78,7 @@ _PIDS: Final = Kind(_pids, lambda pids: list(pids[:MAX_PIDS]), ())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreezeTarget(Wire):
-    """A container and the host's ids of some of its processes, by which it is found."""
+    """A container and the host PIDs of some of its processes, by which it is found."""
 
     key: Annotated[
         ContainerKey,
@@ -107,7 +107,7 @@ class GuardRequest(_Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardAnswer(_Message):
-    """One line of the freezer; ``problem`` is empty when what was asked for holds."""
+    """One line of the freezer; ``problem`` is empty on success."""
 
     problem: Annotated[str, cut(1000)] = ""
 
@@ -124,7 +124,7 @@ def decode(kind: type[_Line], line: bytes) -> _Line:
     """Read a line.
 
     Raises:
-        WireError: it is no message of this kind and version; the text says what is wrong.
+        WireError: it is not a message of this kind and version; the text says what is wrong.
     """
     try:
         body = json.loads(line)
@@ -139,7 +139,7 @@ def decode_request(line: bytes) -> GuardRequest:
     """Read the agent's line.
 
     Raises:
-        WireError: it is none, or asks for something that no one may ask for.
+        WireError: it is invalid, or a forbidden request.
     """
     request = decode(GuardRequest, line)
     if len(request.targets) > MAX_CONTAINERS:

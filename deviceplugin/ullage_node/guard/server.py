@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The freezer's end of the socket: does what the agent asks, and lets everyone run without it.
+"""The freezer's end of the socket: serves the agent, and thaws all containers without it.
 
-An agent that goes away, falls silent or asks for nonsense never leaves a stopped container behind.
-It serves one agent at a time; a newer one takes over from the older. Everything happens in turn in
-one thread without an event loop, which would be a third of the process's memory.
+An agent that disconnects, hangs or sends invalid requests never leaves a stopped container behind.
+It serves one agent at a time; a newer connection replaces the older. It runs in one thread without
+an event loop, which would be a third of the process's memory.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _log: Final = Log(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Agent:
-    """The connection that is served, and what came of a line that is not whole yet."""
+    """The current connection and the incomplete line received on it."""
 
     connection: socket.socket
     rest: bytes = b""
 
 
 class GuardServer:
-    """Serves the socket; call :meth:`run`, which returns when it is told to stop."""
+    """Serves the socket; call :meth:`run`, which returns on the stop signal."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class GuardServer:
         self._due = time.monotonic()
 
     def run(self, stop: socket.socket) -> None:
-        """Serve until something can be read from ``stop``; tenants that stand still run again.
+        """Serve until ``stop`` is readable; then frozen tenants run again.
 
         Raises:
-            OSError: the socket cannot be made.
+            OSError: the socket cannot be created.
         """
         self._keeper.thaw_all("the guard starts")
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ class GuardServer:
                 self._take_over(selector, listener)
 
     def _tick(self) -> None:
-        """Do the regular work of a few times a second, if its time has come."""
+        """Do the periodic work, a few times a second, if it is due."""
         if time.monotonic() < self._due:
             return
         self._beat()
@@ -119,7 +119,7 @@ class GuardServer:
     def _take_over(self, selector: selectors.BaseSelector, listener: socket.socket) -> None:
         try:
             connection, _ = listener.accept()
-        except OSError as error:  # it went away again, or there are too many files
+        except OSError as error:  # it disconnected, or there are too many open files
             _log.warning("agent not let in", error=str(error))
             return
         if self._agent is not None:
@@ -140,12 +140,12 @@ class GuardServer:
             self._drop(selector, agent, "the agent went away")
 
     def _exchange(self, agent: _Agent) -> bool:
-        """Answer the lines that came; whether the agent is still there.
+        """Answer the received lines; true if the agent is still connected.
 
         Raises:
-            BlockingIOError: nothing came after all.
-            OSError: the connection is broken, or the agent does not take its answers.
-            ValueError: a line is longer than any of ours.
+            BlockingIOError: nothing to read.
+            OSError: the connection is broken, or the agent does not read its answers.
+            ValueError: a line is too long.
         """
         came = agent.connection.recv(LINE_BYTES)
         *lines, agent.rest = (agent.rest + came).split(b"\n")
@@ -178,8 +178,8 @@ class GuardServer:
         return GuardAnswer(number=request.number, problem=self._do(request))
 
     def _do(self, request: GuardRequest) -> str:
-        # Blocking on purpose: nothing else may happen to a container between question and answer,
-        # and every wait in here ends within half a second.
+        # Blocking on purpose: nothing else may happen to a container between request and answer,
+        # and every wait here ends within half a second.
         match request.verb:
             case GuardVerb.FREEZE:
                 self._due = min(self._due, time.monotonic() + FREEZER_TICK_S)

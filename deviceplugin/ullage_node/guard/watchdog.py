@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process above the guard: it thaws every container when the guard no longer can.
 
-It is the container's first process and does nothing but listen to a pipe. End of file means that
-the guard ended, silence that it hangs: either way the journal is emptied at once, and a hanging
-guard is killed. The end of the watchdog itself closes the pipe, which ends the guard. It never
-stops anything.
+It is the container's first process and only reads a pipe. End of file means that the guard ended,
+silence that it hangs: either way the journal is emptied at once, and a hanging guard is killed. The
+end of the watchdog itself closes the pipe, which ends the guard. It never freezes a container.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ullage_node.guard.log import Log
 from ullage_node.times import AGENT_SILENCE_S, FORK_PAUSE_S, WATCHDOG_GRACE_S, WATCHDOG_LOOK_S
 
 TRIES: Final = 20
-"""How often it tries to release what does not run at once, half a second apart."""
+"""Attempts to thaw remaining containers, half a second apart."""
 FORK_TRIES: Final = 60
 
 _log: Final = Log(__name__)
@@ -38,7 +37,7 @@ class Lifeline:
         self._descriptor = descriptor
 
     def beat(self) -> None:
-        """Say that the guard lives.
+        """Send a heartbeat of the guard.
 
         Raises:
             ChildProcessError: the watchdog is gone; the guard must not continue without it.
@@ -46,7 +45,7 @@ class Lifeline:
         try:
             os.write(self._descriptor, b".")
         except BlockingIOError:
-            return  # it is behind with reading, which is as good as hearing
+            return  # the watchdog lags in reading; the pipe's content proves life
         except BrokenPipeError as error:
             raise ChildProcessError("the watchdog is gone") from error
 
@@ -57,7 +56,7 @@ def under_watchdog(keeper: Keeper) -> Lifeline:
     Call it before there are threads or an event loop.
 
     Raises:
-        OSError: the kernel refuses a process for longer than a shortage lasts.
+        OSError: the kernel refuses a new process for too long.
     """
     here, there = os.pipe()
     guard = _forked()
@@ -73,14 +72,14 @@ def under_watchdog(keeper: Keeper) -> Lifeline:
         signal.signal(name, pass_on)
     code = watch(here, keeper, end_guard=lambda: os.kill(guard, signal.SIGKILL))
     os.waitid(os.P_PID, guard, os.WEXITED | os.WNOWAIT)
-    for name in (signal.SIGTERM, signal.SIGINT):  # from here on its number may be another one's
+    for name in (signal.SIGTERM, signal.SIGINT):  # from here on its PID may be reused
         signal.signal(name, signal.SIG_IGN)
     _, status = os.waitpid(guard, 0)
     sys.exit(code or abs(os.waitstatus_to_exitcode(status)))
 
 
 def _forked() -> int:
-    """The result of ``fork``, tried for a while: to end over it would be a loop of starts."""
+    """The result of ``fork``, retried for a while: exiting would cause a restart loop."""
     for _ in range(FORK_TRIES - 1):
         try:
             return os.fork()
@@ -97,7 +96,7 @@ def watch(
     end_guard: Callable[[], None],
     silence_seconds: float = AGENT_SILENCE_S,
 ) -> int:
-    """Watch until the guard ends or hangs; 0 once everyone runs, else 1."""
+    """Watch until the guard ends or hangs; 0 once all containers run, else 1."""
     heard_at = time.monotonic()
     while True:
         ready, _, _ = select.select([pipe], [], [], WATCHDOG_LOOK_S)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Windows of one second from step records: the plain source of the guard's verdicts.
 
-The record is the tenant's own claim. It is used for the tenant's own objective only, and figures
-that make no sense are no data: they pause no one.
+The record is the tenant's own claim. It is used for the tenant's own objective only, and
+implausible figures count as no data: they pause no container.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ullage_node.step_record import read_step_record
 from ullage_node.times import GUARD_WARM_UP_S, STEP_WINDOW_S
 
 WARM_UP_STEPS: Final = 5
-"""These and :data:`GUARD_WARM_UP_S` must have passed: loading and tuning are no slowdown."""
+"""These and :data:`GUARD_WARM_UP_S` must have passed: loading and tuning are not a slowdown."""
 OVERDUE: Final = 3.0
-"""A window this many times longer than meant mixes too much: the agent itself stood still."""
+"""A window this many times longer than planned is discarded: the agent itself stalled."""
 
 STEP_MOST_MICROS: Final = 86_400 * 1e6
 
@@ -36,13 +36,13 @@ class _StepTrack:
     """State of one container."""
 
     base: StepRecord | None = None
-    """The record at the window's begin; ``None`` = not seen yet."""
+    """The record at the start of the window; ``None`` = not seen yet."""
     begun: float = 0.0
     newest: StepRecord | None = None
     warm_from: tuple[float, int] | None = None
-    """When the first step was seen, and how many there were."""
+    """Time of the first step seen, and the step count then."""
     clean: bool = True
-    """Whether no step is under way that began before the window's conditions did."""
+    """False while a step is under way that began before the window's conditions."""
     cut_steps: int = 0
 
 
@@ -60,7 +60,7 @@ class StepWindows:
         return cls(lambda key: read_step_record(steps_dir / key.directory / STEPS_FILE))
 
     def next(self, subjects: tuple[GuardSubject, ...], now: float) -> tuple[ObjectiveWindow, ...]:
-        """Windows that ended since the last call; what is remembered of others is dropped."""
+        """Windows that ended since the last call; state of other containers is dropped."""
         keys = {subject.key for subject in subjects}
         self._tracks = {key: self._tracks.get(key, _StepTrack()) for key in keys}
         windows = (self._advance(subject, now) for subject in subjects)
@@ -91,7 +91,7 @@ class StepWindows:
             track.begun, track.clean, track.warm_from = now, True, (now, record.steps)
             return None
         if not track.clean and record.steps > track.cut_steps:
-            track.base, track.clean = record, True  # the step that straddled the cut is over
+            track.base, track.clean = record, True  # the step across the cut is over
         track.newest = record
         if now - track.begun < self._length:
             return None
@@ -106,7 +106,7 @@ class StepWindows:
 
 
 def _went_back(before: StepRecord, after: StepRecord) -> bool:
-    """True if the container started again, or its record is not to be believed."""
+    """True if the container restarted, or its record is not plausible."""
     return (
         after.steps < before.steps
         or after.busy_ns < before.busy_ns
@@ -133,7 +133,7 @@ def _window(
     if micros > STEP_MOST_MICROS:
         return ObjectiveWindow(
             key=subject.key, begin_s=begin_s, at_s=at_s
-        )  # no step, whatever it says
+        )  # no step counted, whatever it claims
     return ObjectiveWindow(
         key=subject.key,
         begin_s=begin_s,

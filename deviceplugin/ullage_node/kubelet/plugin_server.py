@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The device plugin as kubelet sees it: one resource, one socket, five calls.
 
-``Allocate`` runs during pod admission, where an error fails the pod for ever: it answers names
-only, looks nothing up and cannot refuse. In ``PreStartContainer`` the node has its last word. This
-module knows kubelet's protocol and nothing of slices.
+``Allocate`` runs during pod admission, where an error fails the pod for ever: it returns names
+only, looks nothing up and cannot refuse. The node decides in ``PreStartContainer``. This module
+knows kubelet's protocol but not slices.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEVICE_PLUGIN: Final = api_pb2.DESCRIPTOR.services_by_name["DevicePlugin"]
 SERVER_OPTIONS: Final = (("grpc.so_reuseport", 0),)
 
 StartContainer = Callable[[Sequence[str]], Awaitable[None]]
-"""Makes a container ready or raises :class:`StartDenied`."""
+"""Prepares a container or raises :class:`StartDenied`."""
 
 
 class StartDenied(Exception):
@@ -53,20 +53,20 @@ class DevicePluginService:
     async def ListAndWatch(
         self, request: api_pb2.Empty, context: object
     ) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
-        """The slots now and after every change; the stream's end means that we left."""
+        """The slots now and after every change; the end of the stream deregisters the plugin."""
         async for slots in self._board.frames():
             yield _frame(slots)
 
     async def GetPreferredAllocation(
         self, request: api_pb2.PreferredAllocationRequest, context: object
     ) -> api_pb2.PreferredAllocationResponse:
-        """Never announced: slots do not differ."""
+        """Empty answer, never announced: slots do not differ."""
         return api_pb2.PreferredAllocationResponse()
 
     async def Allocate(
         self, request: api_pb2.AllocateRequest, context: object
     ) -> api_pb2.AllocateResponse:
-        """The CDI name of each slot; what it means is decided when the container starts."""
+        """The CDI name of each slot; its edits are decided when the container starts."""
         return api_pb2.AllocateResponse(
             container_responses=[
                 api_pb2.ContainerAllocateResponse(
@@ -82,7 +82,7 @@ class DevicePluginService:
     async def PreStartContainer(
         self, request: api_pb2.PreStartContainerRequest, context: grpc.aio.ServicerContext
     ) -> api_pb2.PreStartContainerResponse:
-        """Make the container ready, or fail this start with a text that says why."""
+        """Prepare the container, or fail this start with a text that says why."""
         try:
             await self._start(list(request.devices_ids))
         except StartDenied as denied:
@@ -102,7 +102,7 @@ class PluginServer:
 
     @property
     def running(self) -> bool:
-        """True if someone may still be connected, with or without a socket."""
+        """True if a client may still be connected, with or without a socket."""
         return self._server is not None
 
     @property
@@ -134,7 +134,7 @@ class PluginServer:
         self._inode = self.socket.stat().st_ino
 
     async def stop(self) -> None:
-        """End every stream at once, then leave; running containers are not touched."""
+        """End every stream at once, then stop; running containers are not touched."""
         server, self._server = self._server, None
         self._board.close()
         if server is None:
@@ -153,7 +153,7 @@ class PluginServer:
 
 
 def plugin_options() -> api_pb2.DevicePluginOptions:
-    """The options told at registration and on request."""
+    """The options sent at registration and on request."""
     return api_pb2.DevicePluginOptions(
         pre_start_required=True, get_preferred_allocation_available=False
     )

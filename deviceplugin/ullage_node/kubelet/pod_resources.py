@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Asks kubelet which pod holds which device: the pod-resources API (v1).
+"""Client of kubelet's pod-resources API (v1), which lists the devices of pods.
 
 Only ``List`` and ``GetAllocatableResources`` are used, which every supported kubelet serves. The
-answer names pods, not their uids. Nothing is cached here: an old answer is a wrong answer.
+answer names pods, not their uids. Nothing is cached: a stale answer is a wrong answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ullage_node.kubelet.services import stub_of
 POD_RESOURCES: Final = api_pb2.DESCRIPTOR.services_by_name["PodResourcesLister"]
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", 16 * 1024 * 1024),
-    # kubelet comes back within seconds of a restart; the library's default waits up to 2 minutes.
+    # kubelet is back within seconds of a restart; the library's default waits up to 2 minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -32,16 +32,16 @@ CHANNEL_OPTIONS: Final = (
 
 FOREIGN_PREFIXES: Final = (FOREIGN_GPU_RESOURCE, "nvidia.com/mig-")
 """Names under which other plugins offer GPUs or parts of them: ``nvidia.com/gpu``, also followed by
-``.shared`` or ``mem``, and MIG slices. Network cards of the same maker are no business of ours."""
+``.shared`` or ``mem``, and MIG slices. Network cards of the same vendor are ignored."""
 
 
 class KubeletUnavailable(Exception):
-    """kubelet's pod-resources API did not answer; the text is the transport's."""
+    """kubelet's pod-resources API did not answer; the text comes from the transport."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class SlotOwner:
-    """A container by the names that kubelet lists."""
+    """A container by the names in kubelet's list."""
 
     namespace: str
     pod: str
@@ -50,7 +50,7 @@ class SlotOwner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """One answer of ``List``: who holds each of our slots."""
+    """One answer of ``List``: the owner of each of our slots."""
 
     owners: Mapping[str, frozenset[SlotOwner]]
 
@@ -65,7 +65,7 @@ class Allocatable:
 
     slots: frozenset[str]
     foreign: str = ""
-    """What another GPU plugin offers, for people (``2 nvidia.com/gpu``), empty = nothing."""
+    """Resources of another GPU plugin, as text (``2 nvidia.com/gpu``), empty = none."""
 
 
 class PodResources:
@@ -80,7 +80,7 @@ class PodResources:
         await self._channel.close()
 
     async def list_slots(self, timeout_seconds: float) -> Listing:
-        """Ask which containers hold our slots.
+        """Read which containers hold our slots.
 
         Raises:
             KubeletUnavailable: no answer within the time.
@@ -102,7 +102,7 @@ class PodResources:
         return Listing(owners={slot: frozenset(holders) for slot, holders in owners.items()})
 
     async def allocatable(self, timeout_seconds: float) -> Allocatable:
-        """Ask what kubelet would hand out.
+        """Read what kubelet may allocate.
 
         Raises:
             KubeletUnavailable: no answer within the time.

@@ -4,10 +4,10 @@
 
 kubelet forgets plugins when it restarts (and deletes their sockets), and it drops one when the
 stream of a predecessor ends late. Neither is announced, so kubelet's socket is checked every second
-and kubelet itself is asked every few seconds. Where another plugin offers GPUs on this node nothing
-is registered: two owners of one GPU help no one.
+and kubelet itself is queried every few seconds. Where another plugin offers GPUs on this node
+nothing is registered: a GPU must not have two owners.
 
-It never gives up and never crashes over kubelet; it reports what it sees as :class:`Standing`.
+It retries for ever and never crashes because of kubelet; it reports its state as :class:`Standing`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class RegistrationFailed(Exception):
-    """kubelet is not there, or refused; the text says which."""
+    """kubelet is unreachable, or refused; the text says which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +56,14 @@ class Registration:
 
     registered: bool = False
     foreign: str = ""
-    """What another GPU plugin offers, for people; while it does, we stay away."""
+    """Resources of another GPU plugin, as text; meanwhile nothing is registered."""
     problem: str = ""
-    """Why we are not registered, if so."""
+    """The reason why the plugin is not registered, if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:
-    """Periods of looks, in seconds."""
+    """Periods of the checks, in seconds."""
 
     poll: float
     check: float
@@ -96,18 +96,18 @@ class Registrar:
         """Called after every change of :attr:`registration`."""
 
     def serve(self, wanted: bool) -> None:
-        """Say whether slots are to be offered at all."""
+        """Set if slots are to be offered at all."""
         if wanted != self._wanted:
             self._wanted = wanted
             self._wake.set()
 
     async def left(self) -> None:
-        """Return when nothing is served any more; only after ``serve(False)``."""
+        """Return when serving has stopped; only after ``serve(False)``."""
         while self._server.running:
             await asyncio.sleep(LEAVING_PAUSE_S)
 
     async def run(self) -> None:
-        """Work until cancelled; leaves at once then."""
+        """Work until cancelled; then deregister at once."""
         try:
             while True:
                 pause = await self._turn()
@@ -121,13 +121,13 @@ class Registrar:
             await self._server.stop()
 
     async def _turn(self) -> float:
-        """One look at everything; how long to wait for the next."""
+        """Check everything once; returns the time until the next check."""
         try:
             await self._look()
         except (RegistrationFailed, KubeletUnavailable, OSError) as error:
             self._set(replace(self.registration, registered=False, problem=str(error)))
             self._registered_with = None
-            pause = self._backoff * random.uniform(0.7, 1.3)  # jitter; nothing is decided from it
+            pause = self._backoff * random.uniform(0.7, 1.3)  # jitter, not security-relevant
             self._backoff = min(self._backoff * 2, REGISTER_BACKOFF_MOST_S)
             return pause
         self._backoff = REGISTER_BACKOFF_FIRST_S
@@ -146,7 +146,7 @@ class Registrar:
             await self._register(identity)
 
     async def _check(self, identity: tuple[int, int] | None) -> None:
-        """Ask kubelet what it believes; it may have lost us without a restart."""
+        """Check kubelet's view; it may have lost the plugin without a restart."""
         if identity is None:
             raise KubeletUnavailable(f"{self._kubelet} is not there; is kubelet running?")
         self._checked_at = time.monotonic()
@@ -155,7 +155,7 @@ class Registrar:
         except KubeletUnavailable:
             if self._registered_with is None:
                 raise
-            return  # busy or starting; leaving it now would only take the slots away for a while
+            return  # busy or starting; deregistering would only remove the slots for a while
         if believed.foreign != self.registration.foreign:
             self._set(replace(self.registration, foreign=believed.foreign))
         offered = {slot for slot, healthy in self._board.slots.items() if healthy}
@@ -170,7 +170,7 @@ class Registrar:
         self._set(replace(self.registration, registered=False, problem=""))
 
     async def _register(self, identity: tuple[int, int] | None) -> None:
-        # The old stream must end before the new registration: kubelet would take its end for ours.
+        # The old stream must end before the new registration: kubelet would confuse the two.
         await self._server.start()
         request = api_pb2.RegisterRequest(
             version=API_VERSION,
@@ -199,7 +199,7 @@ class Registrar:
 
 
 def _identity(socket: Path) -> tuple[int, int] | None:
-    """Inode and time of change of kubelet's socket; ``None`` if there is none."""
+    """Inode and change time of kubelet's socket; ``None`` if missing."""
     try:
         status = socket.stat()
     except OSError:

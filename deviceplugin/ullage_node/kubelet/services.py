@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The two ends of kubelet's gRPC services, from what their protocol files say of each method."""
+"""Client and server of kubelet's gRPC services, derived from the protocol files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 
 def stub_of(service: ServiceDescriptor, channel: grpc.aio.Channel) -> SimpleNamespace:
-    """The calls of a service at the other end of a channel, by name of the method."""
+    """The client calls of a service on a channel, by method name."""
     calls = {}
     for method in service.methods:
         call = channel.unary_stream if method.server_streaming else channel.unary_unary
@@ -26,7 +26,7 @@ def stub_of(service: ServiceDescriptor, channel: grpc.aio.Channel) -> SimpleName
 
 
 def serve_on(server: grpc.aio.Server, service: ServiceDescriptor, implementation: object) -> None:
-    """Let a server answer a service by the methods of an object; what it lacks is unimplemented."""
+    """Register an object's methods as a service; missing methods are unimplemented."""
     handlers = {}
     for method in service.methods:
         if (answer := getattr(implementation, method.name, None)) is None:

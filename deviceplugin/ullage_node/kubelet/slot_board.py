@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tracks the slots that the node offers, and notifies kubelet's streams of changes.
 
-A slot is a token without a device: any of them may become any slice. So a faulty device takes away
-as many *free* slots as it had room for, whichever they are, and never one that is in use.
+A slot is a token without a device: any of them may become any slice. So a faulty device removes as
+many *free* slots as it had room for, no matter which, and never one in use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ullage.api.slices import slot_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRoom:
-    """Room of one device: containers it may hold, containers that hold a slot on it."""
+    """Room of one device: its container limit, and the containers that hold a slot on it."""
 
     sharers: int
     used: int
@@ -26,11 +26,11 @@ class DeviceRoom:
 
 
 def offered_slots(rooms: Collection[DeviceRoom], in_use: Collection[str]) -> Mapping[str, bool]:
-    """Every slot id with whether it may be handed out (or is in use).
+    """Every slot id; true if it may be allocated (or is in use).
 
     Args:
         rooms: the devices.
-        in_use: slots that kubelet gave to someone, whether a slice is bound to them yet or not.
+        in_use: slots that kubelet has allocated, with or without a bound slice.
     """
     total = sum(room.sharers for room in rooms)
     ids = sorted({slot_id(number) for number in range(total)} | set(in_use))
@@ -57,11 +57,11 @@ class SlotBoard:
 
     @property
     def slots(self) -> Mapping[str, bool]:
-        """Slot ids and whether they are healthy."""
+        """Slot ids and their health."""
         return self._slots
 
     def publish(self, slots: Mapping[str, bool]) -> bool:
-        """Set the list; whether it differs from the last."""
+        """Set the list; true if it has changed."""
         if dict(slots) == dict(self._slots):
             return False
         self._slots = MappingProxyType(dict(slots))
@@ -78,7 +78,7 @@ class SlotBoard:
         self._closed = False
 
     async def frames(self) -> AsyncIterator[Mapping[str, bool]]:
-        """The list now, then again after every change, until the board is closed."""
+        """The current list, and each changed list, until the board is closed."""
         last: Mapping[str, bool] | None = None
         while not self._closed:
             changed = self._changed

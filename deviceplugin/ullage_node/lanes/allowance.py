@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's cost per container: lines, connections and log lines, each at its own pace.
+"""Rate limits per container: lines, connections and log lines, each with its own rate.
 
-A container that uses its allowance up waits in the kernel, and no one else does.
+A container that exhausts its allowance waits in the kernel; others are unaffected.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Final
 
 LINES_PER_SECOND: Final = 1000.0
 LINES_BURST: Final = 200.0
-"""A step takes two lines; who says more waits, and no one else."""
+"""A step takes two lines; a program that sends more is delayed, others are not."""
 DIALS_PER_SECOND: Final = 10.0
 DIALS_BURST: Final = 20.0
-"""A program connects once, and again after a restart of the agent."""
+"""A program connects once, and once more after a restart of the agent."""
 LOGS_PER_SECOND: Final = 1 / 60
 LOGS_BURST: Final = 5.0
 
@@ -33,13 +33,13 @@ class TokenBucket:
         self.left = self.burst
 
     def wait_s(self, now: float) -> float:
-        """Take one; how long to wait before the next."""
+        """Take a token; returns the time to wait before the next."""
         self._fill(now)
         self.left -= 1
         return max(0.0, -self.left / self.per_second)
 
     def takes(self, now: float) -> bool:
-        """Take one if there is one; whether there was."""
+        """Take a token if available; false if there is none."""
         self._fill(now)
         if self.left < 1:
             return False
@@ -53,14 +53,14 @@ class TokenBucket:
 
 @dataclass(slots=True)
 class ContainerAllowance:
-    """Of one container, whatever the number of its connections; ``now`` in seconds."""
+    """Limits of one container over all its connections; ``now`` in seconds."""
 
     now: float
     lines: TokenBucket = field(init=False)
     dials: TokenBucket = field(init=False)
     logs: TokenBucket = field(init=False)
     unlogged: int = 0
-    """Lines that were left out of the log since the last one that was not."""
+    """Lines suppressed since the last logged one."""
 
     def __post_init__(self) -> None:
         self.lines = TokenBucket(since=self.now)
@@ -68,7 +68,7 @@ class ContainerAllowance:
         self.logs = TokenBucket(LOGS_PER_SECOND, LOGS_BURST, self.now)
 
     def logs_now(self, now: float) -> bool:
-        """True if one more line about the container goes to the log."""
+        """True if one more line about the container may be logged."""
         if self.logs.takes(now):
             return True
         self.unlogged += 1

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One connection of a container to its lane's socket: a stranger's lines, bounded.
+"""One connection of a container to its lane's socket: untrusted input, bounded.
 
-A protocol of callbacks, not streams: a step takes two lines and two answers, and a stream costs a
-task and a timer for each.
+An asyncio protocol, not streams: a step takes two lines and two answers, and a stream costs a task
+and a timer for each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ullage_node.lanes.peers import PeerProcess, peer_of
 from ullage_node.times import GREETING_S
 
 LINES_AT_ONCE: Final = 8
-"""Before other connections have their turn."""
+"""Lines read before other connections are served."""
 UNREAD_MOST: Final = 64 << 10
 """Bytes of answers that a program may leave unread."""
 
@@ -29,15 +29,15 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class LaneConnection(asyncio.BufferedProtocol):
-    """A connection; it ends when it greets too late, says too much, or does not read.
+    """A connection; it is closed if the peer greets too late, sends too much, or does not read.
 
     Args:
         job: The container, for logs.
-        allowance: Of the container.
+        allowance: The container's rate limits.
         clock: Seconds.
-        opened: Told that a process connected.
-        heard: Told what it says; ``OSError`` and ``ValueError`` end the connection.
-        closed: Told that the connection ended; the process may live.
+        opened: Called when a process has connected.
+        heard: Called with each message; ``OSError`` and ``ValueError`` end the connection.
+        closed: Called when the connection has ended; the process may live.
     """
 
     peer: PeerProcess
@@ -66,11 +66,11 @@ class LaneConnection(asyncio.BufferedProtocol):
 
     @property
     def closing(self) -> bool:
-        """Nothing is heard or said any more."""
+        """True if no more messages are received or sent."""
         return self._transport.is_closing()
 
     def say(self, message: Message) -> None:
-        """Send a message, unless too many were not read."""
+        """Send a message, unless too many are unread."""
         if self.closing:
             return
         self._transport.write(encode(message))
@@ -78,7 +78,7 @@ class LaneConnection(asyncio.BufferedProtocol):
             self.abort()
 
     def refuse(self, reason: LaneRefusal, message: str) -> None:
-        """Say why nothing more is heard, and close."""
+        """Send the reason, and close."""
         self.say(Refused(reason=reason, message=message))
         self._close()
 
@@ -87,10 +87,10 @@ class LaneConnection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def greeted(self) -> None:
-        """It said who it is, and may be silent from now on."""
+        """Record the greeting: the peer has identified itself and may stay idle."""
         _stop(self._silent)
 
-    # -- of asyncio ------------------------------------------------------------------------------
+    # -- asyncio callbacks -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A process connected."""
@@ -109,12 +109,12 @@ class LaneConnection(asyncio.BufferedProtocol):
         return memoryview(self._buffer)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came."""
+        """Process received bytes."""
         self._filled += nbytes
         self._read()
 
     def eof_received(self) -> None:
-        """The process says no more."""
+        """The peer has closed its sending side."""
         self._close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -125,7 +125,7 @@ class LaneConnection(asyncio.BufferedProtocol):
             self._closed(self)
 
     def _read(self) -> None:
-        """Hear the lines that are whole, as fast as the pace allows."""
+        """Process the complete lines, at most at the allowed rate."""
         heard = 0
         while not self.closing and (line := self._line()):
             self._hear(line)

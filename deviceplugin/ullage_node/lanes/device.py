@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The lanes of one device as its programs see them: what each message changes, who is told what.
+"""The lanes of one device: the effect of each message, and the answers and notifications.
 
-No sockets and no clock. A job is one container. One that shares no lane has its memory in a lane of
-its own from the moment the slice is held, because it uses it without a word to us. One that asked
-for a lane promised to greet (``Hello``) before it uses the device; it leaves when its process is
-gone, not when its connection ends.
+No sockets and no clock. A job is one container. A container that shares no lane has its memory in
+its own lane as soon as the slice is held, because it uses it without notice. A container that
+requested a lane must greet (``Hello``) before it uses the device; it leaves when its process has
+ended, not when its connection ends.
 
-A job that ended a step is expected back for ``TURN_PATIENCE_S`` where it came back as quickly
-before: else a job that does nothing but steps would come after all that asked meanwhile. A grant
-that no program heard of ends with that time.
+A job that ended a step is expected back for ``TURN_PATIENCE_S`` if it was that quick before: else a
+job that only runs steps would be queued behind all requests made meanwhile. A grant not delivered
+within that time expires.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from ullage_node.times import STALL_LEAST_S, TURN_PATIENCE_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleLimits:
-    """Times after which programs are suspended for others that wait, seconds.
+    """Times after which programs are suspended for waiting ones, seconds.
 
-    Those that did nothing for ``idle_s``; once another one has waited for ``busy_s``, those that
-    work as well; none that came less than ``least_resident_s`` ago.
+    Programs idle for ``idle_s``; once another has waited for ``busy_s``, working ones too; none
+    resident for less than ``least_resident_s``.
     """
 
     idle_s: float = 5.0
@@ -51,16 +51,16 @@ class IdleLimits:
 
 @dataclass(slots=True, kw_only=True)
 class DeviceLanes:
-    """Lanes of one device; one caller at a time, which hands what ``send`` gets to the programs.
+    """Lanes of one device; one caller at a time, which delivers the messages of ``send``.
 
     ``enforce`` = the device counts memory and does not limit it: a step beyond its lane fails here,
-    as it would for want of memory on a device that does.
+    as it would run out of memory on a device that does.
     """
 
     capacity_mib: int
     send: Send
     lives: Callable[[str], bool] = lambda _: False
-    """Whether the process of a job, by all that is known, still lives."""
+    """True if the process of a job, as far as known, still lives."""
     policy: IterationPolicy = IterationPolicy.FAIR
     enforce: bool = False
     idle: IdleLimits = IdleLimits()
@@ -71,7 +71,7 @@ class DeviceLanes:
 
     @property
     def table(self) -> LaneTable:
-        """Whose memory is in which lane."""
+        """The jobs whose memory is in each lane."""
         return self._programs.table
 
     @property
@@ -86,12 +86,12 @@ class DeviceLanes:
 
     @property
     def orders(self) -> deque[Order]:
-        """Suspends and resumes to do; :meth:`carried_out` takes the outcome."""
+        """Pending suspends and resumes; :meth:`carried_out` takes the outcome."""
         return self._programs.orders
 
     @property
     def turns(self) -> deque[Turn]:
-        """Grants that were told, the newest."""
+        """The newest delivered grants."""
         return self._programs.turns
 
     @property
@@ -106,10 +106,10 @@ class DeviceLanes:
         )
 
     def order_by(self, policy: IterationPolicy) -> None:
-        """From now on turns follow another policy; steps that run end as they are.
+        """Set the policy of the next turns; running steps are not affected.
 
         Args:
-            policy: Whose step is next.
+            policy: Selects the next step.
         """
         if policy is not self.policy:
             self.policy = policy
@@ -124,7 +124,7 @@ class DeviceLanes:
 
     @property
     def processes(self) -> dict[str, tuple[ProcessId, ...]]:
-        """Processes of those that were suspended, by job."""
+        """Processes of suspended jobs, by job."""
         return {name: job.processes for name, job in self.jobs.items() if job.processes}
 
     @property
@@ -139,13 +139,13 @@ class DeviceLanes:
         sessions: Mapping[str, str],
         now: float,
     ) -> None:
-        """Go on with the lanes and leases of an earlier agent.
+        """Continue with the lanes and leases of an earlier agent.
 
         Args:
             record: Its table.
             members: Its members.
-            sessions: Its processes; each greets again, or is gone.
-            now: The present on the same clock, seconds.
+            sessions: Its sessions; each process greets again, or has ended.
+            now: Current time on the same clock, seconds.
 
         Raises:
             ValueError, UnsafeLanes: the record contradicts itself or the device; nothing changed.
@@ -165,14 +165,14 @@ class DeviceLanes:
         self._programs.table, self._programs.jobs = table, jobs
         self.orders.extend(table.orders_again())
 
-    # -- who is on the device --------------------------------------------------------------------
+    # -- containers on the device -----------------------------------------------------------------
 
     def hold(self, member: LaneMember, now: float) -> None:
-        """A container may use the device from now on, whether or not it speaks to us.
+        """Add a container that may use the device from now on, with or without a connection.
 
         Args:
-            member: What it may have.
-            now: The present, seconds.
+            member: Its limits.
+            now: Current time, seconds.
         """
         known = self.jobs.get(member.job)
         if known is not None and known.member == member.beside(known.member):
@@ -184,21 +184,21 @@ class DeviceLanes:
             self._alone(member, now)
 
     def drop(self, job: str, now: float) -> None:
-        """A container holds nothing of the device any more.
+        """Remove a container that no longer holds any part of the device.
 
         Args:
             job: Its name.
-            now: The present, seconds.
+            now: Current time, seconds.
         """
         self.jobs.pop(job, None)
         self._programs.tell(self.table.leave(job, now), now)
 
     def gone(self, job: str, now: float) -> None:
-        """The process of a job has ended, and its memory with it; the container may start another.
+        """Handle the end of a job's process: its memory is free; the container may start another.
 
         Args:
             job: Its name.
-            now: The present, seconds.
+            now: Current time, seconds.
         """
         known = self.jobs.get(job)
         if known is None or not known.session:
@@ -207,7 +207,7 @@ class DeviceLanes:
         self._programs.tell(self.table.leave(job, now), now)
 
     def _alone(self, member: LaneMember, now: float) -> None:
-        """A lane of its own, held for good."""
+        """Give a member its own lane, held permanently."""
         demand = JobDemand(
             name=member.job,
             persistent_mib=member.context_mib,
@@ -218,15 +218,15 @@ class DeviceLanes:
         self._programs.tell(changes, now)
         self._programs.tell(self.table.acquire(member.job, now)[1], now)
 
-    # -- what a program says ---------------------------------------------------------------------
+    # -- messages of programs --------------------------------------------------------------------
 
     def hear(self, job: str, message: Message, now: float) -> None:
-        """A program's message.
+        """Handle a program's message.
 
         Args:
-            job: Whose socket it came by.
-            message: As read.
-            now: The present, seconds.
+            job: The job of the socket.
+            message: As parsed.
+            now: Current time, seconds.
         """
         known = self.jobs.get(job)
         if known is None:
@@ -243,11 +243,11 @@ class DeviceLanes:
             self._programs.refuse(job, LaneRefusal.UNREADABLE, "only a node says this")
 
     def closed(self, job: str, now: float) -> None:
-        """The connection ended; the process may live, so what it holds stays with it.
+        """Handle the end of a connection; the process may live, so it keeps its resources.
 
         Args:
-            job: Whose.
-            now: The present, seconds.
+            job: The job of the connection.
+            now: Current time, seconds.
         """
         known = self.jobs.get(job)
         if known is None or not known.session:
@@ -266,17 +266,17 @@ class DeviceLanes:
         return suspending.counts(self._programs, order)
 
     def carried_out(self, order: Order, problem: str, now: float) -> None:
-        """The outcome of an order.
+        """Handle the outcome of an order.
 
         Args:
-            order: From ``orders``.
-            problem: Why it failed; empty where it did not.
-            now: The present, seconds.
+            order: An order from ``orders``.
+            problem: Reason of failure; empty = success.
+            now: Current time, seconds.
         """
         suspending.carried_out(self._programs, order, problem, now)
 
     def is_away(self, job: str) -> bool:
-        """True if nothing of a job is on the device, or only on its way there."""
+        """True if no memory of a job is on the device, or only moving there."""
         return suspending.is_away(self.table, job)
 
     def has_room(self, job: str) -> bool:
@@ -286,10 +286,10 @@ class DeviceLanes:
     # -- time ------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Apply the passing of time; call it at ``wake_s`` and about once a second.
+        """Apply the passage of time; call it at ``wake_s`` and about once a second.
 
         Args:
-            now: The present, seconds.
+            now: Current time, seconds.
         """
         programs = self._programs
         programs.tell(self.table.look(now), now)
@@ -318,13 +318,13 @@ class DeviceLanes:
         ]
         return min(ends, default=None)
 
-    # -- what is told --------------------------------------------------------------------------
+    # -- reports -------------------------------------------------------------------------------
 
     def readings(self, now: float) -> dict[str, LaneReading]:
         """Readings of the jobs that take turns, by name.
 
         Args:
-            now: The present, seconds.
+            now: Current time, seconds.
         """
         known = {**self.table.memory.residents, **self.table.away.jobs}
         return {

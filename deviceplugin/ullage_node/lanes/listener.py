@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The listening socket of one container, which accepts no faster than the container may connect.
+"""The listening socket of one container, which accepts at the container's allowed rate.
 
-What comes faster waits in the kernel, whose queue is short: then ``connect`` of that container
-waits or fails, and the agent does nothing for it.
+Excess connections wait in the kernel's short queue: then ``connect`` of that container blocks or
+fails, at no cost to the agent.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class LaneListener:
     """Listens from the start until :meth:`close`.
 
     Args:
-        path: Of the socket; what stands there is replaced.
-        dials: How fast connections are accepted.
+        path: Path of the socket; an existing file is replaced.
+        dials: Rate limit of connections.
         clock: Seconds.
         connect: Makes the protocol of a connection.
 
     Raises:
-        OSError: the socket cannot be made.
+        OSError: the socket cannot be created.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class LaneListener:
         try:
             self._socket.setblocking(False)
             self._socket.bind(str(path))
-            os.chmod(path, 0o666)  # users of containers have any number
+            os.chmod(path, 0o666)  # containers run with any uid
             self._socket.listen(BACKLOG)
         except OSError:
             self._socket.close()
@@ -64,7 +64,7 @@ class LaneListener:
         self._go_on()
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting."""
         if self._paused is not None:
             self._paused.cancel()
         asyncio.get_running_loop().remove_reader(self._socket.fileno())
@@ -76,7 +76,7 @@ class LaneListener:
         asyncio.get_running_loop().add_reader(self._socket.fileno(), self._accept)
 
     def _accept(self) -> None:
-        """Take one connection, so that others have their turn between two."""
+        """Accept one connection, so that others are served between two."""
         loop = asyncio.get_running_loop()
         try:
             accepted, _ = self._socket.accept()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The containers that hold part of a device, and how far each is with its steps."""
+"""The containers that hold part of a device, and the state of their steps."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ullage_node.model.switching import ProcessId
 class LaneMember:
     """A container that holds part of the device.
 
-    ``persistent_mib`` and ``ephemeral_mib`` are what its owner asked for, 0 where the container
-    shares no lane; ``memory_mib`` is all it may have. ``lane`` is the one that it was assigned, 0
-    where the table chooses. ``steps`` are those of the whole work, 0 where it does not say.
-    ``suspendable`` = it may be suspended between steps, for memory that another one needs.
-    ``context_mib`` is what its context takes of the device beside its memory.
+    ``persistent_mib`` and ``ephemeral_mib`` are its owner's request, 0 where the container shares
+    no lane; ``memory_mib`` is its limit. ``lane`` is the assigned lane, 0 where the table chooses.
+    ``steps`` are those of the whole work, 0 = not declared. ``suspendable`` = it may be suspended
+    between steps when another program needs memory. ``context_mib`` is its context's device memory
+    beside its own.
     """
 
     job: str
@@ -36,7 +36,7 @@ class LaneMember:
         return self.ephemeral_mib > 0
 
     def beside(self, known: LaneMember) -> LaneMember:
-        """This one, with what counts from the start of its container on as it was known then."""
+        """This member, with the values fixed at container start taken from ``known``."""
         return replace(self, context_mib=known.context_mib, suspendable=known.suspendable)
 
 
@@ -46,25 +46,25 @@ class ContainerPrograms:
 
     member: LaneMember
     session: str = ""
-    """Of the process that greeted; "" = none did."""
+    """Session of the process that greeted; "" = none."""
     connected: bool = False
     caches: bool = False
     asks: bool = False
-    """It waits for the answer to ``Acquire``."""
+    """True while it waits for the answer to ``Acquire``."""
     asked_s: float = 0.0
     lease: LaneLease | None = None
-    """The grant that it was told."""
+    """The delivered grant."""
     reserved: LaneLease | None = None
-    """A grant that it was not told yet."""
+    """A grant not delivered yet."""
     kept: bool = False
-    """Its step has ended, and the memory of it was not given back."""
+    """Its step has ended, but the step's memory was not given back."""
     ended_s: float = 0.0
     quick: bool = False
-    """It came back within ``TURN_PATIENCE_S`` the last time."""
+    """It returned within ``TURN_PATIENCE_S`` the last time."""
     stalled: int = 0
-    """Lease that was reported."""
+    """Lease reported as stalled."""
     persistent_peak_mib: int = 0
     ephemeral_peak_mib: int = 0
-    """What it reported at most; no more than the device has."""
+    """Highest value reported, at most the device's memory."""
     processes: tuple[ProcessId, ...] = ()
-    """Those that held memory when it was suspended, by the host's numbers."""
+    """Processes that held memory when it was suspended, by host PID."""

@@ -43,7 +43,7 @@ class LaneFigures:
 
 
 def lane_figures(devices: Mapping[str, DeviceLanes]) -> LaneFigures:
-    """The figures as of now.
+    """The current figures.
 
     Args:
         devices: By UUID.
@@ -68,7 +68,7 @@ def lane_figures(devices: Mapping[str, DeviceLanes]) -> LaneFigures:
 
 
 class LaneTurns:
-    """Times that programs waited for their turns, and lanes stood still between them."""
+    """Waiting times of programs for their turns, and idle times of lanes between turns."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._wait = Histogram(

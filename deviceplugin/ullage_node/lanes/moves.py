@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Carries out what a device's lanes ask for: suspends containers and resumes them.
+"""Carries out the orders of a device's lanes: suspends containers and resumes them.
 
-One at a time on a device, since they share the way to it; each ends within ``MOVE_MOST_S``.
-Its owner hears how it went. Whether the memory is free is decided before, by the lane engine; here
-nothing is tried again.
+One order at a time per device, since they share its bus; each ends within ``MOVE_MOST_S``. The
+outcome is reported to the owner. The lane engine ensures before that the memory is free; nothing is
+retried here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Moves:
     """The suspends and resumes under way.
 
     Args:
-        done: Told of each order's device, itself, and why it failed; empty = it did not.
+        done: Called with the device, the order, and the reason of failure; empty = success.
     """
 
     def __init__(self, done: Callable[[str, Order, str], None]) -> None:
@@ -37,34 +37,34 @@ class Moves:
         self._tasks: set[asyncio.Task[None]] = set()
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.switch: ProcessSwitch | None = None
-        """How; ``None`` = this node suspends nothing."""
+        """The mechanism; ``None`` = this node suspends nothing."""
         self.find: Callable[[str], Program | None] = lambda _: None
-        """The container of a job, with its processes as they are seen now."""
+        """The container of a job, with its currently visible processes."""
         self.proc_root = Path("/proc")
 
     def processes(self, job: str) -> tuple[ProcessId, ...]:
-        """The processes of a job that are seen on its device now."""
+        """The processes of a job that are visible on its device now."""
         program = self.find(job)
         return program.processes if program is not None else ()
 
     def lives(self, processes: Sequence[ProcessId]) -> bool:
-        """True if any of these processes is still there."""
+        """True if any of these processes still exists."""
         return any(lives(self.proc_root, process) for process in processes)
 
     def begin(self, device: str, order: Order, processes: tuple[ProcessId, ...]) -> None:
-        """Carry out an order; never waits.
+        """Start to carry out an order; never waits.
 
         Args:
             device: UUID.
-            order: Of its lanes.
-            processes: Those of the container, as they were when it was suspended.
+            order: An order of its lanes.
+            processes: The container's processes when it was suspended.
         """
         task = asyncio.get_running_loop().create_task(self._carry_out(device, order, processes))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Stop waiting; what is under way is taken up by the next agent."""
+        """Stop waiting; orders under way are resumed by the next agent."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Messages to programs of a device: nothing is granted that the next agent would not know.
+"""Messages to programs of a device: every grant is persisted before it is sent.
 
-A grant, a place in a lane and an order to suspend go out once they are on file. While the file
-cannot be written they wait, the newest of each kind for each program, and everything else goes on:
+A grant, a place in a lane and an order to suspend are sent once they are on file. While the file
+cannot be written they are held, the newest of each kind for each program, and all else continues:
 refusals, ends of steps, places in the queue.
 """
 
@@ -18,22 +18,22 @@ from ullage.engines.lanes.records import Order
 from ullage_node.lanes.device import DeviceLanes
 
 LASTING: Final = Grant | InLane
-"""What a program acts on for longer than an agent lives."""
+"""Messages whose effect outlives the agent."""
 
 Listener = TypeVar("Listener")
 
 
 @dataclass(slots=True, kw_only=True)
 class Outbox(Generic[Listener]):
-    """Of one device; one caller at a time.
+    """The outbox of one device; one caller at a time.
 
     Attributes:
-        lanes: Of the device.
-        keep: Writes them; ``OSError`` where it cannot.
-        listener: The connection of a job now; ``None`` = it has none.
-        say: Tells a connection something.
-        begin: Begins to carry out an order.
-        problem: Why the lanes as they are could not be written; empty = they are on file.
+        lanes: The device's lanes.
+        keep: Writes them; ``OSError`` on failure.
+        listener: The current connection of a job; ``None`` = none.
+        say: Sends a message on a connection.
+        begin: Starts to carry out an order.
+        problem: Reason why the current lanes could not be written; empty = they are on file.
     """
 
     lanes: DeviceLanes
@@ -45,7 +45,7 @@ class Outbox(Generic[Listener]):
     _held: dict[tuple[str, type[Message]], tuple[Listener, Message]] = field(default_factory=dict)
 
     def kept(self) -> bool:
-        """Write the lanes; whether that worked."""
+        """Write the lanes; true on success."""
         try:
             self.keep()
         except OSError as error:
@@ -61,16 +61,15 @@ class Outbox(Generic[Listener]):
         *,
         changed: bool = False,
     ) -> bool:
-        """Tell what may be told now, and hold the rest until the file was written.
+        """Send what may be sent now, and hold the rest until the file was written.
 
         Args:
-            sent: What each job is to be told, in order.
-            orders: What is to be suspended and resumed; those that cannot begin yet go back to
-                the lanes.
-            changed: The lanes have changed in a way that lasts, although no one is told of it.
+            sent: Messages for each job, in order.
+            orders: Suspends and resumes; those that cannot begin yet are returned to the lanes.
+            changed: The lanes have changed persistently, although there is no message.
 
         Returns:
-            Whether the lanes were written as they are.
+            True if the current lanes were written.
         """
         lasts = changed or bool(orders) or any(isinstance(message, LASTING) for _, message in sent)
         if lasts and not self.kept():
@@ -101,7 +100,7 @@ class Outbox(Generic[Listener]):
                 self.say(listener, message)
 
     def _stands(self, job: str, message: Message) -> bool:
-        """True if a grant that waited still holds: its program may have let go of it meanwhile."""
+        """True if a held grant is still valid: its program may have released it meanwhile."""
         if not isinstance(message, Grant):
             return True
         known = self.lanes.jobs.get(job)

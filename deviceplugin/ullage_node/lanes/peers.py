@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whose process is at the other end of a socket, and whether it still lives.
+"""Identifies the process at the other end of a socket, and detects its end.
 
-The kernel says it (SO_PEERCRED, SO_PEERPIDFD); nothing that the process says counts. A process of
-another PID namespace has no number here, but its descriptor tells its end all the same.
+The data comes from the kernel (SO_PEERCRED, SO_PEERPIDFD), never from the process. A process of
+another PID namespace has no PID here, but its pidfd signals its end all the same.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Final
 from ullage_node.line_socket import credentials_of
 
 SO_PEERPIDFD: Final = 77
-"""Of Linux 6.5; Python 3.11 has no name for it."""
+"""Socket option of Linux 6.5; Python 3.11 has no name for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerProcess:
-    """The process that connected; ``pid`` 0 = it has no number here.
+    """The process that connected; ``pid`` 0 = it has no PID here.
 
-    ``pidfd`` is readable once it has ended, -1 = the kernel gives none. The owner closes it.
+    ``pidfd`` is readable once it has ended, -1 = not provided by the kernel. The owner closes it.
     """
 
     pid: int
@@ -41,7 +41,7 @@ class PeerProcess:
         return bool(poll.poll(0))
 
     def close(self) -> None:
-        """Let go of the descriptor."""
+        """Close the descriptor."""
         if self.pidfd >= 0:
             os.close(self.pidfd)
 
@@ -50,7 +50,7 @@ def peer_of(connection: socket.socket) -> PeerProcess:
     """The process at the other end of a connected Unix socket.
 
     Raises:
-        OSError: the kernel does not say.
+        OSError: the kernel does not report it.
     """
     pid, uid = credentials_of(connection)
     return PeerProcess(pid=pid, uid=uid, pidfd=_pidfd(connection, pid))

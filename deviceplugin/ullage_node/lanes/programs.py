@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of one device and what they are told: what changes of its lanes mean for each.
+"""The programs of one device and their notifications on changes of its lanes.
 
 Greetings, steps and suspends build on it.
 """
@@ -31,8 +31,8 @@ Send = Callable[[str, Message], None]
 class Turn:
     """A grant, seconds.
 
-    ``switch_s`` is how long the lane stood still before it although the program waited; ``None``
-    where it did not wait when the last step ended.
+    ``switch_s`` is how long the lane was idle before it although the program waited; ``None`` if it
+    did not wait when the last step ended.
     """
 
     waited_s: float
@@ -41,21 +41,21 @@ class Turn:
 
 @dataclass(slots=True, kw_only=True)
 class LanePrograms:
-    """Programs by job, beside the table of their lanes; ``send`` takes what they are told."""
+    """Programs by job, beside the table of their lanes; ``send`` collects messages to them."""
 
     table: LaneTable
     send: Send
     jobs: dict[str, ContainerPrograms] = field(default_factory=dict)
     reports: deque[StepReport] = field(default_factory=lambda: deque(maxlen=REPORTS_MOST))
     orders: deque[Order] = field(default_factory=deque)
-    """What is to be suspended and resumed."""
+    """Pending suspends and resumes."""
     turns: deque[Turn] = field(default_factory=lambda: deque(maxlen=TURNS_MOST))
-    """Grants that were told, the newest."""
+    """The newest delivered grants."""
     ended: dict[int, float] = field(default_factory=dict)
-    """When the last step of each lane ended."""
+    """End time of the last step of each lane."""
 
     def tell(self, changes: records.Changes, now: float) -> None:
-        """Hand changes to those whom they are about."""
+        """Notify the affected programs of changes."""
         for change in changes:
             if isinstance(change, Order):
                 self.orders.append(change)
@@ -85,7 +85,7 @@ class LanePrograms:
                     self.refuse(change.job, LaneRefusal.CANNOT_GROW, text)
 
     def granted(self, known: ContainerPrograms, lease: LaneLease) -> None:
-        """A program has its turn: it is told, or the grant is kept until it asks."""
+        """Grant a program its turn: send it, or reserve it until the program requests a step."""
         if not known.asks:
             known.reserved = lease
             return
@@ -109,7 +109,7 @@ class LanePrograms:
         )
 
     def say_lane(self, known: ContainerPrograms) -> None:
-        """Tell a program its lane and how much it may hold."""
+        """Send a program its lane and its memory limit."""
         resident = self.table.memory.residents[known.member.job]
         lane = self.table.memory.lanes[resident.lane]
         lease = known.lease.lease if known.lease is not None and not known.kept else 0
@@ -125,11 +125,11 @@ class LanePrograms:
         )
 
     def refuse(self, job: str, reason: LaneRefusal, message: str) -> None:
-        """Tell a program why it does not get what it asks for."""
+        """Send a program the reason why its request is refused."""
         self.send(job, wire.Refused(reason=reason, message=message))
 
     def report(self, job: str, fault: StepFault, message: str) -> None:
-        """Tell the owner of a job."""
+        """Report a fault to the owner of a job."""
         self.reports.append(StepReport(job=job, fault=fault, message=message))
 
     def end(
@@ -141,34 +141,34 @@ class LanePrograms:
         peak_mib: int = 0,
         again: bool = False,
     ) -> None:
-        """End a step that the program was told of.
+        """End a step whose grant was delivered.
 
         Args:
-            known: Whose.
-            lease: Of the step.
-            now: The present, seconds.
-            peak_mib: What the step took of the lane at most, MiB.
-            again: Whether the program is expected back at once.
+            known: The program.
+            lease: The step's lease.
+            now: Current time, seconds.
+            peak_mib: Peak memory of the step in the lane, MiB.
+            again: True if the program is expected back at once.
         """
         known.lease, known.kept = None, False
         self.tell(self.table.release(lease.lease, now, peak_mib, again=again), now)
 
     def end_reserved(self, known: ContainerPrograms, now: float) -> None:
-        """End a grant that the program was not told of."""
+        """End a grant that was not delivered."""
         lease, known.reserved = known.reserved, None
         if lease is not None:
             self.tell(self.table.release(lease.lease, now), now)
 
     def want(self, lane: int) -> None:
-        """Ask the job that keeps a lane's memory between steps to give it back."""
+        """Request the memory that a lane's job keeps between steps."""
         for known in self.jobs.values():
             if known.kept and known.lease is not None and known.lease.lane == lane:
                 self.send(known.member.job, wire.Empty(lease=known.lease.lease))
 
     def is_wanted(self, known: ContainerPrograms) -> bool:
-        """True if another job waits for the memory that this one keeps: for its lane or the device.
+        """True if another job waits for the memory that this one keeps, in its lane or device.
 
-        One that is expected back waits, too: the lane would be granted to it.
+        A job expected back counts as waiting: the lane would be granted to it.
         """
         residents = self.table.memory.residents
         mates = (residents[name] for name in self._lane_mates(known))

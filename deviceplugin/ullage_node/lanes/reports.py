@@ -28,7 +28,7 @@ class StepFault(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """Something that the owner of a job should know."""
+    """A report to the owner of a job."""
 
     job: str
     fault: StepFault

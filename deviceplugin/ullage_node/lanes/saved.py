@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps lanes and leases across a restart of the agent, so that no lane is granted twice.
 
-Two files a device, in memory: after a reboot there is no process that could hold anything. One
-holds all; it is written when lanes or residents change, and now and then for the times in it. The
-other holds the leases, which every step changes: it is written in place, within one page, which a
-process that is killed leaves as it was or as it is to be. Both are written before a program hears
-of a grant, and soon after a step has ended; a lease that ended since is ended by its program, when
-it greets again.
+Two files per device, in memory: after a reboot no process holds anything. One holds the full state;
+it is written when lanes or residents change, and periodically for its times. The other holds the
+leases, which every step changes: it is written in place, within one page, so a killed process
+leaves it either old or new. Both are written before a grant is sent, and soon after a step has
+ended; a lease that ended later is ended by its program, when it greets again.
 """
 
 from __future__ import annotations
@@ -42,18 +41,18 @@ from ullage_node.times import LANE_TIMES_AGE_S
 MOST_BYTES: Final = 4 << 20
 VERSION: Final = 2
 WITHOUT_LEASES: Final = 1
-"""An earlier version: one file held all."""
+"""Earlier format version: one file held the full state."""
 PAGE_BYTES: Final = 4096
 _NOT_OURS: Final = frozenset({errno.EFBIG, errno.EINVAL, errno.ELOOP})
-"""Too large, no plain file, a link."""
+"""Errors for a file not ours: too large, not a plain file, a link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
     """The lanes of a device, and the process that greeted for each job (its session).
 
-    ``processes`` are those of the jobs that were suspended; start 0 = the agent was of an
-    earlier version, which kept numbers alone.
+    ``processes`` are those of suspended jobs; start 0 = written by an earlier version, which stored
+    PIDs only.
     """
 
     table: TableRecord
@@ -64,7 +63,7 @@ class Saved:
 
 @dataclass(slots=True)
 class _SavedFiles:
-    """Contents of a device's files; ``edition`` says which leases belong to which lanes."""
+    """Contents of a device's files; ``edition`` matches leases to lanes."""
 
     edition: str
     shape: tuple[object, ...]
@@ -75,21 +74,21 @@ class _SavedFiles:
 
 @dataclass(frozen=True, slots=True)
 class SavedLanes:
-    """The files below one directory."""
+    """The files in one directory."""
 
     path: Path
     _kept: dict[str, _SavedFiles] = field(default_factory=dict)
 
     def keep(self, device: str, lanes: DeviceLanes, now: float) -> None:
-        """Keep a device's lanes, or the leases alone where no more has changed.
+        """Save a device's lanes, or the leases alone if only they have changed.
 
         Args:
             device: Names it.
-            lanes: As they are.
-            now: The present, seconds.
+            lanes: Their current state.
+            now: Current time, seconds.
 
         Raises:
-            OSError: they could not be written; what stood there still stands.
+            OSError: they could not be written; the old content is intact.
         """
         shape = (lanes.table.shape, lanes.members, lanes.sessions, lanes.processes)
         kept = self._kept.get(device)
@@ -104,7 +103,7 @@ class SavedLanes:
             self._keep_whole(device, lanes, kept, shape, now)
         except OSError:
             if page is None:
-                raise  # else only the times are older than they should be
+                raise  # else only the times are outdated
 
     def _keep_whole(
         self,
@@ -135,10 +134,10 @@ class SavedLanes:
         self._kept[device] = _SavedFiles(edition=edition, shape=shape, since_s=now, leases=opened)
 
     def read(self, device: str) -> Saved | None:
-        """The saved lanes of a device; ``None`` = none, or none that can be used.
+        """The saved lanes of a device; ``None`` = none, or unusable.
 
         Raises:
-            OSError: the files are there and cannot be read now.
+            OSError: the files exist and cannot be read now.
         """
         try:
             body = orjson.loads(_content(self._file(device), MOST_BYTES))
@@ -170,13 +169,13 @@ class SavedLanes:
         self._leases(device).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the files; what they hold stays."""
+        """Close the files; their content stays."""
         for kept in self._kept.values():
             os.close(kept.leases)
         self._kept.clear()
 
     def _running(self, device: str, edition: str) -> RunningRecord | None:
-        """Leases of a later moment than the lanes; ``None`` = none were written since.
+        """Leases written after the lanes; ``None`` = none.
 
         Raises:
             OSError, ValueError, LookupError, TypeError: they cannot be read.
@@ -194,7 +193,7 @@ class SavedLanes:
         )
 
     def _open(self, device: str) -> int:
-        """The file of leases, without any; its page is taken now, so that a full disk has it."""
+        """Create the empty lease file; its page is allocated now, in case the disk fills up."""
         write_whole(self._leases(device), b"{}".ljust(PAGE_BYTES), mode=0o600, sync=False)
         return os.open(self._leases(device), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
@@ -206,11 +205,11 @@ class SavedLanes:
 
 
 def _content(path: Path, most: int) -> bytes:
-    """The contents of a file of ours.
+    """The contents of one of our files.
 
     Raises:
-        OSError: it cannot be read now, as where descriptors run out.
-        ValueError: it is no file that we wrote.
+        OSError: it cannot be read now, for example when out of descriptors.
+        ValueError: it was not written by us.
     """
     try:
         return read_bounded(path, most)
@@ -224,7 +223,7 @@ def _write_page(handle: int, page: bytes) -> None:
     """Write a page in place.
 
     Raises:
-        OSError: it was not written, or not as a whole.
+        OSError: it was not written, or only in part.
     """
     if os.pwrite(handle, page, 0) != len(page):
         raise OSError(errno.ENOSPC, "only a part of the leases was written")

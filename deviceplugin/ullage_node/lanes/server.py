@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One socket for each container that shares a lane; the messages go to its device's lanes.
 
-The socket lies in a directory of its own that only its container mounts, below one that only root
-enters: who connects is of that container, and the kernel says which process it is. What comes is a
-stranger's: bounded in size, rate and number of connections, and a program that misbehaves waits or
-is cut off alone. A connection says little: a process owns its memory until it has ended.
+The socket lies in its own directory that only its container mounts, below one that only root can
+enter: so each client is of that container, and the kernel identifies its process. Input is
+untrusted: bounded in size, rate and number of connections, and a misbehaving program is delayed or
+disconnected alone. A closed connection proves little: a process owns its memory until it has ended.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ullage_node.model.switching import ProcessId
 from ullage_node.times import GREET_AGAIN_S, LANES_TICK_S, SUSPEND_UNSEEN_S
 
 CONNECTIONS_MOST: Final = 8
-"""Of one container."""
+"""Most connections of one container."""
 STATE: Final = "state"
 SOCKETS: Final = "sockets"
 
@@ -71,7 +71,7 @@ class _LaneSocket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneTenant:
-    """A container that holds part of a device; ``slot`` names the folder of its socket."""
+    """A container that holds part of a device; ``slot`` names the directory of its socket."""
 
     member: LaneMember
     pod_uid: str = ""
@@ -80,7 +80,7 @@ class LaneTenant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedDevice:
-    """A device as its lanes see it: its memory, whether it limits it itself, and who is on it."""
+    """A device as its lanes see it: its memory, if it enforces limits, and its tenants."""
 
     memory_mib: int
     counts_only: bool
@@ -93,7 +93,7 @@ class LaneServer:
     Args:
         root: directory for sockets and state, gone after a reboot.
         proc_root: the host's ``/proc``.
-        clock: seconds, of the machine and not of the process: leases outlive an agent.
+        clock: seconds since boot, not since process start: leases outlive an agent.
     """
 
     def __init__(
@@ -108,56 +108,57 @@ class LaneServer:
         self._sent: list[tuple[str, Message]] = []
         self._outboxes: dict[str, Outbox[LaneConnection]] = {}
         self._unseen: dict[str, float] = {}
-        """Jobs to suspend of which no process was seen, and since when."""
+        """Jobs to suspend without a visible process, and since when."""
         self._ended_steps: set[str] = set()
-        """Devices whose leases ended since they were kept."""
+        """Devices with leases that ended since the last save."""
         self._timer: asyncio.TimerHandle | None = None
         self.devices: dict[str, DeviceLanes] = {}
         self.policy = IterationPolicy.FAIR
         self.idle = IdleLimits()
         self.moves = Moves(self._carried_out)
-        """Carries out what is to be suspended and resumed."""
+        """Carries out suspends and resumes."""
         self.on_report: Callable[[StepReport], None] = lambda _: None
         self.on_turn: Callable[[Turn], None] = lambda _: None
 
-    # -- who is on the devices -------------------------------------------------------------------
+    # -- containers on the devices ----------------------------------------------------------------
 
     def folder(self, slot: str) -> Path:
         """Directory that a container with this first slot mounts."""
         return self._root / SOCKETS / slot
 
     def prepare(self, job: str, slot: str) -> Path:
-        """Make the folder of a container that is about to start: its last start has ended.
+        """Create the directory of a container that is about to start: its last start has ended.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: it cannot be created.
         """
         self._restarting(job)
         folder = self.folder(slot)
         for parent in (self._root, folder.parent):
             parent.mkdir(parents=True, exist_ok=True)
-            parent.chmod(0o700)  # reached only through a mount of a folder below it
+            parent.chmod(0o700)  # reached only through a mount of a subdirectory
         folder.mkdir(exist_ok=True)
         folder.chmod(0o755)
         return folder
 
     def order_by(self, policy: IterationPolicy) -> None:
-        """Let turns of all lanes follow a policy from now on.
+        """Set the policy of the next turns of all lanes.
 
         Args:
-            policy: Whose step is next.
+            policy: Selects the next step.
         """
         self.policy = policy
         for lanes in self.devices.values():
             lanes.order_by(policy)
 
     async def settle(self, devices: Mapping[str, SharedDevice]) -> None:
-        """Bring devices, members and sockets in line with what is held now.
+        """Bring devices, members and sockets in line with the slices held now.
 
-        A device without a container that shares a lane needs none of this and gets nothing.
+        Devices without a container that shares a lane are skipped.
 
         Raises:
-            OSError: a socket could not be made, or what was kept of a device cannot be read now.
+            OSError: a socket could not be created, or the saved state of a device cannot be read
+                now.
         """
         now = self._clock()
         wanted = {
@@ -196,14 +197,14 @@ class LaneServer:
             self._gone(place)
 
     def seen(self, empty: Iterable[str]) -> None:
-        """Containers that were seen without a process: what they held is free."""
+        """Handle containers observed without a process: their memory is free."""
         for job in empty:
             place = self._places.get(job)
             if place is None or place.speaker is not None:
                 continue
             process = place.process
             if process is None and self.moves.lives(self._suspended(place)):
-                continue  # its processes hold nothing of the device, and live
+                continue  # its processes live but hold no device memory
             if process is None or process.pidfd < 0 or process.ended:
                 self._gone(place)
 
@@ -230,7 +231,7 @@ class LaneServer:
         )
 
     async def run(self) -> None:
-        """Report stalls and what programs exceed, until cancelled; then close every socket."""
+        """Report stalls and exceeded limits, until cancelled; then close every socket."""
         try:
             while True:
                 self.tick()
@@ -252,7 +253,7 @@ class LaneServer:
         shutil.rmtree(self._root, ignore_errors=True)
 
     def tick(self) -> None:
-        """Apply the passing of time."""
+        """Apply the passage of time."""
         now = self._clock()
         for name, lanes in self.devices.items():
             lanes.tick(now)
@@ -359,7 +360,7 @@ class LaneServer:
         if len(place.connections) > CONNECTIONS_MOST:
             text = f"the container has {CONNECTIONS_MOST} connections already"
             return LaneRefusal.BUSY, text
-        pod = pod_of(self._proc_root, peer.pid)  # where it is not told the folder says whose it is
+        pod = pod_of(self._proc_root, peer.pid)  # if unknown, the directory identifies the owner
         if pod not in (None, place.pod_uid):
             return LaneRefusal.FOREIGN_PROCESS, f"process {peer.pid} is of pod {pod}"
         return None
@@ -380,7 +381,7 @@ class LaneServer:
         lanes, now = self.devices[place.device], self._clock()
         same = lanes.sessions.get(place.job) == message.session
         if not same and place.process is not None and place.process.ended:
-            self._gone(place)  # before the event loop told us
+            self._gone(place)  # before the event loop reported it
         before = place.speaker
         place.speaker = connection
         lanes.hear(place.job, message, now)
@@ -411,7 +412,7 @@ class LaneServer:
     # -- processes -------------------------------------------------------------------------------
 
     def _lives(self, job: str) -> bool:
-        """True if the process that greeted for a job may still own memory."""
+        """True if the process that greeted for a job may still hold memory."""
         place = self._places.get(job)
         if place is None:
             return False
@@ -439,7 +440,7 @@ class LaneServer:
             peer.close()
 
     def _ended(self, place: _LaneSocket, peer: PeerProcess) -> None:
-        """The kernel says that the process has ended; its connection may be in other hands."""
+        """Handle the end of a process; another process may hold its connection."""
         if place.process is not peer:
             return
         speaker = place.speaker
@@ -458,7 +459,7 @@ class LaneServer:
     # -- answers ---------------------------------------------------------------------------------
 
     def _deliver(self, device: str, *, changed: bool = False) -> None:
-        """Keep what was granted, then tell it."""
+        """Persist the grants, then send them."""
         lanes, outbox = self.devices[device], self._outboxes[device]
         sent, self._sent = self._sent, []
         if any(isinstance(message, wire.Done) for _, message in sent):
@@ -476,8 +477,8 @@ class LaneServer:
     def _ready(self, lanes: DeviceLanes) -> list[Order]:
         """The orders that can be carried out now.
 
-        A suspend waits until the processes are seen, which after a restart takes a moment; one of a
-        container without any fails in the end.
+        A suspend waits until the processes are visible, which takes a moment after a restart; for a
+        container without any it fails in the end.
         """
         orders = [order for order in lanes.orders if lanes.counts(order)]
         lanes.orders.clear()
@@ -485,7 +486,7 @@ class LaneServer:
         for order in orders:
             known, now = lanes.jobs[order.job], self._clock()
             if isinstance(order, Suspend):
-                # those that may be suspended already are seen no more
+                # processes already suspended are no longer visible
                 known.processes = known.processes or self.moves.processes(order.job)
                 since = self._unseen.setdefault(order.job, now)
                 if not known.processes and now - since < SUSPEND_UNSEEN_S:
@@ -502,7 +503,7 @@ class LaneServer:
             self._deliver(device, changed=True)
 
     def _known(self, processes: tuple[ProcessId, ...]) -> tuple[ProcessId, ...]:
-        """Processes that were kept; an earlier version of the agent kept their numbers alone."""
+        """Saved processes; an earlier version of the agent saved PIDs only."""
         return tuple(
             process
             for kept in processes
@@ -523,7 +524,7 @@ class LaneServer:
         self._tell_unkept(device, before)
 
     def _tell_unkept(self, device: str, before: str) -> None:
-        """Tell what changed: once when a device's lanes cannot be written, once when they can."""
+        """Report the change: once when a device's lanes cannot be written, once when they can."""
         problem = self._outboxes[device].problem
         if bool(problem) == bool(before):
             return
@@ -536,7 +537,7 @@ class LaneServer:
             self.on_report(StepReport(job=job, fault=StepFault.UNKEPT, message=text))
 
     def _wake(self) -> None:
-        """Wake up when the first grant that no program heard of ends."""
+        """Wake up when the first undelivered grant expires."""
         ends = [at for lanes in self.devices.values() if (at := lanes.wake_s) is not None]
         if self._timer is not None:
             self._timer.cancel()

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A program greets, asks for a step and ends it.
+"""Handles a program's messages: greeting, request for a step, end of a step.
 
-With the greeting it gets into a lane, waits for memory, or goes on where it was.
+After the greeting it joins a lane, waits for memory, or continues where it was.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def hello(
     """Answer a greeting.
 
     Args:
-        programs: Of the device.
+        programs: The device's programs.
         known: The container of the program.
-        message: As read.
-        now: The present, seconds.
-        lives: Whether the process of a job, by all that is known, still lives.
+        message: As parsed.
+        now: Current time, seconds.
+        lives: True if the process of a job, as far as known, still lives.
     """
     job, member = known.member.job, known.member
     declared = message.persistent_mib + message.ephemeral_mib
@@ -70,7 +70,7 @@ def hello(
 def _first(
     programs: LanePrograms, known: ContainerPrograms, message: wire.Hello, now: float
 ) -> None:
-    """A process that we do not know; an earlier one of its container has ended."""
+    """Handle an unknown process; an earlier one of its container has ended."""
     job = known.member.job
     changes = programs.table.leave(job, now)
     programs.jobs[job] = known = ContainerPrograms(
@@ -103,19 +103,19 @@ def _first(
 def _again(
     programs: LanePrograms, known: ContainerPrograms, message: wire.Hello, now: float
 ) -> None:
-    """A process that we know, on a new connection."""
+    """Handle a known process on a new connection."""
     known.connected, known.caches = True, message.caches
     lease = known.lease
     if lease is not None and lease.lease != message.lease:
-        # The process never heard the grant, or ended the step and we did not hear it.
+        # The process never received the grant, or its end of the step was lost.
         programs.end(known, lease, now)
     _greets_again(programs, known, now)
 
 
 def _greets_again(programs: LanePrograms, known: ContainerPrograms, now: float) -> None:
-    """Answer a process that greets because it wants a step, wherever its memory is.
+    """Answer a process that greets for its next step, wherever its memory is.
 
-    What it is told of its lane may make it call the device, which waits while it is suspended.
+    The lane message may make it call the device, which blocks while it is suspended.
     """
     job, table = known.member.job, programs.table
     if job in table.away.jobs:
@@ -135,7 +135,7 @@ def _greets_again(programs: LanePrograms, known: ContainerPrograms, now: float) 
 
 
 def _as_assigned(member: LaneMember, message: wire.Hello) -> bool:
-    """True if a program declares no more than others of its lane were told."""
+    """True if a program declares no more than was announced to others of its lane."""
     stays, step = message.persistent_mib, message.ephemeral_mib
     return stays <= member.persistent_mib and step <= member.ephemeral_mib
 
@@ -149,13 +149,13 @@ def _queued(answer: records.Queued) -> wire.InQueue:
 def acquire(
     programs: LanePrograms, known: ContainerPrograms, message: wire.Acquire, now: float
 ) -> None:
-    """Answer a program that asks for its next step.
+    """Answer a program's request for its next step.
 
     Args:
-        programs: Of the device.
+        programs: The device's programs.
         known: The container of the program, which has greeted.
-        message: As read.
-        now: The present, seconds.
+        message: As parsed.
+        now: Current time, seconds.
     """
     job, member = known.member.job, known.member
     known.quick = 0 <= now - known.ended_s <= TURN_PATIENCE_S
@@ -218,13 +218,13 @@ def release(
     *,
     enforce: bool,
 ) -> None:
-    """Take the end of a step from a program.
+    """Process the end of a program's step.
 
     Args:
-        programs: Of the device.
+        programs: The device's programs.
         known: The container of the program, which has greeted.
-        message: As read.
-        now: The present, seconds.
+        message: As parsed.
+        now: Current time, seconds.
         enforce: The device does not limit memory, so a step beyond its lane is refused here.
     """
     job, lease = known.member.job, known.lease
@@ -239,7 +239,7 @@ def release(
     if not (known.caches and message.emptied):
         programs.ended[resident.lane] = now
     if known.caches and not message.emptied:
-        # what is suspended comes back with all it holds, so it may hold no step's memory
+        # a resume restores all memory, so a suspended program may hold no step's memory
         if known.member.suspendable or programs.is_wanted(known):
             programs.send(job, wire.Empty(lease=lease.lease))
             return
@@ -260,7 +260,7 @@ def release(
     asked, beyond = known.asks, message.peak_mib > lane.size_mib
     text = f"a step took {message.peak_mib} MiB, its lane has {lane.size_mib} MiB"
     if known.member.lane and message.persistent_mib > known.member.persistent_mib:
-        beyond = True  # what it keeps is counted as the lane's, and others will use that
+        beyond = True  # kept memory is counted as the lane's, which others use too
         text = (
             f"{message.persistent_mib} MiB stay after the step, "
             f"{known.member.persistent_mib} MiB are its own"

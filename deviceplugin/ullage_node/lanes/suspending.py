@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Suspends and resumes of programs: which still count, and what their outcome means."""
+"""Suspends and resumes of programs: their validity and their outcome."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def counts(programs: LanePrograms, order: Order) -> bool:
 
 
 def carried_out(programs: LanePrograms, order: Order, problem: str, now: float) -> None:
-    """The outcome of an order.
+    """Handle the outcome of an order.
 
     Args:
-        programs: Of the device.
-        order: From ``orders``.
-        problem: Why it failed; empty where it did not.
-        now: The present, seconds.
+        programs: The device's programs.
+        order: An order from ``orders``.
+        problem: Reason of failure; empty = success.
+        now: Current time, seconds.
     """
     if not counts(programs, order):
         return
@@ -53,7 +53,7 @@ def carried_out(programs: LanePrograms, order: Order, problem: str, now: float) 
 
 
 def is_away(table: LaneTable, job: str) -> bool:
-    """True if nothing of a job is on the device, or only on its way there."""
+    """True if no memory of a job is on the device, or only moving there."""
     resident = table.memory.residents.get(job)
     coming = resident is not None and resident.memory is MemoryPlace.COMING
     return coming or job in table.away.jobs
@@ -68,7 +68,7 @@ def has_room(programs: LanePrograms, job: str) -> bool:
 
 
 def report_wait(programs: LanePrograms, job: str) -> None:
-    """Tell the owner of a suspended job that its memory is not free yet."""
+    """Report to the owner of a suspended job that its memory is not free yet."""
     if job not in programs.table.queue:
         return
     place = programs.table.place(job)
@@ -80,7 +80,7 @@ def report_wait(programs: LanePrograms, job: str) -> None:
 
 
 def _outcome(order: Order, problem: str, mib: int, spare_s: float) -> tuple[StepFault, str]:
-    """The report to the owner of a job on an order that was carried out, or could not be."""
+    """The report to the owner of a job on an order that succeeded or failed."""
     if isinstance(order, Suspend):
         if problem:
             text = f"stays on the device, tried again after {spare_s:.0f} s: {problem}"

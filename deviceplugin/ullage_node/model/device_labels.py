@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Labels of a device's metrics, named as NVIDIA's DCGM exporter names them.
+"""Labels of a device's metrics, with the names of NVIDIA's DCGM exporter.
 
-Records of figures know a device by its UUID alone. The registry adds where it is, so that figures
-of both exporters join ``on (UUID)`` and people find the device in ``nvidia-smi``.
+Metrics identify a device by its UUID alone. The registry adds node and index, so that metrics of
+both exporters join ``on (UUID)`` and the device can be found in ``nvidia-smi``.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from ullage.api.devices import ObservedDevice
 DEVICE: Final = "UUID"
 """Label of every metric of a device."""
 INDEX: Final = "gpu"
-"""The device's index on its node; a MIG device has its GPU's, empty = not known."""
+"""The device's index on its node; a MIG device has its GPU's, empty = unknown."""
 NODE: Final = "node"
 
 
 class DeviceRegistry(CollectorRegistry):
-    """A registry whose samples with a ``UUID`` also say index and node."""
+    """A registry whose samples with a ``UUID`` also have index and node."""
 
     def __init__(self, node: str, devices: Callable[[], Sequence[ObservedDevice]]) -> None:
-        """``devices`` gives those of the node ``node`` at the moment of a scrape."""
+        """``devices`` returns those of the node ``node`` at the time of a scrape."""
         super().__init__(auto_describe=False)
         self._node = node
         self._devices = devices
 
     def collect(self) -> Iterator[Metric]:
-        """Every family, as of now."""
+        """The current metric families."""
         indices = {device.uuid: device.index for device in self._devices()}
         for family in super().collect():
             family.samples = [self._placed(sample, indices) for sample in family.samples]

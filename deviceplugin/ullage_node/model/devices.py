@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contract between a device backend and the agent.
 
-A backend is two things: a :class:`DeviceProbe` that says what is there and how it is, and a
-:class:`ShareDriver` that turns a decided share into something a container cannot escape. The agent
-core knows no device library and no cgroup; a backend knows no Kubernetes object, no epoch and no
-phase. Nothing here may import a device library, grpc or aiohttp.
+A backend has two parts: a :class:`DeviceProbe` that reports devices and their health, and a
+:class:`ShareDriver` that enforces a decided share on a container. The agent core knows no device
+library and no cgroup; a backend knows no Kubernetes object, no epoch and no phase. Nothing here may
+import a device library, grpc or aiohttp.
 
 Order of calls for one container, which a backend may rely on::
 
@@ -20,10 +20,10 @@ Order of calls for one container, which a backend may rely on::
 
 Any process may be killed between two calls: every call is idempotent, a binding may come again
 after a restart of the agent (from its checkpoint) without a ``prepare`` in this process, and
-``release`` may come for a binding that was never prepared. All paths that stand in edits are paths
-on the host; the agent sees the host's directories under the same names.
+``release`` may come for a binding that was never prepared. All paths in edits are paths on the
+host; the agent sees the host's directories at the same paths.
 
-The agent calls ``ullage_node.devices.backend.BACKENDS`` to get one.
+The agent gets a backend from ``ullage_node.devices.backend.BACKENDS``.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ from ullage_node.model.samples import DeviceSampler
 
 
 class BackendUnavailable(Exception):
-    """The backend cannot work on this node now; the agent says ``Degraded`` and asks again.
+    """The backend cannot work on this node now; the agent reports ``Degraded`` and retries.
 
     Attributes:
-        reason: word for the condition (``DEVICE_CONFIG_MISSING``, ``DEVICE_LOST``, ...).
+        reason: reason of the condition (``DEVICE_CONFIG_MISSING``, ``DEVICE_LOST``, ...).
         message: what is missing and what an administrator can do about it.
     """
 
@@ -75,7 +75,7 @@ class PrepareRefused(Exception):
 
     Attributes:
         reason: ``MPS_NOT_READY``, ``DEVICE_LOST``, ``CAPACITY_EXCEEDED``, ...
-        message: what binds and by how much, one line.
+        message: the violated limit and by how much, one line.
     """
 
     def __init__(self, reason: Reason, message: str) -> None:
@@ -93,14 +93,14 @@ class BackendPaths:
     run_dir: Path = Path("/run/ullage")
     """Gone after a reboot: MPS pipes."""
     cdi_dirs: tuple[Path, ...] = (Path("/etc/cdi"), Path("/var/run/cdi"))
-    """Where other vendors' CDI specifications are looked for (read only)."""
+    """Directories searched for other vendors' CDI specifications (read only)."""
     cgroup_root: Path = Path("/sys/fs/cgroup")
     proc_root: Path = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class ContainerKey:
-    """One container of one pod: who holds slots."""
+    """One container of one pod: an owner of slots."""
 
     pod_uid: str
     container: str
@@ -113,12 +113,11 @@ class ContainerKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundSlice:
-    """One slice and the slot that became it.
+    """One slice and the slot bound to it.
 
-    ``memory_mib`` is what the container may allocate, without context overhead; ``protected``
-    means that the workload has an objective (MPS client priority 0, else 1), ``probation`` that
-    little is known of it, ``context_overhead_mib`` what the operator counted for each context (0 =
-    not said).
+    ``memory_mib`` is what the container may allocate, without context overhead; ``protected`` means
+    that the workload has an objective (MPS client priority 0, else 1), ``probation`` that little is
+    known of it, ``context_overhead_mib`` the operator's allowance for each context (0 = not given).
     """
 
     slot: str
@@ -130,25 +129,25 @@ class BoundSlice:
     probation: bool = False
     context_overhead_mib: int = 0
     lane: int = 0
-    """Lane in which it takes turns; 0 = in none."""
+    """Lane in which it takes turns; 0 = none."""
     ephemeral_mib: int = 0
-    """What of its memory it has during its turn alone."""
+    """Part of its memory that it has only during its turn."""
     suspendable: bool = False
     """All its memory may leave the device between steps."""
 
     def cap_mib(self, overhead_mib: int) -> int:
-        """Memory that a process may take, its context included.
+        """Memory limit of a process, its context included.
 
         Args:
-            overhead_mib: what a context costs by the node's own setting, where the slice does not
-                say it.
+            overhead_mib: the node's setting of the context overhead, used where the slice gives
+                none.
         """
         return self.memory_mib + (self.context_overhead_mib or overhead_mib)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerBinding:
-    """All slices of one container in order of their index; several only for whole devices."""
+    """All slices of one container in index order; several only for whole devices."""
 
     key: ContainerKey
     pod_namespace: str
@@ -169,7 +168,7 @@ _STRINGS: Final = Kind(strings, list, ())
 
 
 def _matching(pattern: str, words: str) -> Kind:
-    """A text of this form, which ``words`` describe in an error."""
+    """A string of this form, described by ``words`` in an error."""
     form = re.compile(pattern)
 
     def read(raw: JsonObject, field: str) -> str:
@@ -182,7 +181,7 @@ def _matching(pattern: str, words: str) -> Kind:
 
 
 def _group_ids(raw: JsonObject, field: str) -> tuple[int, ...]:
-    """Group ids; 0 says nothing, as for the runtime."""
+    """Group ids; 0 is ignored, as by the runtime."""
     stated = raw[field]
     if not isinstance(stated, list):
         raise WireError(f"{field}: expected a list of group ids")
@@ -191,14 +190,14 @@ def _group_ids(raw: JsonObject, field: str) -> tuple[int, ...]:
 
 _Path: TypeAlias = Annotated[str, _matching(r"[^\0]+", "path"), NEEDED]
 _Id: TypeAlias = Annotated[int, between(0, _UINT32_MAX)]
-"""Of a user or a group; also a device number, or a file's mode."""
+"""Id of a user or a group; also a device number, or a file's mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceNode(Wire):
     """A device file of the host that the container gets.
 
-    What is not said the runtime takes from the file on the host. Empty permissions mean ``rwm``.
+    The runtime takes missing values from the file on the host. Empty permissions mean ``rwm``.
     """
 
     path: _Path
@@ -232,7 +231,7 @@ class NetDevice(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntelRdt(Wire):
-    """Shares of the CPU's cache and memory bandwidth, as the OCI runtime specification says."""
+    """Shares of the CPU's cache and memory bandwidth, as in the OCI runtime specification."""
 
     class_id: Annotated[Text, "closID"] = ""
     l3_cache: Annotated[Text, "l3CacheSchema"] = ""
@@ -253,7 +252,7 @@ class HookStage(StrEnum):
 
 
 def _assignments(raw: JsonObject, field: str) -> tuple[str, ...]:
-    """Lines NAME=VALUE; a runtime takes no file with another line."""
+    """Lines NAME=VALUE; a runtime refuses a file with any other line."""
     for line in strings(raw, field):
         if line.find("=") < 1:
             raise WireError(f"{field}: {quoted(line)} is no NAME=VALUE")
@@ -303,26 +302,25 @@ class AttachState(StrEnum):
     """Observed attachment of one container to its devices."""
 
     ABSENT = "Absent"
-    """No process of the container uses a device (not created yet, not begun, or ended)."""
+    """No process of the container uses a device (not created, not started, or ended)."""
     UNVERIFIED = "Unverified"
-    """Processes are there; whether their limits hold cannot be told yet."""
+    """Processes exist; their limits are not verified yet."""
     ENFORCED = "Enforced"
-    """Processes are there and the limits were read back as decided."""
+    """Processes exist and the limits were read back as decided."""
     UNENFORCED = "Unenforced"
-    """Processes are there and run outside their limits; ``message`` says which."""
+    """Processes exist and run outside their limits; ``message`` says which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
     """One reading of one container.
 
-    ``pids`` are host process ids and must be empty exactly when no process of the container is
-    left: the slots are given to someone else only then. ``cpu_time_ns`` is the CPU time that the
-    container has used since it started, 0 = not known. ``solo_time_ns`` is how long the work done
-    since then would have taken alone on the whole device, 0 = the backend has no such reference.
-    ``proof`` says how an ``ENFORCED`` share is known to hold.
-    ``reason`` and ``message`` explain ``UNENFORCED``, and may carry a warning beside ``ENFORCED``
-    (``CPU_LIMIT_BELOW_SHARE``).
+    ``pids`` are host PIDs and must be empty exactly when no process of the container is left: only
+    then are the slots reused. ``cpu_time_ns`` is the CPU time that the container has used since it
+    started, 0 = unknown. ``solo_time_ns`` is how long the work done since then would have taken
+    alone on the whole device, 0 = the backend has no such reference. ``proof`` names the evidence
+    of an ``ENFORCED`` share. ``reason`` and ``message`` explain ``UNENFORCED``, and may carry a
+    warning beside ``ENFORCED`` (``CPU_LIMIT_BELOW_SHARE``).
     """
 
     state: AttachState
@@ -340,8 +338,8 @@ class Attachment:
 class DeviceReading:
     """One raw health probe of one device; hysteresis is the agent's, never the backend's.
 
-    A ``hard`` fault (device lost, fatal error event) takes the device out at once, a soft one
-    only when it repeats. A reading that could not be taken is a soft fault with the error's text.
+    A ``hard`` fault (device lost, fatal error event) makes the device unhealthy at once, a soft one
+    only when it repeats. A failed reading is a soft fault with the error's text.
     """
 
     uuid: str
@@ -353,10 +351,9 @@ class DeviceReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultEvent:
-    """A fault that the driver told of: its Xid, the device, and every device that it may be about.
+    """A fault reported by the driver: its Xid, the device, and every device possibly affected.
 
-    ``gpus`` are several where a GPU stands for parts of it that are devices; ``gpu`` is then its
-    own uuid.
+    ``gpus`` are several for a GPU whose parts are devices; ``gpu`` is then its own uuid.
     """
 
     gpu: str
@@ -366,9 +363,9 @@ class FaultEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultReading:
-    """The faults told since the last reading, oldest first.
+    """The faults reported since the last reading, oldest first.
 
-    What comes later happened after ``settled_at`` (monotonic, seconds).
+    Later faults happened after ``settled_at`` (monotonic, seconds).
     """
 
     events: tuple[FaultEvent, ...] = ()
@@ -377,13 +374,13 @@ class FaultReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepProgress:
-    """Progress of one container from step records and CPU counters; 0 = not known.
+    """Progress of one container from step records and CPU counters; 0 = unknown.
 
     ``steps`` and ``items`` count since the container's last start. ``step_micros`` is the recent
-    time of one step, ``solo_step_micros`` what the same step takes alone on the whole device.
-    ``busy_ns`` is the sum of all step times and ``last_step_ns`` the moment of the last step
-    (CLOCK_MONOTONIC), as the record says them. ``checkpoint_age_s`` is how long ago work was saved,
-    ``resumed_at`` the step that the start went on from.
+    time of one step, ``solo_step_micros`` the time of the same step alone on the whole device.
+    ``busy_ns`` is the sum of all step times and ``last_step_ns`` the time of the last step
+    (CLOCK_MONOTONIC), both from the record. ``checkpoint_age_s`` is how long ago work was saved,
+    ``resumed_at`` the step from which the start resumed.
     """
 
     steps: int = 0
@@ -397,13 +394,13 @@ class StepProgress:
     resumed_at: int = 0
 
     def solo_micros(self, decided: int) -> int:
-        """Step time that a slowdown is against, microseconds; 0 = not known.
+        """Reference step time of a slowdown, microseconds; 0 = unknown.
 
-        What this very container takes beats what its class took somewhere else, or when the
-        machine was faster.
+        The container's own time takes precedence over that of its class, which may come from
+        another or a faster machine.
 
         Args:
-            decided: Time alone by the class's profile, as the decision says it; 0 = not known.
+            decided: Time alone by the class's profile, from the decision; 0 = unknown.
         """
         return self.solo_step_micros or decided
 
@@ -420,7 +417,7 @@ class DeviceProbe(Protocol):
         ...
 
     async def discover(self) -> tuple[ObservedDevice, ...]:
-        """All devices, sorted by uuid, ``health`` as of this moment (asked every 60 s).
+        """All devices, sorted by uuid, with current ``health`` (called every 60 s).
 
         Raises:
             BackendUnavailable: there is nothing to offer, with the reason why.
@@ -436,11 +433,11 @@ class DeviceProbe(Protocol):
         ...
 
     def problems(self) -> Mapping[str, str]:
-        """Obstacles to the best way of sharing, by uuid; devices without any are left out."""
+        """Obstacles to the best way of sharing, by uuid; devices without any are omitted."""
         ...
 
     async def close(self) -> None:
-        """Let go of the device library; nothing on the node changes."""
+        """Close the device library; nothing on the node changes."""
         ...
 
 
@@ -457,11 +454,11 @@ class ShareDriver(Protocol):
         ...
 
     def context_overhead_mib(self, gpu: str) -> int:
-        """Memory that a context costs on this device, where its slice does not say it."""
+        """Memory of a context on this device, where its slice does not give it."""
         ...
 
     async def prepare(self, binding: ContainerBinding) -> ContainerEdits:
-        """Make everything ready for one start of the container and say what it must get.
+        """Prepare one start of the container and return its edits.
 
         Raises:
             PrepareRefused: the container must not start now.
@@ -471,18 +468,18 @@ class ShareDriver(Protocol):
     async def observe(
         self, bindings: Sequence[ContainerBinding]
     ) -> Mapping[ContainerKey, Attachment]:
-        """One reading per binding, all of them; what could not be read is ``UNVERIFIED``."""
+        """One reading for every binding; an unreadable one is ``UNVERIFIED``."""
         ...
 
     async def detach(self, binding: ContainerBinding) -> str:
-        """Take the container's processes off its devices, so that killing them harms no one.
+        """Detach the container's processes from its devices, so that they can be killed safely.
 
-        May take long: 10 s for each process. "" = they may be killed, else what stands against it.
+        May take long: 10 s for each process. "" = they may be killed, else the obstacle.
         """
         ...
 
     async def release(self, binding: ContainerBinding) -> None:
-        """Forget the container: remove what ``prepare`` and its hook left for its slots."""
+        """Forget the container: remove the files of ``prepare`` and its hook for its slots."""
         ...
 
     async def cleanup_all(self) -> None:
@@ -491,16 +488,16 @@ class ShareDriver(Protocol):
 
 
 class ProgressSource(Protocol):
-    """Reads the containers' step records; the agent asks every second."""
+    """Reads the containers' step records; the agent calls it every second."""
 
     @property
     def invalid_total(self) -> int:
-        """Readings that were no step record, since the agent started."""
+        """Number of invalid step records read since the agent started."""
         ...
 
     @property
     def refused(self) -> Mapping[ContainerKey, str]:
-        """Causes for which records of containers count for nothing; no entry = they do count."""
+        """Reasons why containers' records are ignored; no entry = they are used."""
         ...
 
     def sample(

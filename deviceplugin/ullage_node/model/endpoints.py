@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads from a pod where it serves metrics and which images it runs.
+"""Reads a pod's metrics endpoint and images.
 
-Annotations and ports are the user's: what makes no sense counts as not said and never hides the
-pod itself. Only the pod's own address is ever used, whatever an annotation holds.
+Annotations and ports are user input: invalid ones count as missing and never hide the pod itself.
+Only the pod's own address is ever used, whatever an annotation holds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONGEST_DIGEST: Final = 253
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsEndpoint:
-    """Address of a pod's metrics page; no port = it names none."""
+    """Address of a pod's metrics page; no port = none named."""
 
     ip: str = ""
     port: int = 0
@@ -32,7 +32,7 @@ class MetricsEndpoint:
 
     @property
     def url(self) -> str:
-        """The page; "" = address or port are not known."""
+        """URL of the page; "" = address or port unknown."""
         if not (self.ip and self.port):
             return ""
         host = f"[{self.ip}]" if ":" in self.ip else self.ip

@@ -3,7 +3,7 @@
 """Values of the guard: windows, tenants, requests and reports.
 
 Only frozen records and their readers; no I/O and no clock. All times are CLOCK_MONOTONIC seconds
-unless a name says otherwise, so that a wall clock that jumps changes nothing.
+unless a name says otherwise, so that jumps of the wall clock have no effect.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class WindowVerdict(StrEnum):
     AT_RISK = "AtRisk"
     VIOLATED = "Violated"
     NO_DATA = "NoData"
-    """No step or request ended in it, or the figures make no sense: it counts neither way."""
+    """No step or request ended in it, or the figures are implausible: it is not counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class ObjectiveWindow:
     def clean_seconds(self) -> float:
         """Seconds that the next window takes after conditions changed.
 
-        That is a window, and the step that was under way at the change and tells nothing.
+        That is a window, plus the discarded step under way at the change.
         """
         step = max(self.step_micros, self.latency_micros) / 1e6
         return max(self.at_s - self.begin_s, step) + step
@@ -73,12 +73,12 @@ class ObjectiveWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardTenant:
-    """One started container, as far as the guard cares.
+    """One started container, with the data that the guard needs.
 
-    ``protected``: it has an objective that others are paused for, unless it asked to be told only
+    ``protected``: it has an objective that others are paused for, unless it requested alerts only
     (``alert_only``); ``best_effort``: it may be paused. ``gang`` names containers that stall when
-    one of them is frozen, "" = alone; ``gang_here`` says whether all of them run on this node.
-    ``freeze_seconds`` is how long it may stand still before kubelet would take it for dead.
+    one of them is frozen, "" = alone; ``gang_here`` = all of them run on this node.
+    ``freeze_seconds`` is how long it may be frozen before kubelet's probes would kill it.
     """
 
     key: ContainerKey
@@ -108,7 +108,7 @@ class GuardTenant:
 
     @property
     def name(self) -> str:
-        """The pod, as people write it."""
+        """The pod, as ``namespace/name``."""
         return f"{self.namespace}/{self.pod}"
 
 
@@ -118,7 +118,7 @@ class PauseResult(StrEnum):
     CURED = "cured"
     NOT_CURED = "not_cured"
     UNDECIDED = "undecided"
-    """The time was up, or someone left, before the windows said anything."""
+    """The time limit was reached, or a tenant left, before the windows were conclusive."""
     FAILED = "failed"
     """The containers could not be stopped in time; they run again."""
 
@@ -142,14 +142,14 @@ class Thaw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """End the tenant's running window here: what follows is under other conditions."""
+    """End the tenant's running window here: conditions change."""
 
     key: ContainerKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tell:
-    """Say something about a tenant, once."""
+    """Report something about a tenant, once."""
 
     key: ContainerKey
     reason: Reason
@@ -171,13 +171,13 @@ class PauseObservation:
 
     victim: GuardTenant
     neighbours: tuple[GuardTenant, ...]
-    """Everyone else on the device before."""
+    """All other tenants of the device before the pause."""
     remaining: tuple[GuardTenant, ...]
-    """Those of them that went on."""
+    """Those of them that were not paused."""
     beside: ObjectiveWindow
-    """Above the objective, beside all neighbours."""
+    """Window above the objective, beside all neighbours."""
     without: ObjectiveWindow
-    """While the others were stopped."""
+    """Window while the others were stopped."""
 
 
 Action = Freeze | Thaw | Cut | Tell | Ended | PauseObservation
@@ -194,7 +194,7 @@ class SliceMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowTally:
-    """Windows of a container that counted, those above the objective, and the last latency."""
+    """Counted windows of a container, those above the objective, and the last latency."""
 
     windows: int = 0
     violations: int = 0
@@ -205,8 +205,8 @@ class WindowTally:
 class GuardSubject:
     """A tenant whose objective is watched.
 
-    ``max_slowdown_percent`` is the allowed slowdown, ``solo_micros`` the step time that it is
-    relative to; 0 = not known, then nothing can be said.
+    ``max_slowdown_percent`` is the allowed slowdown, ``solo_micros`` its reference step time; 0 =
+    unknown, then there is no verdict.
     """
 
     key: ContainerKey
@@ -218,7 +218,7 @@ class Windows(Protocol):
     """Source of windows: step records, latency histograms."""
 
     def next(self, subjects: tuple[GuardSubject, ...], now: float) -> tuple[ObjectiveWindow, ...]:
-        """Windows that ended since the last call; what is remembered of others is dropped."""
+        """Windows that ended since the last call; state of other containers is dropped."""
         ...
 
     def cut(self, key: ContainerKey, now: float) -> None:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Readings of whole devices, and when they count as a tenant's.
+"""Readings of whole devices, and their attribution to a tenant.
 
-Knows no device library. Under MPS counters belong to the device, never to a tenant: a mean over a
-window becomes a fingerprint only when no one else ran in all of it.
+Independent of device libraries. Under MPS counters belong to the device, never to a tenant: a mean
+over a window becomes a fingerprint only when no other tenant ran during it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Metric(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSample:
-    """One reading of one device; ``None`` and absent = it does not say.
+    """One reading of one device; ``None`` and absent = not reported.
 
-    ``gpm`` says whether the device has these counters; ``ratios`` and the PCIe rates are means
-    since the sample before. ``busy`` is the time in which anything ran at all, which says little
-    of how much ran. ``at_s`` is CLOCK_MONOTONIC.
+    ``gpm`` = the device has these counters; ``ratios`` and the PCIe rates are means since the
+    previous sample. ``busy`` is the time in which anything ran, not a measure of load. ``at_s`` is
+    CLOCK_MONOTONIC.
     """
 
     uuid: str
@@ -54,7 +54,7 @@ class DeviceSample:
     busy: float | None = None
     power_milliwatts: int | None = None
     clock_ratio: float | None = None
-    """Clock of the multiprocessors now, over the highest."""
+    """Current clock of the multiprocessors, over the highest."""
     pcie_replays: int | None = None
 
 
@@ -62,11 +62,11 @@ class DeviceSampler(Protocol):
     """Source of readings."""
 
     async def sample(self, now: float) -> tuple[DeviceSample, ...]:
-        """One look at every device; empty when there is no answer. Never waits over 2 s."""
+        """One sample of every device; empty when there is no answer. Never waits over 2 s."""
         ...
 
     async def close(self) -> None:
-        """Let go of whatever is held."""
+        """Release all resources."""
         ...
 
 
@@ -77,7 +77,7 @@ class Samples:
         self._kept: dict[str, deque[DeviceSample]] = {}
 
     def take(self, samples: Iterable[DeviceSample]) -> None:
-        """Add a look at the devices."""
+        """Add a sample of the devices."""
         for sample in samples:
             self._kept.setdefault(sample.uuid, deque(maxlen=KEPT)).append(sample)
 
@@ -87,7 +87,7 @@ class Samples:
         return tuple(kept[-1] for _, kept in sorted(self._kept.items()))
 
     def between(self, uuid: str, begin_s: float, end_s: float) -> tuple[DeviceSample, ...]:
-        """Readings of a device whose means lie within a stretch of time."""
+        """Readings of a device whose means lie within an interval."""
         kept = self._kept.get(uuid, ())
         inside = [sample for sample in kept if begin_s <= sample.at_s <= end_s]
         return tuple(inside[1:])  # the first one's means began before
@@ -121,7 +121,7 @@ def fingerprint_of(samples: Sequence[DeviceSample]) -> Fingerprint | None:
 
 
 def permille(fraction: float | None) -> int:
-    """A fraction for the wire: 0 = not measured, so what was measured is at least 1."""
+    """A fraction for the wire: 0 = not measured, so measured values are at least 1."""
     return 0 if fraction is None else max(1, round(fraction * 1000))
 
 

@@ -21,24 +21,24 @@ from ullage_node.model.standstill import Standstill
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneReading:
-    """One container: how much it waits, and what it said that it took at most, MiB."""
+    """One container's waiting time, and its reported peak memory, MiB."""
 
     wait_percent: int = 0
     persistent_peak_mib: int = 0
     ephemeral_peak_mib: int = 0
     suspended: bool = False
-    """Its memory is not on the device."""
+    """True if its memory is not on the device."""
 
 
 def class_seen_from(namespace: str, other: str, workload_class: str) -> str:
-    """The class of a neighbour as a row of ``namespace`` names it.
+    """A neighbour's class, as named in a row of ``namespace``.
 
-    Classes are told apart by namespace: one of another namespace has that namespace as prefix.
+    Classes are scoped by namespace: one of another namespace has that namespace as prefix.
 
     Args:
-        namespace: of the class that the row is about.
+        namespace: of the row's own class.
         other: of the neighbour.
-        workload_class: of the neighbour, "" = it has none.
+        workload_class: of the neighbour, "" = none.
     """
     if other == namespace or not workload_class:
         return workload_class
@@ -52,7 +52,7 @@ REFUSAL_LENGTH: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceRefusal:
-    """The reason that something must not happen now: what binds and by how much."""
+    """The reason of a refusal: the violated limit and by how much."""
 
     reason: Reason
     message: str
@@ -64,7 +64,7 @@ class SliceRefusal:
 
     @property
     def text(self) -> str:
-        """One stable line of at most 200 characters, as it stands in the pod's event."""
+        """One stable line of at most 200 characters, as used in the pod's event."""
         tail = "; retrying"
         line = re.sub(r"\s+", " ", f"{self.reason.value}: {self.message}").strip()
         room = REFUSAL_LENGTH - len(tail)
@@ -73,27 +73,27 @@ class SliceRefusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDevice:
-    """A device as far as slices care; memory without what contexts cost."""
+    """A device, with the data that slices need; memory without context overhead."""
 
     uuid: str
     memory_mib: int
     contexts: int
     """Containers that may hold a slice at once."""
     context_limit: int = 0
-    """Contexts that fit beside the spare ones, 0 = as many as containers."""
+    """Most contexts without the spare ones, 0 = as many as containers."""
     contexts_used: int = 0
-    """Contexts that are there now: a container may have several processes."""
+    """Current contexts: a container may have several processes."""
     equal_turns: bool = False
     """Its tenants take turns of the same length: no share is enforced."""
     overhead_mib: int = 0
-    """Memory that a context costs beside its tenant's, where the tenant's slice does not say it."""
+    """Memory of a context beside its tenant's, where the tenant's slice does not give it."""
     refusal: SliceRefusal | None = None
-    """Why nothing may start on it (unhealthy, lost), if so."""
+    """The reason why nothing may start on it (unhealthy, lost), if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod as the API server shows it; ``created`` is the API's own timestamp text."""
+    """A pod from the API server; ``created`` is the API's own timestamp text."""
 
     uid: str
     namespace: str
@@ -107,11 +107,11 @@ class Pod:
     """The grace period of its deletion."""
     node: str = ""
     endpoint: MetricsEndpoint = field(default_factory=MetricsEndpoint)
-    """Where it serves metrics."""
+    """Its metrics endpoint."""
     images: tuple[tuple[str, str], ...] = ()
     """Container and digest of the image that it runs."""
     standstill: Standstill = field(default_factory=Standstill)
-    """Whether and for how long it may be paused."""
+    """Bounds on pausing it."""
 
     @property
     def terminal(self) -> bool:
@@ -126,9 +126,9 @@ class HeldSlice:
     desired: DesiredSlice
     phase: SlicePhase
     in_spec: bool = True
-    """Whether the spec still names it; a started one stays until its container is gone."""
+    """True if the spec still names it; a started one stays until its container is gone."""
     seen: bool = False
-    """Whether its pod was seen bound to this node: from then on, absence means gone."""
+    """True if its pod was seen bound to this node: from then on, absence means gone."""
     reason: str = ""
     message: str = ""
 
@@ -154,18 +154,17 @@ def container_of(desired: DesiredSlice) -> ContainerKey:
 
 
 def trust_domain_of(part: DesiredSlice) -> str:
-    """Whose faults a slice may share; "" = not known."""
+    """Trust domain whose faults a slice may share; "" = unknown."""
     if part.trust_domain or not part.pod_namespace:
         return part.trust_domain
     return default_trust_domain(part.pod_namespace)
 
 
 def context_costs_mib(device: NodeDevice, slices: Sequence[DesiredSlice]) -> tuple[int, ...]:
-    """Memory that each context of these tenants of a device costs, in their order.
+    """Context overhead of each of these tenants of a device, in their order.
 
-    As the operator counted it when it placed the tenant, whose cap has that much in it; the node's
-    own setting counts where the slice does not say it. A tenant with a whole device has no
-    server and no cap: its contexts are its own.
+    The value that the operator counted at placement, which is included in the tenant's cap; else
+    the node's setting. A tenant with a whole device has no server and no cap, so no overhead.
     """
     if [part.percent for part in slices] == [WHOLE_PERCENT]:
         return (0,)
@@ -173,12 +172,12 @@ def context_costs_mib(device: NodeDevice, slices: Sequence[DesiredSlice]) -> tup
 
 
 def shares_lane(slices: Sequence[DesiredSlice]) -> bool:
-    """True if a container takes turns with others: one with a single slice that asks for it."""
+    """True if a container takes turns with others: its single slice requests a lane."""
     return len(slices) == 1 and slices[0].ephemeral_mib > 0
 
 
 def same_share(first: DesiredSlice, second: DesiredSlice) -> bool:
-    """True if two decisions give a container the same thing on the same device."""
+    """True if two decisions grant a container the same share on the same device."""
     return (first.gpu, first.percent, first.memory_mib) == (
         second.gpu,
         second.percent,

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads from a pod how long it may be frozen, and with which other pods.
+"""Reads from a pod its maximal time to be frozen, and the other pods of its gang.
 
-Pure: a pod as the API server shows it in, records out. What cannot be read is taken as forbidding.
+Pure: a pod from the API server in, records out. Unreadable fields count as forbidding.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from ullage.api.labels import LABEL_KIND, LABEL_OWNER, LABEL_RANK
 from ullage.api.readers import JsonObject, WireError, objects, section, text, whole
 
 PROBES: Final = ("livenessProbe", "startupProbe")
-"""Probes by which kubelet kills; a frozen container answers none."""
+"""Probes on which kubelet kills; a frozen container answers none."""
 WORLD: Final = ("WORLD_SIZE", "PET_NNODES", "JAX_NUM_PROCESSES")
-"""Variables that say how many members wait for one another."""
+"""Variables with the number of members that wait for one another."""
 PERIOD_SECONDS: Final = 10
 FAILURES: Final = 3
 """Defaults of a probe, as in the Kubernetes API."""
 DIGITS_MOST: Final = 9
-"""No gang has a billion members: a longer number is none, and never all here."""
+"""No gang has a billion members: a longer number is invalid, and means never all here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +29,8 @@ class Standstill:
     """Bounds of freezing a pod.
 
     ``patience`` holds seconds until kubelet would kill a silent container, by container, for those
-    that have a probe. ``gang`` names the pods that wait for one another, "" = none do; ``members``
-    is how many they are.
+    that have a probe. ``gang`` names the pods that wait for one another, "" = none; ``members`` is
+    their number.
     """
 
     patience: tuple[tuple[str, float], ...] = ()
@@ -47,7 +47,7 @@ UNREADABLE: Final = Standstill(gang="unreadable", members=1 << 31)
 
 
 def read_standstill(pod: JsonObject) -> Standstill:
-    """Read a pod; one with fields of types that no pod has must never be paused."""
+    """Read a pod; one with fields of invalid types must never be paused."""
     try:
         return _read(pod)
     except WireError:
@@ -77,7 +77,7 @@ def _read(pod: JsonObject) -> Standstill:
         gang, members = (
             f"rank/{namespace}/{owner}",
             2,
-        )  # a later rank that does not say how many they are
+        )  # a later rank that does not give the size
     return Standstill(patience=tuple(sorted(patience.items())), gang=gang, members=members)
 
 
@@ -92,13 +92,13 @@ def _world(container: JsonObject) -> int:
         text(variable, "name", ""): variable.get("value") for variable in objects(container, "env")
     }
     declared = [value for name in WORLD if isinstance(value := values.get(name), str)]
-    # "2:8" are two to eight that come and go: as long as not all of eight are here, some are not
+    # "2:8" is an elastic gang of two to eight: require all eight to be here
     sizes = [value.rpartition(":")[2] for value in declared]
     return max((_members(size) for size in sizes), default=1)
 
 
 def _members(size: str) -> int:
-    """Number of members in a user's text; a text that is no number counts as absent."""
+    """Number of members in user input; anything but a number counts as absent."""
     if not (size.isascii() and size.isdigit()):
         return 1
     return int(size) if len(size) <= DIGITS_MOST else UNREADABLE.members

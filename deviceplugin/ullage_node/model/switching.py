@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Moves a container's memory off its device and back while its processes live on."""
+"""Moves a container's memory off its device and back while its processes stay alive."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ullage_node.model.devices import ContainerKey
 
 
 class ProcessId(NamedTuple):
-    """Number and start of a process of this boot, ``start`` in ticks since then.
+    """PID and start time of a process, ``start`` in ticks since boot.
 
-    The kernel gives a number again once its process has ended, so both are compared.
+    The kernel reuses a PID once its process has ended, so both are compared.
     """
 
     pid: int
@@ -22,7 +22,7 @@ class ProcessId(NamedTuple):
 
 
 StandStill = Callable[[ContainerKey, tuple[int, ...], float], Awaitable[str]]
-"""Lets a container with these processes stand still for so many seconds; "" = it did."""
+"""Stops a container with these processes for so many seconds; "" = success."""
 
 
 class SwitchFailed(Exception):
@@ -33,8 +33,8 @@ class SwitchFailed(Exception):
 class Program:
     """A container that is suspended or resumed.
 
-    ``processes`` are all that hold memory of the device, by the host's numbers, as they were before
-    it was suspended; ``memory_mib`` is what moves, by its owner's word.
+    ``processes`` are all that held device memory before it was suspended, by host PID;
+    ``memory_mib`` is the size to move, as declared by its owner.
     """
 
     key: ContainerKey
@@ -43,22 +43,22 @@ class Program:
 
 
 class ProcessSwitch(Protocol):
-    """Suspends and resumes containers. Either call may come again after a restart of the agent."""
+    """Suspends and resumes containers. Either call may be repeated after an agent restart."""
 
     async def suspend(self, program: Program) -> None:
         """Take all memory of the processes off the device; done before = nothing to do.
 
         Raises:
-            SwitchFailed: it holds its memory, which is still reserved for it, and runs.
+            SwitchFailed: it keeps its memory, which is still reserved for it, and runs.
         """
         ...
 
     async def resume(self, program: Program) -> None:
         """Bring the memory back; done before = nothing to do.
 
-        Call it only where the memory is free: a process that finds none is lost.
+        Call it only when the memory is free: otherwise the process is lost.
 
         Raises:
-            SwitchFailed: what the processes hold is not known.
+            SwitchFailed: the memory use of the processes is unknown.
         """
         ...

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's client of the supervisor, which runs in another container with other rights.
 
-Every call has a deadline; whatever goes wrong is :class:`MpsUnreachable`, so that "not known" can
-never be read as "no one is attached".
+Every call has a deadline; every failure is :class:`MpsUnreachable`, so that "unknown" can never be
+read as "no client attached".
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ullage_node.times import (
 
 
 class MpsUnreachable(Exception):
-    """The supervisor gave no answer that can be used; the text says why."""
+    """The supervisor gave no usable answer; the text says why."""
 
 
 class MpsClient:
-    """Speaks to the supervisor over its socket; every request raises :class:`MpsUnreachable`."""
+    """Client of the supervisor's socket; every request may raise :class:`MpsUnreachable`."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
@@ -36,9 +36,9 @@ class MpsClient:
     async def look(
         self, orders: Sequence[ServerOrder] | None, fresh: Sequence[str] = (), driver: str = ""
     ) -> MpsReport:
-        """The state of all servers, ``fresh`` ones as of now; serves ``orders``, if any.
+        """The state of all servers, current for ``fresh`` ones; serves ``orders``, if any.
 
-        ``driver`` is the driver's version, as NVML says it.
+        ``driver`` is the driver's version, as NVML reports it.
         """
         request: dict[str, object] = {"op": "look", "fresh": list(fresh), "driver": driver}
         if orders is not None:
@@ -50,7 +50,7 @@ class MpsClient:
             raise MpsUnreachable(f"the MPS supervisor's report is unreadable: {error}") from error
 
     async def terminate(self, uuid: str, pid: int) -> str:
-        """Tear a client down; "" = its process may be killed, else why not."""
+        """Terminate a client; "" = its process may be killed, else the obstacle."""
         request = {"op": "terminate", "uuid": uuid, "pid": pid}
         return await self._change(request, MPS_TERMINATE_S)
 
@@ -64,7 +64,7 @@ class MpsClient:
         return await self._change({"op": "unlimit", "uuid": uuid, "name": name}, MPS_CHANGE_S)
 
     async def retire(self) -> None:
-        """End every daemon and remove what was made for it."""
+        """End every daemon and remove its files."""
         await self._change({"op": "retire"}, MPS_RETIRE_S)
 
     async def _change(self, request: Mapping[str, object], timeout_seconds: float) -> str:

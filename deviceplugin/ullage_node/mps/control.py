@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands of ``nvidia-cuda-mps-control`` and the parsers of its answers.
 
-Protocol 2 is one command a call on the standard input, protocol 3 words on the command line with
-answers as CSV. Everything that becomes part of a command was checked before (records). An answer
-that cannot be read is an error, never a guess: "unknown" must not look like "healthy".
-Source of both: NVIDIA's MPS documentation, release 615.
+Protocol 2 is one command per call on standard input, protocol 3 command-line arguments with answers
+as CSV. Every part of a command was validated before (records). An answer that cannot be read is an
+error, never a guess: "unknown" must not look like "healthy". Source of both: NVIDIA's MPS
+documentation, release 615.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ PROGRAM: Final = "nvidia-cuda-mps-control"
 SERVER: Final = "u"
 """Name of our only server under protocol 3; short, because socket paths end at 108 bytes."""
 DEFAULT_NAMESPACE_PERCENT: Final = 10
-"""What a client gets that names no namespace of ours (protocol 3): enough to be seen, no more."""
+"""Share of a client without one of our namespaces (protocol 3): just enough to be detected."""
 ORDINAL: Final = "0"
-"""The one device that a daemon of ours and its clients see."""
+"""The only device that one of our daemons and its clients see."""
 NOBODY_THERE: Final = ("cannot find mps control daemon", "failed to connect", "no mps control")
 
 _STATES: Final = {
@@ -52,7 +52,7 @@ class ControlDown(Exception):
 
 
 class ControlUnclear(Exception):
-    """The daemon answered something that cannot be read, or an error; the text is its own."""
+    """The daemon's answer is unreadable or an error; the text is the daemon's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,26 +62,26 @@ class DaemonDirectories:
     uuid: str
     directory: Path
     memory_mib: int = 0
-    """All that the device has, 0 = not known."""
+    """Memory of the device, 0 = unknown."""
 
     @property
     def pipe(self) -> Path:
-        """The daemon's sockets; clients find it by this name."""
+        """The daemon's pipe directory; clients find it by this path."""
         return self.directory / "pipe"
 
     @property
     def log(self) -> Path:
-        """``control.log``, ``server.log``, and ``daemon.log``: what the daemon prints."""
+        """``control.log``, ``server.log``, and ``daemon.log``, the daemon's output."""
         return self.directory / "log"
 
     @property
     def shm(self) -> Path:
-        """Memory that daemon and clients share; their ``/dev/shm``."""
+        """Shared memory of daemon and clients; their ``/dev/shm``."""
         return self.directory / "shm"
 
     @property
     def env(self) -> dict[str, str]:
-        """Environment of the daemon and of everyone who asks it."""
+        """Environment of the daemon and of its callers."""
         return {
             "CUDA_VISIBLE_DEVICES": self.uuid,
             "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe),
@@ -91,26 +91,26 @@ class DaemonDirectories:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonState:
-    """One look at a daemon; ``server_pid`` 0 = it has no server."""
+    """One reading of a daemon; ``server_pid`` 0 = it has no server."""
 
     server_pid: int
     state: MpsState
     default_percent: int = 0
-    """What a client without a wish of its own gets; 0 = not asked."""
+    """Share of a client without its own setting; 0 = not read."""
     clients: Mapping[int, str] = field(default_factory=dict)
     """Host pid to the client's namespace ("" under protocol 2)."""
 
 
 class Control(ABC):
-    """One daemon, whatever protocol it speaks. Every call has a deadline.
+    """One daemon, with any protocol. Every call has a deadline.
 
-    All of them raise :class:`ControlDown`, :class:`ControlUnclear` or :class:`ProgramSilent`.
+    Each may raise :class:`ControlDown`, :class:`ControlUnclear` or :class:`ProgramSilent`.
     """
 
     default_percent: int
-    """What the default should be."""
+    """The intended default."""
     memory_key: str = ""
-    """Name of the device under which the daemon repeated a memory limit; "" = under none."""
+    """Name of the device with which the daemon reported back a memory limit; "" = none."""
 
     def __init__(
         self, place: DaemonDirectories, programs: ProgramRunner, installed: Installed
@@ -118,11 +118,11 @@ class Control(ABC):
         self._place = place
         self._programs = programs
         self.multi_user = installed.multi_user
-        """Whether the daemon is started for clients of every uid."""
+        """True if the daemon is started for clients of every uid."""
 
     @abstractmethod
     def start_otherwise(self) -> None:
-        """A daemon ended before it said anything: start the next one in another way, if any."""
+        """Choose another way to start the next daemon, if any: the last ended without output."""
 
     @abstractmethod
     def daemon(self) -> ProgramCall:
@@ -130,30 +130,30 @@ class Control(ABC):
 
     @abstractmethod
     async def look(self) -> DaemonState:
-        """State of the server and who is attached."""
+        """State of the server and its clients."""
 
     @abstractmethod
     async def begin(self) -> None:
-        """Set our defaults and start the server, so that the first client need not wait."""
+        """Set our defaults and start the server, so that the first client does not wait."""
 
     @abstractmethod
     async def terminate(self, look: DaemonState, pid: int) -> None:
-        """Tear one client's contexts down; its process is safe to kill afterwards."""
+        """Terminate one client's contexts; its process is safe to kill afterwards."""
 
     @abstractmethod
     async def limit(self, limits: MpsLimits) -> None:
-        """Make a namespace with these limits, or give an unused one these limits."""
+        """Create a namespace with these limits, or set them on an unused one."""
 
     @abstractmethod
     async def unlimit(self, name: str) -> None:
-        """Remove a namespace; one that is not there is no error."""
+        """Remove a namespace; a missing one is no error."""
 
     @abstractmethod
     async def quit(self) -> None:
-        """Ask the daemon to end."""
+        """Request the daemon's exit."""
 
     async def _ask(self, *words: str, stdin: str = "", timeout_seconds: float = CONTROL_S) -> str:
-        """Call the program for our place."""
+        """Call the program for this daemon's directories."""
         call = ProgramCall(words=(PROGRAM, *words), stdin=stdin, env=self._place.env)
         done = await self._programs.run(call, timeout_seconds)
         if any(text in (done.stdout + done.stderr).lower() for text in NOBODY_THERE):
@@ -164,7 +164,7 @@ class Control(ABC):
 
 
 class Control2(Control):
-    """Protocol 2: every driver in the field."""
+    """Protocol 2: all released drivers."""
 
     default_percent = 100
     """The share is the client's own variable, which can only lower the server's value."""
@@ -176,7 +176,7 @@ class Control2(Control):
         self._may_take_all_users = installed.multi_user
 
     def start_otherwise(self) -> None:
-        """With and without the option for many users by turns, until one of them stays."""
+        """Toggle the multi-user option until a daemon stays up."""
         self.multi_user = self._may_take_all_users and not self.multi_user
 
     def daemon(self) -> ProgramCall:
@@ -208,7 +208,7 @@ class Control2(Control):
         await self._command("start_server -uid 0")
 
     async def _repeated_key(self) -> str:
-        """The name under which the daemon repeats a memory limit: its ordinal, else its uuid.
+        """The device name in the daemon's memory limits: its ordinal, else its uuid.
 
         The daemon sees one device, so the ordinal is 0. NVIDIA's device plugin names devices by
         ordinal because limits by uuid were accepted and not applied (release notes of 0.15.0).
@@ -230,7 +230,7 @@ class Control2(Control):
             raise ControlUnclear(f"terminate_client of {pid}: {answer}")
 
     async def limit(self, limits: MpsLimits) -> None:
-        """Protocol 2 has no namespaces: the client's own variables say its share."""
+        """Do nothing: protocol 2 has no namespaces, the client's own variables set its share."""
 
     async def unlimit(self, name: str) -> None:
         """See :meth:`limit`."""
@@ -244,7 +244,7 @@ class Control2(Control):
 
 
 class Control3(Control):
-    """Protocol 3: one server of ours, a namespace for each slice."""
+    """Protocol 3: one server, a namespace for each slice."""
 
     default_percent = DEFAULT_NAMESPACE_PERCENT
 
@@ -255,7 +255,7 @@ class Control3(Control):
         self.multi_user = True
 
     def start_otherwise(self) -> None:
-        """There is one way: without ``-m`` a client would need the owner's uid."""
+        """Do nothing, there is only one way: without ``-m`` a client would need the owner's uid."""
 
     def daemon(self) -> ProgramCall:
         """See :class:`Control`."""
@@ -321,16 +321,16 @@ def whole_lines(answer: str) -> tuple[int, ...]:
     """One number a line.
 
     Raises:
-        ControlUnclear: a line is none.
+        ControlUnclear: a line is not a number.
     """
     return tuple(read_whole(line) for line in answer.splitlines() if line.strip())
 
 
 def read_whole(word: str) -> int:
-    """A pid or a count.
+    """A PID or a count.
 
     Raises:
-        ControlUnclear: it is none.
+        ControlUnclear: it is malformed.
     """
     word = word.strip()
     if not (word.isascii() and word.isdigit()):
@@ -342,7 +342,7 @@ def read_percent(answer: str) -> int:
     """A percentage as the daemon prints it (``100.0``).
 
     Raises:
-        ControlUnclear: it is none.
+        ControlUnclear: it is malformed.
     """
     try:
         percent = float(answer)
@@ -357,7 +357,7 @@ def read_mib(answer: str) -> int:
     """A memory limit as the daemon prints it (``1024M``, ``2G``); the form is unconfirmed.
 
     Raises:
-        ControlUnclear: it is none.
+        ControlUnclear: it is malformed.
     """
     match = _LIMIT.fullmatch(answer.strip())
     if match is None:
@@ -369,7 +369,7 @@ def read_state(word: str) -> MpsState:
     """State of a server.
 
     Raises:
-        ControlUnclear: a word that is not known.
+        ControlUnclear: an unknown word.
     """
     try:
         return _STATES[word.strip().upper()]
@@ -378,7 +378,7 @@ def read_state(word: str) -> MpsState:
 
 
 def read_csv(answer: str, columns: int) -> Sequence[Sequence[str]]:
-    """Rows of a CSV answer, each with a least number of columns.
+    """Rows of a CSV answer, each with a minimal number of columns.
 
     Raises:
         ControlUnclear: a row is shorter.
@@ -393,13 +393,13 @@ def read_csv(answer: str, columns: int) -> Sequence[Sequence[str]]:
 def control_for(
     protocol: int, place: DaemonDirectories, programs: ProgramRunner, installed: Installed
 ) -> Control:
-    """The words of a protocol for one place."""
+    """The control of one daemon for the installed protocol."""
     kind = Control3 if protocol == 3 else Control2
     return kind(place, programs, installed)
 
 
 TROUBLE: Final = (ControlDown, ControlUnclear, ProgramSilent)
-"""What may be wrong with an answer; a missing program is another matter."""
+"""Errors of an answer; a missing program is handled separately."""
 
 
 def _one_line(done: ProgramResult) -> str:

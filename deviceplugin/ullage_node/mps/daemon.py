@@ -1,19 +1,19 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One device's control daemon and server: started, watched, healed, ended. Touches no other device.
+"""One device's control daemon and server: started, watched, repaired, stopped.
 
 A check can fail in four ways (silence, no process, an unreadable answer, a fault), and none of them
-counts as healthy. An unhealthy server recovers by itself or is restarted, so that clients may come
-again within :data:`SERVER_HEALED_S`. Clients are terminated through the server before anything is
-killed; no process of a tenant is ever killed here.
+counts as healthy. An unhealthy server recovers by itself or is restarted, so that clients may
+attach again within :data:`SERVER_HEALED_S`. Clients are terminated through the server before
+anything is killed; no process of a tenant is ever killed here.
 
-One task runs :meth:`Daemon.run`; other tasks ask through :meth:`Daemon.terminate` and
+One task runs :meth:`Daemon.run`; other tasks call :meth:`Daemon.terminate` and
 :meth:`Daemon.refresh`, which share its lock, so no two commands to one daemon overlap.
 
-A hanging queue of clients shows in the control daemon's log alone: a client whose uid the server
-does not serve is pushed to a list and everyone after it waits as well, no error anywhere, the
-server says Active. Being pushed is normal while a server starts, so it counts only if no one is
-served afterwards.
+A blocked client queue shows only in the control daemon's log: a client whose uid the server does
+not serve is pushed to a list and all later clients wait too, without any error and with the server
+Active. Being pushed is normal while a server starts, so it counts only if no client is served
+afterwards.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ from ullage_node.times import (
 
 PUSHED: Final = b"push client to pending list"
 SERVED: Final = (b": Ready", b"Server already exists")
-"""The daemon's words when the list was served, and when a client went straight to its server."""
+"""Log lines when the list was served, and when a client went straight to its server."""
 READ_MAX: Final = 1 << 20
-"""Bytes of a log that one look reads; what is older is skipped."""
+"""Most bytes of a log read at once; older ones are skipped."""
 TOLD_MAX: Final = 4096
 TOLD_CHARACTERS: Final = 200
-"""Of the last line of a daemon that ended."""
+"""Most characters reported of the last line of a daemon that ended."""
 
 
 class PendingClients:
-    """Tells if clients wait in vain; times are those that the caller gives, seconds."""
+    """Detects clients that wait in vain; times are the caller's, seconds."""
 
     def __init__(self, logs: Sequence[Path]) -> None:
         self._logs = tuple(logs)
@@ -74,7 +74,7 @@ class PendingClients:
 
     @property
     def source(self) -> str:
-        """Name of the first log that holds anything; "" = none does."""
+        """Name of the first log that is not empty; "" = none."""
         for log in self._logs:
             with contextlib.suppress(OSError):
                 if log.stat().st_size:
@@ -82,16 +82,16 @@ class PendingClients:
         return ""
 
     def forget(self) -> None:
-        """A new daemon, a new log."""
+        """Reset for a new daemon with a new log."""
         self._offsets.clear()
         self._since = None
 
     def served(self) -> None:
-        """A client that was not there before is attached: the queue moves."""
+        """Record that a new client is attached: the queue moves."""
         self._since = None
 
     def starting(self, now: float) -> None:
-        """The server is not ready: requests wait for it."""
+        """Record that the server is not ready: requests wait for it."""
         self._read(now)
         if self._since is not None:
             self._since = now
@@ -112,7 +112,7 @@ class PendingClients:
         try:
             size = log.stat().st_size
             seen = self._offsets.get(log, 0)
-            seen = 0 if size < seen else seen  # emptied, because it grew too large
+            seen = 0 if size < seen else seen  # truncated, because it grew too large
             start = max(seen, size - READ_MAX)
             with log.open("rb") as file:
                 file.seek(start)
@@ -125,7 +125,7 @@ class PendingClients:
 
 
 def last_words(logs: Sequence[Path]) -> str:
-    """The newest line of the last log that holds one, as it may be told; "" = none does."""
+    """The newest line of the last log that has one, sanitised; "" = none."""
     for log in reversed(logs):
         with contextlib.suppress(OSError), log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - TOLD_MAX))
@@ -176,7 +176,7 @@ class Daemon:
 
     @property
     def server(self) -> MpsServer:
-        """Latest known state; the end of the daemon shows at once."""
+        """Latest known state; the end of the daemon is visible at once."""
         if self._running is not None and self._running.returncode is not None:
             self._poked.set()
             self._set(MpsState.DOWN, f"the control daemon ended with {self._running.returncode}")
@@ -213,19 +213,19 @@ class Daemon:
             self._places.remove(self.place)
 
     async def refresh(self) -> None:
-        """Look at once, because someone needs to know who is attached now."""
+        """Check at once, because a caller needs the current clients."""
         async with self._lock:
             if self._running is not None:
                 try:
                     self._take(await self._control.look())
                 except (*TROUBLE, ProgramMissing):
-                    self._poked.set()  # what to make of it is the step's to say
+                    self._poked.set()  # the step handles it
 
     async def terminate(self, pid: int) -> str:
-        """Tear one client down; "" = its process may be killed now, else why not.
+        """Terminate one client; "" = its process may be killed now, else the obstacle.
 
-        A client that cannot be torn down puts the server into draining: no one new may come, and
-        it is started again as soon as it has no clients.
+        If that fails the server drains: it accepts no new clients, and restarts as soon as it has
+        none.
         """
         async with self._lock:
             try:
@@ -262,7 +262,7 @@ class Daemon:
     # -- one step --------------------------------------------------------------------------------
 
     async def _step(self) -> float:
-        """Start, look or heal; answers how long to wait before the next step."""
+        """Start, check or repair; returns the time until the next step."""
         running = self._running
         if running is not None and running.returncode is not None:
             last_line = last_words(self._logs)
@@ -301,7 +301,7 @@ class Daemon:
         return True
 
     async def _watch(self) -> None:
-        """One look and what follows from it."""
+        """Check once and act on the result."""
         try:
             look = await self._control.look()
             self._take(look)
@@ -331,7 +331,7 @@ class Daemon:
 
     async def _stay_active(self, look: DaemonState) -> None:
         if look.default_percent != self._control.default_percent:
-            await self._control.begin()  # defaults are lost with a server, or someone set others
+            await self._control.begin()  # defaults are lost with a server, or changed externally
         waiting = self._queue.waiting_seconds(_now())
         if waiting >= CLIENT_QUEUE_S:
             await self._renew(
@@ -363,7 +363,7 @@ class Daemon:
             await self._renew(f"{count} clients stayed {SERVER_FAULT_S:.0f} s after a fatal fault")
 
     async def _mute(self, error: Exception, patience: float) -> None:
-        """No good answer: unknown, and after a while a new daemon."""
+        """Handle a missing answer: unknown, and after a while a new daemon."""
         fresh = _now() - self._started_at < patience
         state = MpsState.STARTING if fresh and isinstance(error, ControlDown) else MpsState.UNKNOWN
         self._set(state, str(error) or type(error).__name__)
@@ -379,7 +379,7 @@ class Daemon:
         self._note_restart()
 
     async def _fail(self, why: str) -> None:
-        """The daemon is gone; its server may not be."""
+        """Handle the end of the daemon; its server may still run."""
         if not self._answered:
             self._control.start_otherwise()
         _log.warning("MPS control daemon ended", gpu=self.order.uuid, why=why)
@@ -405,7 +405,7 @@ class Daemon:
         self._forget(why)
 
     async def _evict(self) -> None:
-        """Terminate attached clients, as far as the server still does it."""
+        """Terminate attached clients, if the server still responds."""
         with contextlib.suppress(TimeoutError, *TROUBLE, ProgramMissing):
             async with asyncio.timeout(SERVER_EVICT_S):
                 for pid in sorted(self._look.clients):
@@ -414,10 +414,10 @@ class Daemon:
 
     def _forget(self, why: str) -> None:
         self._look = DaemonState(server_pid=0, state=MpsState.DOWN)
-        self._seen_at = _now()  # no one is attached to a server that does not exist
+        self._seen_at = _now()  # a server that does not exist has no clients
         self._set(MpsState.DOWN, why)
 
-    # -- small things ----------------------------------------------------------------------------
+    # -- helpers ---------------------------------------------------------------------------------
 
     def _take(self, look: DaemonState) -> None:
         if look.clients.keys() - self._look.clients.keys():

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Becomes a control daemon that sees its device's own memory as ``/dev/shm``.
+"""Executes a control daemon that sees its device's own memory as ``/dev/shm``.
 
-Run as ``python -m ullage_node.mps.launch SHM PROGRAM [WORD ...]``. Daemon and clients meet in
-named regions below ``/dev/shm``; every daemon of the container needs another one there, so each
-lives in a mount namespace of its own. Replaces itself by the program, so that signals reach it.
+Run as ``python -m ullage_node.mps.launch SHM PROGRAM [WORD ...]``. Daemon and clients meet in named
+regions below ``/dev/shm``; every daemon of the container needs its own, so each runs in its own
+mount namespace. The process execs the program, so that signals reach it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MS_SLAVE: Final = 1 << 19
 
 
 def run(arguments: list[str]) -> None:
-    """Give this process its own ``/dev/shm`` and become the program.
+    """Give this process its own ``/dev/shm`` and exec the program.
 
     Raises:
         OSError: the kernel refuses, mostly because the container is not privileged.
@@ -29,7 +29,7 @@ def run(arguments: list[str]) -> None:
     shm, *words = arguments
     libc = ctypes.CDLL(None, use_errno=True)
     _check(libc.unshare(CLONE_NEWNS), "unshare")
-    # Nothing that is mounted here may reach the host; what the host mounts still arrives.
+    # No mount made here may propagate to the host; mounts of the host still propagate here.
     _check(libc.mount(None, b"/", None, MS_REC | MS_SLAVE, None), "make mounts private")
     _check(libc.mount(os.fsencode(shm), b"/dev/shm", None, MS_BIND, None), f"bind {shm}")
     os.execvp(words[0], words)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Entry point of the MPS supervisor (``ullage-node mps``), the one privileged program of the node.
 
-It reads no API and no setting but its log level and its directory, listens on one socket that only
-root may use, and stops its daemons in order on SIGTERM.
+It uses no API, has two settings (log level and directory), listens on one socket that only root may
+use, and stops its daemons in order on SIGTERM.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ullage_node.mps.server import supervisor_socket
 from ullage_node.mps.supervisor import MpsSupervisor
 
 DIRECTORY: Final = "mps"
-"""Below the run directory, under the same name in every container."""
+"""Directory below the run directory, at the same path in every container."""
 
 
 def with_own_memory(place: DaemonDirectories, call: ProgramCall) -> ProgramCall:

@@ -35,7 +35,7 @@ class MpsFigures:
 def mps_figures(
     devices: Sequence[ObservedDevice], faults: Mapping[str, int], terminations: Mapping[str, int]
 ) -> MpsFigures:
-    """The figures as of now."""
+    """The current figures."""
     servers = {device.uuid: device.mps for device in devices if device.mps is not None}
     return MpsFigures(
         states={

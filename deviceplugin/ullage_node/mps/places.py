@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Directories of the daemons: created before each start, removed after the end.
 
-Each device has a tmpfs of its own for the memory that daemon and clients share, because clients of
+Each device has its own tmpfs for the shared memory of daemon and clients, because clients of
 different devices must not see one another's regions. Mounting needs privileges and is therefore
-behind a seam; nothing here follows a name that a tenant chose.
+behind an interface; no path contains a tenant's input.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from ullage_node.mps.control import DaemonDirectories
 from ullage_node.mps.records import ServerOrder
 
 LOG_BYTES_MAX: Final = 8 << 20
-"""A log that grew past this is emptied: it lies in memory."""
+"""A larger log is truncated: it lies in memory."""
 SOCKET_PATH_MAX: Final = 107
-"""Bytes of a socket's path (``sun_path`` without its end); a longer one fails without a word."""
+"""Most bytes of a socket's path (``sun_path`` without its NUL); a longer one fails silently."""
 SHARED_REGIONS: Final = "cuda.shm.*"
 """Named regions of daemon and clients."""
 CONTROL_LOGS: Final = ("control.log", "daemon.log")
-"""Where a control daemon's words are: its own file, and what one in the foreground prints. Which of
-the two a foreground daemon uses is not documented."""
+"""Logs of a control daemon: its own file, and the output of a foreground daemon. Which of the two a
+foreground daemon uses is not documented."""
 LONGEST_SOCKET: Final = "pipe/u/0123456789abcdef/control"
 
 
 class PlaceUnusable(Exception):
-    """The directories cannot be made; the text says which and why."""
+    """The directories cannot be created; the text says which and why."""
 
 
 class Mounts:
-    """mount(2) of this machine; the chart passes the mounts on to the host."""
+    """mount(2) of this machine; the chart propagates the mounts to the host."""
 
     def mount(self, path: Path) -> None:
-        """A tmpfs at this empty directory, for everyone; half of the machine's memory at most.
+        """Mount a world-writable tmpfs at this empty directory; at most half of the memory.
 
         Raises:
             OSError: it cannot be mounted.
@@ -49,7 +49,7 @@ class Mounts:
         mount_tmpfs(path, MS_NOSUID | MS_NODEV, "mode=1777")
 
     def unmount(self, path: Path) -> None:
-        """Take it away; where there is none, nothing happens."""
+        """Remove the mount; no error if there is none."""
         unmount(path)
 
 
@@ -61,10 +61,10 @@ class Places:
     mounts: Mounts
 
     def of(self, order: ServerOrder) -> DaemonDirectories:
-        """The place of one device.
+        """The directories of one device.
 
         Raises:
-            PlaceUnusable: a socket there would have a name that is too long.
+            PlaceUnusable: the path of a socket there would be too long.
         """
         place = DaemonDirectories(
             uuid=order.uuid,
@@ -80,10 +80,10 @@ class Places:
         return place
 
     def prepare(self, place: DaemonDirectories) -> None:
-        """Empty directories for a new daemon; what the last one left is stale.
+        """Create empty directories for a new daemon; old files are stale.
 
         Raises:
-            PlaceUnusable: they cannot be made.
+            PlaceUnusable: they cannot be created.
         """
         try:
             for path in (place.pipe, place.log):
@@ -106,7 +106,7 @@ class Places:
                     os.truncate(path, 0)
 
     def remove(self, place: DaemonDirectories) -> None:
-        """Take everything of one device away."""
+        """Remove all directories of one device."""
         self.mounts.unmount(place.shm)
         shutil.rmtree(place.directory, ignore_errors=True)
 

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Detects which MPS this node has; nothing is configured.
 
-The control program must be there; its options follow from the driver's version (``versions``), and
-protocol 3 is believed only after a daemon of its own answered in it. A daemon that someone else
-runs is found among the processes: two of them on one device would take turns, so ours stays away.
-Starts nothing that stays.
+The control program must exist; its options follow from the driver's version (``versions``), and
+protocol 3 is used only after a test daemon answered in it. Other daemons are found among the
+processes: two of them on one device would take turns, so ours is not started. The test daemon is
+always stopped.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Processes:
         return tuple(strangers)
 
     def environment(self, pid: int) -> ClientEnvironment | None:
-        """The MPS variables that a process began with; ``None`` = the kernel does not show them."""
+        """The initial MPS variables of a process; ``None`` = not readable."""
         try:
             variables = _environment(self._proc / str(pid))
         except OSError:
@@ -74,9 +74,9 @@ class Processes:
 async def look_around(
     programs: ProgramRunner, processes: Processes, root: Path, driver: str
 ) -> Installed:
-    """Detects what is installed and what else uses it; ``problem`` names what is missing.
+    """Detect the installation and other users of it; ``problem`` names what is missing.
 
-    ``driver`` is the driver's version, "" = no agent has said it yet.
+    ``driver`` is the driver's version, "" = not sent by an agent yet.
     """
     strangers = processes.strangers(root)
     installed = Installed(version=driver, strangers=strangers)
@@ -94,7 +94,7 @@ async def look_around(
 
 async def _speaks_three(programs: ProgramRunner, root: Path) -> bool:
     """True if a daemon started with ``-p 3`` answers in protocol 3."""
-    # No device is visible to it, so no server can start and none of ours is disturbed.
+    # No device is visible to it, so no server can start and our daemons are not disturbed.
     place = DaemonDirectories(uuid="", directory=root / PROBE_PLACE)
     for path in (place.pipe, place.log):
         path.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ async def _speaks_three(programs: ProgramRunner, root: Path) -> bool:
 
 
 def _is_daemon(process: Path) -> bool:
-    """Server and control program share their first fifteen characters: the command line tells."""
+    """True for a control daemon; its command line distinguishes it from the server."""
     if (process / "comm").read_text().strip() != DAEMON_COMM:
         return False
     with (process / "cmdline").open("rb") as file:
@@ -139,7 +139,7 @@ def _environment(process: Path) -> dict[str, str]:
 
 
 def _told(value: str) -> str:
-    """A tenant's variable as it may be told: no value of ours is long or unprintable."""
+    """A tenant's variable, sanitised for reports: our values are short and printable."""
     return value if len(value) <= VARIABLE_MAX and value.isprintable() else UNTOLD
 
 

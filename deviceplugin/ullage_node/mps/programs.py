@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the control program: one seam, an argument list, a deadline on everything.
+"""Runs the control program: one interface, an argument list, a deadline on every call.
 
-No shell is involved. Output is read up to a limit, a program that hangs is killed. Tests put the
-stand-in program first on PATH, or take the place of :class:`ProgramRunner`.
+No shell is involved. Output is read up to a limit, a program that hangs is killed. Tests put a fake
+program first on PATH, or replace :class:`ProgramRunner`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Final
 from ullage_node.times import KILLED_S
 
 OUTPUT_MAX: Final = 1 << 20
-"""Bytes of an answer that are read; 60 clients take 4 KiB."""
+"""Most bytes read of an answer; 60 clients take 4 KiB."""
 
 
 class ProgramMissing(Exception):
-    """The program is not there or cannot be started; the text says which and why."""
+    """The program is missing or cannot be started; the text says which and why."""
 
 
 class ProgramSilent(Exception):
@@ -35,7 +35,7 @@ class ProgramSilent(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramCall:
-    """One call of a program: words, what it reads from its standard input, its environment."""
+    """One call of a program: arguments, standard input, environment."""
 
     words: tuple[str, ...]
     stdin: str = ""
@@ -52,7 +52,7 @@ class ProgramResult:
 
 
 class Running:
-    """A program that runs, in a process group of its own, until it is stopped or dies."""
+    """A running program in its own process group."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -68,7 +68,7 @@ class Running:
         return self._process.returncode
 
     async def stop(self, patience_seconds: float) -> None:
-        """SIGTERM to its group, SIGKILL after the patience; returns when it is gone."""
+        """SIGTERM to its group, SIGKILL after the grace period; returns when it has ended."""
         _signal_group(self._process.pid, signal.SIGTERM)
         try:
             async with asyncio.timeout(patience_seconds):
@@ -76,7 +76,7 @@ class Running:
         except TimeoutError:
             pass
         finally:
-            # Also when the daemon went by itself: its server is a child of it and may be left.
+            # Also when the daemon exited by itself: its child, the server, may be left.
             _signal_group(self._process.pid, signal.SIGKILL)
         await self._process.wait()
 
@@ -85,7 +85,7 @@ class ProgramRunner:
     """Calls programs."""
 
     async def run(self, call: ProgramCall, timeout_seconds: float) -> ProgramResult:
-        """Call a program that answers and ends.
+        """Run a program to completion.
 
         Raises:
             ProgramMissing: it cannot be started.
@@ -105,7 +105,7 @@ class ProgramRunner:
         return ProgramResult(code=process.returncode, stdout=_text(out), stderr=_text(err))
 
     async def start(self, call: ProgramCall, log: Path | None = None) -> Running:
-        """Start a program that stays; its output is added to ``log``, or goes nowhere.
+        """Start a long-running program; its output is appended to ``log``, or discarded.
 
         Raises:
             ProgramMissing: it, or its log, cannot be opened.
@@ -113,7 +113,7 @@ class ProgramRunner:
         if log is None:
             return Running(await _spawn(call, stdin=DEVNULL, output=DEVNULL))
         try:
-            # Appending: a log that was emptied begins at its beginning again.
+            # Append mode: a truncated log continues at its start.
             with log.open("ab", buffering=0) as output:
                 return Running(await _spawn(call, stdin=DEVNULL, output=output.fileno()))
         except OSError as error:
@@ -136,7 +136,7 @@ async def _spawn(call: ProgramCall, *, stdin: int, output: int) -> asyncio.subpr
         )
     except OSError as error:
         raise ProgramMissing(f"{call.words[0]}: {error.strerror}") from error
-    except RuntimeError as error:  # no thread to wait in
+    except RuntimeError as error:  # no thread available
         raise ProgramMissing(f"{call.words[0]}: {error}") from error
 
 

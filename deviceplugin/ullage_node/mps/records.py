@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages between the node agent and the MPS supervisor: one JSON object a line.
 
-The agent orders (which devices to serve, with which protocol), the supervisor reports what stands.
-Both sides read everything as if a stranger had written it: a uuid becomes part of a command, a
-number the name of a directory, a pid the target of a termination. No I/O here.
+The agent orders (devices to serve, protocol to use), the supervisor reports the state. Both sides
+treat all input as untrusted: a uuid becomes part of a command, a number the name of a directory, a
+PID the target of a termination. No I/O here.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ UUID: Final = re.compile(r"^GPU-[0-9A-Za-z][0-9A-Za-z-]{0,63}$")
 NAMESPACE: Final = re.compile(r"^[a-z0-9]{1,16}$")
 INDEX_MAX: Final = 255
 PID_MAX: Final = 1 << 22
-"""Largest pid of a 64-bit kernel (``PID_MAX_LIMIT``)."""
+"""Largest PID of a 64-bit kernel (``PID_MAX_LIMIT``)."""
 PROTOCOLS: Final = (2, 3)
 VARIABLE_MAX: Final = 128
-"""Characters of a client's variable that are told: no value of ours is longer."""
+"""Most characters reported of a client's variable: our values are shorter."""
 
 
 def read_uuid(raw: JsonObject, field: str = "uuid") -> str:
-    """A device's uuid that may stand in a command.
+    """A device's uuid, safe in a command.
 
     Raises:
-        WireError: it is none.
+        WireError: it is malformed.
     """
     uuid = text(raw, field)
     if not UUID.match(uuid):
@@ -59,10 +59,10 @@ def read_uuid(raw: JsonObject, field: str = "uuid") -> str:
 
 
 def read_namespace(raw: JsonObject, field: str = "name") -> str:
-    """A namespace's name that may stand in a command and a path.
+    """A namespace's name, safe in a command and a path.
 
     Raises:
-        WireError: it is none.
+        WireError: it is malformed.
     """
     name = text(raw, field)
     if not NAMESPACE.match(name):
@@ -74,7 +74,7 @@ def read_pid(raw: JsonObject) -> int:
     """A process that may be terminated.
 
     Raises:
-        WireError: it is none; 0 and 1 would hit everyone.
+        WireError: it is not one; 0 and 1 would hit all processes.
     """
     pid = whole(raw, "pid")
     if not 1 < pid <= PID_MAX:
@@ -86,7 +86,7 @@ def numbers(raw: JsonObject, name: str) -> tuple[int, ...]:
     """A list of whole numbers.
 
     Raises:
-        WireError: it is none.
+        WireError: it is malformed.
     """
     value = raw.get(name) or []
     if not isinstance(value, list) or not all(type(number) is int for number in value):
@@ -117,7 +117,7 @@ _Uuid: TypeAlias = Annotated[str, Kind(read_uuid), NEEDED]
 class ServerOrder(Wire):
     """One device that the agent wants served; ``index`` names its directory.
 
-    ``memory_mib`` is all that the device has, 0 = not said.
+    ``memory_mib`` is the device's memory, 0 = not given.
     """
 
     uuid: _Uuid
@@ -138,22 +138,21 @@ class MpsLimits(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stranger(Wire):
-    """A control daemon that someone else runs; no ``gpus`` = it serves all of them."""
+    """A control daemon that is not ours; no ``gpus`` = it serves all of them."""
 
     pid: _Number
     gpus: Annotated[tuple[str, ...], Kind(strings, list, ()), KEPT] = ()
 
     def serves(self, uuid: str) -> bool:
-        """True if the device is one of its own."""
+        """True if it serves this device."""
         return not self.gpus or uuid in self.gpus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed(Wire):
-    """The node's MPS: protocols of its control program, or why there are none.
+    """The node's MPS: protocols of its control program, or the reason why there are none.
 
-    ``version`` is the driver's, ``multi_user`` says whether one server may take clients of every
-    uid.
+    ``version`` is the driver's, ``multi_user`` = one server may serve clients of every uid.
     """
 
     version: _NeededText = ""
@@ -175,7 +174,7 @@ class Installed(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientEnvironment(Wire):
-    """The MPS variables that a client's process began with; "" = it had none of that name."""
+    """The initial MPS variables of a client's process; "" = not set."""
 
     pid: _Number
     pipe: Annotated[str, cut(VARIABLE_MAX)] = ""
@@ -185,15 +184,14 @@ class ClientEnvironment(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MpsServer(Wire):
-    """The MPS server of one device, as it was last seen.
+    """The last known state of one device's MPS server.
 
-    ``clients`` are host pids, ``age_ms`` is how old their list is; where it is ``None`` no one
-    knows who is attached. ``environments`` are those of the clients where the kernel shows them.
-    ``draining`` = a client could not be terminated: nothing may attach
-    before the server was started again. ``why`` explains every state but Active.
-    ``multi_user`` = clients of every uid may attach. ``memory_key`` is the name of the device under
-    which the daemon repeated a memory limit, "" = under none. ``log`` is the file in which the
-    daemon's words were found, "" = in none.
+    ``clients`` are host PIDs, ``age_ms`` is the age of the list; ``None`` = the clients are
+    unknown. ``environments`` are those of the clients where readable. ``draining`` = a client could
+    not be terminated: nothing may attach before the server has restarted. ``why`` explains every
+    state but Active. ``multi_user`` = clients of every uid may attach. ``memory_key`` is the name
+    of the device with which the daemon reported back a memory limit, "" = none. ``log`` is the file
+    with the daemon's messages, "" = none.
     """
 
     uuid: _Uuid
@@ -213,7 +211,7 @@ class MpsServer(Wire):
 
     @property
     def ready(self) -> bool:
-        """True if a client may be sent there."""
+        """True if it accepts clients."""
         return self.state is MpsState.ACTIVE and not self.draining
 
 
@@ -232,7 +230,7 @@ def _listed(servers: Mapping[str, MpsServer]) -> list[dict[str, object]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MpsReport(Wire):
-    """Everything that the supervisor knows, by device."""
+    """The supervisor's state, by device."""
 
     installed: Annotated[Installed, KEPT] = field(default_factory=Installed)
     servers: Annotated[Mapping[str, MpsServer], Kind(_by_uuid, _listed, {}), KEPT] = field(

@@ -3,7 +3,7 @@
 """Requests of the agent to the supervisor.
 
 A request that cannot be read gets an error and changes nothing. The other side is our own agent,
-yet nothing it says becomes a path or a command before it was checked.
+yet its input is validated before it becomes a path or a command.
 """
 
 from __future__ import annotations

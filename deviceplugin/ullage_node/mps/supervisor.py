@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the daemons of a node: exactly one for each device that the agent ordered.
 
-The agent's last order stands while the agent is away: its restart disturbs no client. A device
-where someone else runs a daemon is left alone and reported. Every device has its own task, so a
-daemon that hangs holds up no one else.
+The agent's last order stays in force while the agent is away: its restart disturbs no client. A
+device with a foreign daemon is left alone and reported. Every device has its own task, so a hanging
+daemon delays no other.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class StillLooking(Exception):
-    """The supervisor has just started and knows nothing yet."""
+    """The supervisor has just started and has no data yet."""
 
 
 class MpsSupervisor:
-    """Serves devices. ``look`` and the others may be called at any time, also at once."""
+    """Serves devices. ``look`` and the others may be called at any time, also concurrently."""
 
     def __init__(
         self, programs: ProgramRunner, places: Places, processes: Processes, launcher: Launcher
@@ -50,7 +50,7 @@ class MpsSupervisor:
         self._first: asyncio.Task[Installed] | None = None
 
     async def run(self) -> None:
-        """Look around for ever; at the end every daemon ends and its directory goes."""
+        """Probe until cancelled; then end every daemon and remove its directory."""
         try:
             while True:
                 await self._look_around()
@@ -61,15 +61,15 @@ class MpsSupervisor:
     async def look(
         self, orders: Sequence[ServerOrder] | None, fresh: Sequence[str] = (), driver: str = ""
     ) -> MpsReport:
-        """Serve exactly these devices and say how they are.
+        """Serve exactly these devices and report their state.
 
         Args:
-            orders: everything that is to be served from now on; ``None`` = as before.
-            fresh: devices whose clients must be known as of this moment.
-            driver: version of the driver, as NVML says it; "" = as before.
+            orders: all devices to serve from now on; ``None`` = as before.
+            fresh: devices whose clients must be current.
+            driver: version of the driver, as NVML reports it; "" = as before.
 
         Raises:
-            StillLooking: what is installed is not known yet; ask again.
+            StillLooking: the installation is not known yet; retry.
         """
         installed = await self._known(driver)
         async with self._changing:
@@ -84,7 +84,7 @@ class MpsSupervisor:
         return MpsReport(installed=installed, servers=self._refused | known)
 
     def _seen(self, daemon: Daemon) -> MpsServer:
-        """A daemon's server with what its clients began with; ended ones have nothing to show."""
+        """A daemon's server with the initial environments of its running clients."""
         server = daemon.server
         environments = [self._processes.environment(pid) for pid in server.clients or ()]
         return replace(
@@ -95,7 +95,7 @@ class MpsSupervisor:
         )
 
     async def terminate(self, uuid: str, pid: int) -> str:
-        """Tear down one client of a device; "" = done, or it was none."""
+        """Terminate one client of a device; "" = done, or not a client."""
         entry = self._daemons.get(uuid)
         return await entry[0].terminate(pid) if entry else ""
 
@@ -110,7 +110,7 @@ class MpsSupervisor:
         return await entry[0].unlimit(name) if entry else ""
 
     async def retire(self) -> None:
-        """End every daemon, clients first, and remove what was made for it."""
+        """End every daemon, clients first, and remove its files."""
         async with self._changing:
             await self._drop(list(self._daemons))
             self._refused.clear()
@@ -131,7 +131,7 @@ class MpsSupervisor:
         driver = self._driver
         installed = await look_around(self._programs, self._processes, self._places.root, driver)
         if driver != self._driver:
-            return installed  # a newer look is on its way
+            return installed  # a newer probe is under way
         if installed != self._installed:
             _log.info(
                 "MPS installed",

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Abilities of MPS by the driver's version. Pure.
 
-The version is NVML's: the control program comes with the driver, its option ``-v`` is documented
-for Tegra only (NVIDIA, Multi-Process Service, tools and interface reference), and ``--help`` is not
-documented at all.
+The version comes from NVML: the control program comes with the driver, its option ``-v`` is
+documented for Tegra only (NVIDIA, Multi-Process Service, tools and interface reference), and
+``--help`` is not documented at all.
 """
 
 from __future__ import annotations
@@ -22,6 +22,6 @@ _BRANCH: Final = re.compile(r"^(\d{1,6})\.", re.ASCII)
 
 
 def branch_of(version: str) -> int:
-    """Number of a driver's release branch, 0 = not known."""
+    """Number of a driver's release branch, 0 = unknown."""
     match = _BRANCH.match(version)
     return int(match[1]) if match else 0

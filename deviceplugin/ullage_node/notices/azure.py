@@ -3,11 +3,11 @@
 """Azure: scheduled events that end the processes of this machine.
 
 Published behaviour: every request names ``Metadata: true``; the list holds the events of all
-machines of an availability set or scale set, so an event counts when it names this one;
-``NotBefore`` is an HTTP date and empty once the event has started; an event that is over, or was
-called off, leaves the list. The very first request may take two minutes, which is no fault.
-Events are read and never approved: the time until ``NotBefore`` is ours. Source: "Scheduled Events
-for Linux VMs".
+machines of an availability set or scale set, so an event counts only if it names this one;
+``NotBefore`` is an HTTP date and empty once the event has started; a finished or cancelled event
+leaves the list. The very first request may take two minutes, which is no fault. Events are read and
+never approved: the node may use the time until ``NotBefore``. Source: "Scheduled Events for Linux
+VMs".
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ NAME: Final = "/metadata/instance/compute/name"
 NAME_VERSION: Final = "2021-02-01"
 ASKED: Final = {"Metadata": "true"}
 ENDS: Final = frozenset({"Preempt", "Terminate", "Redeploy", "Reboot"})
-"""Types of events after which no process of the machine is left. A freeze of seconds is none."""
+"""Types of events that end all processes of the machine. A freeze of seconds is not one."""
 
 
 class Azure:
-    """Asks the instance metadata service of Azure."""
+    """Client of Azure's instance metadata service."""
 
     name = "Azure"
     base = "http://169.254.169.254"
@@ -39,7 +39,7 @@ class Azure:
         self._machine = ""
 
     async def ask(self, endpoint: Endpoint, known: Interruption | None) -> Interruption | None:
-        """The event that ends this machine first."""
+        """The first event that ends this machine."""
         if not self._machine:
             where = f"{NAME}?api-version={NAME_VERSION}&format=text"
             self._machine = ok_or_away(await endpoint.get(where, ASKED), NAME).casefold()

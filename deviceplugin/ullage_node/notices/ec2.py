@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """EC2: interruption notices and rebalance recommendations of Spot instances, by IMDSv2.
 
-Published behaviour: a session token is put with the life that is wanted (at most six hours) and
-named in each request; a token that is not known is answered 401; ``spot/instance-action`` and
-``events/recommendations/rebalance`` are 404 until there is something to say. Sources: EC2 User
-Guide, "Spot Instance interruption notices", "EC2 instance rebalance recommendations", "Use the
-Instance Metadata Service".
+Published behaviour: a session token is created by PUT with a lifetime (at most six hours) and sent
+in each request; an unknown token is answered 401; ``spot/instance-action`` and
+``events/recommendations/rebalance`` are 404 until there is a notice. Sources: EC2 User Guide, "Spot
+Instance interruption notices", "EC2 instance rebalance recommendations", "Use the Instance Metadata
+Service".
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NOT_FOUND: Final = 404
 
 
 class EC2:
-    """Asks the instance metadata service of EC2."""
+    """Client of EC2's instance metadata service."""
 
     name = "EC2"
     base = "http://169.254.169.254"
@@ -51,7 +51,7 @@ class EC2:
         self._renew_at = 0.0
 
     async def ask(self, endpoint: Endpoint, known: Interruption | None) -> Interruption | None:
-        """The notice in force; an interruption counts more than a recommendation."""
+        """The notice in force; an interruption takes precedence over a recommendation."""
         action = await self._read(endpoint, ACTION)
         if action is not None:
             return Interruption(
@@ -64,7 +64,7 @@ class EC2:
         return Interruption(kind=InterruptionKind.REBALANCE, source=self.name)
 
     async def _read(self, endpoint: Endpoint, path: str) -> JsonObject | None:
-        """A document, or ``None`` where there is none; a token that is refused is renewed once."""
+        """A document, or ``None`` if missing; a refused token is renewed once."""
         for _ in range(2):
             headers = {TOKEN_HEADER: await self._session_token(endpoint)}
             answer = await endpoint.get(path, headers)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Client of one metadata endpoint: plain HTTP, short answers, little trust.
+"""Client of one metadata endpoint: plain HTTP, short answers, untrusted.
 
 It belongs to the provider, but anything may answer at a link-local address: redirects and proxies
 are ignored, answers have a size limit, and each call has a time limit.
@@ -27,7 +27,7 @@ class EndpointAway(Exception):
 
 
 class AnswerUnreadable(Exception):
-    """An answer that is not what this provider says; the text is stable."""
+    """An answer that is not in this provider's format; the text is stable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +40,12 @@ class MetadataAnswer:
 
 
 class Endpoint:
-    """Asks one base URL.
+    """Client of one base URL.
 
     Args:
         session: follows no proxy of the environment.
         base: ``http://host[:port]``, without a path.
-        timeout_s: how long one answer may take, beside a wait that was asked for.
+        timeout_s: timeout of one answer, in addition to a requested wait.
     """
 
     def __init__(self, session: aiohttp.ClientSession, base: str, timeout_s: float) -> None:
@@ -56,18 +56,18 @@ class Endpoint:
     async def get(
         self, path: str, headers: Mapping[str, str] | None = None, *, wait_s: float = 0.0
     ) -> MetadataAnswer:
-        """Read a path; ``wait_s`` is how long the server may hold the answer back.
+        """Read a path; ``wait_s`` is how long the server may delay the answer.
 
         Raises:
-            EndpointAway: no answer, or more than an answer may be.
+            EndpointAway: no answer, or a too large one.
         """
         return await self._ask("GET", path, headers, wait_s)
 
     async def put(self, path: str, headers: Mapping[str, str]) -> MetadataAnswer:
-        """Put nothing, with headers.
+        """PUT an empty body with headers.
 
         Raises:
-            EndpointAway: no answer, or more than an answer may be.
+            EndpointAway: no answer, or a too large one.
         """
         return await self._ask("PUT", path, headers, 0.0)
 
@@ -100,33 +100,32 @@ class Endpoint:
 
 
 class NoticeSource(Protocol):
-    """One provider's way of telling."""
+    """One provider's notices."""
 
     name: str
-    """Name of the provider, as it stands in the notice."""
+    """Name of the provider, as in the notice."""
     base: str
-    """Where its endpoint is on every machine of it."""
+    """Base URL of its endpoint on all its machines."""
 
     async def ask(self, endpoint: Endpoint, known: Interruption | None) -> Interruption | None:
-        """The notice that is in force now; ``None`` = none is.
+        """The notice in force; ``None`` = none.
 
         Args:
-            endpoint: where to ask.
-            known: the notice that was in force so far; its deadline stays where the answer has
-                none of its own.
+            endpoint: to query.
+            known: the notice in force so far; its deadline is kept if the answer has none.
 
         Raises:
-            EndpointAway: no answer for now.
-            AnswerUnreadable: an answer that makes no sense.
+            EndpointAway: no answer at present.
+            AnswerUnreadable: a malformed answer.
         """
         ...
 
 
 def ok_or_away(answer: MetadataAnswer, path: str) -> str:
-    """The text of an answer that must be there.
+    """The text of an answer that must exist.
 
     Raises:
-        EndpointAway: it is not.
+        EndpointAway: it does not exist.
     """
     if answer.status != 200:
         raise EndpointAway(f"{path} answers {answer.status}, not 200")
@@ -134,10 +133,10 @@ def ok_or_away(answer: MetadataAnswer, path: str) -> str:
 
 
 def rfc3339_moment(value: str) -> float:
-    """``2026-01-02T03:04:05Z`` as whole seconds since the epoch: a deadline names a notice.
+    """``2026-01-02T03:04:05Z`` as whole seconds since the epoch: a deadline identifies a notice.
 
     Raises:
-        ValueError: it is no such time, or has no zone.
+        ValueError: not in this format, or without a zone.
     """
     return float(floor(moment_of(value, "time")))
 
@@ -146,7 +145,7 @@ def http_moment(value: str) -> float:
     """``Mon, 19 Sep 2016 18:29:47 GMT`` as whole seconds since the epoch.
 
     Raises:
-        ValueError: it is no such time, or has no zone.
+        ValueError: not in this format, or without a zone.
     """
     try:
         moment = parsedate_to_datetime(value)

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Google Compute Engine: whether this machine is being preempted.
+"""Google Compute Engine: preemption notices of this machine.
 
 Published behaviour: every request names ``Metadata-Flavor: Google``, and so does every answer;
-``instance/preempted`` is FALSE or TRUE; with ``wait_for_change`` the server holds the answer back
-until the value differs from the one of ``last_etag`` or ``timeout_sec`` have passed; 503 means: try
-again. A preempted machine has up to 30 seconds. Sources: "About VM metadata", "Query VM metadata",
-"Spot VMs".
+``instance/preempted`` is FALSE or TRUE; with ``wait_for_change`` the server delays the answer until
+the value differs from the one of ``last_etag`` or ``timeout_sec`` have passed; 503 means: retry. A
+preempted machine has up to 30 seconds. Sources: "About VM metadata", "Query VM metadata", "Spot
+VMs".
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ullage_node.times import GCE_WAIT_S
 PREEMPTED: Final = "/computeMetadata/v1/instance/preempted"
 FLAVOR: Final = {"Metadata-Flavor": "Google"}
 GRACE_SECONDS: Final = 30.0
-"""Time left to a preempted machine at the notice."""
+"""Time between notice and preemption."""
 
 
 class GCE:
-    """Asks the metadata server of Compute Engine; learns of a change at once."""
+    """Client of Compute Engine's metadata server; notified of a change at once."""
 
     name = "GCE"
     base = "http://169.254.169.254"
@@ -39,12 +39,12 @@ class GCE:
         self._etag = ""
 
     async def ask(self, endpoint: Endpoint, known: Interruption | None) -> Interruption | None:
-        """The notice in force; waits for a change once the present value is known."""
+        """The notice in force; waits for a change once the current value is known."""
         path, wait_s, etag = PREEMPTED, 0, self._etag
         if etag:
             wait_s = self._wait_s
             path += f"?wait_for_change=true&timeout_sec={wait_s}&last_etag={quote(etag)}"
-        self._etag = ""  # whatever goes wrong, the next question is for the present value
+        self._etag = ""  # after any failure, the next request reads the current value
         answer = await endpoint.get(path, FLAVOR, wait_s=float(wait_s))
         value = ok_or_away(answer, PREEMPTED)
         if answer.headers.get("Metadata-Flavor") != "Google":

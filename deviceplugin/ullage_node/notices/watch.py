@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Polls the provider for interruption notices and reports changes.
 
-A notice stands until the provider takes it back; silence of the endpoint takes nothing back. A
-repeated notice is one notice. No endpoint can end the agent or block it.
+A notice is in force until the provider withdraws it; an unreachable endpoint withdraws nothing. A
+repeated notice is one notice. No endpoint can end or block the agent.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ullage_node.settings import NoticeProvider, NoticeSettings
 from ullage_node.times import NOTICE_BACKOFF_MOST_S
 
 PATIENT_FAILURES: Final = 2
-"""Questions in a row without an answer before the next ones come more slowly."""
+"""Consecutive failed requests before the polling period grows."""
 AWAY, UNREADABLE = "away", "unreadable"
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 def source_of(provider: NoticeProvider) -> NoticeSource | None:
-    """The source to poll; ``None`` = none, because notices are off or come as taints."""
+    """The source to poll; ``None`` = none, since notices are off or come as taints."""
     makers: dict[NoticeProvider, Callable[[], NoticeSource]] = {
         NoticeProvider.EC2: EC2,
         NoticeProvider.GCE: GCE,
@@ -65,11 +65,11 @@ class NoticeFigures:
 
 
 class NoticeWatch:
-    """Knows the notice that is in force.
+    """Tracks the notice in force.
 
     Args:
-        settings: whom to ask, where, how often.
-        source: asked instead of the provider that the settings name.
+        settings: provider, endpoint and period.
+        source: used instead of the provider in the settings.
     """
 
     def __init__(self, settings: NoticeSettings, source: NoticeSource | None = None) -> None:
@@ -83,12 +83,12 @@ class NoticeWatch:
         self.heard: Counter[tuple[str, str]] = Counter()
         """Notices by (source, kind)."""
         self.failures: Counter[str] = Counter()
-        """Questions that came to nothing: away, unreadable."""
+        """Failed requests: away, unreadable."""
         self.on_change: Callable[[], None] = lambda: None
 
     @property
     def figures(self) -> NoticeFigures:
-        """Figures of the metrics, as of now."""
+        """Current figures of the metrics."""
         return NoticeFigures(
             heard=self.heard,
             interrupted=self.current is not None,
@@ -96,7 +96,7 @@ class NoticeWatch:
         )
 
     def restore(self, earlier: Interruption | None) -> None:
-        """Take up what an earlier agent reported, until the provider answers for the first time."""
+        """Restore an earlier agent's notice, until the provider answers for the first time."""
         source = self._source
         if source is None or earlier is None or self._answered or self.current is not None:
             return
@@ -120,13 +120,13 @@ class NoticeWatch:
 
     @property
     def pause_s(self) -> float:
-        """Seconds from one question to the next: the period, more while no one answers."""
+        """Seconds between two requests: the period, longer while there is no answer."""
         doublings = min(max(0, self._silent - PATIENT_FAILURES), 16)
         period_s = self._settings.poll_seconds
         return max(period_s, min(period_s * 2.0**doublings, NOTICE_BACKOFF_MOST_S))
 
     async def look(self, endpoint: Endpoint) -> None:
-        """Ask once."""
+        """Poll once."""
         assert self._source is not None
         try:
             notice = await self._source.ask(endpoint, self.current)
@@ -138,7 +138,7 @@ class NoticeWatch:
             self._silent = 0
             self._fail(UNREADABLE, str(error))
             return
-        except Exception as error:  # the seam of one answer
+        except Exception as error:  # one bad answer must not end the task
             self._fail(UNREADABLE, fault_text(error))
             return
         self._silent = 0

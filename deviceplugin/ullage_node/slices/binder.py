@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""PreStartContainer: gather the facts, let :mod:`prestart` decide, carry the decision out.
+"""PreStartContainer: gathers the facts, calls :mod:`prestart`, carries the decision out.
 
-kubelet says only which slots a container got. kubelet's list knows the pod by name, the API server
-by uid: a pod re-created under the same name is another pod with another slice, and our watch may
-not have seen it yet, so the API server is asked once per start. When it does not answer, the watch
-is believed only if no other pod of that name is in play.
+kubelet reports only the slots of a container. kubelet's list identifies the pod by name, the API
+server by uid: a pod re-created under the same name is another pod with another slice, and our watch
+may not have seen it yet, so the API server is queried once per start. When it does not answer, the
+watch is used only if it has no other pod of that name.
 
-This module starts nothing and waits for nothing; whatever is not ready is a refusal and kubelet
-asks again in about ten seconds. The order at the end is: backend, step record, CDI files, book,
-checkpoint, answer. Dying between any two of them leaves a container that kubelet starts again.
+This module starts nothing and never waits; anything not ready is a refusal and kubelet retries in
+about ten seconds. The final order is: backend, step record, CDI files, book, checkpoint, answer. A
+crash between any two of them leaves a container that kubelet starts again.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from ullage_node.slices.table import SliceTable
 from ullage_node.times import LEFTOVERS_S, OWNER_PAUSE_S, OWNER_S, POD_READ_S, PREPARE_S
 
 SLOTS_MOST: Final = 64
-"""Devices that one container may have."""
+"""Most devices of one container."""
 LIST_TRIES: Final = 3
 
 
 class StartRefused(Exception):
-    """The container must not start now; ``refusal`` says why, ``pod`` whose it is if known."""
+    """The container must not start now; ``refusal`` says why, ``pod`` is its pod if known."""
 
     def __init__(self, refusal: SliceRefusal, pod: Pod | None = None) -> None:
         super().__init__(refusal.text)
@@ -60,10 +60,10 @@ class PodUnreachable(Exception):
 
 
 class PodReader(Protocol):
-    """Asks the API server for one pod."""
+    """Reads one pod from the API server."""
 
     async def get_pod(self, namespace: str, name: str, timeout_seconds: float) -> Pod | None:
-        """The pod of this name now, ``None`` if there is none.
+        """The current pod of this name, ``None`` if there is none.
 
         Raises:
             PodUnreachable: no answer.
@@ -85,11 +85,11 @@ class BinderDependencies:
     steps: StepRecords
     library: Library
     save: Callable[[], Awaitable[None]]
-    """Writes the checkpoint and returns when it is safe."""
+    """Writes the checkpoint and returns when it is durable."""
     lane_folder: Callable[[ContainerKey, str], Path]
-    """Makes the folder for the socket of a container that starts on this first slot."""
+    """Creates the socket directory of a container that starts on this first slot."""
     missing_room: Callable[[ContainerKey], str] = lambda _: ""
-    """Why the memory of a container's slices is not free yet; empty = it is."""
+    """Reason why the memory of a container's slices is not free yet; empty = it is."""
 
 
 class Binder:
@@ -99,7 +99,7 @@ class Binder:
         self._s = surroundings
         self._lock = asyncio.Lock()
         self.last_listing = Listing(owners={})
-        """kubelet's newest answer, for callers that need no fresh one."""
+        """kubelet's newest answer, for callers that may use a cached one."""
 
     @property
     def lock(self) -> asyncio.Lock:
@@ -107,7 +107,7 @@ class Binder:
         return self._lock
 
     async def start_container(self, slots: Sequence[str]) -> ContainerBinding:
-        """Make one container ready to be created.
+        """Prepare one container for creation.
 
         Raises:
             StartRefused: it must not start now.
@@ -129,7 +129,7 @@ class Binder:
             await self._note(container, refusal)
             raise StartRefused(refusal, pod)
 
-    # -- who is it -------------------------------------------------------------------------------
+    # -- identity --------------------------------------------------------------------------------
 
     async def _owner(self, slots: tuple[str, ...]) -> tuple[SlotOwner, Listing]:
         if not slots:
@@ -158,7 +158,7 @@ class Binder:
         raise StartRefused(result)
 
     async def _identify(self, owner: SlotOwner) -> Pod:
-        """The very pod that kubelet starts, never one that had its name before."""
+        """The pod that kubelet starts, never an earlier one of the same name."""
         name = f"{owner.namespace}/{owner.pod}"
         try:
             pod = await self._s.reader.get_pod(owner.namespace, owner.pod, POD_READ_S)
@@ -272,7 +272,7 @@ class Binder:
         )
 
     async def observe(self, bindings: Sequence[ContainerBinding]) -> dict[ContainerKey, Attachment]:
-        """A reading of each container, all of them.
+        """A reading of every container.
 
         Raises:
             StartRefused: the backend did not answer.
@@ -288,7 +288,7 @@ class Binder:
     # -- unbinding -------------------------------------------------------------------------------
 
     async def release(self, container: ContainerKey) -> None:
-        """Forget a container that is gone, with everything made for it; hold the lock."""
+        """Forget a container that is gone, and remove its files; hold the lock."""
         binding = self._s.table.free(container)
         if binding is not None:
             await self._remove_traces(binding)
@@ -306,7 +306,7 @@ class Binder:
 
 
 def owner_of_binding(binding: ContainerBinding) -> SlotOwner:
-    """A bound container by the names that kubelet lists."""
+    """A bound container by the names in kubelet's list."""
     return SlotOwner(
         namespace=binding.pod_namespace, pod=binding.pod_name, container=binding.key.container
     )

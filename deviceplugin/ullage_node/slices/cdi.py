@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""CDI files: one small file per slot tells the container runtime what the slot is.
+"""CDI files: one small file per slot defines the slot's edits for the container runtime.
 
-``Allocate`` promised kubelet only a name; the runtime resolves it when it creates the container.
-No file, no container: what this module does not write fails closed. Each file also carries the
-decision behind it, so that a running container can be recognised when every other record is lost.
-It never touches a file that is not named as one of ours.
+``Allocate`` returned only a name; the runtime resolves it when it creates the container. No file,
+no container: a missing file fails closed. Each file also contains its decision, so that a running
+container can be recognised when every other record is lost. It never touches a file without our
+name pattern.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ ANNOTATION: Final = "ullage.dev/slice"
 FILE_PREFIX: Final = "ullage.dev-"
 FILE_NAME: Final = re.compile(r"^ullage\.dev-(slot-\d{2,4})\.json$")
 MOST_BYTES: Final = 256 << 10
-"""Of a file of ours; the edits of 64 devices take less."""
+"""Largest CDI file; the edits of 64 devices take less."""
 
 
 def device_name(slot: str) -> str:
-    """Fully qualified CDI name of a slot, as ``Allocate`` answers it."""
+    """Fully qualified CDI name of a slot, as returned by ``Allocate``."""
     return f"{CDI_KIND}={slot}"
 
 
@@ -62,16 +62,16 @@ def render(
 ) -> dict[str, bytes]:
     """The files of one container, by slot.
 
-    The edits of all slots of a container merge in the runtime, so the first file carries
-    everything and the others only say whose they are (a device without edits is refused).
+    The edits of all slots of a container merge in the runtime, so the first file carries them all
+    and the others only name the owner (a device without edits is refused).
 
     Args:
         binding: slots and slices.
         decided: the decision of each slice, by index.
-        edits: what the backend wants.
+        edits: edits from the backend.
         record: the container's step record on the host; the file alone is mounted.
         library: the mount of ``ullage_run``, if the node has a copy.
-        lane: folder of the socket on the host, of a container that shares a lane.
+        lane: directory of the socket on the host, if the container shares a lane.
     """
     whose = {ENV_SLICE: binding.key.directory}
     path = f"{STEPS_MOUNT}/{STEPS_FILE}"
@@ -85,7 +85,7 @@ def render(
         first = decided[binding.slices[0].index]
         own[ENV_LANE] = f"{LANE_MOUNT}/{LANE_SOCKET}"
         own[ENV_LANE_MEMORY] = f"{first.persistent_mib},{first.ephemeral_mib}"
-        # the folder and not the socket, which is another one after a restart of the agent
+        # the directory, not the socket: the agent's restart replaces the socket
         mounts.append(BindMount(host_path=str(lane), container_path=LANE_MOUNT, options=READ_ONLY))
     whole = replace(edits, env={**edits.env, **own}, mounts=(*edits.mounts, *mounts))
     others = ContainerEdits(env=whose)
@@ -106,9 +106,9 @@ def _file(slot: str, edits: ContainerEdits, decided: DesiredSlice) -> bytes:
 
 
 def version_for(edits: ContainerEdits) -> str:
-    """The oldest version that has these edits: a runtime refuses files of versions after its own.
+    """The oldest version that has these edits: a runtime refuses files of newer versions.
 
-    It refuses a file, too, that holds fields which its version does not have.
+    It also refuses a file with fields that its version does not have.
     """
     rdt = edits.intel_rdt
     if edits.net_devices or (rdt and (rdt.schemata or rdt.enable_monitoring)):
@@ -118,7 +118,7 @@ def version_for(edits: ContainerEdits) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CDIDirectory:
-    """The directory where the runtime looks; others keep their files there too."""
+    """The CDI directory of the runtime; it also holds files of other vendors."""
 
     path: Path
 
@@ -144,7 +144,7 @@ class CDIDirectory:
         return tuple(sorted(match[1] for match in names if match))
 
     def decision(self, slot: str) -> DesiredSlice | None:
-        """The decision that a slot's file was written for; ``None`` if it cannot be told."""
+        """The decision that a slot's file was written for; ``None`` if unknown."""
         try:
             body = json.loads(read_bounded(self._file(slot), MOST_BYTES))
             annotation = json.loads(body["devices"][0]["annotations"][ANNOTATION])
@@ -153,10 +153,10 @@ class CDIDirectory:
             return None
 
     def sweep(self, keep: frozenset[str]) -> tuple[str, ...]:
-        """Remove the files of all other slots and what a dying writer left.
+        """Remove the files of all other slots and leftovers of a crashed writer.
 
         Returns:
-            The slots whose file is gone.
+            The slots whose file was removed.
         """
         if not self.path.is_dir():
             return ()

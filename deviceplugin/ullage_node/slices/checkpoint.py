@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's memory across restarts: epochs, held slices, bound slots.
 
-The file only helps to recognise what exists: every entry is compared with kubelet's list, the spec
-and the devices before it is used. A file that cannot be trusted is set aside and the agent rebuilds
-from those three. It is written at most once per change, never twice at a time: a container start
-waits for its write, everything else is saved soon after. After a reboot nothing is attached,
+The file only helps to recognise existing state: every entry is compared with kubelet's list, the
+spec and the devices before it is used. A file that cannot be trusted is set aside and the agent
+rebuilds from those three. It is written at most once per change, never concurrently: a container
+start waits for its write, all else is saved soon after. After a reboot nothing is attached,
 whatever the file says.
 """
 
@@ -38,15 +38,15 @@ from ullage_node.times import FILE_RETRY_S
 VERSION: Final = 1
 ASIDE_SUFFIX: Final = ".corrupt"
 MOST_BYTES: Final = 8 << 20
-"""2,048 slices take about one and a half."""
+"""Largest checkpoint; 2,048 slices take about 1.5 MiB."""
 QUARANTINE_MOST: Final = 1e11
-"""Seconds since the epoch, thousands of years from now."""
+"""Latest end of a quarantine, seconds since the epoch; thousands of years ahead."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class CheckpointCorrupt(ValueError):
-    """The file is unreadable or not as it was written; the text says how it was noticed."""
+    """The file is unreadable or corrupt; the text says how this was detected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ def decode(data: bytes) -> SliceCheckpoint:
     """Read a file's content.
 
     Raises:
-        CheckpointCorrupt: it is not what :func:`encode` wrote.
+        CheckpointCorrupt: it is not an output of :func:`encode`.
     """
     try:
         body = json.loads(data)
@@ -123,7 +123,7 @@ def decode(data: bytes) -> SliceCheckpoint:
 
 
 def load(path: Path) -> SliceCheckpoint | None:
-    """The saved state, or ``None`` if there never was one.
+    """The saved state, or ``None`` if none exists.
 
     Raises:
         CheckpointCorrupt: the file was set aside; the text says why.
@@ -135,23 +135,23 @@ def load(path: Path) -> SliceCheckpoint | None:
     except FileNotFoundError:
         return None
     except (OSError, CheckpointCorrupt) as error:
-        with contextlib.suppress(OSError):  # it is not trusted, whether it can be moved or not
+        with contextlib.suppress(OSError):  # it is not used, even if it cannot be moved
             path.replace(path.with_name(path.name + ASIDE_SUFFIX))
         raise CheckpointCorrupt(str(error)) from error
 
 
 def save(path: Path, state: SliceCheckpoint) -> None:
-    """Write the state; after this it survives the process and the machine.
+    """Write the state durably: it survives a crash of the process and the machine.
 
     Raises:
-        OSError: the file system refuses; the old state still stands.
+        OSError: the file system refuses; the old state is intact.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, encode(state), mode=0o600)
 
 
 def remove(path: Path) -> None:
-    """Forget everything, also what was set aside."""
+    """Remove the checkpoint and the files set aside."""
     for name in (path, path.with_name(path.name + ASIDE_SUFFIX)):
         name.unlink(missing_ok=True)
     if path.parent.is_dir():
@@ -163,13 +163,13 @@ class Restored:
     """Result of a restore."""
 
     quarantine: Mapping[str, float]
-    """Devices not to be trusted before a wall-clock time."""
+    """Devices in quarantine until a wall-clock time."""
     problem: str = ""
-    """Why the checkpoint was set aside, if it was."""
+    """Reason why the checkpoint was set aside, if it was."""
 
 
 def boot_id(proc_root: Path) -> str:
-    """Identity of this boot of the machine; empty where the kernel does not say."""
+    """Identity of this boot of the machine; empty where the kernel does not report it."""
     try:
         return (proc_root / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -212,11 +212,11 @@ class Saver:
         self.writes = 0
 
     def poke(self) -> None:
-        """Something may have changed."""
+        """Request a save: the state may have changed."""
         self._poked.set()
 
     async def save(self) -> None:
-        """Make the present state safe; returns when it is.
+        """Save the current state; returns when it is durable.
 
         Raises:
             OSError: the file system refuses.
@@ -231,13 +231,13 @@ class Saver:
             self.writes += 1
 
     async def disable(self) -> None:
-        """Write nothing any more; returns when no write is under way."""
+        """Stop writing; returns when no write is under way."""
         async with self._lock:
             self.enabled = False
             self._saved = None
 
     async def run(self) -> None:
-        """Save after pokes until cancelled."""
+        """Save on request until cancelled."""
         while True:
             await self._poked.wait()
             self._poked.clear()

@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what comes from the API server: the GPUNode's spec and the pods of this node.
+"""Parses objects of the API server: the GPUNode's spec and the pods of this node.
 
-The schema was checked by the API server already; this still trusts nothing it turns into a path, a
-number that it reckons with, or a list. A faulty slice is left out and named, it never hides the
-others.
+The schema was checked by the API server already; this still validates everything used as a path, in
+arithmetic, or as a list. A faulty slice is left out and reported, it never hides the others.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from ullage_node.model.slices import Pod
 from ullage_node.model.standstill import read_standstill
 
 SAFE_NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9.-]{0,252}$")
-"""What a pod's uid, name and namespace and a container's name may be, because directories and
-addresses are made of them."""
+"""Form of a pod's uid, name and namespace and a container's name, because directories and addresses
+are made of them."""
 PROBLEMS_MOST: Final = 8
-"""Faulty slices that are named one by one."""
+"""Most faulty slices that are named one by one."""
 LONGEST_UID: Final = 64
 LONGEST_LABEL: Final = 63
 LONGEST_WORD: Final = 253
 MIB_MOST: Final = 1 << 30
-"""A petabyte of device memory."""
+"""Upper bound of memory: a petabyte."""
 MICROS_MOST: Final = 86_400_000_000
 """No step takes longer than a day."""
 INDEX_MOST: Final = 63
@@ -45,7 +44,7 @@ BOUNDS: Final[tuple[tuple[str, Callable[[DesiredSlice], int], int, int], ...]] =
     ("slo.latencyMs", lambda part: part.slo.latency_ms if part.slo else 1, 1, 86_400_000),
     ("slo.windowSeconds", lambda part: part.slo.window_seconds if part.slo else 1, 1, 86_400),
 )
-"""Field, its value, least and most, where the node holds to less than the contract."""
+"""Field, its value, minimum and maximum, where the node's range is narrower than the contract's."""
 
 Part = TypeVar("Part")
 
@@ -60,20 +59,20 @@ class NodeSpec:
     retire: bool
     slices: tuple[DesiredSlice, ...]
     faulty: tuple[tuple[DesiredSlice, str], ...] = ()
-    """Slices with a fault, as far as they can be told apart, and what it is."""
+    """Identifiable slices with a fault, and its text."""
     observations_read: str = ""
-    """Newest observation that the operator has taken in."""
+    """Newest observation that the operator has acknowledged."""
     lane_policy: IterationPolicy = IterationPolicy.FAIR
-    """Whose step is next in a lane."""
+    """Policy of the next step in a lane."""
     problems: tuple[str, ...] = ()
-    """Slices that cannot even be told apart, in words."""
+    """Texts on slices that cannot be identified."""
 
 
 def read_gpu_node(raw: JsonObject) -> NodeSpec:
     """Read a GPUNode.
 
     Raises:
-        WireError: the object as a whole has not the agreed shape.
+        WireError: the object as a whole is malformed.
     """
     metadata, spec = section(raw, "metadata"), section(raw, "spec")
     try:
@@ -120,10 +119,10 @@ def read_gpu_node(raw: JsonObject) -> NodeSpec:
 
 
 def read_decision(raw: object) -> DesiredSlice:
-    """A decision that a file of ours was written for.
+    """A decision from one of our CDI files.
 
     Raises:
-        WireError: it is none.
+        WireError: it is malformed.
     """
     if not isinstance(raw, dict):
         raise WireError("expected an object")
@@ -133,10 +132,10 @@ def read_decision(raw: object) -> DesiredSlice:
 def _by_parts(
     raw: JsonObject, field: str, read: Callable[[JsonObject], Part]
 ) -> tuple[tuple[Part, ...], tuple[tuple[int, str], ...]]:
-    """The entries of a list that can be read, and position and fault of those that cannot.
+    """The readable entries of a list, and position and fault of the others.
 
     Raises:
-        WireError: the field is no list.
+        WireError: the field is not a list.
     """
     entries = raw.get(field)
     if entries is None:
@@ -168,10 +167,10 @@ def _check_name(field: str, value: str, longest: int) -> None:
 
 
 def _told_apart(raw: JsonObject, epoch: int) -> DesiredSlice:
-    """Whose slice an entry is, and nothing else of it.
+    """Only the key of an entry.
 
     Raises:
-        WireError: it does not say; the text names the field.
+        WireError: a field is missing; the text names it.
     """
     key = SliceKey.from_wire(raw)
     _check_key(key)
@@ -215,8 +214,8 @@ def _read_slice(raw: JsonObject, epoch: int) -> DesiredSlice:
 
 
 def read_reported(raw: JsonObject) -> tuple[ObservedSlice, ...]:
-    """Slices that the GPUNode's status says were started; unreadable ones are left out."""
-    # What another version wrote is left out: kubelet's list still keeps the slot taken.
+    """Started slices in the GPUNode's status; unreadable ones are left out."""
+    # Skip entries of another version: kubelet's list still keeps the slot taken.
     reported, _ = _by_parts(section(raw, "status"), "slices", _read_report)
     return tuple(seen for seen in reported[:MAX_SLICES] if seen.phase.started)
 
@@ -236,23 +235,23 @@ def _read_report(raw: JsonObject) -> ObservedSlice:
 
 def read_observations(raw: JsonObject) -> tuple[Observation, ...]:
     """Observations in the GPUNode's status, oldest first; unreadable ones are left out."""
-    # What another version wrote is left out: the operator has read it or will not.
+    # Skip entries of another version: the operator has read them or will not.
     observations, _ = _by_parts(section(raw, "status"), "observations", Observation.from_wire)
     return observations
 
 
 def read_faults(raw: JsonObject) -> tuple[DeviceFault, ...]:
     """Faults in the GPUNode's status, oldest first; unreadable ones are left out."""
-    # What another version wrote is left out: the operator has read it or will not.
+    # Skip entries of another version: the operator has read them or will not.
     reported, _ = _by_parts(section(raw, "status"), "faults", DeviceFault.from_wire)
     return reported[-MAX_FAULTS:]
 
 
 def read_conditions(raw: JsonObject) -> tuple[JsonObject, ...]:
-    """Conditions in the GPUNode's status; entries that are none are left out.
+    """Conditions in the GPUNode's status; invalid entries are left out.
 
     Raises:
-        WireError: the status is no object, or they are no list.
+        WireError: the status is not an object, or they are not a list.
     """
     conditions, _ = _by_parts(section(raw, "status"), "conditions", _read_condition)
     return conditions
@@ -268,11 +267,11 @@ def read_interruption(raw: JsonObject) -> Interruption | None:
         reported = section(section(raw, "status"), "interruption")
         return Interruption.from_wire(reported) if reported else None
     except WireError:
-        return None  # written by another version; the provider is asked anyway
+        return None  # written by another version; the provider is polled anyway
 
 
 def _moment(written: str) -> float:
-    """A time of the API in seconds since the epoch; 0 for none, and for what is no time."""
+    """A time of the API in seconds since the epoch; 0 if missing or malformed."""
     try:
         return moment_of(written, "time") if written else 0.0
     except WireError:
@@ -280,7 +279,7 @@ def _moment(written: str) -> float:
 
 
 def read_pod(raw: JsonObject) -> Pod:
-    """Read a pod, whichever node it is on.
+    """Read a pod of any node.
 
     Raises:
         WireError: it has no uid, name or namespace.

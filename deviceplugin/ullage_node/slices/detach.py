@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Takes the processes of a pod that is being deleted off their devices, before kubelet kills them.
+"""Detaches the processes of a pod under deletion from their devices, before kubelet kills them.
 
-A process that is killed with work outstanding may take its server and everyone on the device with
-it. kubelet sends SIGTERM at once and SIGKILL at the end of the grace period, so the clients are
+A process killed with outstanding work may take down its server and all clients of the device.
+kubelet sends SIGTERM at once and SIGKILL at the end of the grace period, so the clients are
 terminated through their server in between: late enough for the program to save its work, early
 enough to be done. A pod that is not being deleted is never touched.
 """
@@ -51,7 +51,7 @@ class Detacher:
         self._done: dict[ContainerKey, frozenset[int]] = {}
         self.results: Counter[str] = Counter()
         self.on_result: Callable[[ContainerBinding, str], None] = lambda binding, failed: None
-        """Called after each attempt; "" = done, else what stands against it."""
+        """Called after each attempt; "" = done, else the obstacle."""
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -65,7 +65,7 @@ class Detacher:
             await asyncio.gather(*self._attempts.values(), return_exceptions=True)
 
     def run_once(self, *, now: float, wall: float) -> None:
-        """Begin what is due; ``now`` is monotonic seconds, ``wall`` those since the epoch."""
+        """Begin due attempts; ``now`` is monotonic seconds, ``wall`` those since the epoch."""
         pods = self._pods.by_uid
         deleting = {uid: pod for uid, pod in pods.items() if pod.deleting}
         self._seen_alive = {uid for uid in pods if uid not in deleting or uid in self._seen_alive}
@@ -83,10 +83,9 @@ class Detacher:
                 self._attempts[key] = asyncio.create_task(work)
 
     def _due(self, pod: Pod, now: float, wall: float) -> bool:
-        """True if the end of the grace period is near, by whichever clock says so first.
+        """True if the end of the grace period is near, by either clock.
 
-        The wall clock knows of a deletion that the agent was not there to see; it may also have
-        jumped.
+        The wall clock covers deletions before the agent's start, but may have jumped.
         """
         reserve = min(DETACH_RESERVE_S, pod.grace_seconds / 2)
         if now - self._first_seen[pod.uid] >= pod.grace_seconds - reserve:
@@ -98,7 +97,7 @@ class Detacher:
     async def _detach(self, binding: ContainerBinding, pids: frozenset[int]) -> None:
         try:
             failed = await self._driver.detach(binding)
-        except Exception as error:  # the seam of one attempt
+        except Exception as error:  # one failed attempt must not end the task
             _log.exception("detach failed", container=binding.key.directory)
             failed = fault_text(error)
         now = asyncio.get_running_loop().time()

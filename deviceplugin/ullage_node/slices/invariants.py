@@ -1,17 +1,16 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Invariants of every device, whatever the operator asks: the node's own arithmetic.
+"""Invariants of every device, checked by the node itself, whatever the operator requests.
 
-A chain of small checks judges one newcomer against what is held already, admission's own rules
-(``last_word``) among them; :func:`violations` states the same rules over a whole table. Pure.
-Percentages are ceilings and may sum to more than 100; whether that is wise is the operator's
-question, not ours. A slice whose trust domain is not known (recognised from a status of an older
-agent) is left to the operator's judgement.
+A chain of small checks judges one newcomer against the held slices, including admission's own rules
+(``last_word``); :func:`violations` states the same rules over a whole table. Pure. Percentages are
+ceilings and may sum to more than 100; overcommitment is the operator's decision. So is a slice with
+an unknown trust domain (recognised from a status of an older agent).
 
-The operator judges from a picture that may be seconds old; memory, contexts, trust and the proof of
-everyone's limits are judged once more where they are true, by the same code. Risk is not: that
-needs models and profiles, which are not on the wire, and no one is refused for what is not known.
-The last word may refuse, never enlarge.
+The operator decides on data that may be seconds old; memory, contexts, trust and the proof of all
+limits are checked again on the node, by the same code. Risk is not: that needs models and profiles,
+which are not on the wire, and missing data is no reason to refuse. The node may refuse, never
+enlarge.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ def last_word(
 
     Args:
         device: The device of the slice.
-        newcomer: What the operator decided.
-        neighbours: Everyone else who holds room on the device, wanted or not.
+        newcomer: The operator's decision.
+        neighbours: All other slices with room on the device, wanted or not.
     """
     if newcomer.memory_mib < 1:
-        # to the engine 0 means "no limit of its own"; on the wire it is the limit
+        # in the engine 0 means "no own limit"; on the wire it is the limit
         text = f"{newcomer.memory_mib} MiB beside its context on {device.uuid} is no memory"
         return SliceRefusal(reason=Reason.CAPACITY_EXCEEDED, message=text)
     own = trust_domain_of(newcomer)
@@ -62,7 +61,7 @@ def last_word(
     try:
         filters.check_device(seen)
         filters.check_newcomer(asked, seen)
-    except ValueError as error:  # figures that no device or decision can have
+    except ValueError as error:  # invalid figures of a device or decision
         return SliceRefusal(reason=Reason.CAPACITY_EXCEEDED, message=str(error))
     refusal = filters.first_refusal(asked, seen)
     if refusal is None:
@@ -71,7 +70,7 @@ def last_word(
 
 
 def _of_the_node(reason: Reason) -> Reason:
-    """The engine's reason in the node's words; all others are about room."""
+    """The node's reason for an engine's reason; all others are about room."""
     match reason:
         case Reason.TRUST_DOMAIN:
             return reason
@@ -84,10 +83,10 @@ def _of_the_node(reason: Reason) -> Reason:
 def _seen(
     device: NodeDevice, domain: str, neighbours: Sequence[HeldSlice], takes: Sequence[int]
 ) -> filters.Device:
-    """The device as the engine sees it; ``domain`` stands for one that is not known.
+    """The device as the engine sees it; ``domain`` replaces an unknown one.
 
-    The engine counts every context with the newcomer's cost; what a neighbour's costs more or less
-    is counted with its memory. Of those who take turns in a lane one counts its memory.
+    The engine counts every context at the newcomer's cost; a neighbour's difference is added to its
+    memory. The memory of a lane is counted for one of its tenants.
     """
     return filters.Device(
         uuid=device.uuid,
@@ -103,7 +102,7 @@ def _seen(
 
 
 def _resident(part: HeldSlice, domain: str, mib: int) -> filters.Resident:
-    # an older agent's status may not say the share: then it counts as the whole device
+    # an older agent's status may lack the share: then it counts as the whole device
     percent = part.desired.percent or WHOLE_PERCENT
     return filters.Resident(
         tenant=Tenant(name=part.name, percent=percent),
@@ -114,13 +113,13 @@ def _resident(part: HeldSlice, domain: str, mib: int) -> filters.Resident:
 
 
 def _asked(newcomer: DesiredSlice, domain: str, mib: int) -> filters.Newcomer:
-    """The slice as a newcomer; its objective is the operator's to weigh, so it is not told."""
+    """The slice as a newcomer, without its objective, which only the operator weighs."""
     name = f"{newcomer.pod_namespace}/{newcomer.pod_name}"
     return filters.Newcomer(
         tenant=Tenant(name=name, percent=newcomer.percent),
         min_percent=newcomer.percent,
         max_percent=newcomer.percent,
-        memory_mib=max(1, mib),  # 0 would be no limit of its own
+        memory_mib=max(1, mib),  # 0 would be no own limit
         trust_domain=domain,
     )
 
@@ -130,7 +129,7 @@ _WITHOUT_PROCESS: Final = frozenset({SlicePhase.RESERVED, SlicePhase.PREPARED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceCandidate:
-    """A newcomer and what it meets."""
+    """A newcomer with its device, neighbours and siblings."""
 
     newcomer: DesiredSlice
     device: NodeDevice | None
@@ -144,7 +143,7 @@ Check = Callable[[SliceCandidate], SliceRefusal | None]
 
 
 def device_is_here(candidate: SliceCandidate) -> SliceRefusal | None:
-    """The device exists on this node."""
+    """Check that the device exists on this node."""
     if candidate.device is not None:
         return None
     return SliceRefusal(
@@ -153,18 +152,18 @@ def device_is_here(candidate: SliceCandidate) -> SliceRefusal | None:
 
 
 def device_is_usable(candidate: SliceCandidate) -> SliceRefusal | None:
-    """Nothing is wrong with the device."""
+    """Check that the device has no fault."""
     return candidate.device.refusal if candidate.device else None
 
 
 def admission_confirms(candidate: SliceCandidate) -> SliceRefusal | None:
-    """I1 to I3 and proven neighbours: what the operator was sure of is true here too."""
+    """I1 to I3 and proven neighbours: the operator's admission holds on the node too."""
     device = candidate.device
     return last_word(device, candidate.newcomer, candidate.neighbours) if device else None
 
 
 def processes_fit(candidate: SliceCandidate) -> SliceRefusal | None:
-    """I2: contexts, not containers: what is attached, what will be, and the newcomer's own."""
+    """I2: contexts, not containers: attached ones, expected ones, and the newcomer's own."""
     device = candidate.device
     if device is None or not device.context_limit:
         return None
@@ -179,12 +178,12 @@ def processes_fit(candidate: SliceCandidate) -> SliceRefusal | None:
 
 
 def turns_suffice(candidate: SliceCandidate) -> SliceRefusal | None:
-    """With equal time slices no tenant gets more than one, and no objective holds."""
+    """Check equal time slices: no tenant gets more than one, and no objective holds."""
     device = candidate.device
     if device is None or not device.equal_turns:
         return None
     everyone = (*(part.desired for part in candidate.neighbours), candidate.newcomer)
-    # those of one lane have its turn one after the other
+    # tenants of one lane share its turn
     parties = {part.lane or -at for at, part in enumerate(everyone, start=1)}
     turn = WHOLE_PERCENT // len(parties)
     if candidate.newcomer.protected and len(everyone) > 1:
@@ -227,12 +226,12 @@ CHECKS: Final[tuple[Check, ...]] = (
 def first_refusal(
     candidate: SliceCandidate, checks: Sequence[Check] = CHECKS
 ) -> SliceRefusal | None:
-    """The first check that speaks against the newcomer, if any."""
+    """The first refusal of the newcomer, if any."""
     return next((refusal for check in checks if (refusal := check(candidate))), None)
 
 
 def memory_needed_mib(device: NodeDevice, slices: Sequence[DesiredSlice]) -> int:
-    """Memory that slices take on a device, each lane counted once, and that of their contexts."""
+    """Memory of slices on a device, each lane counted once, plus that of their contexts."""
     counted = counted_mib([assignment_of(part) for part in slices])
     return sum(counted) + sum(context_costs_mib(device, slices))
 
@@ -240,7 +239,7 @@ def memory_needed_mib(device: NodeDevice, slices: Sequence[DesiredSlice]) -> int
 def candidate_for(
     newcomer: DesiredSlice, held: Iterable[HeldSlice], devices: Mapping[str, NodeDevice]
 ) -> SliceCandidate:
-    """The device as a newcomer meets it, without an older form of itself."""
+    """A newcomer with its device's state, without an older version of itself."""
     own = newcomer.key
     others = [part for part in held if part.phase.holds_capacity and part.desired.key != own]
     return SliceCandidate(
@@ -261,9 +260,9 @@ def violations(
     bindings: Iterable[ContainerBinding],
     devices: Mapping[str, NodeDevice],
 ) -> list[str]:
-    """Every invariant that a table breaks, in words; empty = all hold.
+    """Texts of all invariants that a table breaks; empty = all hold.
 
-    A device that vanished under running containers has no size left to exceed.
+    A device that vanished under running containers has no limits to check.
     """
     by_device: defaultdict[str, list[DesiredSlice]] = defaultdict(list)
     for part in held:

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps a copy of ``ullage_run`` on the node, which every container with a slice gets read-only.
 
-So an image needs nothing of ours to count steps: it may import the library from there, or the
-operator puts its step hook on PYTHONPATH (``spec.runtime.inject``). The copy holds what counting
-needs, standard library only. Its folder is named by its content: containers of an older agent keep
-theirs, and nothing that is mounted somewhere is ever written again or removed: what runs may import
-from it at any time. Only a node without slices is left without a copy when it is retired.
+So an image does not need our library to count steps: it may import it from there, or the operator
+puts its step hook on PYTHONPATH (``spec.runtime.inject``). The copy holds the modules for counting,
+standard library only. Its directory is named by its content: containers of an older agent keep
+theirs, and a mounted copy is never rewritten or removed: running programs may import from it at any
+time. Copies are removed only when a node without slices is retired.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ullage.api.environment import LIBRARY_MOUNT
 from ullage_node.model.devices import READ_ONLY, BindMount
 
 FOLDER: Final = "python"
-"""Below the state directory."""
+"""Directory of the copies, below the state directory."""
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "ullage": ("__init__",),
     "ullage.api": (
@@ -41,20 +41,20 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "ullage_run": ("__init__", "lanes", "notices", "record", "requests", "times", "torch_hook"),
     "ullage_run.autostep": ("sitecustomize",),
 }
-"""What counting steps and requests imports, by package."""
+"""Modules imported to count steps and requests, by package."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class Library:
-    """The copy on this node; without one containers start all the same."""
+    """The copy on this node; containers also start without one."""
 
     def __init__(self, state_dir: Path) -> None:
         self._root = state_dir / FOLDER
         self._folder: Path | None = None
 
     def install(self) -> None:
-        """Write the copy unless it is there."""
+        """Write the copy unless it exists."""
         try:
             sources = _sources()
             folder = self._root / _digest(sources)
@@ -94,7 +94,7 @@ def _sources() -> dict[str, bytes]:
 
 
 def _source(package: str, module: str) -> bytes:
-    """A module as it is installed here; it is not imported, the agent has no use for it."""
+    """Source of an installed module; it is not imported, the agent does not use it."""
     top, *below = package.split(".")
     spec = find_spec(top)
     for folder in (spec.submodule_search_locations if spec is not None else None) or ():
@@ -110,7 +110,7 @@ def _digest(sources: Mapping[str, bytes]) -> str:
 
 
 def _write(sources: Mapping[str, bytes], folder: Path) -> None:
-    """Write a copy beside its place, then move it there whole."""
+    """Write a copy to a temporary directory, then move it into place."""
     beside = folder.with_suffix(".new")
     shutil.rmtree(beside, ignore_errors=True)
     for path, content in sources.items():
@@ -119,5 +119,5 @@ def _write(sources: Mapping[str, bytes], folder: Path) -> None:
         target.write_bytes(content)
         target.chmod(0o644)
     for directory in (beside, *beside.rglob("*/")):
-        directory.chmod(0o755)  # for users of containers, whatever the umask
+        directory.chmod(0o755)  # readable for users of containers, whatever the umask
     beside.rename(folder)

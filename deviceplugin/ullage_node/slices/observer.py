@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Maps readings to phases: when a prepared container is attached, and when it has failed.
+"""Maps readings to phases: attachment and failure of a prepared container.
 
-Pure: readings and times in, phases out. One odd reading decides nothing; a container that is seen
-outside its limits twice, or is unverified for too long, has failed, and the operator evicts it.
+Pure: readings and times in, phases out. A single odd reading has no effect; a container that is
+seen outside its limits twice, or is unverified for too long, has failed, and the operator evicts
+it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ UNENFORCED_READINGS: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseChange:
-    """A container's slices go to another phase, or the reason beside it changes."""
+    """A change of phase of a container's slices, or of its reason."""
 
     phase: SlicePhase
     why: SliceRefusal | None
@@ -48,13 +49,13 @@ class Observer:
             del self._tracks[gone]
 
     def restart(self, container: ContainerKey) -> None:
-        """The container starts again: what was seen before is of another process."""
+        """Reset a container that starts again: earlier readings are of another process."""
         self._tracks.pop(container, None)
 
     def judge(
         self, container: ContainerKey, phase: SlicePhase, seen: Attachment, now: float
     ) -> PhaseChange | None:
-        """Judges a reading of a container in this phase; ``None`` = no change."""
+        """Judge a reading of a container in this phase; ``None`` = no change."""
         track = self._tracks.get(container)
         if track is None or track.state is not seen.state:
             track = _VerificationTrack(state=seen.state, since=now)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The pods bound to this node, as the API server's watch shows them.
+"""The pods bound to this node, from the API server's watch.
 
 The watch may lag behind kubelet, so presence here never proves that a pod still exists; absence
 after a complete list proves that it is gone. Only the watch writes here.
@@ -27,7 +27,7 @@ class PodCache:
         return MappingProxyType(self._pods)
 
     def replace(self, pods: Iterable[Pod]) -> None:
-        """A complete list: whatever is not in it is gone."""
+        """Take a complete list: pods not in it are gone."""
         self._pods = {pod.uid: pod for pod in pods}
         self.synced = True
 

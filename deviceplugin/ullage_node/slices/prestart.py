@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The node's last word before a container starts, as pure functions over gathered facts.
+"""The node's decision before a container starts, as pure functions over gathered facts.
 
-:func:`owner_of` says whose slots they are, :func:`decide` whether that container may start and on
-what. Every fact was gathered before (see ``binder``); nothing here waits, reads or writes.
+:func:`owner_of` returns the owner of the slots, :func:`decide` the start of that container and its
+slices, or a refusal. Every fact was gathered before (see ``binder``); nothing here waits, reads or
+writes.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from ullage_node.slices.table import binding_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """Someone whom the slots or the container were bound to before."""
+    """A previous binding of the slots or the container."""
 
     binding: ContainerBinding
     live: bool
-    """kubelet still lists it as owner; always false for an earlier start of our own."""
+    """kubelet still lists it as owner; always false for an earlier start of this container."""
     pids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerStart:
-    """Everything that the decision about one container start depends on."""
+    """All inputs of the decision on one container start."""
 
     slots: tuple[str, ...]
-    """Slot ids that kubelet handed over, sorted: they meet the slices in order of the index."""
+    """Slot ids from kubelet, sorted: they are matched to the slices in index order."""
     container: ContainerKey
     pod: str
     """``namespace/name``, for the texts."""
@@ -53,7 +54,7 @@ Check = Callable[[ContainerStart], SliceRefusal | None]
 def owner_of(
     slots: Sequence[str], listing: Listing, pods: Collection[Pod]
 ) -> SlotOwner | SliceRefusal:
-    """The live container that kubelet gave all these slots to.
+    """The live container to which kubelet allocated all these slots.
 
     Some kubelets list finished pods too: owners all of whose known pods are terminal are dropped.
     """
@@ -79,7 +80,7 @@ def _only_terminal(pods: Iterable[Pod]) -> set[tuple[str, str]]:
 
 
 def placement_exists(start: ContainerStart) -> SliceRefusal | None:
-    """The operator decided something for this container, and this node took it in."""
+    """Check that the operator placed this container, and this node applied it."""
     if start.wanted and start.held:
         return None
     return SliceRefusal(
@@ -89,7 +90,7 @@ def placement_exists(start: ContainerStart) -> SliceRefusal | None:
 
 
 def not_refused_before(start: ContainerStart) -> SliceRefusal | None:
-    """A slice that was refused for good stays so until the operator decides again."""
+    """Check that no slice was refused permanently, under the operator's current decision."""
     for part in start.held:
         if part.phase is SlicePhase.REFUSED:
             return SliceRefusal(reason=Reason(part.reason), message=part.message)
@@ -121,7 +122,7 @@ def slots_match_slices(start: ContainerStart) -> SliceRefusal | None:
 
 
 def drained(start: ContainerStart) -> SliceRefusal | None:
-    """No one else still uses the slots, nor an earlier start of this container its devices."""
+    """Check that no other container uses the slots, nor an earlier start the devices."""
     for left in start.leftovers:
         name = f"{left.binding.pod_namespace}/{left.binding.pod_name}"
         if left.live:
@@ -138,7 +139,7 @@ def drained(start: ContainerStart) -> SliceRefusal | None:
 
 
 def room_is_left(start: ContainerStart) -> SliceRefusal | None:
-    """The invariants hold with these slices, each judged against everyone else's."""
+    """Check the invariants with these slices, each against all others."""
     for wanted in start.wanted:
         refusal = first_refusal(candidate_for(wanted, start.everyone, start.devices))
         if refusal is not None:
@@ -154,7 +155,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     slots_match_slices,
     room_is_left,
 )
-"""``drained`` stands before every refusal that lasts, because those give room back."""
+"""``drained`` precedes every lasting refusal, because those free room."""
 
 
 def decide(

@@ -3,8 +3,8 @@
 """Compares kubelet, the API server and the devices with our own book every few seconds.
 
 kubelet never reports that a device is free again, so this module detects it. Nothing is freed while
-a process of the container is left, even when the pod is reported gone; nothing is taken in without
-the file that a start of ours leaves.
+a process of the container is left, even when the pod is reported gone; no container is adopted
+without the file of one of our starts.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class Reconciler:
-    """Compares and repairs; only call it once spec and pods are known completely."""
+    """Compares and repairs; only call it once spec and pods are complete."""
 
     def __init__(self, surroundings: BinderDependencies, binder: Binder) -> None:
         self._s = surroundings
         self._binder = binder
         self.before_release: Callable[[], Awaitable[None]] = _nothing
-        """Awaited once before containers are forgotten, while their last figures are there."""
+        """Awaited once before containers are forgotten, while their final figures exist."""
 
     async def run_once(self) -> tuple[ContainerKey, ...]:
         """One comparison.
@@ -40,8 +40,8 @@ class Reconciler:
         Returns:
             Containers that were freed.
         """
-        # kubelet is asked under the lock: a container that is bound while its answer is under way
-        # would be missing in it and look as if it were gone.
+        # Query kubelet under the lock: a container bound while the answer is under way would be
+        # missing in it and look gone.
         async with self._binder.lock:
             listing = await self._ask()
             if listing is not None:
@@ -88,7 +88,7 @@ class Reconciler:
         )
 
     def _adopt(self, listing: Listing) -> None:
-        """Take in containers that run on our slots without standing in the book."""
+        """Adopt containers that run on our slots but are not in the book."""
         owners: defaultdict[SlotOwner, list[str]] = defaultdict(list)
         for slot, holders in sorted(listing.owners.items()):
             if slot not in self._s.table.slots and len(holders) == 1:
@@ -100,9 +100,9 @@ class Reconciler:
                 _log.info("recognised", pod=f"{owner.namespace}/{owner.pod}", slots=slots)
 
     def _recognise(self, owner: SlotOwner, slots: list[str]) -> list[tuple[DesiredSlice, str]]:
-        """The slices that a container was started with, if it still lives and they can be told.
+        """The slices with which a container was started, if it still lives and they are known.
 
-        Its CDI files tell; after a retirement they are gone and the remembered status tells.
+        Read from its CDI files; after a retirement they are gone and the saved status is used.
         """
         decisions = [(self._s.cdi.decision(slot), slot) for slot in slots]
         parts = [(desired, slot) for desired, slot in decisions if desired is not None]
@@ -127,7 +127,7 @@ class Reconciler:
         return list(zip(parts, sorted(slots), strict=False))
 
     def _lives(self, container: ContainerKey, owner: SlotOwner) -> bool:
-        """True if the container is the one kubelet lists and stands not in the book yet."""
+        """True if the container is the one in kubelet's list and not in the book yet."""
         pod = self._s.pods.by_uid.get(container.pod_uid)
         return (
             pod is not None
@@ -137,7 +137,7 @@ class Reconciler:
         )
 
     def _sweep(self, listing: Listing) -> None:
-        """Remove files that are no one's: neither the book nor kubelet knows an owner."""
+        """Remove orphaned files: neither the book nor kubelet has an owner."""
         gone = self._s.cdi.sweep(in_use(listing, self._s.table.slots))
         pods = {uid for uid, pod in self._s.pods.by_uid.items() if not pod.terminal}
         bound = {binding.key.pod_uid for binding in self._s.table.bindings}
@@ -147,7 +147,7 @@ class Reconciler:
 
 
 def in_use(listing: Listing, bound: Mapping[str, ContainerKey]) -> frozenset[str]:
-    """Slots that are someone's: kubelet gave them away, or a slice is bound to them."""
+    """Slots in use: kubelet has allocated them, or a slice is bound to them."""
     return frozenset(listing.owners) | frozenset(bound)
 
 

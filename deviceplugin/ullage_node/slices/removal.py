@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Removes directories that tenants could write to: any depth, any number of files, any names.
+"""Removes tenant-writable directories: any depth, any number of files, any names.
 
-A directory is moved aside in one step, so its name is free at once; its content goes later, in
-passes of bounded work beside the event loop. No pass recurses and no path grows: a directory that
-is not empty is moved up into the trash before it is removed. Every name is resolved below an open
-directory and never followed, so neither a symbolic link nor a mount leads out of the trash. The
-trash itself is the only state, so a pass continues where a dead process stopped.
+A directory is moved aside in one step, so its name is free at once; its content is removed later,
+in passes of bounded work beside the event loop. No pass recurses and no path grows: a directory
+that is not empty is moved up into the trash before it is removed. Every name is resolved below an
+open directory and never followed, so neither a symbolic link nor a mount leads out of the trash.
+The trash itself is the only state, so a pass continues where a crashed process stopped.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ullage_node.times import REMOVAL_PAUSE_S
 PASS_ENTRIES: Final = 5_000
 """Entries of one pass; about 50 ms."""
 NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})
-"""What file systems say of a directory with something in it."""
+"""Errors of file systems for a directory that is not empty."""
 FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class Trash:
-    """One directory of things to remove, on the file system that they come from."""
+    """One directory of entries to remove, on their own file system."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,11 +44,11 @@ class Trash:
 
     @property
     def stuck(self) -> int:
-        """Entries that the file system refuses to remove; a later process tries them again."""
+        """Entries that the file system refuses to remove; a later process retries them."""
         return len(self._stuck)
 
     def put(self, path: Path) -> None:
-        """Move something into the trash, whatever it is; nothing happens where there is nothing.
+        """Move a path of any type into the trash, if it exists.
 
         Raises:
             OSError: it cannot be moved.
@@ -70,7 +70,7 @@ class Trash:
         """Empty the trash now.
 
         Raises:
-            TimeoutError: there is more than can be removed in that time.
+            TimeoutError: not all could be removed in that time.
         """
         deadline = time.monotonic() + seconds
         while not await in_thread(self.empty):
@@ -81,10 +81,10 @@ class Trash:
         """One pass.
 
         Args:
-            entries: How many files and directories it looks at, at most.
+            entries: Most files and directories to visit.
 
         Returns:
-            Whether nothing is left but what cannot be removed.
+            True if only entries that cannot be removed are left.
         """
         try:
             trash = os.open(self.path, FOLDER_FLAGS)
@@ -108,7 +108,7 @@ class Trash:
             os.close(trash)
 
     def _remove(self, trash: int, name: str, most: int) -> int:
-        """Remove one entry, or up to ``most`` entries of it; how many were looked at."""
+        """Remove one entry, or up to ``most`` entries of it; returns the number visited."""
         try:
             if _removed(trash, name):
                 return 1
@@ -122,7 +122,7 @@ class Trash:
 
 
 def _removed(folder: int, name: str) -> bool:
-    """Remove a file, a link or an empty directory; False for a directory with something in it."""
+    """Remove a file, a link or an empty directory; False for a directory that is not empty."""
     try:
         os.unlink(name, dir_fd=folder)
     except IsADirectoryError:
@@ -136,10 +136,10 @@ def _removed(folder: int, name: str) -> bool:
 
 
 def _unpack(trash: int, name: str, most: int) -> tuple[int, str]:
-    """Remove what lies in a directory of the trash; directories with content move beside it.
+    """Empty a directory of the trash; subdirectories with content move beside it.
 
     Returns:
-        How many entries were looked at, and why some of them stay; "" = none does.
+        Number of entries visited, and the reason why some remain; "" = none.
     """
     folder = _open_folder(trash, name)
     looked, kept = 0, ""
@@ -161,7 +161,7 @@ def _unpack(trash: int, name: str, most: int) -> tuple[int, str]:
 
 
 def _open_folder(trash: int, name: str) -> int:
-    """Open a directory that its owner may have shut, without following a link."""
+    """Open a directory whose owner may have removed its permissions, without following a link."""
     try:
         return os.open(name, FOLDER_FLAGS, dir_fd=trash)
     except PermissionError:

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Takes a node out of service: removes everything of ours, leaves running containers alone.
+"""Takes a node out of service: removes all our files, leaves running containers alone.
 
-A container that restarts afterwards finds no CDI file and waits; that is the difference between an
+A container that restarts afterwards finds no CDI file and waits; this is the difference between an
 uninstall and a restart of the agent. The administrator's own files (``emulated.json``) stay.
 """
 
@@ -22,7 +22,7 @@ async def remove_everything(
 ) -> None:
     """Remove CDI files, hook and slot files, step directories and the checkpoint.
 
-    Call it after the device plugin has left. Doing it twice does no harm.
+    Call it after the device plugin has deregistered. It is idempotent.
 
     Raises:
         OSError: something could not be removed; call it again.

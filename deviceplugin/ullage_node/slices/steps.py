@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Creates the 64-byte file in which each container reports its progress.
 
-The file alone is mounted into the container, so nothing else can be made there. It lies in the
+Only the file is mounted into the container, so nothing else can be created there. It lies in the
 small file system of the container's first slot (:func:`mount_homes`): a tenant that makes it grow
-fills its own and no other. Every start gets a new file of zeros, so a reader opens it by name each
-time. A container's name leads to the file by a link of ours, outside of what tenants can reach.
+fills only its own. Every start gets a new file of zeros, so a reader opens it by name each time. A
+link named after the container points to the file, outside the tenants' reach.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from ullage_node.slices.removal import Trash
 TRASH: Final = ".trash"
 HOMES: Final = ".slots"
 SPARE: Final = ".spare"
-"""Homes of files that found no room in their slot's."""
+"""Parent of the homes of files without room in their slot's."""
 HOME_OPTIONS: Final = "size=16k,nr_inodes=8,mode=0755"
-"""A record takes one page and one inode; files of earlier starts live on as long as they are open
-somewhere."""
+"""A record takes one page and one inode; files of earlier starts exist until their last user closes
+them."""
 HOMES_MOST: Final = 256
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -40,16 +40,16 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 def mount_homes(steps_dir: Path, slots: int) -> int:
-    """Give each slot a file system in memory of its own, for the host and all its containers.
+    """Give each slot its own file system in memory, for the host and all its containers.
 
-    Run by a container that may mount, before the agent begins. What is mounted already stays.
+    Run by a container that may mount, before the agent starts. Existing mounts stay.
 
     Args:
         steps_dir: directory of the step records.
-        slots: how many.
+        slots: number of slots.
 
     Returns:
-        How many there are now.
+        Number of mounted homes.
 
     Raises:
         OSError: one cannot be mounted.
@@ -62,21 +62,21 @@ def mount_homes(steps_dir: Path, slots: int) -> int:
 
 
 class StepRecords:
-    """The records below one directory."""
+    """The records in one directory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.trash = Trash(path / TRASH)
         self.uncapped = 0
-        """Records made outside of their slot's file system, because it was full."""
+        """Records created outside their slot's file system, because it was full."""
         self._holders: dict[str, str] = {}
-        """Whose name leads to a home."""
+        """Name of the link to each home."""
         for name in self._names():
             if (path / name).is_symlink():
                 self._holders[os.readlink(path / name)] = name
 
     def of(self, container: ContainerKey) -> Path:
-        """The way to the directory of a container's record."""
+        """Path of the directory of a container's record."""
         return self.path / container.directory
 
     def reset(self, container: ContainerKey, slot: str) -> Path:
@@ -103,7 +103,7 @@ class StepRecords:
             _log.warning("no room for a step record", slot=slot, why=str(error))
             home = self._fresh(self.path / SPARE / slot)
         target = str(home.relative_to(self.path))
-        # The record is this container's now: no other name may lead to it.
+        # The record is this container's now: no other link may point to it.
         self._remove(self._holders.pop(target, container.directory))
         self._remove(container.directory)
         self.of(container).symlink_to(target)
@@ -113,7 +113,7 @@ class StepRecords:
     def remove(self, container: ContainerKey) -> None:
         """Forget the container's record; one that has it mounted keeps it.
 
-        Where the file system refuses, the next sweep tries again.
+        If the file system refuses, the next sweep retries.
         """
         try:
             self._remove(container.directory)
@@ -131,7 +131,7 @@ class StepRecords:
                 self._remove(name)
 
     def clear(self) -> None:
-        """Forget everything; what is mounted stays, empty: only a reboot takes it away.
+        """Forget everything; mounts stay, empty, until the next reboot.
 
         Raises:
             OSError: the file system refuses.
@@ -151,7 +151,7 @@ class StepRecords:
         return [name for name in names if name not in (TRASH, HOMES, SPARE)]
 
     def _fresh(self, home: Path) -> Path:
-        """A new record in a directory of ours."""
+        """A new record in one of our directories."""
         home.mkdir(parents=True, exist_ok=True)
         record = home / STEPS_FILE
         self._discard(record)
@@ -162,13 +162,13 @@ class StepRecords:
         return home
 
     def _discard(self, path: Path) -> None:
-        """Remove a file or link, whatever stands there."""
+        """Remove a path, file or link."""
         try:
             path.unlink(missing_ok=True)
         except IsADirectoryError:
             self.trash.put(path)
 
     def _remove(self, name: str) -> None:
-        """Forget one container; a directory is one of an agent that mounted directories."""
+        """Forget one container; a directory is from an older agent that mounted directories."""
         self._discard(self.path / name)
         self._holders = {home: holder for home, holder in self._holders.items() if holder != name}

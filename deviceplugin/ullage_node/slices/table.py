@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The node's own book of slices: which are wanted, which are held, and the slots of each.
+"""The node's own book of slices: wanted ones, held ones, and the slots of each.
 
-A state machine without I/O and without a clock, changed by one task at a time. It alone decides
-whether room is taken: a slice holds room from ``Reserved`` until it left the spec unstarted, was
-refused for good, or its container is gone. It never gives a slot to a second live container and
-never takes room away from a running one.
+A state machine without I/O and without a clock, changed by one task at a time. It alone decides on
+room: a slice holds room from ``Reserved`` until it left the spec unstarted, was refused
+permanently, or its container is gone. It never gives a slot to a second live container and never
+revokes room of a running one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 class SliceTable:
     """Slices of one node.
 
-    ``version`` grows with every change, so that writers know when to write.
+    ``version`` grows with every change, so that writers detect changes.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class SliceTable:
 
     @property
     def slots(self) -> Mapping[str, ContainerKey]:
-        """Bound slots and who holds them."""
+        """Bound slots and their holders."""
         return MappingProxyType(self._slots)
 
     def binding(self, container: ContainerKey) -> ContainerBinding | None:
@@ -83,15 +83,15 @@ class SliceTable:
         return self._bindings[container] if container else None
 
     def wanted_for(self, container: ContainerKey) -> tuple[DesiredSlice, ...]:
-        """Slices that the spec gives a container now, in order of the index."""
+        """Slices of a container in the current spec, in index order."""
         return tuple(self._spec[key] for key in _keys_of(container, self._spec))
 
     def held_for(self, container: ContainerKey) -> tuple[HeldSlice, ...]:
-        """Slices that the node holds for a container, in order of the index."""
+        """Slices that the node holds for a container, in index order."""
         return tuple(self._held[key] for key in _keys_of(container, self._held))
 
     def uids_named(self, namespace: str, name: str) -> frozenset[str]:
-        """Uids of the pods of this name that slices stand for, those over excepted."""
+        """Uids of the unfinished pods of this name that have slices."""
         known = [part.desired for part in self._held.values()]
         known += [part for key, part in self._spec.items() if key not in self._ended]
         return frozenset(
@@ -114,13 +114,13 @@ class SliceTable:
         ]
 
     def violations(self) -> list[str]:
-        """Every invariant that does not hold; always empty unless there is a defect."""
+        """Texts of violated invariants; always empty unless there is a bug."""
         return violations(self._held.values(), self._bindings.values(), self._devices)
 
     # -- devices ---------------------------------------------------------------------------------
 
     def set_devices(self, devices: Iterable[NodeDevice]) -> None:
-        """Learn the devices; a lost one fails what runs on it and refuses what waits for it."""
+        """Update the devices; a lost one fails its running slices and refuses the waiting ones."""
         fresh = {device.uuid: device for device in devices}
         if fresh == self._devices:
             return
@@ -134,7 +134,7 @@ class SliceTable:
                 phase = SlicePhase.FAILED if part.phase.started else SlicePhase.REFUSED
                 self._mark(key, phase, device.refusal)
 
-    # -- the operator's wishes -------------------------------------------------------------------
+    # -- the operator's spec ---------------------------------------------------------------------
 
     def intake(
         self,
@@ -142,15 +142,15 @@ class SliceTable:
         wanted: Sequence[DesiredSlice],
         faulty: Sequence[tuple[DesiredSlice, str]] = (),
     ) -> tuple[SliceKey, ...]:
-        """Take in a spec and reserve what is new and fits.
+        """Apply a spec and reserve new slices that fit.
 
         Args:
             epoch: the epoch of the spec as a whole.
             wanted: all slices of the spec that can be read.
-            faulty: the others, as far as they are known, and what is wrong with them.
+            faulty: the other identifiable slices, each with its fault.
 
         Returns:
-            Keys of slices ignored because a newer leader was heard already (fencing).
+            Keys of slices ignored because a newer leader has already written (fencing).
         """
         before = (self._spec, self.epoch)
         self._spec = {part.key: part for part in wanted}
@@ -178,7 +178,7 @@ class SliceTable:
             self.version += 1
 
     def _refuse_unread(self, part: DesiredSlice, why: str) -> None:
-        """An unreadable slice starts nothing; a running one stays as it was."""
+        """Refuse an unreadable slice; a running one stays as it was."""
         held = self._held.get(part.key)
         if held is not None and held.phase.started:
             self._put(replace(held, in_spec=True))
@@ -194,10 +194,10 @@ class SliceTable:
         )
 
     def _take_alone(self, wanted: DesiredSlice, floor: int) -> bool:
-        """Judge one slice; what goes wrong over it is its own refusal."""
+        """Judge one slice; an error refuses this slice only."""
         try:
             return self._take(wanted, floor)
-        except Exception as error:  # the seam of one slice
+        except Exception as error:  # one bad slice must not stop the others
             _log.exception("slice not judged", slice=wanted.key.directory)
             self._refuse_unread(wanted, fault_text(error))
             return True
@@ -213,7 +213,7 @@ class SliceTable:
         if wanted.epoch < floor:
             return False
         if held is not None and held.phase.started:
-            # No one can resize a running client: a changed share waits for the next start, which
+            # A running client cannot be resized: a changed share waits for the next start, which
             # is then refused because the epochs differ.
             adopted = wanted if same_share(held.desired, wanted) else held.desired
             adopted = _in_its_lane(adopted, held.desired)
@@ -236,14 +236,14 @@ class SliceTable:
     def see_pods(
         self, pods: Mapping[str, Pod], listed: Collection[ContainerKey]
     ) -> tuple[ContainerKey, ...]:
-        """Compare with the pods bound here; a reservation whose pod is over ends.
+        """Compare with the pods bound here; a reservation ends with its pod.
 
-        A pod not seen here yet is on its way: its slices were reserved before it was bound.
+        A pod not seen yet is still expected: its slices were reserved before it was bound.
 
         Args:
             pods: all pods bound to this node, by uid; never an incomplete list.
             listed: bound containers whose slots kubelet lists for a pod of that name. kubelet may
-                know a pod before our watch shows it.
+                know a pod before our watch does.
 
         Returns:
             Containers with slots whose pod is terminal or gone: free them once drained.
@@ -293,12 +293,12 @@ class SliceTable:
         self.version += 1
 
     def refuse(self, container: ContainerKey, refusal: SliceRefusal) -> ContainerBinding | None:
-        """Note why a container did not start; a lasting refusal gives its room back.
+        """Record why a container did not start; a lasting refusal frees its room.
 
         Only call it for a lasting refusal when no process of the container is left.
 
         Returns:
-            The binding that ended with it, whose files the caller removes.
+            The removed binding, whose files the caller must remove.
         """
         for part in self.held_for(container):
             if refusal.lasting:
@@ -310,13 +310,13 @@ class SliceTable:
     def set_phase(
         self, container: ContainerKey, phase: SlicePhase, refusal: SliceRefusal | None = None
     ) -> None:
-        """Say what was seen of a bound container; a failed one stays failed until it is gone."""
+        """Set the observed phase of a bound container; a failed one stays failed."""
         for part in self.held_for(container):
             if part.phase.started and part.phase is not SlicePhase.FAILED:
                 self._mark(part.desired.key, phase, refusal)
 
     def free(self, container: ContainerKey) -> ContainerBinding | None:
-        """The container is gone: its slots and slices hold nothing any more.
+        """Free the slots and slices of a container that is gone.
 
         Only call it when no process of the container is left.
         """
@@ -325,7 +325,7 @@ class SliceTable:
         return self._unbind(container)
 
     def release_slots(self, container: ContainerKey) -> ContainerBinding | None:
-        """Forget which slots a container had, as after a reboot: its slices are reserved only."""
+        """Forget a container's slots, as after a reboot: its slices are only reserved."""
         for part in self.held_for(container):
             if part.phase.started:
                 self._put(replace(part, phase=SlicePhase.RESERVED, reason="", message=""))
@@ -334,7 +334,7 @@ class SliceTable:
     def restore(
         self, epoch: int, held: Iterable[HeldSlice], bindings: Iterable[ContainerBinding]
     ) -> None:
-        """Take over what an earlier life of the agent knew; nothing may be held yet."""
+        """Restore an earlier agent's state; nothing may be held yet."""
         self.epoch = max(self.epoch, epoch)
         for part in held:
             self._held[part.desired.key] = replace(part, in_spec=False)
@@ -344,9 +344,10 @@ class SliceTable:
         self.version += 1
 
     def remember(self, reported: Iterable[ObservedSlice]) -> None:
-        """Count what an earlier agent reported as started and this book does not know.
+        """Count slices that an earlier agent reported as started and this book lacks.
 
-        It holds its room until it is recognised (:meth:`adopt`), starts again, or its pod is gone.
+        Such a slice holds its room until it is recognised (:meth:`adopt`), starts again, or its pod
+        is gone.
         """
         for seen in reported:
             if seen.key in self._held or not seen.phase.started:
@@ -367,10 +368,10 @@ class SliceTable:
             self._put(HeldSlice(desired=desired, phase=seen.phase, in_spec=False, seen=True))
 
     def adopt(self, parts: Sequence[tuple[DesiredSlice, str]]) -> None:
-        """Take in a started container that the book does not know, from what its start left.
+        """Add a started container that the book lacks, from the files of its start.
 
         Args:
-            parts: the container's slices in order of their index, each with its slot.
+            parts: the container's slices in index order, each with its slot.
         """
         for desired, _ in parts:
             before = self._held.get(desired.key)
@@ -418,9 +419,9 @@ class SliceTable:
 
 
 def _in_its_lane(decided: DesiredSlice, held: DesiredSlice) -> DesiredSlice:
-    """The decision for a program that runs: it stays in the lane in which others know it.
+    """The decision for a running program: it stays in its lane.
 
-    An operator of before lanes leaves them out of every slice that it writes.
+    An older operator without lanes omits them in every slice.
     """
     if not held.lane:
         return decided
@@ -434,7 +435,7 @@ def _in_its_lane(decided: DesiredSlice, held: DesiredSlice) -> DesiredSlice:
 
 
 def binding_of(parts: Sequence[tuple[DesiredSlice, str]]) -> ContainerBinding:
-    """The binding of one container: its slices in order of their index, each with its slot."""
+    """The binding of one container: its slices in index order, each with its slot."""
     first = parts[0][0]
     return ContainerBinding(
         key=container_of(first),
@@ -460,6 +461,6 @@ def binding_of(parts: Sequence[tuple[DesiredSlice, str]]) -> ContainerBinding:
 
 
 def _keys_of(container: ContainerKey, keys: Iterable[SliceKey]) -> list[SliceKey]:
-    """Those of a container, in order of the index."""
+    """Keys of a container, in index order."""
     uid, name = container.pod_uid, container.container
     return sorted(key for key in keys if key.pod_uid == uid and key.container == name)

@@ -3,8 +3,8 @@
 """Latency histograms of serving pods: parses a page, and takes the difference of two pages.
 
 Pure: text in, counts and percentiles out. A percentile always comes from the difference of two
-pages, never from an average of averages; what the buckets cannot tell is an error with a sentence
-for the user, never a guess. The page is the tenant's own claim.
+pages, never from an average of averages; if the buckets are insufficient, the result is an error
+with a text for the user, never a guess. The page is the tenant's own claim.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHORTCUTS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 """Time to first token and inter-token latency by their names in generative servers: vLLM since 0.11
-(before it ``time_per_output_token_seconds``), SGLang. The first that a page has counts.
+(before it ``time_per_output_token_seconds``), SGLang. The first one found on a page is used.
 """
 REQUESTS_OF: Final[Mapping[str, str]] = {
     "vllm:inter_token_latency_seconds": "vllm:e2e_request_latency_seconds",
@@ -38,19 +38,19 @@ REQUESTS_OF: Final[Mapping[str, str]] = {
     "vllm:request_time_per_output_token_seconds": "vllm:e2e_request_latency_seconds",
     "sglang:inter_token_latency_seconds": "sglang:e2e_request_latency_seconds",
 }
-"""Histograms that count tokens: which one counts the requests of the same server."""
+"""Histograms that count tokens, each with the one that counts requests of the same server."""
 MOST_BUCKETS: Final = 512
 COUNT_MOST: Final = 2.0**53
-"""Beyond it a float does not count by ones any more."""
+"""Beyond it a float cannot count by ones."""
 NAMED_MOST: Final = 3
 NAME_LONGEST: Final = 80
 _NAME: Final = re.compile(rf"[A-Za-z_:][A-Za-z0-9_:]{{0,{NAME_LONGEST - 1}}}")
-"""Of a metric, as Events may quote it: the page comes from the user's container."""
+"""Name of a metric, safe to quote in Events: the page comes from the user's container."""
 _SAMPLE: Final = re.compile(
     r"""([A-Za-z_:][A-Za-z0-9_:]*+)[ \t]*+(?:\{((?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+)\})?[ \t]*+"""
     r"""(?<=[ \t}])([^ \t]++)"""
 )
-"""One sample of the text format; what follows the value does not matter."""
+"""One sample of the text format; text after the value is ignored."""
 _LE: Final = re.compile(r"""(?:^|,)[ \t]*+le[ \t]*+=[ \t]*+"([^"\\]*+)\"""")
 _SUFFIXES: Final = ("_bucket{", "_sum", "_count", "{", " ")
 _UNITS: Final = {
@@ -68,7 +68,7 @@ _NOT_HISTOGRAMS: Final = {
 
 
 class HistogramUnusable(Exception):
-    """No percentile can be made of a page; the text is stable and says what would help."""
+    """No percentile can be computed from a page; the text is stable and names the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class LatencyHistogram:
     """Counts since the server started: ``cumulative[i]`` observations of at most ``bounds[i]``.
 
     The last bound is infinite. ``sum_seconds`` is the sum of all observations, ``requests`` the
-    requests behind them (the same as the count, but for histograms of tokens).
+    requests behind them (the same as the count, except for histograms of tokens).
     """
 
     bounds: tuple[float, ...]
@@ -106,23 +106,23 @@ class LatencyHistogram:
         )
 
     def mean_micros(self) -> int:
-        """Mean of the observations, microseconds; 0 = there are none."""
+        """Mean of the observations, microseconds; 0 = none."""
         mean_s = self.sum_seconds / self.count if self.count else 0.0
         return round(min(BUCKET_MOST_S, mean_s) * 1e6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantile:
-    """A percentile; ``floor`` means that it lies above the last finite bound, which is given."""
+    """A percentile; ``floor`` = it lies above the last finite bound, which is its value here."""
 
     micros: int
     floor: bool = False
 
 
 def quantile(histogram: LatencyHistogram, fraction: float) -> Quantile | None:
-    """The value below which a fraction of the observations lies; ``None`` = there are none.
+    """The value below which a fraction of the observations lies; ``None`` = none.
 
-    Linear inside the bucket, as Prometheus' ``histogram_quantile`` does.
+    Linear inside the bucket, as in Prometheus' ``histogram_quantile``.
     """
     rank = fraction * histogram.count
     if histogram.count <= 0:
@@ -139,14 +139,14 @@ def quantile(histogram: LatencyHistogram, fraction: float) -> Quantile | None:
 
 
 def wanted_names(metric: str) -> tuple[str, ...]:
-    """The histograms that must be read to judge one, each once; ``metric`` may be a shortcut."""
+    """The histograms needed to judge one, each once; ``metric`` may be a shortcut."""
     read = (metric, *SHORTCUTS.get(metric, ()))
     counted = (REQUESTS_OF[name] for name in read if name in REQUESTS_OF)
     return tuple(dict.fromkeys((*read, *counted)))
 
 
 def keep_line(line: str, names: Iterable[str]) -> bool:
-    """True if a line of a page matters: a sample of these histograms, or any type."""
+    """True if a line of a page is relevant: a sample of these histograms, or any type."""
     return line.startswith("# TYPE ") or any(
         line.startswith(name) and line[len(name) :].startswith(_SUFFIXES) for name in names
     )
@@ -157,11 +157,11 @@ def read_histogram(lines: Iterable[str], metric: str) -> LatencyHistogram:
 
     Args:
         lines: lines of a page; those that :func:`keep_line` drops may be left out.
-        metric: name of the histogram, without a suffix, or a shortcut: a histogram of just that
-            name goes before those that it stands for.
+        metric: name of the histogram, without a suffix, or a shortcut: a histogram of exactly that
+            name takes precedence over the shortcut's.
 
     Raises:
-        HistogramUnusable: there is none, it is none, or its numbers make no sense.
+        HistogramUnusable: it is missing, not a histogram, or inconsistent.
     """
     kept = list(lines)
     types = dict(_types(kept))
@@ -194,7 +194,7 @@ def read_histogram(lines: Iterable[str], metric: str) -> LatencyHistogram:
 
 
 def _there(shortcut: str, lines: Iterable[str], types: Mapping[str, str]) -> str:
-    """The name on this page that a shortcut stands for."""
+    """The name on this page to which a shortcut resolves."""
     names = (shortcut, *SHORTCUTS[shortcut])
     present = [name for name in names if any(line.startswith(f"{name}_bucket{{") for line in lines)]
     if not present:
@@ -209,7 +209,7 @@ def _there(shortcut: str, lines: Iterable[str], types: Mapping[str, str]) -> str
 def _checked(
     metric: str, buckets: Mapping[float, float], totals: Mapping[str, float]
 ) -> LatencyHistogram:
-    """A histogram in seconds whose counts only rise."""
+    """A validated histogram in seconds with non-decreasing counts."""
     whole = {math.inf: totals.get(f"{metric}_count", 0.0)} | dict(buckets)
     bounds = sorted(whole)
     cumulative = tuple(whole[bound] for bound in bounds)
@@ -237,8 +237,8 @@ def _checked(
 def _sample(metric: str, line: str) -> tuple[str, str, float]:
     """Name, labels and value of one sample.
 
-    In time that grows with the line alone: a general parser takes seconds over a page of a
-    tenant's making, and the agent serves all others meanwhile.
+    In time linear in the line: a general parser may take seconds on a crafted page, while the agent
+    serves all other tenants.
     """
     match = _SAMPLE.match(line)
     try:
@@ -246,7 +246,7 @@ def _sample(metric: str, line: str) -> tuple[str, str, float]:
             raise ValueError("no sample")
         return match[1], match[2] or "", float(match[3])
     except ValueError as error:
-        # Without the line: it may differ at every read.
+        # Omit the line: it may differ at every read.
         raise HistogramUnusable(f"{metric}: its lines cannot be parsed") from error
 
 
@@ -262,7 +262,7 @@ def _bound(metric: str, labels: str) -> float:
 
 
 def _types(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
-    """Name and type of every metric that says its type."""
+    """Name and type of every metric with a type line."""
     for line in lines:
         words = line.split()
         if len(words) == 4 and words[:2] == ["#", "TYPE"]:
@@ -270,7 +270,7 @@ def _types(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def _named(types: Mapping[str, str]) -> str:
-    """A few histograms that are there; what is no name of a metric is left out."""
+    """A few histograms of the page; invalid metric names are left out."""
     there = sorted(
         name for name, kind in types.items() if kind == "histogram" and _NAME.fullmatch(name)
     )

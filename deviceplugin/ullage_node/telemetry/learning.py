@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Turns steady half minutes into rows: the step time of each tenant beside the others.
+"""Turns steady half minutes into rows: each tenant's step time beside its neighbours.
 
-A row is made only of a stretch in which no one came, went, restarted, was stopped or changed its
-load, after everyone's warm-up. What a stretch cannot say is left out of the row; a neighbour of
-unknown class spoils the rows of all, since a row that hides a neighbour would teach a lie; so does
-a lane that several take turns in, since they are beside one another and never run at once. Pure but
-for its memory: looks in, rows out.
+A row is made only from a stretch in which no tenant came, left, restarted, was stopped or changed
+its load, after all warm-ups. Unknown values are left out of the row; a neighbour of unknown class
+invalidates all rows, since a row without a neighbour would be wrong; so does a lane shared by
+several tenants, since they never run concurrently. Pure except for its state: snapshots in, rows
+out.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ullage_node.times import LOOK_GAP_S, STRETCH_CARRIED_S, STRETCH_S, UNREPORT
 WARM_UP_STEPS: Final = 20
 LOAD_CHANGE: Final = 0.1
 SIGMAS: Final = 2.0
-"""Arrivals are random: a change counts when it is also more than chance (Poisson) makes it."""
+"""Arrivals are random: a change counts only if it also exceeds the Poisson noise."""
 BUSY: Final = 0.9
-"""A tenant that works this part of the time or more has no load but its own pace."""
+"""A tenant busy for at least this fraction of the time has no external load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSnapshot:
-    """Everything at one moment; ``now`` is CLOCK_MONOTONIC, ``wall`` seconds since the epoch."""
+    """The node at one time; ``now`` is CLOCK_MONOTONIC, ``wall`` seconds since the epoch."""
 
     now: float
     wall: float
@@ -61,7 +61,7 @@ class _TenantTrack:
 
     @property
     def pages(self) -> tuple[HistogramPage, HistogramPage] | None:
-        """The pages that the stretch lies between."""
+        """The pages at start and end of the stretch."""
         if self.first_page is None or self.newest_page is None:
             return None
         return self.first_page, self.newest_page
@@ -69,7 +69,7 @@ class _TenantTrack:
 
 @dataclass(slots=True)
 class _Device:
-    """The stretch that runs on one device."""
+    """The current stretch of one device."""
 
     crowd: frozenset[tuple[object, ...]]
     since: float
@@ -78,7 +78,7 @@ class _Device:
 
 
 class ObservationLearner:
-    """Watches every device and offers rows to the book."""
+    """Observes every device and offers rows to the book."""
 
     def __init__(self, node: str, book: ObservationBook, samples: Samples) -> None:
         self._book = book
@@ -86,10 +86,10 @@ class ObservationLearner:
         self._devices: dict[str, _Device] = {}
         self._first_seen: dict[ContainerKey, float] = {}
         self.stretches: int = 0
-        """Steady stretches that ended whole."""
+        """Completed steady stretches."""
 
     def take(self, look: NodeSnapshot) -> None:
-        """Take in one look at the node, about once a second."""
+        """Process one snapshot of the node, about once a second."""
         running = [tenant for tenant in look.tenants if tenant.running]
         keys = {tenant.key for tenant in running}
         self._first_seen = {key: self._first_seen.get(key, look.now) for key in keys}
@@ -121,7 +121,7 @@ class ObservationLearner:
             self._devices[gpu] = _go_on(device, tenants, look.now)
 
     def _fit(self, tenant: RunningTenant, look: NodeSnapshot) -> bool:
-        """True if a tenant is past its warm-up and runs freely."""
+        """True if a tenant is past its warm-up and not frozen."""
         if tenant.frozen:
             return False
         if tenant.progress.steps:
@@ -141,7 +141,7 @@ class ObservationLearner:
         self.stretches += 1
         for tenant in tenants:
             if tenant.gpu != gpu:
-                continue  # of several devices the first one speaks
+                continue  # of several devices the first one counts
             track = device.tracks[tenant.key]
             stretch = Stretch(
                 tenant=tenant,
@@ -162,13 +162,13 @@ class ObservationLearner:
 
 
 def _take_turns(tenants: list[RunningTenant]) -> bool:
-    """True if two of them are in one lane of the device."""
+    """True if two tenants are in one lane of the device."""
     lanes = [tenant.desired.lane for tenant in tenants if tenant.desired.lane]
     return len(lanes) > len(set(lanes))
 
 
 def _mark(tenant: RunningTenant) -> tuple[object, ...]:
-    """Properties whose change makes a tenant another neighbour."""
+    """Properties whose change makes a tenant a different neighbour."""
     part = tenant.desired
     return (
         tenant.key,
@@ -182,13 +182,13 @@ def _mark(tenant: RunningTenant) -> tuple[object, ...]:
 def _begin(
     crowd: frozenset[tuple[object, ...]], tenants: list[RunningTenant], now: float
 ) -> _Device:
-    """A stretch under new conditions: the step under way began under the old ones."""
+    """Start a stretch under new conditions: the step under way began under the old ones."""
     tracks = {tenant.key: _TenantTrack(entered_steps=tenant.progress.steps) for tenant in tenants}
     return _Device(crowd=crowd, since=now, seen_at=now, tracks=tracks)
 
 
 def _go_on(device: _Device, tenants: list[RunningTenant], now: float) -> _Device:
-    """The next stretch under the same conditions."""
+    """Start the next stretch under the same conditions."""
     begun = _begin(device.crowd, tenants, now)
     for tenant in tenants:
         before, track = device.tracks[tenant.key], begun.tracks[tenant.key]
@@ -200,7 +200,7 @@ def _go_on(device: _Device, tenants: list[RunningTenant], now: float) -> _Device
 
 
 def _too_few(first: CounterReading, newest: CounterReading) -> bool:
-    """True if steps are so long that counting continues."""
+    """True if steps are too long for one stretch and counting continues."""
     few = newest.steps - first.steps < STEPS_MIN
     return few and newest.at_s - first.at_s < STRETCH_CARRIED_S
 
@@ -216,7 +216,7 @@ def _restarted(device: _Device, tenants: list[RunningTenant], now: float) -> boo
 def _follow(
     device: _Device, track: _TenantTrack, tenant: RunningTenant, look: NodeSnapshot, *, middle: bool
 ) -> None:
-    """Note where a tenant is."""
+    """Record a tenant's counters and pages."""
     reading = CounterReading.of(tenant, look.now)
     track.newest = reading
     track.peak_mib = max(track.peak_mib, tenant.attachment.memory_used_mib)
@@ -231,7 +231,7 @@ def _follow(
 
 def _follow_page(track: _TenantTrack, page: HistogramPage, since: float, *, middle: bool) -> None:
     if track.first_page is None:
-        # A page from before the stretch counted under other conditions.
+        # A page from before the stretch was counted under other conditions.
         track.first_page = page if page.at_s >= since else None
     elif page.at_s > (track.newest_page or track.first_page).at_s:
         track.newest_page = page
@@ -240,13 +240,13 @@ def _follow_page(track: _TenantTrack, page: HistogramPage, since: float, *, midd
 
 
 def _load_changed(track: _TenantTrack) -> bool:
-    """True if more or less was asked of a tenant in the second half than in the first."""
+    """True if a tenant's offered load differs between the two halves."""
     first, half, last = track.first_page, track.middle_page, track.newest_page
     if first is not None and half is not None and last is not None:
         one_half = half.histogram.since(first.histogram)
         other_half = last.histogram.since(half.histogram)
         if one_half is None or other_half is None:
-            return True  # the server began again
+            return True  # the server restarted
         return _differs(
             (one_half.requests, half.at_s - first.at_s),
             (other_half.requests, last.at_s - half.at_s),
@@ -255,7 +255,7 @@ def _load_changed(track: _TenantTrack) -> bool:
 
 
 def _pace_changed(track: _TenantTrack) -> bool:
-    """The same of a tenant that serves without a histogram: it is idle part of the time."""
+    """True if the rate of a server without a histogram differs between the two halves."""
     first, middle, newest = track.first, track.middle, track.newest
     if (
         first is None
@@ -274,7 +274,7 @@ def _pace_changed(track: _TenantTrack) -> bool:
 
 
 def _differs(former: tuple[float, float], latter: tuple[float, float]) -> bool:
-    """True if two counts over two spans are of different rates."""
+    """True if two counts over two spans have different rates."""
     (first, first_s), (second, second_s) = former, latter
     if first_s <= 0 or second_s <= 0 or first + second <= 0:
         return False

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Load of every serving container over the last seconds, from the pages that are read anyway.
+"""Load of every serving container over the last seconds, from the pages read for latencies.
 
-A load is always the difference of two pages. Where no fresh page is at hand, or the server began
-anew between two, there is none: an absent load is not known, never 0. No I/O here.
+A load is always the difference of two pages. Without a fresh page, or if the server restarted
+between two, the load is unknown, never 0. No I/O here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Loads:
         self._pages = {key: pages for key, pages in self._pages.items() if key in containers}
 
     def take(self, key: ContainerKey, page: HistogramPage) -> None:
-        """A page was read; a server that began anew, or a clock that jumped, begins anew here."""
+        """Add a page; a restarted server or a clock jump resets the history."""
         pages = self._pages.setdefault(key, deque(maxlen=PAGES_MOST))
         if pages and (
             page.at_s <= pages[-1].at_s or page.histogram.since(pages[-1].histogram) is None
@@ -54,7 +54,7 @@ class Loads:
             pages.popleft()
 
     def of(self, key: ContainerKey, slo: LatencyObjective, now: float) -> ObservedLoad | None:
-        """The load of a container; ``None`` = it is not known.
+        """The load of a container; ``None`` = unknown.
 
         Args:
             key: The container.
@@ -63,7 +63,7 @@ class Loads:
         """
         span = self._span(key, now)
         if span is None or span.made.requests != span.made.count:
-            return None  # a histogram of tokens tells how long a token took, not a request
+            return None  # a histogram of tokens measures tokens, not requests
         latency = quantile(span.made, slo.quantile)
         return ObservedLoad(
             seconds=max(1, round(span.seconds)),
@@ -88,7 +88,7 @@ def late_milli(made: LatencyHistogram, limit_s: float) -> int:
     """Observations above a limit, in thousandths; linear inside the bucket of the limit.
 
     Args:
-        made: What happened.
+        made: The observations.
         limit_s: Seconds.
     """
     if made.count <= 0:

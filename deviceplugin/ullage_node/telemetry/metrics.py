@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics of devices and telemetry.
 
-Labels name devices and kinds, never pods: a cluster that starts a million pods must not leave a
-million series behind.
+Labels name devices and kinds, never pods: a million started pods must not leave a million series
+behind.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def _held(bindings: Sequence[ContainerBinding]) -> defaultdict[str, list[LaneAss
 def used_mib(
     bindings: Sequence[ContainerBinding], attachments: Mapping[ContainerKey, Attachment]
 ) -> Counter[str]:
-    """Memory that containers were seen to use, by device, MiB.
+    """Observed memory use of containers, by device, MiB.
 
-    A container on several devices is one reading: it counts in equal parts.
+    A container on several devices has one reading, divided equally.
     """
     seen: Counter[str] = Counter()
     for binding in bindings:
@@ -111,7 +111,7 @@ def used_mib(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleFigures:
-    """The newest counters of every device; what a device does not say has no series."""
+    """The newest counters of every device; a counter that is not reported has no series."""
 
     ratio: Mapping[tuple[str, str], float] = gauge(
         "ullage_device_gpm_ratio",
@@ -158,7 +158,7 @@ def sample_figures(samples: Sequence[DeviceSample]) -> SampleFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryFigures:
-    """Counts since the agent started, but for ``unmeasured``: as of now."""
+    """Counts since the agent started, except the current ``unmeasured``."""
 
     pages: int = counter("ullage_node_pages", "Metrics pages of pods that were read.")
     page_failures: int = counter("ullage_node_page_failures", "Metrics pages that could not be.")

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queues the node's rows: each until the operator acknowledges it, never a flood.
 
-The oldest of them stand in the status of the GPUNode, as many as keep it small; the others wait
-here. What the operator acknowledges goes, and an agent that begins takes over what is in the
-status. A row that says what was said of the same mixture a short while ago is left out, so a node
-in a steady state writes nothing. Nothing here waits or fails.
+The oldest ones are in the GPUNode's status, up to a size limit; the others are queued here.
+Acknowledged rows are removed, and a starting agent takes over those in the status. A row equal to a
+recent one of the same mixture is dropped, so a node in a steady state writes nothing. Nothing here
+waits or fails.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ SAME_LOAD: Final = 0.1
 MIXTURE_MOST: Final = 8
 """Most rows of one mixture within :data:`SAME_ROW_S`, however much they differ."""
 MOST_WAITING: Final = 512
-"""Rows kept while no operator takes them in; the oldest go first. About a quarter of an hour of
-them at the fastest pace, days at the usual one."""
+"""Rows kept while no operator acknowledges them; the oldest are dropped first. About a quarter of
+an hour at the highest rate, days at the usual one."""
 STATUS_BYTES: Final = 5 * 1024
-"""Of rows in one status; the API server stores the whole object at every heartbeat."""
+"""Most bytes of rows in one status; the API server stores the whole object at every heartbeat."""
 BURST: Final = 64
 ROWS_PER_SECOND: Final = 0.5
-"""The node as a whole: rows at once, and for how many there is room again every second."""
+"""Rate limit of the node's rows: burst, and refill per second."""
 
 Mixture = tuple[object, ...]
 
 
 @dataclass(slots=True)
 class _Said:
-    """Recent report of one mixture."""
+    """Recent rows of one mixture."""
 
     last: Observation
     at: deque[float] = field(default_factory=lambda: deque(maxlen=MIXTURE_MOST))
 
 
 class ObservationBook:
-    """The rows that were not taken in yet, oldest first; also the sink of the guard.
+    """The rows not acknowledged yet, oldest first; also the sink of the guard.
 
     Args:
         clock: monotonic, seconds.
         most: rows kept.
-        status_bytes: size of what :attr:`rows` says, as JSON.
+        status_bytes: size of :attr:`rows` as JSON.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class ObservationBook:
         self._room = float(BURST)
         self._filled_at = clock()
         self.left_out: Counter[str] = Counter()
-        """Rows that were not kept: ``same``, ``flood``; ``unread`` = not taken in for too long."""
+        """Dropped rows: ``same``, ``flood``; ``unread`` = not acknowledged for too long."""
         self.taken = 0
         self.on_change: Callable[[], None] = lambda: None
 
     @property
     def rows(self) -> tuple[Observation, ...]:
-        """Rows for the status: the oldest, at least one, as far as there is room."""
+        """Rows for the status: the oldest ones within the size limit, at least one."""
         if self._shown is None:
             shown: list[Observation] = []
             left = self._status_bytes
@@ -93,7 +93,7 @@ class ObservationBook:
         return len(self._rows)
 
     def taken_in(self, newest: str) -> None:
-        """Forget the row of this id and all before it; an id that is not here changes nothing."""
+        """Forget the row of this id and all before it; an unknown id has no effect."""
         if newest not in self._rows:
             return
         for row in list(self._rows):
@@ -104,7 +104,7 @@ class ObservationBook:
         self.on_change()
 
     def restore(self, rows: Iterable[Observation]) -> None:
-        """Take over what an earlier agent has said; what this one said already stays newest."""
+        """Restore an earlier agent's rows; this agent's own rows stay newest."""
         now = self._clock()
         earlier = {row.id: row for row in rows if row.id not in self._rows}
         for row in earlier.values():
@@ -114,11 +114,11 @@ class ObservationBook:
         self._trim()
 
     def take(self, observation: Observation) -> None:
-        """Keep a row whatever was said before: the guard's, which come in pairs."""
+        """Keep a row unconditionally: the guard's, which come in pairs."""
         self._keep(observation)
 
     def offer(self, observation: Observation) -> bool:
-        """Keep a row unless it says nothing new; whether it was kept."""
+        """Keep a row if it is new; true if it was kept."""
         now = self._clock()
         self._forget(now)
         known = self._said.get(_mixture(observation))
@@ -161,7 +161,7 @@ class ObservationBook:
             self.left_out["unread"] += 1
 
     def _forget(self, now: float) -> None:
-        """Drop what was said too long ago."""
+        """Drop outdated entries."""
         for mixture, known in list(self._said.items()):
             while known.at and now - known.at[0] >= SAME_ROW_S:
                 known.at.popleft()
@@ -170,7 +170,7 @@ class ObservationBook:
 
 
 def is_same(first: Observation, second: Observation) -> bool:
-    """True if two rows of one mixture teach the same."""
+    """True if two rows of one mixture are equal within the tolerances."""
     return (
         first.violated == second.violated
         and first.percentile == second.percentile

@@ -1,14 +1,13 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the progress of every container once a second: its claim, against what the node saw.
+"""Reads the progress of every container once a second: its claim, checked against the node's data.
 
-Steps and items are the tenant's word; the time alone is made from the node's own counters. None of
-it is a ground to grant more. A record that makes no sense is counted and left out, and it never
-disturbs the reading of another container.
+Steps and items are the tenant's claim; the time alone comes from the node's own counters. Neither
+is a reason to grant more. An implausible record is counted and skipped, and never disturbs the
+reading of another container.
 
-A container's speed is estimated from the few moments at which its step count changed. Both times of
-a step, as it is and as it would be alone, come from the same stretch of steps, so that their ratio
-means something.
+A container's speed is estimated from the recent times at which its step count changed. Both times
+of a step, actual and alone, come from the same stretch of steps, so that their ratio is meaningful.
 """
 
 from __future__ import annotations
@@ -33,16 +32,15 @@ WINDOW_STEPS: Final = 20
 STEPS_MIN: Final = 3
 MARKS_MAX: Final = 128
 STEP_MOST_MICROS: Final = 86_400 * 10**6
-"""A longer mean is no step, whatever the container says."""
+"""A longer mean is not a step, whatever the container reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaceMark:
-    """The step count when it had changed.
+    """The step count after a change.
 
-    ``last_step_ns`` is CLOCK_MONOTONIC; ``busy_ns`` the sum of all step times, 0 = not known;
-    ``solo_ns`` the time that the work so far would have taken alone on the whole device, 0 = not
-    known.
+    ``last_step_ns`` is CLOCK_MONOTONIC; ``busy_ns`` the sum of all step times, 0 = unknown;
+    ``solo_ns`` the time of the work so far alone on the whole device, 0 = unknown.
     """
 
     steps: int
@@ -58,23 +56,23 @@ class StepPace:
         self._marks: deque[PaceMark] = deque(maxlen=MARKS_MAX)
 
     def take(self, mark: PaceMark) -> None:
-        """Add what was seen; anything that went backwards is a restart and a new beginning."""
+        """Add a mark; a decrease of any counter is a restart and resets the pace."""
         last = self._marks[-1] if self._marks else None
         if last is not None:
             if _went_back(last, mark):
                 self._marks.clear()
             elif mark.steps == last.steps or (last.solo_ns and not mark.solo_ns):
-                return  # nothing new, or the node could not read its own counter this time
+                return  # unchanged, or the node could not read its own counter
         self._marks.append(mark)
         while len(self._marks) > 2 and _enough(self._marks[1], mark):
             self._marks.popleft()
 
     def step_micros(self, ewma_ns: int) -> int:
-        """Mean time of the recent steps; before two marks are there, the container's own average.
+        """Mean time of the recent steps; before the second mark, the container's own average.
 
-        From the sum of step times, so a server's waiting between requests does not count; from
-        the clock for a writer that keeps no sum. A running average will not do: of 1 ms steps
-        under a quota of 40 % it says 1.05 ms where 2.51 ms are true, as bursts hide the pauses.
+        From the sum of step times, so a server's idle time between requests does not count; from
+        the clock for a writer without a sum. A running average is wrong: for 1 ms steps under a
+        quota of 40 % it gives 1.05 ms instead of 2.51 ms, as bursts hide the pauses.
         """
         steps, span_ns = self._stretch()
         if not steps:
@@ -84,7 +82,7 @@ class StepPace:
         return micros if micros <= STEP_MOST_MICROS else 0
 
     def solo_step_micros(self) -> int:
-        """Time of one step alone on the whole device; 0 until enough was seen.
+        """Time of one step alone on the whole device; 0 until there is enough data.
 
         time alone = (solo_ns at the end - at the beginning) / steps between, ``derived``.
         """
@@ -127,21 +125,21 @@ class _Container:
 
     pace: StepPace = field(default_factory=StepPace)
     problem: str = ""
-    """Why its newest record was refused; "" = it was not."""
+    """Reason why its newest record was refused; "" = accepted."""
     invalid: int = 0
-    """Records of it that were refused."""
+    """Number of its refused records."""
     steps: int = 0
     resumed_at: int = 0
 
 
 class StepTelemetry:
-    """Reads the step records below one directory; a ``ProgressSource``."""
+    """Reads the step records in one directory; a ``ProgressSource``."""
 
     def __init__(self, steps_dir: Path) -> None:
         self._steps_dir = steps_dir
         self._containers: dict[ContainerKey, _Container] = {}
         self.invalid_total = 0
-        """Readings that were no step record, since the agent started."""
+        """Number of invalid step records read since the agent started."""
 
     def sample(
         self,
@@ -152,7 +150,7 @@ class StepTelemetry:
         """Progress of every container that reports any.
 
         Args:
-            bindings: all prepared containers; what is remembered of others is dropped.
+            bindings: all prepared containers; state of others is dropped.
             attachments: readings of this second.
             now: CLOCK_MONOTONIC, seconds.
         """
@@ -164,7 +162,7 @@ class StepTelemetry:
             solo_ns = attachments[key].solo_time_ns if key in attachments else 0
             try:
                 made = self._look(key, solo_ns, now_ns)
-            except Exception as error:  # the seam of one container
+            except Exception as error:  # one bad record must not stop the others
                 self._refuse(key, fault_text(error))
             else:
                 self._containers[key].problem = ""
@@ -174,7 +172,7 @@ class StepTelemetry:
 
     @property
     def refused(self) -> Mapping[ContainerKey, str]:
-        """Causes for which records of containers count for nothing."""
+        """Reasons why containers' records are ignored."""
         return {
             key: container.problem
             for key, container in self._containers.items()
@@ -197,13 +195,13 @@ class StepTelemetry:
 
 
 def _check_resumed(container: _Container, record: StepRecord | None) -> None:
-    """Refuse a start that is said to have gone on from an earlier step than it said before.
+    """Refuse a record whose start resumed from an earlier step than reported before.
 
-    Only a new start, or a program that goes back, does that, and both count their steps from 0
-    again. What is said twice is believed: it may have gone back and caught up between two looks.
+    Only a new start, or a program that rolls back, does that, and both count steps from 0 again. A
+    repeated claim is accepted: it may have rolled back and caught up between two readings.
 
     Raises:
-        WireError: it is; the text says from where to where.
+        WireError: it did; the text gives both steps.
     """
     if record is None:
         container.steps = container.resumed_at = 0
@@ -218,7 +216,7 @@ def _check_resumed(container: _Container, record: StepRecord | None) -> None:
 
 
 def _progress(pace: StepPace, record: StepRecord, solo_ns: int, now_ns: int) -> StepProgress:
-    """One container's progress, after its newest record was taken in."""
+    """One container's progress, including its newest record."""
     pace.take(
         PaceMark(
             steps=record.steps,
@@ -241,5 +239,5 @@ def _progress(pace: StepPace, record: StepRecord, solo_ns: int, now_ns: int) -> 
 
 
 def _age_s(then_ns: int, now_ns: int) -> int:
-    """Whole seconds since a moment, one at least; 0 for a moment that never was."""
+    """Whole seconds since a time, at least one; 0 if the time is unset."""
     return max(1, (now_ns - then_ns) // 1_000_000_000) if then_ns else 0

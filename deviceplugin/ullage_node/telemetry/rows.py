@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One row from one steady stretch of one tenant.
 
-Pure. Means are exact: differences of counters over the stretch. Counters of a device become the
-tenant's only where it was alone all the time.
+Pure. Means are exact: differences of counters over the stretch. Counters of a device are attributed
+to the tenant only if it was alone all the time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ullage_node.telemetry.tenants import RunningTenant
 from ullage_node.telemetry.windows import HistogramPage
 
 STEPS_MIN: Final = 3
-"""Fewer finished steps or requests make no row."""
+"""Minimum of finished steps or requests for a row."""
 PAGES_SECONDS_MIN: Final = 10.0
-"""Pages closer together than this are too little of a stretch."""
+"""Minimum time between the two pages of a stretch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterReading:
-    """The counters of one container at one moment, CLOCK_MONOTONIC seconds."""
+    """The counters of one container at one time, CLOCK_MONOTONIC seconds."""
 
     at_s: float
     steps: int
@@ -38,7 +38,7 @@ class CounterReading:
 
     @classmethod
     def of(cls, tenant: RunningTenant, now: float) -> CounterReading:
-        """The counters of a tenant now."""
+        """The current counters of a tenant."""
         made, seen = tenant.progress, tenant.attachment
         return cls(
             at_s=now,
@@ -50,7 +50,7 @@ class CounterReading:
         )
 
     def restarted_by(self, later: CounterReading) -> bool:
-        """True if the container began again between the two."""
+        """True if the container restarted between the two."""
         return (
             later.steps < self.steps
             or later.busy_ns < self.busy_ns
@@ -60,7 +60,7 @@ class CounterReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """A tenant's steady stretch and who was beside it; ``first`` to ``last`` are whole steps."""
+    """A tenant's steady stretch and its neighbours; ``first`` to ``last`` are whole steps."""
 
     tenant: RunningTenant
     others: tuple[RunningTenant, ...]
@@ -83,7 +83,7 @@ class RowMaker:
         self._samples = samples
 
     def row(self, stretch: Stretch) -> Observation | None:
-        """The row of a stretch; ``None`` = too little was finished in it."""
+        """The row of a stretch; ``None`` = too few finished steps or requests."""
         served = _served(stretch)
         step_micros = _step_micros(stretch) or (served.mean_micros() if served else 0)
         if step_micros < 1:
@@ -135,7 +135,7 @@ def _with_load(row: Observation, stretch: Stretch, served: LatencyHistogram) -> 
     if slo is None or latency is None:
         return row
     limit = slo.latency_ms * 1000
-    # Above the last finite bound is violated only if that bound is not below the objective.
+    # A value above the last finite bound violates only if that bound is not below the objective.
     above = latency.micros > limit or (latency.floor and latency.micros >= limit)
     return replace(row, latency_micros=latency.micros, percentile=slo.percentile, violated=above)
 
@@ -151,18 +151,18 @@ def _served(stretch: Stretch) -> LatencyHistogram | None:
 
 
 def _step_micros(stretch: Stretch) -> int:
-    """Mean step of the stretch; 0 = too few, or the record does not say."""
+    """Mean step of the stretch; 0 = too few steps, or not in the record."""
     first, last = stretch.first, stretch.last
     if first is None or last is None or last.steps - first.steps < STEPS_MIN:
         return 0
-    # A writer that keeps no sum of step times leaves the clock.
+    # Without a sum of step times use the clock.
     busy_ns = last.busy_ns - first.busy_ns if last.busy_ns else 0
     spent_ns = busy_ns or last.last_step_ns - first.last_step_ns
     return spent_ns // (last.steps - first.steps) // 1000
 
 
 def _partners(others: tuple[RunningTenant, ...], namespace: str) -> tuple[ObservedPartner, ...]:
-    """Its neighbours; a class of another namespace has that namespace as prefix."""
+    """Its neighbours; a class of another namespace has it as prefix."""
     partners = (
         ObservedPartner(
             workload_class=class_seen_from(
@@ -184,7 +184,7 @@ def _partners(others: tuple[RunningTenant, ...], namespace: str) -> tuple[Observ
 
 
 def _solo_permille(stretch: Stretch) -> int:
-    """Part of the whole device that the work would have filled (emulated), ``derived``."""
+    """Fraction of the whole device that the work would fill (emulated), ``derived``."""
     first, last = stretch.first, stretch.last
     if first is None or last is None or not first.solo_ns or last.at_s <= first.at_s:
         return 0
@@ -199,7 +199,7 @@ def _cpu_permille(stretch: Stretch) -> int:
 
 
 def _duty_permille(stretch: Stretch) -> int:
-    """Part of the time in which a step was under way."""
+    """Fraction of the time in which a step was under way."""
     first, last = stretch.first, stretch.last
     if first is None or last is None or last.busy_ns <= first.busy_ns or last.at_s <= first.at_s:
         return 0

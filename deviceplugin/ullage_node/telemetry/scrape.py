@@ -1,14 +1,13 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the metrics page of serving pods, a few times a minute, whatever the pods do.
+"""Reads the metrics page of serving pods, a few times a minute, regardless of their behaviour.
 
-The page belongs to the tenant: it may be huge, slow, endless or wrong. So every read has a limit
-of time and size, follows no redirect, keeps only the lines that matter, and a failure is one
-stable sentence for the user, said when it lasts. No pod can delay the reading of another by more
-than the limit.
+The page is untrusted: it may be huge, slow, endless or wrong. So every read has a limit of time and
+size, follows no redirect, keeps only relevant lines, and a lasting failure is reported to the user
+once with a stable text. No pod can delay the reading of another by more than the limit.
 
-The first head that comes has to be the answer's: a client that passes over informational ones reads
-as many as a server sends, as fast as it sends them.
+The first response head must be the final one: a client that skips informational ones would read an
+endless stream of them.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from ullage_node.times import PAGE_READ_S, SCRAPE_IDLE_S, SCRAPE_TICK_S
 HEAD_BYTES_MAX: Final = 16 << 10
 PART_BYTES: Final = 64 << 10
 CHUNKS_MAX: Final = 8192
-"""Of an answer of unknown length; servers write some kilobytes each."""
+"""Most chunks of an answer of unknown length; servers write some kilobytes each."""
 HTTP_PORT: Final = 80
 OK: Final = 200
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: [^\r\n]*)?")
@@ -52,7 +51,7 @@ class MalformedPage(ValueError):
 
 
 class NotServed(Exception):
-    """The server answers, and not with a page."""
+    """The server answers, but without a page."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"status code {status}")
@@ -61,7 +60,7 @@ class NotServed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Head:
-    """The head of an answer; ``length`` is ``None`` where it does not say."""
+    """The head of an answer; ``length`` is ``None`` where not given."""
 
     status: int
     length: int | None
@@ -69,7 +68,7 @@ class _Head:
 
     @classmethod
     def read(cls, text: bytes) -> Self:
-        """Raises MalformedAnswer."""
+        """Parse a head; raises MalformedAnswer."""
         first, *lines = text.removesuffix(b"\r\n\r\n").split(b"\r\n")
         status = _STATUS.fullmatch(first)
         fields = [line.partition(b":") for line in lines]
@@ -87,15 +86,15 @@ class _Head:
 
 
 async def page_parts(url: str, accept: str) -> AsyncGenerator[bytes, None]:
-    """The page in parts of at most 64 KiB, as it comes; the connection ends with it.
+    """Stream the page in parts of at most 64 KiB; then close the connection.
 
     Args:
-        url: Of a server that speaks HTTP/1.1 without TLS.
-        accept: Media type that is asked for.
+        url: Address of the page, over HTTP/1.1 without TLS.
+        accept: Requested media type.
 
     Raises:
         NotServed: its status is not 200.
-        ValueError: the address or the answer is none.
+        ValueError: the address or the answer is invalid.
         asyncio.LimitOverrunError, EOFError, OSError: its head is too long, it ends too early, or
             there is no connection.
     """
@@ -123,7 +122,7 @@ async def page_parts(url: str, accept: str) -> AsyncGenerator[bytes, None]:
 
 
 async def _bytes(reader: asyncio.StreamReader, length: int | None) -> AsyncGenerator[bytes, None]:
-    """So many bytes; all that come where it is not known."""
+    """``length`` bytes, or all until the end if unknown."""
     left = length
     while left is None or left:
         part = await reader.read(PART_BYTES if left is None else min(left, PART_BYTES))
@@ -137,7 +136,7 @@ async def _bytes(reader: asyncio.StreamReader, length: int | None) -> AsyncGener
 
 
 async def _chunks(reader: asyncio.StreamReader) -> AsyncGenerator[bytes, None]:
-    """Chunks (RFC 9112, section 7.1), small ones together."""
+    """Chunks (RFC 9112, section 7.1), with small ones merged."""
     gathered = bytearray()
     for _ in range(CHUNKS_MAX):
         size = _CHUNK.fullmatch(await reader.readuntil(b"\r\n"))
@@ -167,7 +166,7 @@ KEPT_BYTES_MAX: Final = 512 << 10
 READS_AT_ONCE: Final = 8
 ACCEPT: Final = "text/plain;version=0.0.4"
 LASTING_READS: Final = 3
-"""Failures in a row before one is reported: a starting server does not answer at first."""
+"""Consecutive failures before one is reported: a starting server does not answer at first."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -178,7 +177,7 @@ class ScrapeFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrapeTarget:
-    """A page to read; an empty ``url`` = the pod does not say where it is."""
+    """A page to read; an empty ``url`` = the pod names no page."""
 
     key: ContainerKey
     url: str
@@ -196,12 +195,12 @@ class _ScrapeState:
 
 
 class Scraper:
-    """Reads pages and hands them on.
+    """Reads pages and passes them on.
 
     Args:
-        targets: what is to be read now.
+        targets: pages to read now.
         take: called with every page.
-        tell: called once with a failure that lasts, and with "" when it is over.
+        tell: called once with a lasting failure, and with "" when it is over.
     """
 
     def __init__(
@@ -219,11 +218,11 @@ class Scraper:
 
     @property
     def problems(self) -> Mapping[ContainerKey, str]:
-        """Failures that last."""
+        """Lasting failures."""
         return {key: state.problem for key, state in self._states.items() if state.problem}
 
     def hurry(self, key: ContainerKey) -> None:
-        """Read this page at the next occasion."""
+        """Read this page as soon as possible."""
         if key in self._states:
             self._states[key].due_at = 0.0
 
@@ -254,7 +253,7 @@ class Scraper:
             self.failures += 1
             self._fail(target.key, str(error))
             return
-        except Exception as error:  # the seam of one page
+        except Exception as error:  # one bad page must not stop the others
             self.failures += 1
             _log.exception("page not read", container=target.key.directory)
             self._fail(target.key, f"{target.url} cannot be read ({type(error).__name__})")
@@ -284,10 +283,10 @@ class Scraper:
 
 
 async def fetch_lines(target: ScrapeTarget) -> list[str]:
-    """The lines of a page that matter for one histogram.
+    """The lines of a page that are relevant for one histogram.
 
     Raises:
-        PageUnreadable: no address, no answer in time, an error, or more than a page may hold.
+        PageUnreadable: no address, a timeout, an error, or a too large page.
     """
     if not target.url:
         raise ScrapeFailed(
@@ -305,7 +304,7 @@ async def fetch_lines(target: ScrapeTarget) -> list[str]:
     except TimeoutError as error:
         raise ScrapeFailed(f"{target.url} did not answer within {PAGE_READ_S:g} s") from error
     except (asyncio.LimitOverrunError, EOFError, OSError, ValueError) as error:
-        # Without the error's own text: it may name another port or address at every try.
+        # Omit the error's text: it may name another port or address at every try.
         raise ScrapeFailed(f"{target.url} cannot be read ({type(error).__name__})") from error
 
 
@@ -331,7 +330,7 @@ async def _lines(parts: AsyncIterator[bytes], target: ScrapeTarget) -> list[str]
 
 
 def _kept(lines: Iterable[bytes], names: tuple[str, ...]) -> list[str]:
-    # First as bytes: a large server's page has thousands of lines, and few of them matter.
+    # Filter bytes first: a large server's page has thousands of lines, few of them relevant.
     near = (b"# TYPE ", *(name.encode() for name in names))
     samples = (line for line in lines if line.startswith(near))
     texts = (line.decode("utf-8", "replace").rstrip("\r") for line in samples)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The telemetry of one node: joins readings, pages and device counters, and feeds the learning.
 
-The agent calls :meth:`Telemetry.look` after every reading of the containers. Nothing here decides
-anything, and nothing that a tenant serves or writes can stop it.
+The agent calls :meth:`Telemetry.look` after every reading of the containers. It decides nothing,
+and no tenant's output can stop it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ullage_node.times import EVENT_QUIET_S, LATENCY_WINDOW_LEAST_S, PAGE_PERIOD
 UNMEASURED: Final = "LatencyUnmeasured"
 """Event of a pod whose latency objective cannot be judged."""
 MOST_TEXTS: Final = 3
-"""Different ones of a container within the time in which Events repeat nothing."""
+"""Most distinct texts per container within the Events' repetition interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +60,14 @@ class Telemetry:
         self._pages: dict[ContainerKey, HistogramPage] = {}
         self._loads = Loads()
         self._said: dict[ContainerKey, dict[str, float]] = {}
-        """What Events said of a container lately, with the moment."""
+        """Recent Event texts of a container, with their times."""
         self.samples = Samples()
         self.book = ObservationBook()
         self.learning = ObservationLearner(sources.around.node, self.book, self.samples)
         self.scraper = Scraper(self._targets, self._take_page, self._tell)
         self.windows = TenantWindows(steps, self._objectives, self.scraper.hurry)
         self.frozen: Callable[[], Collection[ContainerKey]] = tuple
-        """Containers that the guard holds still."""
+        """Containers frozen by the guard."""
 
     @property
     def memory(self) -> HeldFigures:
@@ -92,7 +92,7 @@ class Telemetry:
         )
 
     def loads(self, now: float) -> Mapping[ContainerKey, ObservedLoad]:
-        """Loads that are asked for and known; ``now`` is CLOCK_MONOTONIC, seconds."""
+        """Loads that are requested and known; ``now`` is CLOCK_MONOTONIC, seconds."""
         loads: dict[ContainerKey, ObservedLoad] = {}
         for tenant in self._tenants:
             slo = tenant.desired.slo
@@ -110,7 +110,7 @@ class Telemetry:
                 group.create_task(_sample(self._sources.sampler, self.samples), name="sample")
 
     def look(self, now: float, wall: float) -> None:
-        """Take in the newest readings of the containers."""
+        """Process the newest readings of the containers."""
         sources, seen = self._sources, self._sources.containers
         self._tenants = tenants_of(
             sources.around.table.held, seen.attachments, seen.progress, self.frozen()
@@ -162,9 +162,9 @@ class Telemetry:
         self.windows.latency.take(key, page)
 
     def _tell(self, key: ContainerKey, why: str) -> None:
-        """Say on the pod why its objective cannot be judged; few texts, each seldom.
+        """Report on the pod why its objective cannot be judged; rate-limited.
 
-        The container's own page decides what the text says.
+        The container's own page controls the text.
         """
         binding = self._sources.around.table.binding(key)
         if why and binding is not None and self._is_said(key, why):
@@ -177,7 +177,7 @@ class Telemetry:
             )
 
     def _is_said(self, key: ContainerKey, why: str) -> bool:
-        """True if a text may be said of a container: it is one of few in a while."""
+        """True if a text on a container may be sent within the rate limit."""
         now = time.monotonic()
         recent = {
             text: at for text, at in self._said.get(key, {}).items() if now - at < EVENT_QUIET_S

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The tenants of the node's devices at one moment, with everything observed of them.
+"""The current tenants of the node's devices, with all observations of them.
 
 Pure: the book of slices and the newest readings in, one record for each container out.
 """
@@ -18,9 +18,9 @@ from ullage_node.model.slices import HeldSlice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningTenant:
-    """One container on a device; of one with several devices the first slice speaks.
+    """One container on a device; of one with several devices the first slice is used.
 
-    ``gpus`` are all its devices, ``frozen`` says that the guard has stopped it.
+    ``gpus`` are all its devices, ``frozen`` = the guard has stopped it.
     """
 
     desired: DesiredSlice
@@ -41,7 +41,7 @@ class RunningTenant:
 
     @property
     def running(self) -> bool:
-        """True if a process of it is there."""
+        """True if it has a process."""
         return self.attachment.state is not AttachState.ABSENT
 
     @property
@@ -56,7 +56,7 @@ class RunningTenant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantObjective:
-    """Objective of a tenant: a latency, else a slowdown against its time alone."""
+    """Objective of a tenant: a latency, else a slowdown relative to its time alone."""
 
     max_slowdown_percent: int = 0
     solo_step_micros: int = 0
@@ -64,7 +64,7 @@ class TenantObjective:
 
     @property
     def limit_micros(self) -> int:
-        """Longest step or latency that keeps it; 0 = nothing promised, or nothing to compare."""
+        """Longest step or latency that meets it; 0 = no objective, or no reference."""
         if self.slo is not None:
             return self.slo.latency_ms * 1000
         return self.solo_step_micros * self.max_slowdown_percent // 100

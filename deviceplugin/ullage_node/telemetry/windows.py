@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Windows of every tenant that has an objective: latency where it promised one, else steps.
+"""Windows of every tenant with an objective: latency if it has one, else steps.
 
 A few seconds of requests, always the difference of two pages of a histogram, never an average of
-averages. A window in which nothing was finished says nothing, and so does one across a restart, a
-freeze or a jump of the clock. Steps are read by :mod:`ullage_node.guard.windows`. No I/O here:
-pages and times in, windows out.
+averages. A window without a finished request has no data, nor has one across a restart, a freeze or
+a clock jump. Steps are read by :mod:`ullage_node.guard.windows`. No I/O here: pages and times in,
+windows out.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ullage_node.telemetry.histograms import LatencyHistogram, quantile
 from ullage_node.times import LATENCY_WINDOW_LEAST_S
 
 SLACK: Final = 0.1
-"""Part of a window by which a page may come early and still end it."""
+"""Fraction of a window by which a page may be early and still end it."""
 OVERDUE: Final = 3.0
-"""A window this many times longer than meant mixes too much."""
+"""A window this many times longer than planned is discarded."""
 
 Objectives = Callable[[], Mapping[ContainerKey, LatencyObjective]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramPage:
-    """A latency histogram as it stood at a moment, CLOCK_MONOTONIC seconds."""
+    """A latency histogram at one time, CLOCK_MONOTONIC seconds."""
 
     at_s: float
     histogram: LatencyHistogram
@@ -51,7 +51,7 @@ class LatencyWindows:
     def __init__(self) -> None:
         self._tracks: dict[ContainerKey, _LatencyTrack] = {}
         self.problems: dict[ContainerKey, str] = {}
-        """Why buckets cannot tell whether an objective holds."""
+        """Reasons why an objective cannot be judged from the buckets."""
 
     def keep(self, containers: set[ContainerKey]) -> None:
         """Forget all other containers."""
@@ -59,7 +59,7 @@ class LatencyWindows:
         self.problems = {key: why for key, why in self.problems.items() if key in containers}
 
     def take(self, key: ContainerKey, page: HistogramPage) -> None:
-        """A page was read; one that is older than the newest is a clock that jumped."""
+        """Add a page; one older than the newest means a clock jump."""
         track = self._tracks.setdefault(key, _LatencyTrack())
         if track.newest is not None and page.at_s <= track.newest.at_s:
             track.base = None
@@ -73,7 +73,7 @@ class LatencyWindows:
         track.base, track.cut_at = None, now
 
     def ended(self, key: ContainerKey, slo: LatencyObjective) -> ObjectiveWindow | None:
-        """The window that the newest page ends; ``None`` = it continues, or says nothing."""
+        """The window that the newest page ends; ``None`` = it continues, or has no data."""
         track = self._tracks.get(key)
         if track is None or track.base is None or track.newest is None:
             return None
@@ -95,7 +95,7 @@ class LatencyWindows:
         made: LatencyHistogram,
         ends: tuple[float, float],
     ) -> ObjectiveWindow:
-        """A window of requests, its percentile set against the objective."""
+        """A window of requests, its percentile compared with the objective."""
         begin_s, at_s = ends
         limit = slo.latency_ms * 1000
         latency = quantile(made, slo.quantile)
@@ -103,7 +103,7 @@ class LatencyWindows:
         ratio = latency.micros / limit
         self.problems.pop(key, None)
         if latency.floor:
-            # Above the last finite bound: beyond doubt above the objective, or no one can tell.
+            # Above the last finite bound: certainly above the objective, or undecidable.
             ratio = max(ratio, _JUST_ABOVE) if latency.micros >= limit else 0.0
             if not ratio:
                 self.problems[key] = (
@@ -129,9 +129,9 @@ class TenantWindows:
     """A ``Windows``: latency for tenants with a latency objective, steps for the others.
 
     Args:
-        steps: where windows of steps come from.
-        objectives: the latency objectives that hold now.
-        hurry: asks for a fresh page of a container.
+        steps: source of windows of steps.
+        objectives: the current latency objectives.
+        hurry: requests a fresh page of a container.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class TenantWindows:
         self.latency = LatencyWindows()
 
     def next(self, subjects: tuple[GuardSubject, ...], now: float) -> tuple[ObjectiveWindow, ...]:
-        """Windows that ended since the last call; what is remembered of others is dropped."""
+        """Windows that ended since the last call; state of other containers is dropped."""
         objectives = self._objectives()
         serving = {
             subject.key: objectives[subject.key]

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Found by the interpreter at start when this folder is on PYTHONPATH; arms the torch hook.
+"""Imported by the interpreter at start if this directory is on PYTHONPATH; installs the torch hook.
 
-It takes the place of another ``sitecustomize`` further down the path, so it runs that one too, and
-it must never keep a program from starting. A ``ullage_run`` that the image brings comes before the
-one beside this folder: it may have more in it.
+It hides another ``sitecustomize`` further down the path, so it runs that one too, and it must never
+prevent a program from starting. The image's own ``ullage_run`` takes precedence over the one beside
+this directory: it may have more modules.
 """
 
 import os
@@ -30,7 +30,7 @@ if os.environ.get("ULLAGE_STEPS"):
     sys.path.append(os.path.dirname(os.path.dirname(HERE)))
     try:
         from ullage_run import torch_hook
-    except Exception as error:  # an older Python reads it as a SyntaxError
+    except Exception as error:  # an older Python raises a SyntaxError
         print(f"ullage: steps of torch are not counted: {error}", file=sys.stderr)
     else:
         torch_hook.install()

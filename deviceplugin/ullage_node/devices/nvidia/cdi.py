@@ -4,10 +4,10 @@
 
 Where NVIDIA's container toolkit wrote a CDI specification, its edits (libraries, device files,
 hooks, groups) are copied: it knows the driver's files, and guessing them would break with the next
-driver. Every field of CDI 0.5 to 1.1 is handed on; a field of a newer version is left out, and
+driver. Every field of CDI 0.5 to 1.1 is passed on; a field of a newer version is dropped, and
 ``kubectl ullage doctor`` names it. Where there is no specification, the container gets the device
 files and the variable that the runtime class ``nvidia`` reads. A broken file, or a broken entry of
-one, harms only devices that no sound entry knows.
+one, affects only devices without a valid entry.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ SHARED_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-too
 """Device files that every CUDA program needs beside its GPU's own."""
 
 HOOK_SECONDS_MAX: Final = 30
-"""Time for a hook of the toolkit that names no limit; kubelet gives a start 30 s too."""
+"""Timeout of a toolkit hook that sets none; kubelet's timeout for a start is 30 s too."""
 
 _SUFFIXES: Final = frozenset({".json", ".yaml", ".yml"})
 _VENDOR: Final = "nvidia"
-"""In the name of a file that is the toolkit's even where its content cannot be read."""
+"""Part of a toolkit file's name; identifies it even if the content cannot be read."""
 _LISTS: Final[Mapping[str, type[Wire]]] = {
     "deviceNodes": DeviceNode,
     "netDevices": NetDevice,
@@ -55,13 +55,13 @@ _SPECIFICATION: Final = frozenset(
     {"cdiVersion", "kind", "annotations", "devices", "containerEdits"}
 )
 _DEVICE: Final = frozenset({"name", "annotations", "containerEdits"})
-"""Annotations change nothing of a container."""
+"""Annotations do not change a container."""
 _OWN_NODE: Final = re.compile(r"(/dev/nvidia(\d+|-caps/nvidia-cap\d+))$", re.ASCII)
-"""Files that tell one device from another; a driver in a container has them below its root."""
+"""Files that identify a device; a containerised driver has them below its root."""
 _UUIDS: Final = ("GPU-", "MIG-")
 _NAME_MOST: Final = 64
 LEFT_OUT_MOST: Final = 8
-"""Names of fields that are left out, of one file."""
+"""Most names of dropped fields that are reported for one file."""
 
 DeviceFiles: TypeAlias = Mapping[str, Sequence[str]]
 """Device files of each device, by uuid."""
@@ -71,7 +71,7 @@ _Item = TypeVar("_Item")
 
 
 class CdiUnusable(Exception):
-    """A specification is there and cannot be used; the text names file and field.
+    """A specification exists and cannot be used; the text names file and field.
 
     Attributes:
         remedy: what an administrator can do about it.
@@ -86,8 +86,8 @@ class CdiUnusable(Exception):
 class Specification:
     """One file of the toolkit: edits for every container, and those of each device by name.
 
-    ``broken`` says why an entry cannot be used, by the device's name; ``left_out`` names fields
-    that are not handed on.
+    ``broken`` is the reason why an entry cannot be used, by the device's name; ``left_out`` names
+    dropped fields.
     """
 
     path: Path
@@ -99,7 +99,7 @@ class Specification:
 
     @property
     def remark(self) -> str:
-        """Fields that are not handed on, in words; "" = none."""
+        """Text that names the dropped fields; "" = none."""
         if not self.left_out:
             return ""
         named = ", ".join(self.left_out[:LEFT_OUT_MOST])
@@ -112,10 +112,10 @@ class Specification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """Contents of the toolkit's files about some devices.
+    """Contents of the toolkit's files for some devices.
 
-    ``edits`` is ``None`` where one of them is in no specification. ``remarks`` are words for an
-    administrator: files that cannot be used, though nothing needs them, and fields left out.
+    ``edits`` is ``None`` where one of them is in no specification. ``remarks`` are for an
+    administrator: unusable files that are not needed, and dropped fields.
     """
 
     edits: ContainerEdits | None
@@ -133,15 +133,15 @@ class ToolkitSpecifications:
         """Edits for a container with these devices; ``None`` when one is in no specification.
 
         Raises:
-            CdiUnusable: a device is in no sound entry, and an entry or a file cannot be used.
+            CdiUnusable: a device has no valid entry, and an entry or a file cannot be used.
         """
         return self.survey(devices, files).edits
 
     def survey(self, devices: Sequence[NvidiaDevice], files: DeviceFiles) -> Survey:
-        """The same, with what else is to be said of the files.
+        """The same, with remarks on the files.
 
         Raises:
-            CdiUnusable: a device is in no sound entry, and an entry or a file cannot be used.
+            CdiUnusable: a device has no valid entry, and an entry or a file cannot be used.
         """
         sound, unusable = self._load_all()
         parts: list[ContainerEdits] = []
@@ -161,7 +161,7 @@ class ToolkitSpecifications:
         return Survey(edits=edits, remarks=tuple(dict.fromkeys(remarks)))
 
     def _load_all(self) -> tuple[list[Specification], list[CdiUnusable]]:
-        """The toolkit's files, the last directory first: it wins, as for the runtime."""
+        """The toolkit's files, the last directory first: it takes precedence, as in the runtime."""
         paths = tuple(self._files())
         self._parsed = {path: known for path, known in self._parsed.items() if path in paths}
         loaded = [self._load(path) for path in reversed(paths)]
@@ -188,7 +188,7 @@ class ToolkitSpecifications:
             return None
         except OSError as error:
             if _VENDOR not in path.name:
-                return None  # another vendor's file is not ours to judge
+                return None  # ignore another vendor's file
             return CdiUnusable(f"{path} cannot be read: {error.strerror}", _write_again(path))
 
 
@@ -203,13 +203,13 @@ def parse_specification(path: Path, raw: str) -> Specification | None:
     """The toolkit's specification in a file's text; ``None`` when it is another vendor's.
 
     Raises:
-        CdiUnusable: it is the toolkit's and no entry of it can be used.
+        CdiUnusable: it is the toolkit's and none of its entries can be used.
     """
     try:
         body = json.loads(raw) if path.suffix == ".json" else yaml.safe_load(raw)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         if TOOLKIT_KIND not in raw:
-            return None  # another vendor's broken file is not ours to judge
+            return None  # ignore another vendor's broken file
         cause = quoted(" ".join(str(error).split()))
         raise CdiUnusable(f"{path} cannot be parsed: {cause}", _write_again(path)) from error
     if not isinstance(body, dict) or body.get("kind") != TOOLKIT_KIND:
@@ -244,7 +244,7 @@ def parse_specification(path: Path, raw: str) -> Specification | None:
 def _find(
     specifications: Sequence[Specification], uuid: str, files: Sequence[str]
 ) -> tuple[Specification | None, ContainerEdits | None]:
-    """The specification that knows a device, and the device's own edits there."""
+    """The specification that lists a device, and the device's own edits there."""
     for specification in specifications:
         own = own_edits(specification.devices, uuid, files)
         if own is not None:
@@ -253,7 +253,7 @@ def _find(
 
 
 def _broken(specifications: Sequence[Specification], uuid: str) -> list[CdiUnusable]:
-    """Entries that cannot be used and may be this device's; those named by uuid say whose."""
+    """Unusable entries that may be this device's; those named by uuid identify theirs."""
     return [
         error
         for specification in specifications
@@ -265,7 +265,7 @@ def _broken(specifications: Sequence[Specification], uuid: str) -> list[CdiUnusa
 def own_edits(
     devices: Mapping[str, ContainerEdits], uuid: str, files: Sequence[str]
 ) -> ContainerEdits | None:
-    """A device's edits by its uuid, else the entry that has this device's files and no other's."""
+    """A device's edits by its uuid, else of the entry with exactly this device's files."""
     if uuid in devices:
         return devices[uuid]
     for edits in devices.values():
@@ -288,7 +288,7 @@ def plain_edits(devices: Sequence[NvidiaDevice], files: DeviceFiles) -> Containe
 
 
 def merge(parts: Sequence[ContainerEdits]) -> ContainerEdits:
-    """Several edits as one: each thing once, in the order of its first appearance."""
+    """Several edits as one: each item once, in the order of its first appearance."""
     env: dict[str, str] = {}
     for part in parts:
         env |= part.env
@@ -308,7 +308,7 @@ def _once(items: Iterable[_Item]) -> tuple[_Item, ...]:
 
 
 def _edits(entry: JsonObject, left_out: dict[str, None]) -> ContainerEdits:
-    """The edits of an entry; adds the names of fields that are not handed on to ``left_out``.
+    """The edits of an entry; adds the names of dropped fields to ``left_out``.
 
     Raises:
         WireError: a field is malformed.
@@ -330,7 +330,7 @@ def _edits(entry: JsonObject, left_out: dict[str, None]) -> ContainerEdits:
 
 
 def _others(raw: JsonObject, known: Collection[str]) -> list[str]:
-    """Names of fields that say something and are not known; YAML has names that are no text."""
+    """Names of unknown fields that are not empty; YAML has names that are not strings."""
     names = (str(name)[:_NAME_MOST] for name, value in raw.items() if value and name not in known)
     return sorted(names)
 
@@ -346,7 +346,7 @@ def _write_again(path: Path) -> str:
 
 
 def _wrong(path: Path, error: str) -> CdiUnusable:
-    """Of a field that the same generator would write again."""
+    """The error for a field that the same generator would write again."""
     remedy = (
         "correct that field by hand (nvidia-ctk cdi list then shows the devices), or move the file "
         "away: workloads then need runtimeClassName: nvidia"

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of the first hour of a node with GPUs, in the order in which it would fail.
 
-Pure over what the backend knows anyway. Nothing counts as well that was not seen: before a
-container ran, what only a container can show is unconfirmed. Texts hold no counters, so that they
-change only when something did.
+Pure over the backend's existing state. Unobserved is not passed: before a container ran, checks
+that need one are unconfirmed. Texts hold no counters, so that they change only with the state.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ _GENERATE: Final = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
 class FirstHour:
     """State of the backend at one moment.
 
-    ``mps`` = the node is to have a supervisor, ``mps_problem`` says why its word is not known.
+    ``mps`` = the node is to have a supervisor, ``mps_problem`` says why its report is missing.
     ``unseen`` says why processes are not seen, "" = they are, ``None`` = not checked yet.
     ``unable`` says why cuda-checkpoint suspends no program, "" = it does, ``None`` = it is off;
     ``suspends`` are the devices where it may. ``shares`` and ``wholes`` are the newest readings of
-    containers that ran. ``toolkit`` = the container toolkit's specification knows the devices,
+    containers that ran. ``toolkit`` = the container toolkit's specification lists the devices,
     ``toolkit_problem`` why it is unusable, ``toolkit_remedy`` how to fix that; ``toolkit_remarks``
-    name what of its files is not handed on.
+    name the dropped fields.
     """
 
     driver: Driver
@@ -146,7 +145,7 @@ def _servers(hour: FirstHour) -> NodeCheck:
         server = hour.servers.get(uuid)
         if server is None or not server.ready:
             why = f"{server.state.value}: {server.why}" if server else "not started"
-            # A GPU that is given whole has no server for that time.
+            # A GPU granted whole has no server for that time.
             state = _FAILED if server else _OPEN
             return _check(name, state, f"{uuid}: {why}", _SEE_LOGS)
     return _check(name, _OK, "every shared GPU has a server that takes clients")

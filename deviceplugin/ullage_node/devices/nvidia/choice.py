@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses how each device is shared, from what was detected; it is not configurable.
 
-Pure. Anything that rules MPS out leaves whole devices and a sentence that says why, for people to
-read. Source of versions and limits: NVIDIA's MPS documentation, release 615.
+Pure. Anything that rules MPS out leaves whole devices and a text with the reason. Source of
+versions and limits: NVIDIA's MPS documentation, release 615.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ullage_node.mps.records import Installed
 from ullage_node.mps.versions import NAMESPACES_SINCE, branch_of
 
 OLDEST_DRIVER: Final = 535
-"""Oldest branch in the field whose MPS is known here."""
+"""Oldest supported release branch whose MPS is known here."""
 VOLTA: Final = (7, 0)
 """First compute capability whose MPS limits a client's SMs."""
 CUDA_WITH_60_CONTEXTS: Final = 13010
@@ -25,7 +25,7 @@ CONTEXTS_OLD: Final = 48
 CONTEXTS_NEW: Final = 60
 CONTEXTS_BEFORE_VOLTA: Final = 16
 CONTEXTS_SPARE: Final = 4
-"""Kept free: a client that is one too many is refused by the device in the middle of its start."""
+"""Contexts kept free: the device refuses a client beyond its limit in the middle of its start."""
 
 WHOLE_PERCENT: Final = 100
 MPS_BACKENDS: Final = frozenset({Backend.MPS2, Backend.MPS3})
@@ -33,14 +33,14 @@ MPS_BACKENDS: Final = frozenset({Backend.MPS2, Backend.MPS3})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """The kernel driver: its version, and the CUDA that it brings (13010 = 13.1)."""
+    """The kernel driver: its version, and its CUDA version (13010 = 13.1)."""
 
     version: str = ""
     cuda: int = 0
 
     @property
     def branch(self) -> int:
-        """Number of the release branch, 0 = not known."""
+        """Number of the release branch, 0 = unknown."""
         return branch_of(self.version)
 
 
@@ -54,7 +54,7 @@ class SharingChoice:
 
     @property
     def protocol(self) -> int:
-        """Of its MPS server, 0 = it has none."""
+        """Protocol of its MPS server, 0 = none."""
         return {Backend.MPS2: 2, Backend.MPS3: 3}.get(self.backend, 0)
 
     @property
@@ -69,10 +69,10 @@ def choose(
     """The best way that device, driver and installation allow.
 
     Args:
-        device: what NVML says of it.
-        driver: what NVML says of the driver.
-        installed: what the supervisor found, ``None`` = it was not reached.
-        why: why it was not reached.
+        device: as NVML reports it.
+        driver: as NVML reports it.
+        installed: the supervisor's finding, ``None`` = it was not reached.
+        why: the reason why it was not reached.
     """
     if device.mig:
         return _whole(
@@ -80,7 +80,7 @@ def choose(
             "PROFILES -C), let them be read (chart value node.mig.enabled), or turn MIG off"
         )
     if device.parent:
-        return _whole("")  # as it should be: MPS inside a MIG device is not used
+        return _whole("")  # expected: MPS inside a MIG device is not used
     if device.prohibited:
         return _whole("its compute mode is PROHIBITED; nvidia-smi -c DEFAULT lets programs in")
     if (0, 0) < device.capability < VOLTA and not device.one_process:
@@ -116,9 +116,9 @@ def _against_mps(
 
 
 def modes_of(device: NvidiaDevice, choice: SharingChoice) -> tuple[GPUMode, ...]:
-    """Modes in which containers may ask for the device."""
+    """Modes in which containers may request the device."""
     if device.mig or device.prohibited:
-        return ()  # shown, and offers nothing
+        return ()  # listed, but offers nothing
     if choice.backend is Backend.EXCLUSIVE:
         return (GPUMode.EXCLUSIVE,)
     return (GPUMode.EXCLUSIVE, GPUMode.FRACTIONAL)

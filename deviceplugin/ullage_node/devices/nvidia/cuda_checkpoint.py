@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Takes CUDA processes off their GPU and back, with NVIDIA's program ``cuda-checkpoint``.
 
-The program is the administrator's (its licence forbids to ship it) and takes the host's process
-numbers, so it runs where these are known, in the process that reads the processes of GPUs; the
-agent asks over a socket of root's. The words are those of its help text (driver 570 and newer:
-``--get-state``, ``--action lock | checkpoint | restore | unlock``). CPU threads run on; what they
-ask of CUDA meanwhile waits.
+The administrator provides the program (its licence forbids redistribution). It takes host PIDs, so
+it runs in the process reader, which has them; the agent sends requests over a socket owned by root.
+The commands are those of its help text (driver 570 and newer: ``--get-state``, ``--action lock |
+checkpoint | restore | unlock``). CPU threads continue; their CUDA calls block meanwhile.
 
-A process whose restore finds no memory is lost (NVIDIA/cuda-checkpoint, issue 44). So nothing here
+A process is lost if its restore finds no memory (NVIDIA/cuda-checkpoint, issue 44). So nothing here
 restores on its own: only the agent knows that the memory is free.
 """
 
@@ -30,10 +29,10 @@ from ullage_node.model.switching import ProcessId, Program, SwitchFailed
 from ullage_node.times import CUDA_ANSWER_S, CUDA_CHECK_S, CUDA_LOCK_MS, CUDA_MOVE_S
 
 SOCKET: Final = "checkpoint.sock"
-"""In the folder of the reader of processes."""
+"""In the directory of the process reader."""
 PIDS_MOST: Final = 64
 SAID_MOST: Final = 300
-"""Characters of what the program says that go into an error."""
+"""Most characters of the program's output in an error."""
 
 
 class CudaState(StrEnum):
@@ -55,20 +54,19 @@ class SwitchVerb(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaCheckpoint:
-    """Runs the program at ``path``; nothing of a request becomes part of a path or a shell line."""
+    """Runs the program at ``path``; no request data enters a path or a shell command."""
 
     path: Path
     proc_root: Path = Path("/proc")
 
     async def answer(self, raw: JsonObject) -> Mapping[str, object]:
-        """Answer one request: ``{"problem": ""}`` = it is done.
+        """Answer one request: ``{"problem": ""}`` = success.
 
         Args:
-            raw: ``{"verb": ..., "pids": [...], "starts": [...]}``; an agent of an earlier version
-                gives no starts.
+            raw: ``{"verb": ..., "pids": [...], "starts": [...]}``; an older agent sends no starts.
 
         Raises:
-            WireError: it is no request.
+            WireError: it is not a request.
         """
         word = text(raw, "verb")
         if word not in tuple(SwitchVerb):
@@ -94,12 +92,12 @@ class CudaCheckpoint:
         await self._run("--help", seconds=CUDA_CHECK_S)
 
     async def suspend(self, processes: Sequence[ProcessId]) -> None:
-        """Take these processes off their GPU, all or none; one that is off already stays so.
+        """Suspend these processes, all or none; an already suspended one stays so.
 
-        One that has ended holds nothing, and a process that has its number now is left alone.
+        An ended process holds nothing; a process that has reused its PID is left alone.
 
         Raises:
-            SwitchFailed: one cannot be; all are back, as far as they come.
+            SwitchFailed: one cannot be suspended; the others were resumed where possible.
         """
         alive = self._alive(processes)
         locked: list[ProcessId] = []
@@ -111,16 +109,16 @@ class CudaCheckpoint:
             for process in locked:
                 await self._act("checkpoint", process)
         except SwitchFailed:
-            for process in alive:  # what they had is theirs until we say that it is free
+            for process in alive:  # their memory stays theirs until we report it as free
                 with contextlib.suppress(SwitchFailed):
                     await self._back(process)
             raise
 
     async def resume(self, processes: Sequence[ProcessId]) -> None:
-        """Bring these processes back, whose memory is free; one that is back already stays so.
+        """Resume these processes, whose memory is free; an already resumed one stays so.
 
         Raises:
-            SwitchFailed: one cannot be, or all have ended.
+            SwitchFailed: one cannot be resumed, or all have ended.
         """
         for process in self._alive(processes):
             await self._back(process)
@@ -129,7 +127,7 @@ class CudaCheckpoint:
         """The state of a process.
 
         Raises:
-            SwitchFailed: the program does not say, or the process has ended.
+            SwitchFailed: the program does not report it, or the process has ended.
         """
         output = await self._on(process, "--get-state", seconds=CUDA_LOCK_MS / 1000)
         word = output.strip().rpartition(" ")[2].lower()
@@ -158,7 +156,7 @@ class CudaCheckpoint:
         await self._on(process, "--action", action, *more, seconds=CUDA_MOVE_S)
 
     async def _on(self, process: ProcessId, *words: str, seconds: float) -> str:
-        """Run the program, which knows a process by its number alone, on this one.
+        """Run the program, which identifies a process by its PID alone, on this one.
 
         Raises:
             SwitchFailed: as :meth:`_run`, or the process has ended.
@@ -180,7 +178,7 @@ class CudaCheckpoint:
         """The output of the program.
 
         Raises:
-            SwitchFailed: it cannot be run, fails, or takes too long; then it is ended.
+            SwitchFailed: it cannot be run, fails, or times out and is killed.
         """
         try:
             process = await asyncio.create_subprocess_exec(
@@ -192,7 +190,7 @@ class CudaCheckpoint:
                 env={"PATH": os.environ.get("PATH", "")}
                 | {key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ},
             )
-        except (OSError, RuntimeError) as error:  # no file, no process; no thread to wait in
+        except (OSError, RuntimeError) as error:  # no file, process or thread
             raise SwitchFailed(f"{self.path} cannot be run: {error}") from error
         try:
             async with asyncio.timeout(seconds):
@@ -210,7 +208,7 @@ class CudaCheckpoint:
 
 
 class HostCheckpoint:
-    """The agent's way to the program; see :class:`~ullage_node.model.switching.ProcessSwitch`."""
+    """The agent's client; see :class:`~ullage_node.model.switching.ProcessSwitch`."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
@@ -232,10 +230,10 @@ class HostCheckpoint:
         await self._ask(SwitchVerb.SUSPEND, program.processes, CUDA_ANSWER_S)
 
     async def resume(self, program: Program) -> None:
-        """Bring them back.
+        """Resume them.
 
         Raises:
-            SwitchFailed: what they hold is not known.
+            SwitchFailed: their memory use is unknown.
         """
         await self._ask(SwitchVerb.RESUME, program.processes, CUDA_ANSWER_S)
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The device files that make a device: a GPU's own, and for a MIG device its two capabilities too.
+"""The device files of a device: a GPU's own, and for a MIG device its two capabilities too.
 
 The kernel lists the minor numbers of capabilities in ``/proc/driver/nvidia-caps/mig-minors``
 (NVIDIA, MIG user guide, device nodes and capabilities).
@@ -24,14 +24,14 @@ _LINE: Final = re.compile(r"^(gpu\d+/gi\d+/(?:ci\d+/)?access) (\d{1,7})$", re.AS
 
 
 class FilesUnknown(Exception):
-    """The kernel does not say which files make a MIG device; the text says what is missing."""
+    """The kernel does not list the files of a MIG device; the text says what is missing."""
 
 
 def read_minors(proc_root: Path) -> Mapping[str, int]:
     """Capabilities by name (``gpu0/gi3/ci0/access``); none where the kernel lists none.
 
     Raises:
-        FilesUnknown: the list is there and cannot be read.
+        FilesUnknown: the list exists and cannot be read.
     """
     path = proc_root / MINORS
     try:
@@ -44,7 +44,7 @@ def read_minors(proc_root: Path) -> Mapping[str, int]:
 
 
 def files_of(device: NvidiaDevice, minors: Mapping[str, int]) -> tuple[str, ...]:
-    """Paths of the files that are this device's and no other's.
+    """Paths of the files that belong to this device only.
 
     Raises:
         FilesUnknown: a capability of a MIG device is in no list.

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Gives containers GPUs or shares of them, and proves that each stays inside its share.
+"""Grants containers GPUs or shares of them, and proves that each stays inside its share.
 
-A container with a whole device bypasses MPS, and the device's server stops for that time. A
+A container with a whole device bypasses MPS, and the device's server is stopped meanwhile. A
 container with a share becomes a client of the device's server. The host's processes on each device
-are known with their cgroups (``host_processes``), the server lists its clients; a share counts only
-when both agree (``proof``). This module starts nothing and waits for nothing: a server that is not
-ready is a refusal, and kubelet asks again.
+are read with their cgroups (``host_processes``), the server lists its clients; a share counts only
+when both agree (``proof``). This module starts nothing and never waits: if a server is not ready it
+refuses, and kubelet retries.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ from ullage_node.step_record import read_step_record
 from ullage_node.times import CLIENT_GONE_PAUSE_S, CLIENT_GONE_S
 
 CONTEXT_OVERHEAD_MIB: Final = 512
-"""What a context costs beside its tenant's memory, where neither the slice nor the node's setting
-says it; the operator's default too."""
+"""Memory of a context beside its tenant's, where neither the slice nor the node's setting gives it;
+the operator's default too."""
 _USING: Final = frozenset({AttachState.ENFORCED, AttachState.UNENFORCED})
 
 
@@ -77,16 +77,16 @@ class NvidiaDriver:
         self._clock = clock or (lambda: asyncio.get_running_loop().time())
         self._toolkit = ToolkitSpecifications(paths.cdi_dirs)
         self._using: dict[bool, dict[ContainerKey, Attachment]] = {False: {}, True: {}}
-        """Readings of containers that use a device; by whether theirs is whole."""
+        """Readings of containers that use a device; the key is true for whole devices."""
         self._proven: dict[bool, Attachment] = {}
-        """The newest one that was as decided, also after its container ended."""
+        """The newest conforming one, also after its container ended."""
         self._last_seen: dict[ContainerKey, tuple[int, ...]] = {}
         self._unlisted_since: dict[tuple[str, int], float] = {}
         self._once_listed: set[tuple[str, int]] = set()
 
     @property
     def version(self) -> str:
-        """Version of the kernel driver, as NVML says it."""
+        """Version of the kernel driver, as NVML reports it."""
         return self._devices.driver_version
 
     def checks(self) -> tuple[NodeCheck, ...]:
@@ -122,7 +122,7 @@ class NvidiaDriver:
         )
 
     def context_overhead_mib(self, gpu: str) -> int:
-        """Memory of each context; 0 where a device has one tenant, which sees all of it."""
+        """Memory of each context; 0 where the only tenant sees the whole device."""
         if gpu not in self._devices.known:
             return 0
         backend = self._devices.choice(gpu).backend
@@ -134,7 +134,7 @@ class NvidiaDriver:
         """Device files, libraries and the share for one start of the container.
 
         Raises:
-            PrepareRefused: an unknown device, a share that cannot be given, a server that is not
+            PrepareRefused: an unknown device, a share that cannot be granted, a server that is not
                 ready, or a broken toolkit specification.
         """
         for part in binding.slices:
@@ -169,7 +169,7 @@ class NvidiaDriver:
         return {device.uuid: files_of(device, minors) for device in devices}
 
     async def _clear(self, binding: ContainerBinding) -> None:
-        """Make sure that the container has its devices for itself; their servers end."""
+        """Ensure that the container has its devices exclusively; their servers end."""
         gpus = {part.gpu for part in binding.slices}
         await self._refresh(fresh=gpus)
         for gpu in sorted(gpus):
@@ -209,7 +209,7 @@ class NvidiaDriver:
         )
 
     def _ready(self, gpu: str) -> MpsServer:
-        """The device's server, if a client may be sent there now."""
+        """The device's server, if it accepts a client now."""
         server = self._shares.server(gpu)
         if server is None:
             why = self._shares.problem or "its MPS server is ordered and not there yet"
@@ -235,7 +235,7 @@ class NvidiaDriver:
     async def observe(
         self, bindings: Sequence[ContainerBinding]
     ) -> Mapping[ContainerKey, Attachment]:
-        """Observes which processes use which GPU, and whether as decided."""
+        """Observe which processes use which GPU, and compare with the decision."""
         for binding in bindings:
             self._shares.stand_aside(binding)
         self._shares.ordering = True
@@ -260,12 +260,12 @@ class NvidiaDriver:
                 self._proven[whole] = seen
 
     def _seen_of(self, *, whole: bool) -> tuple[Attachment, ...]:
-        """Readings of containers, or of the last one that was as decided."""
+        """Readings of containers, or the last conforming one."""
         proven = self._proven.get(whole)
         return tuple(self._using[whole].values()) or ((proven,) if proven else ())
 
     async def _look(self, bindings: Sequence[ContainerBinding]) -> Sight:
-        """Processes first, clients after: who is among the former must be among the latter."""
+        """Read processes first, clients after: each of the former must be among the latter."""
         usage = await self._devices.look()
         owners = {pid: self._pod_of(pid) for pid in {p.pid for p in usage.processes}}
         shared = {part.gpu for b in bindings for part in b.slices if part.percent < WHOLE_PERCENT}
@@ -333,7 +333,7 @@ class NvidiaDriver:
         return {user: now - since for user, since in self._unlisted_since.items()}
 
     def _reported_sms(self, key: ContainerKey) -> int:
-        """The SM count in the container's step record, 0 = none; a broken record says nothing."""
+        """The SM count in the container's step record, 0 = none; a broken record counts as none."""
         path = self._paths.run_dir / "steps" / key.directory / STEPS_FILE
         with contextlib.suppress(WireError):
             record = read_step_record(path)
@@ -347,9 +347,9 @@ class NvidiaDriver:
     # -- its end ---------------------------------------------------------------------------------
 
     async def detach(self, binding: ContainerBinding) -> str:
-        """Tear the container's clients down through their server, one after another.
+        """Terminate the container's clients through their server, one after another.
 
-        After it killing the container's processes disturbs no one else on the device.
+        Killing the container's processes afterwards disturbs no other client of the device.
         """
         if self._shares.port is None:
             return ""
@@ -392,19 +392,19 @@ class NvidiaDriver:
             known = part.gpu in self._devices.known and part.percent < WHOLE_PERCENT
             if known and self._devices.choice(part.gpu).backend is Backend.MPS3:
                 assert self._shares.port is not None
-                with contextlib.suppress(MpsUnreachable):  # it goes with its server at the latest
+                with contextlib.suppress(MpsUnreachable):  # removed with its server at the latest
                     await self._shares.port.unlimit(part.gpu, namespace_of(binding.key))
 
     @property
     def _has_supervisor(self) -> bool:
-        """True if one was ever meant to run here: its pod makes the folder."""
+        """True if a supervisor was ever deployed here: its pod creates the directory."""
         return self._shares.port is not None and (self._paths.run_dir / "mps").exists()
 
     async def cleanup_all(self) -> None:
-        """End every MPS server, its clients first, and remove what was made for it.
+        """End every MPS server, its clients first, and remove its files.
 
         Raises:
-            OSError: the supervisor does not answer though it is there.
+            OSError: the supervisor exists but does not answer.
         """
         self._shares.ordering = False
         if self._shares.port is None or not self._has_supervisor:
@@ -414,10 +414,10 @@ class NvidiaDriver:
         except MpsUnreachable as error:
             raise OSError(f"MPS servers are not ended: {error}") from error
 
-    # -- who was there ---------------------------------------------------------------------------
+    # -- earlier processes -----------------------------------------------------------------------
 
     def _remember(self, key: ContainerKey, now: Attachment) -> Attachment:
-        """Keep who was seen. What cannot be read now is not gone: who still lives is added."""
+        """Record the observed processes. Unreadable is not gone: live earlier ones are added."""
         if now.state is AttachState.UNVERIFIED:
             before = self._last_seen.get(key, ())
             alive = {pid for pid in before if self._may_live(pid, key.pod_uid)}
@@ -426,7 +426,7 @@ class NvidiaDriver:
         return now
 
     def _may_live(self, pid: int, pod_uid: str) -> bool:
-        """True if a process of a pod may still be there."""
+        """True if a process of a pod may still exist."""
         try:
             return self._pod_of(pid) == pod_uid
         except CgroupUnreadable:

@@ -4,9 +4,9 @@
 """Device counters of NVIDIA GPUs: GPM where the device has it, and plain NVML readings.
 
 GPM compares two samples and gives the mean between them. All counters are of the **device**: under
-MPS no counter belongs to one tenant, so a figure is a tenant's only while it is alone or the others
-are frozen. A counter that a device or driver lacks is absent and flagged, never zero. Every call
-runs on the NVML thread, at most once a second.
+MPS no counter belongs to one tenant, so a figure belongs to a tenant only while it is alone or the
+others are frozen. A counter that a device or driver lacks is absent and flagged, never zero. Every
+call runs on the NVML thread, at most once a second.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ class GpmSupport(Protocol):
 
 
 class Utilisation(Protocol):
-    """Percent of time in which the device did anything at all."""
+    """Percent of time in which the device was busy."""
 
     gpu: int
 
 
 class GpmApi(Protocol):
-    """Functions of ``pynvml`` that only sampling needs, under their own names (NVML explains)."""
+    """Functions of ``pynvml`` that only sampling needs, under their own names (see NVML)."""
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> object: ...
     def nvmlGpmQueryDeviceSupport(self, device: object) -> GpmSupport: ...
@@ -116,7 +116,7 @@ class _SampledGpu:
     supported: bool = False
     buffers: list[object] = field(default_factory=list)
     taken_at: float = -math.inf
-    """When the older buffer was filled."""
+    """Time at which the older buffer was filled."""
 
 
 class NvmlSampler:
@@ -129,7 +129,7 @@ class NvmlSampler:
         self._problem = ""
 
     async def sample(self, now: float) -> tuple[DeviceSample, ...]:
-        """One look at every device; none while the library does not answer."""
+        """One sample of every device; none while the library does not answer."""
         uuids = sorted(self._uuids())
         try:
             samples = await self._thread.call(
@@ -146,20 +146,20 @@ class NvmlSampler:
         try:
             await self._thread.call(lambda api: self._free(cast(GpmApi, api)))
         except (NvmlError, NvmlStuck):
-            return  # the library takes them with it
+            return  # the library frees them
 
     def _note(self, problem: str) -> None:
         if problem and problem != self._problem:
             _log.warning("devices not sampled", problem=problem)
         self._problem = problem
 
-    # What follows runs on the NVML thread.
+    # The rest runs on the NVML thread.
 
     def _one(self, api: GpmApi, uuid: str, now: float) -> DeviceSample:
         try:
             handle = api.nvmlDeviceGetHandleByUUID(uuid)
         except NvmlError:
-            self._gpus.pop(uuid, None)  # its buffers are gone with it
+            self._gpus.pop(uuid, None)  # its buffers are gone too
             return DeviceSample(uuid=uuid, at_s=now)
         clock, most = _clocks(api, handle)
         plain = DeviceSample(
@@ -183,7 +183,7 @@ class NvmlSampler:
 
 
 def _open(api: GpmApi, handle: object) -> _SampledGpu:
-    """Ask the device for GPM, and allocate two buffers if it has it."""
+    """Query GPM support of the device, and allocate two buffers if it has it."""
     try:
         if not api.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
             return _SampledGpu()
@@ -195,7 +195,7 @@ def _open(api: GpmApi, handle: object) -> _SampledGpu:
 
 
 def _with_gpm(api: GpmApi, handle: object, gpu: _SampledGpu, plain: DeviceSample) -> DeviceSample:
-    """The reading with the means since the sample before, where there are any."""
+    """The reading, with the means since the previous sample if available."""
     if not gpu.supported:
         return plain
     older, newer = gpu.buffers
@@ -207,7 +207,7 @@ def _with_gpm(api: GpmApi, handle: object, gpu: _SampledGpu, plain: DeviceSample
         if math.isfinite(before) and 0 < span <= GPM_GAP_MOST_S:
             means = _read(api, older, newer)
     except NvmlError:
-        gpu.taken_at = -math.inf  # a sample that failed must not be compared with
+        gpu.taken_at = -math.inf  # never compare with a failed sample
         means = {}
     ratios = {
         metric: ratio
@@ -229,7 +229,7 @@ def _with_gpm(api: GpmApi, handle: object, gpu: _SampledGpu, plain: DeviceSample
 
 
 def _read(api: GpmApi, older: object, newer: object) -> dict[int, float]:
-    """The metrics that the device gave, by number."""
+    """The metrics that the device reported, by number."""
     answer = cast(GpmAnswer, pynvml.c_nvmlGpmMetricsGet_t())
     answer.version = pynvml.NVML_GPM_METRICS_GET_VERSION
     answer.numMetrics = len(_WANTED)
@@ -246,7 +246,7 @@ def _read(api: GpmApi, older: object, newer: object) -> dict[int, float]:
 
 
 def _ask(question: Callable[[], int]) -> int | None:
-    """One reading; ``None`` = the device or its driver does not say."""
+    """One reading; ``None`` = not reported by the device or its driver."""
     try:
         return question()
     except NvmlError:
@@ -262,7 +262,7 @@ def _clocks(api: GpmApi, handle: object) -> tuple[int | None, int | None]:
 
 
 def _fraction(percent: float | None) -> float | None:
-    """A percentage as a fraction; ``None`` = absent, or no percentage at all."""
+    """A percentage as a fraction; ``None`` = absent or not a percentage."""
     if percent is None or not 0 <= percent <= _PERCENT + _ROUNDING:
         return None
     return min(percent / _PERCENT, 1.0)

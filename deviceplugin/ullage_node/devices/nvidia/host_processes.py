@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The processes on the devices, by the host's numbers, read by a process that has these numbers.
+"""The processes on the devices by host PID, read by a process in the host's PID namespace.
 
-The driver answers with the numbers of its caller's PID namespace and leaves out, without an error,
-every process that has none there (NVIDIA, open-gpu-kernel-modules: ``os_find_ns_pid`` is
-``pid_vnr``). The agent has a namespace of its own and would see nobody. So a process of another
-pod, with the host's namespace and nothing else, reads for it (:class:`ProcessReader`), and says its
-own number and start, by which the agent proves that both count alike (:class:`HostProcesses`).
+The driver answers with PIDs of its caller's namespace and silently omits every process without one
+there (NVIDIA, open-gpu-kernel-modules: ``os_find_ns_pid`` is ``pid_vnr``). The agent has its own
+namespace and would see no process. So a process of another pod, with the host's namespace and
+nothing else, reads for it (:class:`ProcessReader`), and reports its own PID and start time, by
+which the agent verifies that both use the same numbering (:class:`HostProcesses`).
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ from ullage_node.model.switching import ProcessId
 from ullage_node.times import HOST_LOOK_S
 
 DIRECTORY: Final = "processes"
-"""Below the run directory, under the same name in both containers."""
+"""Directory below the run directory, at the same path in both containers."""
 SOCKET: Final = "processes.sock"
 UUIDS_MAX: Final = 256
 UUID_CHARACTERS_MAX: Final = 128
 
 
 class ProcessesUnseen(Exception):
-    """Nobody can say which processes use the devices; the text says why."""
+    """The processes on the devices cannot be determined; the text says why."""
 
 
 class ProcessSource(Protocol):
-    """Says which processes use which devices."""
+    """Reports which processes use which devices."""
 
     async def look(self, uuids: Sequence[str]) -> Usage:
-        """Processes on these devices, by the host's numbers.
+        """Processes on these devices, by host PID.
 
         Raises:
-            ProcessesUnseen: they cannot be known now.
+            ProcessesUnseen: they cannot be determined now.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenProcesses(Wire):
-    """One answer: the processes, and who read them by its own number and start."""
+    """One answer: the processes, and their reader's own PID and start time."""
 
     reader_pid: Annotated[Whole, NEEDED]
     reader_start: Annotated[Whole, NEEDED]
@@ -66,10 +66,10 @@ class SeenProcesses(Wire):
 
 
 def devices_asked(raw: JsonObject) -> tuple[str, ...]:
-    """The devices that a request is about, ``{"uuids": [...]}``.
+    """The devices of a request, ``{"uuids": [...]}``.
 
     Raises:
-        WireError: they are too many, or no names of devices.
+        WireError: too many, or not names of devices.
     """
     uuids = strings(raw, "uuids")
     if len(uuids) > UUIDS_MAX or any(len(uuid) > UUID_CHARACTERS_MAX for uuid in uuids):
@@ -89,7 +89,7 @@ class ProcessReader:
 
         Raises:
             Unanswered: the driver does not answer.
-            WireError: it is no request.
+            WireError: it is not a request.
         """
         usage = await self.look(devices_asked(raw))
         pid, start = identity(self._proc_root / "self")
@@ -104,7 +104,7 @@ class ProcessReader:
         return {"seen": seen.to_wire()}
 
     async def look(self, uuids: Sequence[str]) -> Usage:
-        """Processes on these devices, numbered as in this process's own namespace.
+        """Processes on these devices, by PID in this process's own namespace.
 
         Raises:
             Unanswered: the driver does not answer.
@@ -119,7 +119,7 @@ class ProcessReader:
 
 
 class HostProcesses:
-    """The agent's way to the reader."""
+    """The agent's client of the reader."""
 
     def __init__(self, socket: Path, proc_root: Path) -> None:
         self._socket = socket
@@ -142,7 +142,7 @@ class HostProcesses:
         )
 
     def _check_numbers(self, seen: SeenProcesses) -> None:
-        """Whoever is the reader there must be the reader here: then all numbers mean the same."""
+        """Check that the reader's PID denotes the reader here too: then all PIDs agree."""
         if not lives(self._proc_root, ProcessId(seen.reader_pid, seen.reader_start)):
             raise ProcessesUnseen(
                 "the reader of processes counts them in a namespace of its own, so it sees none of "

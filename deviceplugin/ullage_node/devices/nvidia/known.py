@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""State that the probe and the driver of a node share: GPUs found, how each is shared, servers.
+"""State shared by the probe and the driver of a node: GPUs, sharing of each, servers.
 
-Only this module asks the supervisor. While the supervisor is away, a device stays shared as before:
-its tenants did not change because a container restarted or a program was slow. A report older than
+Only this module queries the supervisor. While the supervisor is away, a device stays shared as
+before: a restarted container or a slow program does not change its tenants. A report older than
 :data:`MPS_REPORT_AGE_S` proves nothing.
 """
 
@@ -37,7 +37,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class NvidiaDevices:
-    """The devices ever found, the thread that talks to them, and who says what runs on them."""
+    """The devices ever found, the NVML thread, and the sources of their processes."""
 
     def __init__(self, api: NvmlApi, shares: MpsShares, processes: ProcessSource) -> None:
         self.thread = NvmlThread(api)
@@ -46,19 +46,19 @@ class NvidiaDevices:
         self.shares = shares
         self._processes = processes
         self.unseen: str | None = None
-        """Why processes are not seen, "" = they are, ``None`` = not checked yet."""
+        """Reason why processes are not seen, "" = they are, ``None`` = not checked yet."""
         self.mig: MigSource | None = None
-        """Who reads MIG devices; ``None`` = this process itself, those that it may see."""
+        """Reader of MIG devices; ``None`` = this process itself, as far as it may see them."""
         self.checkpoint: HostCheckpoint | None = None
-        """The way to cuda-checkpoint; ``None`` = programs are not suspended."""
+        """Client of cuda-checkpoint; ``None`` = programs are not suspended."""
         self.unable: str | None = None
-        """Why it suspends none, "" = it does, ``None`` = it is off."""
+        """Reason why it suspends none, "" = it does, ``None`` = it is off."""
 
     async def look(self) -> Usage:
-        """Processes on all devices, by the host's numbers.
+        """Processes on all devices, by host PID.
 
         Raises:
-            ProcessesUnseen: they cannot be known now.
+            ProcessesUnseen: they cannot be determined now.
         """
         try:
             usage = await self._processes.look(sorted(self.known))
@@ -71,7 +71,7 @@ class NvidiaDevices:
     async def with_parts(self, seen: Sequence[NvidiaDevice]) -> tuple[NvidiaDevice, ...]:
         """These GPUs, those in MIG mode replaced by their MIG devices.
 
-        If the reader does not answer, the MIG devices that were known are kept: work runs on them.
+        If the reader does not answer, the known MIG devices are kept: work runs on them.
 
         Raises:
             MigUnseen: the reader does not answer, and a GPU in MIG mode was never read before.
@@ -92,29 +92,30 @@ class NvidiaDevices:
         return tuple(device for gpu in seen for device in parts.get(gpu.uuid) or (gpu,))
 
     async def ask_checkpoint(self) -> None:
-        """See whether cuda-checkpoint can be run, where it is to be."""
+        """Check if cuda-checkpoint can run, where it is enabled."""
         if self.checkpoint is not None:
             self.unable = await self.checkpoint.problem()
 
     def suspends(self, uuid: str) -> bool:
         """True if programs on a known device can be suspended.
 
-        Not on MIG devices, which cuda-checkpoint does not know (NVIDIA/cuda-checkpoint, issue 42).
+        Not on MIG devices, which cuda-checkpoint does not support (NVIDIA/cuda-checkpoint, issue
+        42).
         """
         shared = self.choice(uuid).backend is not Backend.EXCLUSIVE
         return self.unable == "" and shared and not self.known[uuid].parent
 
     @property
     def driver_version(self) -> str:
-        """Version of the kernel driver, as NVML says it."""
+        """Version of the kernel driver, as NVML reports it."""
         return self.driver.version
 
     def choice(self, uuid: str) -> SharingChoice:
-        """The way of sharing a known device."""
+        """The sharing choice of a known device."""
         return self.shares.choice(self.known[uuid], self.driver)
 
     def problem(self, uuid: str) -> str:
-        """The obstacle to sharing a device by MPS as it should be; empty = none."""
+        """The obstacle to sharing a device by MPS; empty = none."""
         choice = self.choice(uuid)
         if choice.problem or not choice.protocol:
             return choice.problem
@@ -126,7 +127,7 @@ class NvidiaDevices:
         return self.shares.rival(uuid)
 
     def mps_status(self, uuid: str) -> MpsStatus | None:
-        """Status of a device's server, ``None`` where it can have none."""
+        """Status of a device's server, ``None`` where MPS is impossible."""
         choice = self.choice(uuid)
         if not choice.protocol:
             return None
@@ -145,7 +146,7 @@ class MpsShares:
 
     def __init__(self, port: MpsClient | None, *, clock: Callable[[], float] | None = None) -> None:
         self.port = port
-        """The way to the supervisor."""
+        """The supervisor's client."""
         self._clock = clock or (lambda: asyncio.get_running_loop().time())
         self._report = MpsReport()
         self._reported_at: float | None = None
@@ -154,11 +155,11 @@ class MpsShares:
         self._choices: dict[str, SharingChoice] = {}
         self._whole: dict[str, ContainerKey] = {}
         self.ordering = False
-        """Whether devices are ordered yet: not before the node's containers are known."""
+        """True once servers may be requested: not before the node's containers are known."""
 
     @property
     def problem(self) -> str:
-        """The cause of the supervisor's silence; empty = it answers."""
+        """The reason why the supervisor does not answer; empty = it answers."""
         if self._reported_at is None or self._problem:
             return self._problem
         age = self._clock() - self._reported_at
@@ -168,19 +169,19 @@ class MpsShares:
 
     @property
     def installed(self) -> Installed | None:
-        """The node's MPS as the supervisor last said it, ``None`` = not known now."""
+        """The node's MPS as last reported by the supervisor, ``None`` = unknown now."""
         return None if self.problem else self._installed
 
     def server(self, uuid: str) -> MpsServer | None:
-        """A device's server as of now; ``None`` = no one knows, or none is ordered."""
+        """A device's current server; ``None`` = unknown, or none is requested."""
         return None if self.problem else self._report.servers.get(uuid)
 
     def choice(self, device: NvidiaDevice, driver: Driver) -> SharingChoice:
         """The way of sharing a device.
 
-        MPS once chosen stays while no one knows better, and what serves is judged by how it
-        serves: a look at the installation that failed, or someone who came second, ends none of
-        our tenants.
+        MPS once chosen stays while nothing newer is known, and a running server is judged by its
+        state: a failed check of the installation, or a rival started later, ends none of our
+        tenants.
         """
         before = self._choices.get(device.uuid)
         installed = self.installed
@@ -201,7 +202,7 @@ class MpsShares:
         return choice
 
     def rival(self, uuid: str) -> str:
-        """Reason against a device's shares although its server is healthy; empty = none."""
+        """Reason to refuse a device's shares although its server is healthy; empty = none."""
         installed = self.installed
         strangers = installed.strangers if installed else ()
         other = next((stranger for stranger in strangers if stranger.serves(uuid)), None)
@@ -213,24 +214,24 @@ class MpsShares:
         )
 
     def _serving(self, uuid: str) -> int:
-        """Protocol of our server that runs there, also when only the agent is new; 0 = none."""
+        """Protocol of our server running there, also after an agent restart; 0 = none."""
         server = self._report.servers.get(uuid)
         return server.protocol if server is not None and server.server_pid > 0 else 0
 
     def stand_aside(self, binding: ContainerBinding) -> None:
-        """A container has these devices whole: no server takes memory on them meanwhile."""
+        """Stop the servers of these devices while a container has the devices whole."""
         for part in binding.slices:
             if part.percent == WHOLE_PERCENT:
                 self._whole[part.gpu] = binding.key
 
     def come_back(self, binding: ContainerBinding) -> None:
-        """The container is gone."""
+        """Allow servers on the devices again: the container is gone."""
         self._whole = {gpu: key for gpu, key in self._whole.items() if key != binding.key}
 
     async def refresh(
         self, devices: Iterable[NvidiaDevice], driver: Driver, fresh: Collection[str] = ()
     ) -> None:
-        """Ask how the servers are, and have those served that should be; never raises."""
+        """Query the servers' state, and request those that are missing; never raises."""
         if self.port is None:
             self._problem = "no MPS supervisor runs on this node (chart value node.mps.enabled)"
             return

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """MIG devices, read by a process that may see them, for the agent, which may not.
 
-The container toolkit shows MIG devices to no container without ``SYS_ADMIN``, and the agent holds a
-token of the API server. So the reader of processes, which has none, answers two questions over a
-socket of root's (:class:`MigReader`): which MIG devices a GPU has, and how they are. Everything
-else about a GPU in MIG mode, its health and error events included, the agent reads by itself.
+The container toolkit shows MIG devices only to containers with ``SYS_ADMIN``, and the agent holds a
+token of the API server. So the process reader, which has none, answers two requests over a socket
+owned by root (:class:`MigReader`): the MIG devices of a GPU, and their states. The agent itself
+reads everything else about a GPU in MIG mode, its health and error events included.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from ullage_node.line_socket import Unanswered, ask
 from ullage_node.times import HOST_LOOK_S
 
 SOCKET: Final = "mig.sock"
-"""In the folder of the reader of processes."""
+"""In the directory of the process reader."""
 
 Result = TypeVar("Result")
 Record = TypeVar("Record", bound=Wire)
 
 
 class MigUnseen(Exception):
-    """MIG devices cannot be known now; the text says why."""
+    """MIG devices cannot be determined now; the text says why."""
 
 
 class MigVerb(StrEnum):
@@ -79,7 +79,7 @@ class MigState(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigDevices(Wire):
-    """An answer about GPUs; ``unread`` are those whose MIG devices are not known."""
+    """An answer about GPUs; ``unread`` are those whose MIG devices are unknown."""
 
     parts: tuple[MigDevice, ...] = ()
     unread: tuple[UnreadDevice, ...] = ()
@@ -93,13 +93,13 @@ class MigStates(Wire):
 
 
 class MigSource(Protocol):
-    """Says which MIG devices there are, and how they are."""
+    """Reports the MIG devices and their states."""
 
     async def parts(self, gpus: Sequence[NvidiaDevice]) -> Mapping[str, tuple[NvidiaDevice, ...]]:
         """The MIG devices of these GPUs, by the GPU's uuid.
 
         Raises:
-            MigUnseen: those of a GPU are not known.
+            MigUnseen: those of a GPU are unknown.
         """
         ...
 
@@ -107,7 +107,7 @@ class MigSource(Protocol):
         """The states of these MIG devices.
 
         Raises:
-            MigUnseen: it is not known.
+            MigUnseen: they are unknown.
         """
         ...
 
@@ -123,7 +123,7 @@ class MigReader:
 
         Raises:
             Unanswered: the driver does not answer.
-            WireError: it is no request.
+            WireError: it is not a request.
         """
         verb, uuids = text(raw, "verb"), devices_asked(raw)
         if verb == MigVerb.PARTS:
@@ -187,7 +187,7 @@ def _state_of(uuid: str, state: NvidiaState) -> MigState:
 
 
 class HostMig:
-    """The agent's way to the reader."""
+    """The agent's client of the reader."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
@@ -218,7 +218,7 @@ class HostMig:
         try:
             answer = await ask(self._socket, request, HOST_LOOK_S, "the reader of MIG devices")
             raw = answer.get("seen")
-            if not isinstance(raw, dict):  # nothing read must not pass for nothing there
+            if not isinstance(raw, dict):  # a failed read must not look like an empty list
                 raise WireError("seen: expected an object")
             return record.from_wire(raw)
         except Unanswered as error:

@@ -3,10 +3,10 @@
 # ruff: noqa: D102
 """The only access to NVML: the functions that are used, and the one thread that calls them.
 
-NVML calls block, sometimes for ever when a driver hangs, and the library is happiest with one
-caller. So every call of the agent runs on one thread of its own, with a deadline for the waiting
-side, and goes through :class:`NvmlApi`: the module ``pynvml`` itself in production, an in-memory
-stand-in in tests. Nothing else may import ``pynvml``.
+NVML calls block, sometimes for ever when a driver hangs, and the library works best with one
+caller. So every call of the agent runs on one dedicated thread, with a deadline for the caller, and
+goes through :class:`NvmlApi`: the module ``pynvml`` itself in production, an in-memory fake in
+tests. Nothing else may import ``pynvml``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NvmlError: Final[type[Exception]] = pynvml.NVMLError
 """Base of all errors of the library; ``str`` gives NVML's own words."""
 
 NO_INSTANCE: Final = 0xFFFFFFFF
-"""Stands for the number of an instance where there is none (nvmlEventData_t)."""
+"""Instance number where there is no instance (nvmlEventData_t)."""
 
 Result = TypeVar("Result")
 
@@ -44,7 +44,7 @@ class NvmlMemory(Protocol):
 
 
 class Process(Protocol):
-    """A process that uses a device; its memory in bytes, ``None`` = not known."""
+    """A process that uses a device; its memory in bytes, ``None`` = unknown."""
 
     pid: int
     usedGpuMemory: int | None  # NVML's spelling
@@ -87,7 +87,7 @@ class FieldNumber(Protocol):
 
 
 class NvmlApi(Protocol):
-    """The functions of ``pynvml`` that the backend calls, under their own names (NVML explains)."""
+    """The functions of ``pynvml`` that the backend calls, under their own names (see NVML)."""
 
     def nvmlInit(self) -> None: ...
     def nvmlShutdown(self) -> None: ...
@@ -131,10 +131,10 @@ def load_nvml() -> NvmlApi:
 
 
 class NvmlThread:
-    """Runs calls one after another on a thread of its own.
+    """Runs calls one after another on its own thread.
 
-    The thread is a daemon: a hung driver must not keep the agent from ending. At most one call is
-    outstanding; while one hangs, further calls fail at once instead of queueing behind it.
+    The thread is a daemon: a hanging driver must not keep the agent from exiting. At most one call
+    is outstanding; while one hangs, further calls fail at once instead of queueing behind it.
     """
 
     def __init__(self, api: NvmlApi, deadline_seconds: float = NVML_S) -> None:
@@ -146,11 +146,11 @@ class NvmlThread:
         self._turn = asyncio.Lock()
 
     async def call(self, work: Callable[[NvmlApi], Result]) -> Result:
-        """Run ``work`` on the thread and answer what it returns or raises.
+        """Run ``work`` on the thread; returns or raises as it does.
 
         Raises:
-            NvmlStuck: no answer within the deadline, an earlier call still hangs, or there is no
-                thread to make it in.
+            NvmlStuck: no answer within the deadline, an earlier call still hangs, or no thread can
+                be started.
         """
         async with self._turn:
             if not self._answered():
@@ -219,7 +219,7 @@ class NvmlSession:
         return await self._thread.call(work)
 
     async def close(self) -> None:
-        """Let go of the library, so that the next call opens it again; never raises."""
+        """Close the library, so that the next call reopens it; never raises."""
         async with self._opening:
             if self._open:
                 self._open = False
@@ -229,11 +229,11 @@ class NvmlSession:
 
 
 def _yes() -> bool:
-    """No call was ever made, so none is outstanding."""
+    """True: no call was ever made, so none is outstanding."""
     return True
 
 
 def _serve(jobs: queue.SimpleQueue[Callable[[], None] | None]) -> None:
-    """Body of the thread: jobs in their order until told to end."""
+    """Body of the thread: jobs in their order until the end marker."""
     while (job := jobs.get()) is not None:
         job()

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NVIDIA devices, GPUs and MIG devices: found and watched through NVML.
 
-A missing or broken driver is an answer
-(:class:`BackendUnavailable`, an unhealthy reading), never a crash. It decides nothing about
-hysteresis and writes nothing on the node.
+A missing or broken driver is a result (:class:`BackendUnavailable`, an unhealthy reading), never a
+crash. It decides nothing about hysteresis and writes nothing on the node.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ from ullage_node.model.devices import BackendUnavailable, DeviceReading, FaultEv
 from ullage_node.times import MIG_READER_AWAY_S, THROTTLED_S
 
 MODEL_MAX: Final = 63
-"""Characters of an accelerator's key, as the CRDs have it."""
+"""Most characters of an accelerator's key, as in the CRDs."""
 MIG_MARK: Final = "-mig-"
 TOLD_MOST: Final = 256
-"""Faults that wait to be taken, four full readings; the oldest go first."""
+"""Most queued faults, four full readings; the oldest are dropped first."""
 
 
 class NvidiaProbe:
-    """Says which GPUs are there and how they are."""
+    """Reports the GPUs and their health."""
 
     def __init__(
         self, devices: NvidiaDevices, *, clock: Callable[[], float] = time.monotonic
@@ -67,7 +66,7 @@ class NvidiaProbe:
         self._parts_read_at = -math.inf
 
     async def start(self) -> None:
-        """Open the library, again when it was open.
+        """Open the library, or reopen it.
 
         Raises:
             BackendUnavailable: no library, no driver, or no permission.
@@ -80,13 +79,13 @@ class NvidiaProbe:
         self._open = True
 
     async def discover(self) -> tuple[ObservedDevice, ...]:
-        """Every device ever found; one that is gone or not well is ``Unhealthy``.
+        """Every device ever found; a missing or faulty one is ``Unhealthy``.
 
-        A GPU that answers says itself which MIG devices it has: one that it has no more is
-        forgotten, as is the GPU itself while they stand for it.
+        A GPU that answers lists its MIG devices: removed ones are forgotten, as is the GPU itself
+        while they replace it.
 
         Raises:
-            BackendUnavailable: the driver does not answer or never showed a GPU, or the MIG devices
+            BackendUnavailable: the driver does not answer or never listed a GPU, or the MIG devices
                 of a GPU were never read.
         """
         try:
@@ -133,7 +132,7 @@ class NvidiaProbe:
         else:
             self._reported.clear()
         await asyncio.gather(self._ask_shares(), self._look_at_processes())
-        # From the second look on: by then the node's containers were looked at once, so no server
+        # From the second round on: by then the node's containers were observed once, so no server
         # is started on a device that one of them has whole.
         self._devices.shares.ordering = True
         return tuple(_reading(uuid, faults.get(uuid)) for uuid in sorted(self._devices.known))
@@ -144,7 +143,7 @@ class NvidiaProbe:
         return {uuid: problem for uuid, problem in problems.items() if problem}
 
     async def close(self) -> None:
-        """Let go of the library; a driver that hangs is left to its thread."""
+        """Close the library; a hanging driver is left to its thread."""
         events, self._events = self._events, None
         self._watched = frozenset()
         if not self._open:
@@ -158,13 +157,13 @@ class NvidiaProbe:
             self._devices.thread.stop()
 
     async def _ask_shares(self) -> None:
-        """Asks for the state of the MPS servers; also orders them while no container is there."""
+        """Query the state of the MPS servers; also request them while no container runs."""
         devices = self._devices
         await devices.shares.refresh(tuple(devices.known.values()), devices.driver)
 
     async def _look_at_processes(self) -> None:
-        """Keeps known whether processes are seen, also while no container of ours runs."""
-        with contextlib.suppress(ProcessesUnseen):  # what it says is kept there
+        """Check if processes are seen, also while none of our containers runs."""
+        with contextlib.suppress(ProcessesUnseen):  # the error is recorded there
             await self._devices.look()
 
     def _observed(self, device: NvidiaDevice, *, healthy: bool) -> ObservedDevice:
@@ -184,7 +183,7 @@ class NvidiaProbe:
         )
 
     async def _watch(self, devices: Sequence[NvidiaDevice]) -> None:
-        """Register for error events whenever the set of GPUs has changed; they report for parts."""
+        """Register for error events when the set of GPUs has changed; GPUs report their parts'."""
         uuids = frozenset(device.gpu for device in devices)
         if uuids == self._watched:
             return
@@ -202,7 +201,7 @@ class NvidiaProbe:
         self._note(left, begun)
 
     def _note(self, read: CriticalErrors, begun: float) -> None:
-        """Keep what the driver told of, in a reading begun then, until it is asked for."""
+        """Queue the faults that the driver reported, in a reading begun then."""
         for error in read.errors:
             if (fault := error.fault) is not None:
                 self._reported[error.name] = fault
@@ -212,7 +211,7 @@ class NvidiaProbe:
             self._settled_at = begun
 
     def take_faults(self) -> FaultReading:
-        """The faults that the driver told of, each once."""
+        """The faults that the driver reported, each once."""
         events = tuple(self._told)
         self._told.clear()
         return FaultReading(events=events, settled_at=self._settled_at)
@@ -248,7 +247,7 @@ class NvidiaProbe:
         }
 
     async def _part_states_of(self, uuids: Sequence[str]) -> Mapping[str, NvidiaState]:
-        """States of MIG devices; the last ones while their reader is away for a moment."""
+        """States of MIG devices; the last ones while their reader is briefly unavailable."""
         if self._devices.mig is None or not uuids:
             return {}
         try:
@@ -274,14 +273,14 @@ class NvidiaProbe:
 
 
 def _event(name: str, xid: int, known: Mapping[str, NvidiaDevice]) -> FaultEvent:
-    """The fault of a GPU or a part of it, by the devices that it stands for."""
+    """The fault of a GPU or a part of it, with the devices affected."""
     gpus = tuple(sorted(uuid for uuid, device in known.items() if name in device.faulty_as))
     gpu = gpus[0] if len(gpus) == 1 else gpu_of(name)
     return FaultEvent(gpu=gpu, gpus=gpus, xid=min(max(xid, 0), MAX_XID))
 
 
 def _model(product_name: str) -> str:
-    """The accelerator's key; a long one loses the end of its product, never its MIG profile."""
+    """The accelerator's key; a long one is truncated in the product, never in the MIG profile."""
     key = accelerator_key(product_name)
     _, mark, profile = key.rpartition(MIG_MARK)
     tail = mark + profile if mark else ""

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Decides whether a share is enforced, and names the proof; silence is none. Pure.
+"""Decides if a share is enforced, and names the proof; missing data proves nothing. Pure.
 
 A client whose pipe is missing runs on the whole device without any error, so a tenant counts as
-enforced only when its processes are clients of our server, none began with variables wider than
+enforced only when its processes are clients of our server, none started with variables wider than
 the share, the SM count that it sees is not above the share's, and its memory is below the cap. The
-list of clients is the server's word, the variables are the kernel's. The SM count is the tenant's
-own (step record): it can hide an excess, never create one, and an image without our library
+list of clients comes from the server, the variables from the kernel. The SM count is the tenant's
+claim (step record): it can hide an excess, never create one, and an image without our library
 reports none.
 """
 
@@ -21,8 +21,8 @@ from ullage_node.model.devices import AttachState
 from ullage_node.times import UNLISTED_S
 
 SM_STEP: Final = 2
-"""Hardware step that a share is rounded down to; even SMs (NVIDIA's measurements on 188 SMs: 50 %
-gave 94, 25 % 46, 10 % 18)."""
+"""Granularity to which the hardware rounds a share down; even SMs (NVIDIA's measurements on 188
+SMs: 50 % gave 94, 25 % 46, 10 % 18)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +30,11 @@ class ShareEvidence:
     """Observations of one container on its device.
 
     ``clients`` are its processes that the server lists, ``unlisted`` those that use the device and
-    stand in no list, ``unlisted_seconds`` for how long the oldest has, ``orphaned`` = one of them
-    was a client of a server that has ended since. ``list_problem`` says why
-    the list proves nothing now, "" = it does. ``departure`` says where a client's variables are
-    wider than the share, "" = nowhere; ``unread`` are clients whose variables the kernel does not
-    show. ``memory_mib`` 0 = the driver does not say, ``sm_seen`` 0 = the container does not.
+    are in no list, ``unlisted_seconds`` for how long the oldest has, ``orphaned`` = one of them was
+    a client of a server that has ended since. ``list_problem`` says why the list proves nothing
+    now, "" = it does. ``departure`` says where a client's variables are wider than the share, "" =
+    nowhere; ``unread`` are clients whose variables cannot be read. ``memory_mib`` 0 = not reported
+    by the driver, ``sm_seen`` 0 = not reported by the container.
     """
 
     clients: tuple[int, ...]
@@ -57,7 +57,7 @@ class ShareEvidence:
 
 @dataclass(frozen=True, slots=True)
 class ShareVerdict:
-    """The result of the evidence; ``proof`` stands beside an enforced share."""
+    """The result of the evidence; ``proof`` is set for an enforced share."""
 
     state: AttachState
     reason: Reason | None = None
@@ -101,13 +101,13 @@ def _judge_unlisted(seen: ShareEvidence) -> ShareVerdict:
 
 
 def sms_of(sm_total: int, percent: int) -> int:
-    """SMs that a share comes to on a device: rounded down to the hardware's step, at least one."""
+    """SMs of a share on a device: rounded down to the hardware's step, at least one."""
     wanted = sm_total * percent // 100
     return min(sm_total, max(SM_STEP, wanted - wanted % SM_STEP))
 
 
 def judge_turns(*, pids: tuple[int, ...], memory_mib: int, cap_mib: int) -> ShareVerdict:
-    """A tenant of a device whose tenants take turns: nothing but its memory can be checked."""
+    """Judge a tenant on a device whose tenants take turns: only its memory can be checked."""
     if not pids:
         return ShareVerdict(AttachState.ABSENT)
     if memory_mib > cap_mib:

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads inventory, health, processes and events of devices from NVML.
 
-Functions of :class:`NvmlApi` alone, run on the NVML thread; they hold no state and take no
-decision. An error that a healthy device may give (an old driver lacks a function, a type of device
-lacks a feature) counts as "not known", never as a fault.
+Uses only :class:`NvmlApi`, on the NVML thread; it holds no state and decides nothing. An error that
+a healthy device may return (an old driver lacks a function, a device type lacks a feature) counts
+as "unknown", never as a fault.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SLOWDOWN_REASONS: Final[int] = (
     | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
     | pynvml.nvmlClocksEventReasonSwThermalSlowdown
 )
-"""Reasons for low clocks that mean heat or power trouble, not idleness or an ordinary cap."""
+"""Reasons for low clocks caused by heat or power faults, not by idleness or an ordinary cap."""
 
 CORES_PER_SM: Final = {(7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
 """CUDA cores of one SM by compute capability (CUDA programming guide): Volta, Turing, A100."""
@@ -71,9 +71,9 @@ _EVENTS_WANTED: Final[int] = (
 class NvidiaDevice:
     """Identity of a device; ``minor`` is the number of its device file.
 
-    ``capability`` is the compute capability, (0, 0) = not known; ``sm_count`` 0 = not known;
-    ``prohibited`` = its compute mode lets no program in, ``one_process`` = it lets one in. ``mig``
-    = a GPU in MIG mode of which no MIG device is seen. A MIG device has the uuid of its GPU as
+    ``capability`` is the compute capability, (0, 0) = unknown; ``sm_count`` 0 = unknown;
+    ``prohibited`` = its compute mode admits no program, ``one_process`` = it admits one. ``mig`` =
+    a GPU in MIG mode of which no MIG device is seen. A MIG device has the uuid of its GPU as
     ``parent``, the numbers of its GPU instance and compute instance as ``instance``, and its GPU's
     ``minor``. ``index`` is the driver's number of the GPU.
     """
@@ -93,7 +93,7 @@ class NvidiaDevice:
 
     @property
     def gpu(self) -> str:
-        """The GPU that it is, or is a part of."""
+        """UUID of the GPU: its own, or its parent's."""
         return self.parent or self.uuid
 
     @property
@@ -103,7 +103,7 @@ class NvidiaDevice:
 
     @property
     def faulty_as(self) -> tuple[str, ...]:
-        """Names under which a fault of it is known: its own, its GPU's, its part's."""
+        """Names under which its faults are recorded: its own, its GPU's, its part's."""
         if self.instance is None:
             return (self.uuid,)
         return (self.uuid, self.parent, part_of(self.parent, self.instance[0]))
@@ -111,7 +111,7 @@ class NvidiaDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvidiaFault:
-    """The fault of a device; ``hard`` takes it out at once."""
+    """The fault of a device; ``hard`` makes it unhealthy at once."""
 
     hard: bool
     reason: Reason
@@ -120,7 +120,7 @@ class NvidiaFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvidiaState:
-    """One look at a device: its fault if any, and whether heat or power holds its clocks down."""
+    """One reading of a device: its fault if any, and if heat or power holds its clocks down."""
 
     fault: NvidiaFault | None = None
     slowed: bool = False
@@ -128,7 +128,7 @@ class NvidiaState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProcess(Wire):
-    """One process on one device; the pid as its reader's namespace counts, memory in MiB."""
+    """One process on one device; the PID in its reader's namespace, memory in MiB."""
 
     gpu: Name
     pid: Annotated[int, between(1, PID_MAX), NEEDED]
@@ -137,7 +137,7 @@ class GpuProcess(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadDevice(Wire):
-    """A device whose processes are not known, and why."""
+    """A device whose processes are unknown, and the reason."""
 
     gpu: Name
     why: Text = ""
@@ -145,19 +145,19 @@ class UnreadDevice(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Processes on the devices; ``unread`` says of which device they are not known, and why."""
+    """Processes on the devices; ``unread`` lists the devices where they are unknown, and why."""
 
     processes: tuple[GpuProcess, ...]
     unread: Mapping[str, str]
 
 
 def read_inventory(api: NvmlApi, *, parts: bool = True) -> tuple[NvidiaDevice, ...]:
-    """Every device that answers, in the driver's order; one that is lost is left out.
+    """Every device that answers, in the driver's order; lost ones are omitted.
 
     Args:
         api: The library.
-        parts: The MIG devices of a GPU stand for it, those that this process may see; else no one
-            looks for them.
+        parts: Replace a GPU in MIG mode by its MIG devices that this process may see; else they are
+            not read.
 
     Raises:
         NvmlError: the driver itself does not answer.
@@ -204,7 +204,7 @@ def _describe(api: NvmlApi, handle: object) -> NvidiaDevice:
 
 
 def _mig_devices(api: NvmlApi, handle: object, gpu: NvidiaDevice) -> tuple[NvidiaDevice, ...]:
-    """MIG devices of a GPU that this process may see; their numbers may have gaps."""
+    """MIG devices of a GPU visible to this process; their numbers may have gaps."""
     devices = []
     for index in range(api.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
@@ -218,7 +218,7 @@ def _mig_devices(api: NvmlApi, handle: object, gpu: NvidiaDevice) -> tuple[Nvidi
 
 
 def _describe_mig(api: NvmlApi, handle: object, gpu: NvidiaDevice) -> NvidiaDevice:
-    """A MIG device. NVML's name of it holds its profile; where it does not, the size stands in."""
+    """A MIG device. NVML's name contains its profile; otherwise the size is used."""
     name = api.nvmlDeviceGetName(handle)
     has = api.nvmlDeviceGetAttributes_v2(handle)
     return replace(
@@ -255,13 +255,13 @@ def _capability(api: NvmlApi, handle: object) -> tuple[int, int]:
 
 
 def _sm_count(api: NvmlApi, handle: object, capability: tuple[int, int]) -> int:
-    """NVML counts cores only; how many make an SM is a matter of the generation."""
+    """SMs of a device. NVML counts cores only; cores per SM depend on the generation."""
     cores = _known(lambda: api.nvmlDeviceGetNumGpuCores(handle), 0)
     return cores // CORES_PER_SM.get(capability, CORES_PER_SM_LATER) if capability[0] >= 7 else 0
 
 
 def _known(read: Callable[[], Result], otherwise: Result) -> Result:
-    """A figure that an old driver or a type of device may not know."""
+    """A value that an old driver or a device type may not support."""
     try:
         return read()
     except NvmlError as error:
@@ -271,7 +271,7 @@ def _known(read: Callable[[], Result], otherwise: Result) -> Result:
 
 
 def read_state(api: NvmlApi, uuid: str) -> NvidiaState:
-    """Read if a device answers, waits for a reset, or is held down by heat or power."""
+    """Read if a device answers, waits for a reset, or is throttled by heat or power."""
     try:
         handle = api.nvmlDeviceGetHandleByUUID(uuid)
         api.nvmlDeviceGetMemoryInfo(handle)
@@ -292,7 +292,7 @@ def read_state(api: NvmlApi, uuid: str) -> NvidiaState:
 def read_processes(api: NvmlApi, uuids: Iterable[str]) -> Usage:
     """Processes that hold a compute context on each device, with and without MPS.
 
-    They are those of the caller's PID namespace, numbered as there; others are left out in silence.
+    PIDs are those of the caller's namespace; processes outside it are silently omitted.
     """
     used_mib: dict[tuple[str, int], int] = {}
     unread: dict[str, str] = {}
@@ -340,7 +340,7 @@ def open_events(api: NvmlApi, uuids: Sequence[str]) -> object | None:
 class CriticalError:
     """A critical error: the GPU or part of it (:func:`part_of`), and the Xid.
 
-    ``xid`` is ``None`` for an error that has none: the driver's own word of a double-bit error.
+    ``xid`` is ``None`` for an error that has none: the driver's own report of a double-bit error.
     """
 
     name: str
@@ -348,7 +348,7 @@ class CriticalError:
 
     @property
     def fault(self) -> NvidiaFault | None:
-        """The fault of the device that it stands for; ``None`` = none."""
+        """The fault that it means for the device; ``None`` = none."""
         if self.xid is None:
             text = "double-bit ECC error"
         elif (row := xid_of(self.xid)).cause.unhealthy:
@@ -360,16 +360,16 @@ class CriticalError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticalErrors:
-    """Critical errors, oldest first; ``complete`` = none that came before is still to be read."""
+    """Critical errors, oldest first; ``complete`` = no earlier one is still unread."""
 
     errors: tuple[CriticalError, ...] = ()
     complete: bool = True
 
 
 def drain_events(api: NvmlApi, events: object) -> CriticalErrors:
-    """Critical errors since the last call, so many at once; never waits.
+    """Critical errors since the last call, up to a limit; never waits.
 
-    An event says neither when it came nor of which process.
+    An event carries neither time nor process.
     """
     errors: list[CriticalError] = []
     for _ in range(EVENTS_PER_READING_MAX):
@@ -390,7 +390,7 @@ def drain_events(api: NvmlApi, events: object) -> CriticalErrors:
 
 
 def explain(error: Exception) -> str:
-    """NVML's text of an error, and where an administrator can look."""
+    """NVML's text of an error, with a hint for the administrator."""
     hints = {
         pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
             "libnvidia-ml.so.1 is not in this container: install the driver and mount it "
@@ -424,7 +424,7 @@ def _code(error: Exception) -> int:
 
 
 def _recovery_needed(api: NvmlApi, handle: object) -> str:
-    """The driver's request after a fault; empty when there is none or it is not known."""
+    """The recovery action that the driver requests after a fault; empty when none or unknown."""
     try:
         (field,) = api.nvmlDeviceGetFieldValues(
             handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
@@ -439,7 +439,7 @@ def _recovery_needed(api: NvmlApi, handle: object) -> str:
 
 
 def _rows_wait_for_reset(api: NvmlApi, handle: object) -> str:
-    """The remedy that broken memory rows wait for: a reset, or another GPU; empty = none wait."""
+    """The remedy for broken memory rows: a reset, or another GPU; empty = none needed."""
     nothing: Sequence[int] = (0, 0, 0, 0)
     _, _, pending, failed = _known(lambda: api.nvmlDeviceGetRemappedRows(handle), nothing)
     if failed:

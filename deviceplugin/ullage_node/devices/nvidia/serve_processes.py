@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The process beside the agent that reads and does what the agent has no right to.
+"""The process beside the agent that performs reads and actions that need more rights.
 
-It has the host's process numbers, and where an administrator says so it may see MIG devices and run
-cuda-checkpoint. It never has a token of the API server. One socket for each, root only.
+It has the host's PIDs, and where an administrator permits it may see MIG devices and run
+cuda-checkpoint. It never has a token of the API server. Each service has its own socket, for root
+only.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ async def serve(run_dir: Path, *, checkpoint: Path | None = None, mig: bool = Fa
     """Answer until SIGTERM or SIGINT.
 
     Args:
-        run_dir: Below which the sockets lie.
+        run_dir: Parent directory of the sockets.
         checkpoint: NVIDIA's cuda-checkpoint, with which the agent may suspend processes; ``None`` =
             it may not.
-        mig: Whether MIG devices are read for the agent, too.
+        mig: MIG devices are read for the agent, too.
 
     Raises:
         OSError: a socket cannot be made.

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Container edits for a client of its device's MPS server, with its share. Pure.
 
-A memory limit has one entry, and the client sees one device: an entry that names another one makes
-the client drop every limit it has (measured by NVIDIA's users on driver 615.71). The device is
-named as the daemon repeated it, by its ordinal where nothing is known: NVIDIA's device plugin does
-so because limits by uuid were accepted and not applied.
+A memory limit has one entry, and the client sees one device: an entry for another device makes the
+client drop all its limits (measured by NVIDIA's users on driver 615.71). The device is named as the
+daemon reported it back, else by its ordinal: NVIDIA's device plugin does so because limits by uuid
+were accepted and not applied.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ullage_node.mps.control import ORDINAL, SERVER
 from ullage_node.mps.records import MEMORY, PIPE, SHARE, MpsLimits
 
 NAMESPACE_DIGITS: Final = 10
-"""Of the hash that names a namespace: short, because it is part of a socket's path."""
+"""Digits of the hash that names a namespace: few, because it is part of a socket's path."""
 BELOW_NORMAL: Final = 1
 NORMAL: Final = 0
 
@@ -37,10 +37,10 @@ def client_edits(
     """Variables and mounts of one share.
 
     Args:
-        run_dir: the product's directory, under the same name in daemon and client.
-        device: whose server it is.
+        run_dir: the run directory, at the same path in daemon and client.
+        device: the server's device.
         part: the decided share.
-        cap_mib: its memory with what a context costs.
+        cap_mib: its memory including the context overhead.
         namespace: of protocol 3, "" under protocol 2.
         memory_key: name of the device in a memory limit, "" = its ordinal.
     """
@@ -61,7 +61,7 @@ def client_edits(
 
 
 def pipe_of(run_dir: Path, device: NvidiaDevice, namespace: str) -> str:
-    """Directory where a client finds its server; ``namespace`` is "" under protocol 2."""
+    """Pipe directory of a client's server; ``namespace`` is "" under protocol 2."""
     pipe = run_dir / "mps" / str(device.minor) / "pipe"
     return str(pipe / SERVER / namespace if namespace else pipe)
 

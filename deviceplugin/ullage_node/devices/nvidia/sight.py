@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Maps one reading of all devices to what each container does there. Pure over gathered facts.
+"""Maps one reading of all devices to each container's use of them. Pure.
 
-Containers of one pod are told apart by their devices: a cgroup names the pod only.
+Containers of one pod are distinguished by their devices: a cgroup names the pod only.
 
-The variables that a client began with are compared to those of its share: CUDA reads them when a
-process starts, and the kernel keeps a copy of that moment, so an image needs no library of ours to
-prove its share. A program that removes a variable before it starts CUDA is not caught: protocol 2
-itself trusts its clients.
+A client's initial variables are compared with those of its share: CUDA reads them when a process
+starts, and the kernel keeps the initial copy, so an image does not need our library to prove its
+share. A program that removes a variable before CUDA starts is not detected: protocol 2 itself
+trusts its clients.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MIB_OF: Final = {"M": 1, "G": 1024}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecidedShare:
-    """The share that a client's variables have to hold.
+    """The share that a client's variables must match.
 
     ``pipe`` is the directory of the slice's namespace, which holds the limits under protocol 3; ""
     under protocol 2, where the variables do.
@@ -59,9 +59,9 @@ class DecidedShare:
 
 
 def departure(decided: DecidedShare, seen: ClientEnvironment) -> str:
-    """Says where a client's variables are wider than its share; "" = nowhere.
+    """The variable of a client that exceeds its share, as text; "" = none.
 
-    Variables only tighten, so a program may give itself less.
+    A program may tighten its own limits.
     """
     if decided.pipe:
         return "" if seen.pipe == decided.pipe else _differs(seen.pid, PIPE, seen.pipe)
@@ -74,7 +74,7 @@ def departure(decided: DecidedShare, seen: ClientEnvironment) -> str:
 
 
 def _cap_mib(value: str, uuid: str) -> int:
-    """The memory limit of a variable with this one device, by ordinal or uuid, else 0.
+    """The memory limit in a variable that names only this device, by ordinal or uuid, else 0.
 
     An entry for a device that the client cannot see makes it drop every limit.
     """
@@ -95,11 +95,11 @@ def _differs(pid: int, name: str, value: str) -> str:
 class Sight:
     """Observations of all devices at one moment.
 
-    ``owners`` says whose pod a process is, ``blind`` of which device nothing could be read,
-    ``clients`` who is attached to each shared device's server, ``sm_counts`` what each container
-    reports, ``pipes`` the directory of its namespace under protocol 3, ``unlisted`` for how many
-    seconds a process has used a device without being a client of its server, ``once_listed`` those
-    that were one at some time.
+    ``owners`` maps processes to pods, ``blind`` lists unreadable devices, ``clients`` the clients
+    of each shared device's server, ``sm_counts`` each container's reported count, ``pipes`` the
+    directory of its namespace under protocol 3, ``unlisted`` the seconds for which a process has
+    used a device without being a client of its server, ``once_listed`` processes that once were
+    clients.
     """
 
     processes: Sequence[GpuProcess]
@@ -144,7 +144,7 @@ def attachment_of(
 
 
 def _listed(binding: ContainerBinding, sight: Sight) -> tuple[int, ...]:
-    """The container's processes that its server knows; one may hold no memory yet."""
+    """The container's processes that its server lists; one may hold no memory yet."""
     pids = {
         pid
         for part in binding.slices
@@ -155,7 +155,7 @@ def _listed(binding: ContainerBinding, sight: Sight) -> tuple[int, ...]:
 
 
 def _astray(used: Set[str], own: Set[str], blind: Mapping[str, str]) -> ShareVerdict | None:
-    """A use of devices that were not given, or a device of which nothing is known."""
+    """A verdict on the use of devices not granted, or on an unreadable device."""
     if astray := sorted(used - own):
         text = (
             f"uses {', '.join(astray)}, which the pod was not given; is it privileged, or does it "
@@ -189,7 +189,7 @@ def _judge(
 
 
 def _decided(binding: ContainerBinding, part: BoundSlice, sight: Sight) -> DecidedShare:
-    """The environment with which the container's clients must have begun."""
+    """The environment with which the container's clients must have started."""
     three = sight.choices[part.gpu].backend is Backend.MPS3
     return DecidedShare(
         uuid=part.gpu,
@@ -229,7 +229,7 @@ def _evidence(
 
 
 def _list_problem(server: MpsServer | None, problem: str) -> str:
-    """The flaw of the server's list of clients as a proof; empty = none."""
+    """The reason why the server's list of clients is no proof; empty = none."""
     if server is None:
         return problem or "no MPS server is known for its device"
     if server.clients is None or server.age_ms > CLIENTS_AGE_S * 1000:
@@ -238,7 +238,7 @@ def _list_problem(server: MpsServer | None, problem: str) -> str:
 
 
 def _unshared(part: BoundSlice, used: Sequence[GpuProcess], choice: SharingChoice) -> ShareVerdict:
-    """A share on a device that is not shared any more (MPS was taken away under it)."""
+    """The verdict on a share of a device that is no longer shared (MPS was removed)."""
     if not used:
         return ShareVerdict(AttachState.ABSENT)
     text = f"{part.percent} % cannot be held: {choice.problem}"
