@@ -80,7 +80,7 @@ class AgentHttpSettings:
     """Port of /metrics over TLS, for bearer tokens that may `get` the URL; 0 = /metrics is served
     on `port`, without TLS, to all."""
     certificate_dir: Path = Path("/etc/ullage/metrics")
-    """Folder of its certificate, `tls.crt` and `tls.key`; read again when they change."""
+    """Directory of its certificate, `tls.crt` and `tls.key`; read again when they change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,24 +88,24 @@ class PeriodSettings:
     """Periods of the periodic work, in seconds."""
 
     heartbeat_seconds: float = HEARTBEAT_SECONDS
-    """Between two status writes when nothing changed."""
+    """Interval of status writes when nothing changed."""
     starts_seconds: float = 1.0
-    """Longest wait of a status that only says how far containers have started; those of a burst
-    are told of together."""
+    """Longest delay of a status that only reports the progress of starting containers; a burst of
+    them is reported together."""
     socket_poll_seconds: float = 1.0
-    """Between two looks at kubelet's socket."""
+    """Interval of checks of kubelet's socket."""
     kubelet_check_seconds: float = 5.0
-    """Between two questions to kubelet whether it still knows our slots."""
+    """Interval of checks that kubelet still knows the slots."""
     reconcile_seconds: float = 5.0
-    """Between two comparisons with kubelet's list of pods."""
+    """Interval of comparisons with kubelet's list of pods."""
     observe_seconds: float = 1.0
-    """Between two readings of the containers' processes and limits."""
+    """Interval of readings of the containers' processes and limits."""
     probe_seconds: float = 5.0
-    """Between two health probes of the devices."""
+    """Interval of health probes of the devices."""
     discover_seconds: float = 60.0
-    """Between two searches for devices."""
+    """Interval of searches for devices."""
     recovery_seconds: float = 30.0
-    """How long a device must be clean before it is healthy again; flapping doubles it."""
+    """Time without faults after which a device is healthy again; flapping doubles it."""
 
 
 class NoticeProvider(StrEnum):
@@ -123,13 +123,13 @@ class NoticeSettings:
     """Reading of interruption notices."""
 
     provider: NoticeProvider = NoticeProvider.NONE
-    """Whose metadata endpoint is asked; Taints and None = no one's (taints count in any case)."""
+    """Provider whose metadata endpoint is read; Taints and None = none (taints always count)."""
     url: str = ""
     """Base URL of the endpoint, http://host[:port]; empty = the provider's own address."""
     poll_seconds: float = 2.0
-    """Between two questions; longer while the endpoint does not answer."""
+    """Interval of requests; longer while the endpoint does not answer."""
     timeout_seconds: float = 1.0
-    """How long one answer may take."""
+    """Timeout of a request."""
 
     @property
     def problem(self) -> str:
@@ -147,15 +147,15 @@ class CheckpointSettings:
     """Suspension of programs that share a lane (`switching: Checkpoint`)."""
 
     enabled: bool = False
-    """Whether this node suspends programs; it then says so of its devices."""
+    """Suspend programs on this node; its devices then report that they support it."""
     program: Path = Path("/usr/local/bin/cuda-checkpoint")
     """NVIDIA's cuda-checkpoint, as the process sees it that reads the host's processes."""
     idle_seconds: float = 5.0
-    """How long a program must have done nothing before it makes room for one that waits."""
+    """Idle time after which a program makes room for a waiting one."""
     busy_seconds: float = 60.0
-    """How long one must have waited before programs that work make room for it, too."""
+    """Wait after which programs that work make room, too."""
     resident_seconds: float = 10.0
-    """How long a program stays on the device at least."""
+    """Least time of a program on the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +163,8 @@ class MigSettings:
     """GPUs in MIG mode."""
 
     enabled: bool = False
-    """Whether the process that reads the host's processes reads MIG devices for the agent, too;
-    else the agent shows those that it sees itself."""
+    """Let the process that reads the host's processes read MIG devices for the agent, too; else the
+    agent shows those that it sees itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,14 +174,14 @@ class AgentSettings:
     name: str
     """Name of the Kubernetes node (``spec.nodeName`` through the downward API)."""
     backend: Hardware = Hardware.NVIDIA
-    """What the devices are."""
+    """Kind of the devices."""
     max_sharers: int = 8
     """Most containers on one shared device; slots = the sum over devices."""
     context_overhead_mib: int = 512
     """Memory that a context costs beside its tenant's where a slice does not say it; the operator
     says it in every slice, from the DeviceProfile, so this counts beside an older operator only."""
     late_binding: bool = True
-    """Whether the container runtime honours CDI; false = the node offers no slots."""
+    """The container runtime honours CDI; false = the node offers no slots."""
     log_level: LogLevel = LogLevel.INFO
     """debug, info, warning or error."""
     paths: PathSettings = field(default_factory=PathSettings)
