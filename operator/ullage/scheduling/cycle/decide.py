@@ -25,7 +25,6 @@ from ullage.scheduling.assignment.nominate import nominate, with_turns
 from ullage.scheduling.assignment.observe import observe
 from ullage.scheduling.assignment.probations import bookings
 from ullage.scheduling.assignment.reconcile import reconcile
-from ullage.scheduling.cycle.gpu_nodes import missing_gpu_nodes
 from ullage.scheduling.cycle.set_aside import failed_status, without
 from ullage.scheduling.cycle.wake import follows, resumed_at, timeouts_end
 from ullage.scheduling.learning.loop import ProfileUpdates, profiles_to_write
@@ -135,7 +134,7 @@ def _cycle(
     # 5. Reconcile: Deployments, sizes of gangs, moves and node requests follow.
     reconcile(context, nominated, result)
     # 6. Report: status of each workload, Events, updates of profiles.
-    slices = context.ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
+    slices = context.ledger.slices() | dict.fromkeys(_missing_gpu_nodes(snapshot), ())
     statuses, events = report(context, result, slices, cache.steady)
     taints = node_taints(snapshot, context.notices, epoch)
     updates = _profile_updates(context, cache.op_times)
@@ -195,3 +194,12 @@ def _profile_updates(context: CycleContext, fits: OpTimeFits) -> ProfileUpdates:
     booked = bookings(context.spent_s, tuple(snapshot.profiles.values()))
     updates = profiles_to_write(snapshot, now, epoch, booked, context.view.isolated)
     return with_estimates(snapshot, now, epoch, updates, fits)
+
+
+def _missing_gpu_nodes(snapshot: Snapshot) -> list[str]:
+    """Names of managed Nodes that have no GPUNode yet; others remove GPUNodes."""
+    return sorted(
+        name
+        for name, node in snapshot.nodes.items()
+        if node.managed and name not in snapshot.gpu_nodes
+    )
