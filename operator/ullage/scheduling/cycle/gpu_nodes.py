@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPUNodes: each managed Node gets one; others remove it.
 
-``spec.retire`` belongs to the one that retires the node. An object whose Node lost our label is
-left as it is: nothing new is placed there, and what runs there goes on.
+``spec.retire`` belongs to the actor that retires the node. An object whose Node lost our label is
+left unchanged: nothing new is placed there, and running work continues.
 """
 
 from __future__ import annotations
