@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The queue of a cycle: places workloads, keeps devices for them, or makes room.
+"""The queue of a cycle: places workloads, reserves devices for them, or makes room.
 
 Workloads are served in order of priority, age and uid. Capacity only shrinks meanwhile, so a class
 that was refused once is refused for the rest of the cycle.
@@ -47,9 +47,9 @@ from ullage.scheduling.prediction.effort import in_turns
 MOST_SEATED: Final = 500
 """Members seated per cycle, approximately; the rest follows in the next cycle."""
 _IN_ORDER: Final = 0.5
-"""Part of a cycle's effort that is spent strictly in the order of the queue."""
+"""Fraction of a cycle's effort that is spent strictly in the order of the queue."""
 _MOST_PREEMPTORS: Final = 64
-"""Workloads that may make room per cycle."""
+"""Workloads that may preempt per cycle."""
 _order = attrgetter("order")
 
 
@@ -81,13 +81,13 @@ class SchedulingQueue:
     selection: VictimSelection
     """Selects victims for workloads that do not fit."""
     residents: Callable[[], Sequence[DownsizeCandidate]] | None = None
-    """Gives the jobs that may be downsized; ``None`` = none may."""
+    """Function for the jobs that may be downsized; ``None`` = none may."""
     narrow: Callable[[ResourceRequest, frozenset[int], int], ResourceRequest] | None = None
-    """Restricts a request to some models, and to a share of a device where that is above 0."""
+    """Restricts a request to some models, and to a share of a device if that is above 0."""
     idle: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
     """By uid: reason and text for workloads that have no pool to be placed in now."""
     alike: Mapping[str, tuple[SchedulingAttempt, ResourceRequest]] = field(default_factory=dict)
-    """By uid: attempts whose members all have the same request, and hold nothing."""
+    """By uid: attempts whose members all have the same request, and no slices."""
     budget: int = MOST_SEATED
     """Members that this cycle may still seat."""
     _hopeless: dict[int, _Hopeless] = field(default_factory=dict)
@@ -98,12 +98,12 @@ class SchedulingQueue:
     _no_victims: dict[int, int] = field(default_factory=dict)
     _no_downsize: dict[int, int] = field(default_factory=dict)
     _borrowers: dict[tuple[int, int], bool] = field(default_factory=dict)
-    """By class and members: whether they would borrow, at the start of the cycle."""
+    """By class and members: true when they would borrow, at the start of the cycle."""
     _preemptors: int = 0
     _holder: str = ""
     """Name of the workload that devices are held for."""
     _pools: SpotPools | None = None
-    """Made at first use."""
+    """Built at first use."""
 
     @property
     def later(self) -> LaterDevices:
@@ -113,8 +113,8 @@ class SchedulingQueue:
     def serve(self, attempts: Sequence[SchedulingAttempt]) -> dict[str, Outcome]:
         """The outcome of every attempt, by uid of the workload.
 
-        Attempts that follow when the budget of the cycle is spent have none; the next cycle serves
-        them. Classes that need new judgements when half of the cycle's effort is spent are put off:
+        Attempts after the budget of the cycle is spent have none; the next cycle serves them.
+        Classes that need new evaluations when half of the cycle's effort is spent are postponed:
         the other half serves some of them, different ones each cycle.
         """
         ordered = self._ordered(attempts)
@@ -183,11 +183,11 @@ class SchedulingQueue:
         return borrowing
 
     def is_known(self, attempt: SchedulingAttempt) -> bool:
-        """True when this cycle has judged the devices for all requests of an attempt."""
+        """True when this cycle has evaluated the devices for all requests of an attempt."""
         return all(self.placer.knows(self.request(attempt, member)) for member in attempt.members)
 
     def only_waits(self, attempt: SchedulingAttempt) -> bool:
-        """True when all members of a workload have the same request, and hold nothing."""
+        """True when all members of a workload have the same request, and no slices."""
         alike = self.alike.get(attempt.workload.ref.uid)
         return alike is not None and alike[0] is attempt
 
@@ -209,7 +209,7 @@ class SchedulingQueue:
         return outcome
 
     def fill(self, attempt: SchedulingAttempt) -> Outcome | NoRoom:
-        """Place a gang where there is room now; nothing is preempted and nothing is kept."""
+        """Place a gang where there is room now; nothing is preempted or reserved."""
         asked = self.asked(attempt)
         number = _class_of(asked)
         refused = self._refused.get(number)
@@ -233,7 +233,7 @@ class SchedulingQueue:
         return Outcome((joined,))
 
     def move(self, attempt: SchedulingAttempt, mover: Victim) -> tuple[Victim, ...] | None:
-        """Keep a better place for a running workload, which has to restart to get there.
+        """Reserve a better place for a running workload, which has to restart to get there.
 
         Returns:
             The other victims; ``None`` when there is no such place.
@@ -259,7 +259,7 @@ class SchedulingQueue:
         return victims
 
     def _expect(self, attempt: SchedulingAttempt, most: int | None) -> None:
-        """Keep places for members whose pods are to come, ``most`` at most, if enough fit."""
+        """Reserve places for members without pods, ``most`` at most, if enough fit."""
         later, asked = self.later.placer, self.asked(attempt)[:most]
         seated = later.placement(asked, set(), explain=False)
         if isinstance(seated, NoRoom) and seated.placed >= attempt.coming:
@@ -317,7 +317,7 @@ class SchedulingQueue:
         return Outcome(seated, seated[0].runner_up)
 
     def request(self, attempt: SchedulingAttempt, member: Member) -> ResourceRequest:
-        """The request class of a member, without nodes on which its own old slices linger."""
+        """The request class of a member, without nodes where its own old slices remain."""
         avoid = attempt.avoid
         lingering = self.view.lingering_nodes(member)
         if lingering:
@@ -408,7 +408,7 @@ class SchedulingQueue:
     def _known_refusal(
         self, attempt: SchedulingAttempt, number: int, members: int
     ) -> Outcome | None:
-        """The outcome of an equal request, where it holds for this attempt too."""
+        """The outcome of an equal request, if it is valid for this attempt too."""
         hopeless = self._hopeless.get(number)
         if (
             hopeless is not None
@@ -420,7 +420,7 @@ class SchedulingQueue:
         return None
 
     def _infeasible(self, workload: WorkloadRecord, unit: Sequence[Placement]) -> Refusal | None:
-        """The refusal of members that can never all run here; in tiers the first ones apart."""
+        """The refusal of members that can never all run here; in tiers the first separately."""
         first, freest, terms = unit[0].request, _freest(unit), terms_of(workload)
         if terms is None or freest is first:
             return self.feasibility.judge(workload, first)
@@ -461,7 +461,7 @@ class SchedulingQueue:
         return outcome
 
     def _fits_later(self, attempt: SchedulingAttempt, unit: Sequence[Placement]) -> bool:
-        """True when it fits once everything that is leaving has left; keeps those devices."""
+        """True when it fits once everything that is leaving has left; reserves those devices."""
         if not self.later.differ:
             return False
         number = _class_of(unit)
@@ -572,7 +572,7 @@ def _before_others(ordered: Sequence[SchedulingAttempt]) -> list[SchedulingAttem
 
 
 def _coming(refused: Refused, how: str) -> Refused:
-    """The refusal of a workload for which devices are kept, with the way they become free."""
+    """The refusal of a workload with reserved devices, and how they become free."""
     return replace(refused, prospect=f"; {how}", requeue=Requeue.ROOM_COMING)
 
 
@@ -588,5 +588,5 @@ def _class_of(unit: Sequence[Placement]) -> int:
 
 
 def _freest(unit: Sequence[Placement]) -> ResourceRequest:
-    """The request of the members that may run on most machines: in tiers the last ones."""
+    """The request of the members with the widest choice of machines: in tiers the last ones."""
     return unit[0 if terms_of(unit[0].workload) is None else -1].request
