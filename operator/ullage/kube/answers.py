@@ -52,7 +52,7 @@ class TooLarge(ApiError):
 
 
 class TokenRenewed(Unavailable):
-    """A write was rejected for an expired token, without effect; it may be retried with a new one."""
+    """A write was rejected for an expired token, without effect; retry it with a new one."""
 
 
 class BadLine(Unavailable):
