@@ -110,7 +110,7 @@ class Learner:
         try:
             submit(self._ready(), settle_in, niceness=0)
         except ProcessRefused as error:
-            self.close()  # and not only the pool: what was sent to it is lost
+            self.close()  # and not only the pool: the data sent to it is lost
             log.warning("the learner's process is not started", error=str(error))
 
     def wake(self) -> None:

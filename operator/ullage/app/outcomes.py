@@ -219,7 +219,7 @@ def _statuses(actions: Sequence[Action]) -> dict[str, SetStatus]:
 
 
 def _tenants(profile: ProfileRecord, row: StepRow, knowledge: Knowledge) -> list[Tenant]:
-    """Tenants of the device; what the model does not know of a class, its profile says."""
+    """Tenants of the device; the profile of a class fills gaps of the model."""
     owner = Tenant(
         name="0",
         percent=row.share,

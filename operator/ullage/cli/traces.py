@@ -84,7 +84,7 @@ def profile_of(
 
 
 def summary(trace: OpTrace) -> str:
-    """Summary of what was read, in one line."""
+    """One-line summary of the trace."""
     step = "" if trace.step_s is None else f", {trace.step_s * 1e3:.4g} ms a step"
     format_ = f", mostly {trace.precision}" if trace.precision else ""
     merged = f"; {trace.merged} small kinds were put together" if trace.merged else ""
@@ -113,7 +113,7 @@ def _spec(traced: Traced, trace: OpTrace) -> dict[str, object]:
 
 
 def row_of(op: TracedOp) -> OpRow:
-    """The part of an operation that a profile keeps."""
+    """The fields of an operation for a profile."""
     return OpRow(
         type=op.type or "unnamed",
         count=int(op.count),
@@ -147,7 +147,7 @@ def _text(data: bytes) -> str:
 
 
 def joined(held: Mapping[str, object], spec: Mapping[str, object]) -> dict[str, object]:
-    """The spec with what a trace says of it; rows of other types of device stay.
+    """The spec with the data of a trace added; rows of other types of device stay.
 
     Raises:
         ProfileError: the profile is of another class.

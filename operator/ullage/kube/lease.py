@@ -104,7 +104,7 @@ class Lease:
         self.look_s = 0.0
         """Duration of the last attempt, renewal included."""
         self.lost = ""
-        """Why the last leadership ended."""
+        """Reason of the end of the last leadership."""
         self.streak = Streak()
         """Consecutive failed attempts."""
 

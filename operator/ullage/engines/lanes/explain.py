@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Lanes in one line, for people."""
+"""Lanes in one line of text."""
 
 from __future__ import annotations
 
