@@ -2,6 +2,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lets a suggestion service of Katib choose the trials of a TuningJob.
 
-A process of the user's own, with the user's rights: the operator never connects to an address that
-a tenant names.
+A separate process with the user's rights: the operator never connects to an address from a tenant.
 """

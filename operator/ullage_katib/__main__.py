@@ -3,7 +3,7 @@
 """``python -m ullage_katib NAME --service HOST:PORT --algorithm tpe``: trials by Katib.
 
 The exit status is 0 when the TuningJob has all its trials, 1 after too many failures, where another
-start may help, 2 where none does, and 143 after SIGTERM.
+start may help, 2 where it cannot, and 143 after SIGTERM.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ def parsed(arguments: Sequence[str] | None = None) -> Invocation:
     """The command line as a record.
 
     Args:
-        arguments: Words; ``None`` = those of the process.
+        arguments: Arguments; ``None`` = those of the process.
 
     Raises:
         CredentialsError: neither a namespace nor a kubeconfig is named, or the latter is unusable.
-        SystemExit: a word makes no sense.
+        SystemExit: an argument is invalid.
     """
     given = _parser().parse_args(arguments)
     namespace = given.namespace

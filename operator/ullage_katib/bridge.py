@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Asks a suggestion service for trials until a TuningJob has all of them.
+"""Requests trials from a suggestion service until a TuningJob has all of them.
 
-What it remembers beside the TuningJob decides only what the service is told, so it may be killed at
-any time. Both sides may fail: every failure has a bound, and the search keeps its trials.
+Its state beside the TuningJob affects only the messages to the service, so it may be killed at any
+time. Both sides may fail: every failure has a bound, and the search keeps its trials.
 """
 
 from __future__ import annotations
@@ -52,31 +52,31 @@ from ullage_katib.times import KATIB_RETRY_FIRST_S, KATIB_RETRY_MOST_S
 log = structlog.get_logger("ullage_katib")
 
 WRITE_TRIES: Final = 4
-"""Each after another client changed the spec."""
+"""Attempts after another client changed the spec."""
 REFUSALS_BEFORE_FORGETTING: Final = 2
-"""Refusals in a row before a service is asked without trials that it may not know."""
+"""Consecutive refusals before a request leaves out trials unknown to the service."""
 MOST_SHOWN: Final = 3
-"""Refused points that a line of the log shows."""
+"""Maximum rejected points in a log line."""
 
 
 class NoMoreTries(Exception):
-    """Too many failures in a row; another start may help. The text has the last one."""
+    """Too many consecutive failures; another start may help. The text has the last one."""
 
 
 class Unusable(Exception):
-    """The search and the service do not fit; no other start helps. The text says why."""
+    """The search and the service are incompatible; no restart helps. The text has the reason."""
 
 
 class SearchGone(Exception):
-    """The TuningJob was deleted, and perhaps made again."""
+    """The TuningJob was deleted, and possibly recreated."""
 
 
 class Fruitless(Exception):
-    """An answer without a point that is new."""
+    """An answer without a new point."""
 
 
 class Step(Enum):
-    """Next step after a look at the search."""
+    """Next step after a check of the search."""
 
     DONE = "done"
     AGAIN = "look again at once"
@@ -85,12 +85,12 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeOptions:
-    """Request of the user, and its limits of time.
+    """Options of the user, and time limits.
 
     Attributes:
-        allow_repeats: Run points once more that were suggested before.
-        tries: Failures in a row, after which it gives up.
-        look_s: Seconds between two looks at the TuningJob.
+        allow_repeats: Run repeated points again.
+        tries: Consecutive failures after which it gives up.
+        look_s: Seconds between two checks of the TuningJob.
     """
 
     namespace: str
@@ -106,9 +106,9 @@ class KatibBridge:
 
     Args:
         cluster: The API, with the right to get and patch the TuningJob.
-        service: That suggests trials.
-        options: Of both.
-        pause: Waits for seconds; tests own it.
+        service: The suggestion service.
+        options: Options of both.
+        pause: Waits for seconds; replaced in tests.
     """
 
     def __init__(
@@ -128,18 +128,18 @@ class KatibBridge:
         self._own: set[Texts] = set()
         """Points that the service has suggested to this process."""
         self._left_out: set[int] = set()
-        """Trials that the service does not know."""
+        """Trials unknown to the service."""
         self._asked_at: int | None = None
-        """Results there were when the service had nothing new; it may have with another one."""
+        """Number of results when the service had nothing new; another one may change that."""
         self._old_points = 0
-        """Points that a service which begins its sequence again may repeat first."""
+        """Points that a restarted service may repeat first."""
 
     async def run(self) -> None:
         """Suggest trials until the search has all of them, or is over.
 
         Raises:
-            NoMoreTries: too many failures in a row.
-            Unusable: the search, the algorithm or our rights do not fit.
+            NoMoreTries: too many consecutive failures.
+            Unusable: the search, the algorithm or our rights are incompatible.
             SearchGone: the TuningJob was deleted.
         """
         failures = 0
@@ -171,7 +171,7 @@ class KatibBridge:
         return f"{self._options.namespace}/{self._options.name}"
 
     async def _step(self) -> Step:
-        """Look at the search once and give it what it wants."""
+        """Check the search once and add the trials that it needs."""
         search = await self._read()
         if search.over:
             log.info("ended", phase=search.record.status.phase or "Pending")
@@ -215,7 +215,7 @@ class KatibBridge:
         return search
 
     async def _ask(self, search: KatibSearch) -> SortedPoints:
-        """Points that are none of the space are shown and left out."""
+        """Report and skip points outside of the space."""
         trials = [trial for trial in search.trials if trial.trial not in self._left_out]
         ways = [trials]
         if self._refusals >= REFUSALS_BEFORE_FORGETTING:
@@ -235,10 +235,10 @@ class KatibBridge:
     async def _first_answer(
         self, search: KatibSearch, ways: Sequence[Sequence[ReportedTrial]]
     ) -> tuple[Assignments, ...]:
-        """Points from the first of these histories that the service does not refuse.
+        """Points from the first of these histories that the service accepts.
 
-        Katib's services hold trials in memory, and most fail when they are told of others: after a
-        restart, or where another client has suggested some.
+        Katib's services hold trials in memory, and most fail on unknown ones: after a restart, or
+        where another client has suggested some.
         """
         *longer, last = ways
         for trials in longer:
@@ -267,7 +267,7 @@ class KatibBridge:
         return points_of(reply, search.wanted, algorithm)
 
     async def _write(self, search: KatibSearch, points: Sequence[Texts]) -> None:
-        """Add trials; where the spec has changed meanwhile, those for which there still is room."""
+        """Add trials; if the spec has changed meanwhile, those for which there is still room."""
         for is_last in (*[False] * (WRITE_TRIES - 1), True):
             try:
                 await self._patch(suggestions_patch(search, points))
@@ -291,7 +291,7 @@ class KatibBridge:
                 return
 
     async def _end(self, search: KatibSearch) -> Step:
-        """Say that no more trials come; later, where the spec has changed meanwhile."""
+        """Report that no more trials follow; retried if the spec has changed meanwhile."""
         try:
             await self._patch(end_patch(search))
         except (Invalid, Conflict):
@@ -306,7 +306,7 @@ class KatibBridge:
 
 
 def _shorter(trials: Sequence[ReportedTrial], own: set[Texts]) -> list[list[ReportedTrial]]:
-    """Histories that a service is more likely to know: what it suggested to this process, none."""
+    """Histories that a service is more likely to know: its suggestions to this process, none."""
     known = [trial for trial in trials if trial.texts in own]
     return [way for way in (known, []) if len(way) < len(trials)]
 
@@ -316,6 +316,6 @@ def _text(error: Exception) -> str:
 
 
 def _pause_s(failures: int, error: Exception) -> float:
-    """Seconds until the next try; longer where the API server asks for it."""
+    """Seconds until the next attempt; longer if the API server requests it."""
     asked = error.retry_after_s if isinstance(error, Throttled) else 0.0
     return max(asked, doubled_s(KATIB_RETRY_FIRST_S, failures - 1, KATIB_RETRY_MOST_S))

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Searches as messages of Katib, and its answers as points.
 
-What each field means: Katib manager API v1beta1. Katib tells a service all trials that have not
-lost their metrics, and of each its metric, its parameters and its state.
+Fields by Katib manager API v1beta1. Katib sends a service all trials that have not lost their
+metrics, each with its metric, its parameters and its state.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ CONDITIONS: Final = {
 
 
 class UnusableAnswer(Exception):
-    """An answer that no trial can be made of; the text says what is wrong with it."""
+    """An unusable answer; the text has the problem."""
 
 
 class UnsupportedAlgorithm(Exception):
-    """The algorithm needs what a TuningJob does not keep; the text says what."""
+    """The algorithm needs data that a TuningJob does not have; the text names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +70,12 @@ def experiment_of(search: KatibSearch, algorithm: KatibAlgorithm) -> messages.Ex
 def request_of(
     search: KatibSearch, algorithm: KatibAlgorithm, trials: Sequence[ReportedTrial]
 ) -> messages.GetSuggestionsRequest:
-    """The request for as many points as the search wants.
+    """The request for as many points as the search needs.
 
     Args:
-        search: Whose trials are suggested.
-        algorithm: That suggests them.
-        trials: Earlier ones that the service is told of.
+        search: The search.
+        algorithm: The algorithm.
+        trials: Earlier trials to include.
     """
     return messages.GetSuggestionsRequest(
         experiment=experiment_of(search, algorithm),
@@ -92,12 +92,12 @@ def points_of(
 
     Args:
         reply: The answer.
-        asked: How many points were asked for.
-        algorithm: As the service was told.
+        asked: Number of requested points.
+        algorithm: The algorithm of the request.
 
     Raises:
-        UnsupportedAlgorithm: points have names or labels of their own, or settings have changed.
-        UnusableAnswer: there are more points than were asked for.
+        UnsupportedAlgorithm: points have separate names or labels, or settings have changed.
+        UnusableAnswer: there are more points than requested.
     """
     suggestions = reply.parameter_assignments
     if len(suggestions) > asked:
@@ -156,10 +156,10 @@ def _feasible(parameter: Parameter) -> tuple[messages.ParameterType, messages.Fe
 
 
 def _options(choice: ChoiceParameter) -> tuple[messages.ParameterType, messages.FeasibleSpace]:
-    """Options as a list, or as a range with steps where services agree on what that means.
+    """Options as a list, or as a range with steps where services interpret it alike.
 
-    Some count steps from the least value, others from 0, so a range that does not begin at a
-    multiple of its step is a list.
+    Some count steps from the minimum, others from 0, so a range that does not begin at a multiple
+    of its step is sent as a list.
     """
     numbers = [Decimal(as_text(option)) for option in choice.options if _is_number(option)]
     if len(numbers) < len(choice.options):

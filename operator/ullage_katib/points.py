@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Choice of the points of a service's answer that become trials.
+"""Selection of the points of a service's answer that become trials.
 
-A point that is wrong is left out with its reason; it takes no other with it.
+An invalid point is left out with its reason; the others are unaffected.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ullage.engines.tuning.search_space import Point, SearchSpace, as_text, valu
 from ullage.scheduling.tuning.search import Texts
 
 LONGEST_TEXT: Final = 36
-"""Characters of a value in ``spec.suggestions``."""
+"""Maximum characters of a value in ``spec.suggestions``."""
 Assignments = Sequence[tuple[str, str]]
-"""Names and values of a point as a service says them."""
+"""Names and values of a point as sent by a service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +26,9 @@ class SortedPoints:
     """The points of an answer.
 
     Attributes:
-        new: Those that become trials, in the order of the answer.
-        repeated: How many were suggested before.
-        refused: Why others are none of the space.
+        new: Points that become trials, in the order of the answer.
+        repeated: Number of points suggested before.
+        refused: Reasons of points outside of the space.
     """
 
     new: tuple[Texts, ...]
@@ -43,11 +43,11 @@ def sort_points(
     *,
     allow_repeats: bool = False,
 ) -> SortedPoints:
-    """Tell points that become trials from those that do not.
+    """Separate points that become trials from the others.
 
     Args:
-        answer: Points as a service says them.
-        space: Of the search.
+        answer: Points as sent by a service.
+        space: Space of the search.
         known: Points that were suggested before.
         allow_repeats: Let a point that was suggested before become a trial once more.
     """
@@ -76,7 +76,7 @@ def point_of(assignments: Assignments, space: SearchSpace) -> Point:
 
 
 def _problem(assignments: Assignments, space: SearchSpace) -> str:
-    """Reason why a point is none of the space; "" = it is one."""
+    """Reason why a point is outside of the space; "" = it is inside."""
     names = [name for name, _ in assignments]
     unknown = sorted(set(names) - space.parameters.keys())
     missing = sorted(space.parameters.keys() - set(names))
@@ -93,7 +93,7 @@ def _problem(assignments: Assignments, space: SearchSpace) -> str:
 
 
 def _texts(assignments: Assignments, space: SearchSpace) -> Texts:
-    """A point to the letter, but for numbers that are written at greater length than fits."""
+    """A point unchanged, except for numbers that are too long."""
     values = point_of(assignments, space)
     return tuple(
         (name, text if len(text) <= LONGEST_TEXT else as_text(values[name]))

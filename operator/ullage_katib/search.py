@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A TuningJob as its suggestion service is told of it.
+"""A TuningJob as presented to its suggestion service.
 
-All follows from the object, so a process that starts again goes on where the last one ended.
+Everything follows from the object, so a restarted process continues where the last one ended.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ullage.scheduling.tuning.search import Search, Texts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedTrial:
-    """A suggested trial as the service is told of it.
+    """A suggested trial as presented to the service.
 
     Attributes:
-        texts: Its parameters to the letter as they were suggested: services know trials by them.
-        value: Its metric, for one that is complete.
+        texts: Its parameters exactly as suggested: services identify trials by them.
+        value: Its metric, if it is complete.
     """
 
     trial: int
@@ -42,9 +42,9 @@ class KatibSearch:
     """A TuningJob with the algorithm External, and its trials by number.
 
     Attributes:
-        trials: Those that the service may hear of.
-        running: How many trials have not ended.
-        has_list: Whether ``spec.suggestions`` is there, empty or not.
+        trials: Those shown to the service.
+        running: Number of unfinished trials.
+        has_list: True when ``spec.suggestions`` exists, even if empty.
     """
 
     record: TuningRecord
@@ -54,13 +54,13 @@ class KatibSearch:
 
     @property
     def over(self) -> bool:
-        """True if it takes no more trials."""
+        """True if it accepts no more trials."""
         ended = self.record.status.phase in OVER or self.record.deleting
         return ended or not self.record.terms.more_to_come
 
     @property
     def room(self) -> int:
-        """Number of further trials that it may have in all."""
+        """Total number of further trials that it may have."""
         return max(0, self.record.terms.trials - len(self.record.terms.stated))
 
     @property
@@ -75,7 +75,7 @@ class KatibSearch:
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """Points that were suggested; those that the operator refuses are none."""
+        """Suggested points, without those refused by the operator."""
         return tuple(trial.point for trial in self.record.terms.stated if not trial.refused)
 
     @property
@@ -126,7 +126,7 @@ def _reported(
 def _outcome(
     result: TrialResult | None, *, is_due: bool
 ) -> tuple[TrialOutcome | None, float | None]:
-    """End of a trial, and its value; ``None`` = nothing that a service can use."""
+    """End of a trial, and its value; ``None`` = nothing usable for a service."""
     if is_due or result is None:
         return TrialOutcome.RUNNING, None
     if result.value is not None:
@@ -137,10 +137,10 @@ def _outcome(
 
 
 def suggestions_patch(search: KatibSearch, points: Sequence[Texts]) -> JsonPatch:
-    """Adds trials to a TuningJob whose spec is still the one that was read.
+    """Add trials to a TuningJob whose spec is still the one that was read.
 
     Args:
-        search: Where they come to; with room for them.
+        search: The search, with room for them.
         points: Their parameters.
     """
     steps: list[Mapping[str, object]] = [*_unchanged(search)]
@@ -158,12 +158,12 @@ def suggestions_patch(search: KatibSearch, points: Sequence[Texts]) -> JsonPatch
 
 
 def end_patch(search: KatibSearch) -> JsonPatch:
-    """Says that no more suggestions come."""
+    """Mark the end of the suggestions."""
     return [*_unchanged(search), {"op": "add", "path": "/spec/suggestionsEnded", "value": True}]
 
 
 def _unchanged(search: KatibSearch) -> JsonPatch:
-    """The generation changes with the spec alone, so results do not get in the way."""
+    """The generation changes only with the spec, so results do not conflict."""
     return [
         {"op": "test", "path": "/metadata/uid", "value": search.record.ref.uid},
         {"op": "test", "path": "/metadata/generation", "value": search.record.generation},
@@ -171,9 +171,9 @@ def _unchanged(search: KatibSearch) -> JsonPatch:
 
 
 def _free_numbers(search: KatibSearch, count: int) -> tuple[int, ...]:
-    """Numbers above all others, because a service may remember a removed trial by its name.
+    """Numbers above all others, because a service may recognise a removed trial by its name.
 
-    Where numbers run out, those of removed trials are taken.
+    When numbers run out, those of removed trials are reused.
     """
     used = {trial.trial for trial in search.record.terms.stated}
     first = max(used, default=-1) + 1

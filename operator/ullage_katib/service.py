@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A suggestion service of Katib behind its gRPC; it may hang, lie, and answer at any length."""
+"""A suggestion service of Katib behind its gRPC; it is untrusted and may hang."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ullage_katib.proto import suggestion_pb2 as messages
 
 SERVICE: Final = "api.v1.beta1.Suggestion"
 ANSWER_BYTES: Final = 4 * 2**20
-"""Longest answer that is read; 256 points of 32 parameters take less than one of these MiB."""
+"""Maximum size of an answer; 256 points of 32 parameters take less than one of these MiB."""
 OPTIONS: Final = [
     ("grpc.max_receive_message_length", ANSWER_BYTES),
     ("grpc.max_send_message_length", -1),
@@ -32,16 +32,16 @@ ANSWERED: Final = (
     grpc.StatusCode.NOT_FOUND,
     grpc.StatusCode.OUT_OF_RANGE,
 )
-"""The program of the service met what it was told and failed, rather than the way to it."""
+"""Codes of a failure in the service's program, as opposed to the connection."""
 SETTINGS_REFUSED: Final = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNKNOWN)
-"""Katib takes both for settings that are wrong."""
+"""Codes that Katib uses for invalid settings."""
 
 
 class ServiceError(Exception):
     """A call failed.
 
     Attributes:
-        refused: Whether the service's program refuses what it was told.
+        refused: True when the service's program rejects the request.
     """
 
     def __init__(self, text: str, *, refused: bool = False) -> None:
@@ -50,14 +50,14 @@ class ServiceError(Exception):
 
 
 class SettingsRefused(Exception):
-    """The service does not know the algorithm or a setting; the text is its own."""
+    """The service does not know the algorithm or a setting; the text is the service's."""
 
 
 class SuggestionCalls(Protocol):
     """The calls of a suggestion service."""
 
     async def validate(self, experiment: messages.Experiment) -> None:
-        """Ask whether algorithm, settings and search space fit together.
+        """Check that algorithm, settings and search space fit together.
 
         Raises:
             SettingsRefused: they do not.
@@ -68,7 +68,7 @@ class SuggestionCalls(Protocol):
     async def suggest(
         self, request: messages.GetSuggestionsRequest
     ) -> messages.GetSuggestionsReply:
-        """Ask for points.
+        """Request points.
 
         Raises:
             ServiceError: there is no answer, or none of the protocol.
@@ -89,7 +89,7 @@ class KatibService:
         self._deadline_s = deadline_s
 
     async def __aenter__(self) -> Self:
-        """The connection is made when it is needed."""
+        """Set up the client; it connects at first use."""
         return self
 
     async def __aexit__(
@@ -102,7 +102,7 @@ class KatibService:
         await self._channel.close()
 
     async def validate(self, experiment: messages.Experiment) -> None:
-        """See :class:`SuggestionCalls`; one that has no such method takes everything."""
+        """See :class:`SuggestionCalls`; a service without this method accepts everything."""
         request = messages.ValidateAlgorithmSettingsRequest(experiment=experiment)
         try:
             await self._call("ValidateAlgorithmSettings", request.SerializeToString())

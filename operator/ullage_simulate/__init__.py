@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Traces run through the code that decides, without a cluster; nothing here acts on one."""
+"""Runs traces through the deciding code, without a cluster; never acts on one."""

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Promised and owed time of every job on every type, as arrays, and the head of their queue.
 
-A round gives devices to few of the jobs that wait. Time is booked for all of them at once, and
-``fill_round`` looks at those alone whose claims are the most urgent: the others change nothing
-where the head fills the cluster.
+A round gives devices to few of the waiting jobs. Time is booked for all of them at once, and
+``fill_round`` evaluates only those with the most urgent claims: the others change nothing where the
+head fills the cluster.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ullage.scheduling.timeslicing.division import SAME
 from ullage.scheduling.timeslicing.round_records import as_text
 
 _CLOSE_S: Final = 1e-3
-"""Seconds of urgency that rounding cannot bridge."""
+"""Seconds of urgency beyond any rounding error."""
 
 
 @dataclass(slots=True)
 class Books:
-    """The books of jobs that run alone: a row for each job by arrival, a column for each type.
+    """The accounts of jobs that run alone: a row for each job by arrival, a column for each type.
 
     Attributes:
         kinds: Types, sorted.
@@ -37,10 +37,10 @@ class Books:
         gang: Devices of each, as policies count them.
         weight: Of its fair share.
         rates: Steps/s of each on each type; 0 = it cannot run there.
-        written: Fractions of time as jobs read them, rounded.
-        promised: The same where they count for anything.
+        written: Fractions of time in the jobs' statuses, rounded.
+        promised: The same, without negligible ones.
         owed_s: Promised minus received time.
-        at_s: Until when time is booked.
+        at_s: Time up to which everything is booked.
     """
 
     kinds: tuple[str, ...]
@@ -54,7 +54,7 @@ class Books:
     owed_s: Floats = field(init=False)
     at_s: float = 0.0
     _number: dict[str, int] = field(default_factory=dict)
-    """Place of each job among all that ever came."""
+    """Index of each job among all arrivals."""
     _numbers: Ints = field(default_factory=lambda: np.zeros(0, np.intp))
     """The same of each row."""
     _labels: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, np.str_))
@@ -67,17 +67,17 @@ class Books:
         self.rates = self.written = self.promised = self.owed_s = empty
 
     def arrive(self, view: JobView, rates: tuple[float, ...]) -> None:
-        """A job is there; nothing is promised to it yet."""
+        """Add a job; nothing is promised to it yet."""
         self._came[view.name] = view.gang, view.weight, rates
         self._number[view.name] = len(self._number)
 
     def leave(self, name: str) -> None:
-        """A job is gone, and what it was owed."""
+        """Remove a job, and its debt."""
         if self._came.pop(name, None) is None:
             self._left.append(name)
 
     def gather(self) -> None:
-        """Make rows of those who came, and none of those who left."""
+        """Add rows of new jobs, and drop those of removed ones."""
         if not self._came and not self._left:
             return
         gone = self._rows(self._left)
@@ -107,10 +107,10 @@ class Books:
         return self._numbers.searchsorted([self._number[name] for name in names])
 
     def tell(self, fresh: Floats) -> Floats:
-        """Fractions as jobs are told them; what stayed about the same stays.
+        """Fractions as written for jobs; nearly unchanged ones keep their value.
 
         Args:
-            fresh: Of each job on each type.
+            fresh: Fractions of each job on each type.
         """
         known = (self.written > 0).any(axis=1)
         same = known & (np.abs(self.written - fresh) <= SAME).all(axis=1)
@@ -121,7 +121,7 @@ class Books:
         return self.written
 
     def book(self, now: float, running: Mapping[Members, str]) -> None:
-        """Book the time since the last round, then take the fractions that jobs were told."""
+        """Book the time since the last round, then use the fractions as written for jobs."""
         elapsed = max(0.0, now - self.at_s)
         owed = self.owed_s + self.promised * elapsed
         columns = [self.kinds.index(kind) for kind in running.values()]
@@ -133,11 +133,11 @@ class Books:
         self.at_s = max(now, self.at_s)
 
     def head(self, count: int, stays_s: Mapping[Cell, float]) -> list[Cell]:
-        """The claims that the next round looks at first, in no order.
+        """The claims that the next round evaluates first, in no order.
 
         Args:
-            count: How many.
-            stays_s: What speaks for those that run already, in seconds.
+            count: Number of claims.
+            stays_s: Bonus of running jobs, in seconds.
         """
         width = len(self.kinds)
         urgency = (self.owed_s + self.promised * self.settings.round_s).ravel()
@@ -160,7 +160,7 @@ class Books:
         return [((self.names[at // width],), self.kinds[at % width]) for at in cells.tolist()]
 
     def most_owed(self, count: int) -> set[str]:
-        """The jobs to which idle devices go first."""
+        """The jobs with precedence for idle devices."""
         owed = np.zeros(len(self.names))
         for column in range(len(self.kinds)):
             owed = owed + self.owed_s[:, column]
@@ -173,7 +173,7 @@ class Books:
     def of(
         self, names: Sequence[str], running: Mapping[Members, str], skipped: Mapping[str, int]
     ) -> RoundState:
-        """The books of some jobs, for ``fill_round``."""
+        """The accounts of some jobs, for ``fill_round``."""
         rows = self._rows(names)
         promised, owed = self.promised[rows], self.owed_s[rows]
         at, columns = np.nonzero(promised)
@@ -190,13 +190,13 @@ class Books:
         )
 
     def _ranks(self) -> Ints:
-        """Place of each job among all by name."""
+        """Index of each job among all by name."""
         if self._rank is None:
             self._rank = np.argsort(np.argsort(self._labels))
         return self._rank
 
 
 def _rounded(values: Floats, digits: int) -> Floats:
-    """Each rounded as ``round`` does, which numpy's own does not."""
+    """Round each like ``round``, unlike numpy's own."""
     different, which = np.unique(values, return_inverse=True)
     return np.array([round(value, digits) for value in different.tolist()])[which.reshape(-1)]

@@ -1,9 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses which jobs run next: the operator's rounds over a policy's fractions, or a queue.
+"""Chooses the jobs that run next: the operator's rounds over a policy's fractions, or a queue.
 
-The rounds are the operator's own functions, called as ``decide`` calls them; nothing here moves a
-clock.
+The rounds are the operator's own functions, called as by ``decide``; this module has no clock.
 """
 
 from __future__ import annotations
@@ -51,37 +50,37 @@ from ullage_simulate.trace import Fleet, TraceJob
 from ullage_simulate.work import Costs, JobWork
 
 _OLDEST: Final = 1e9
-"""Seconds; age of a job that came first, where only the order of ages counts."""
+"""Seconds; age of the first job, where only the order of ages counts."""
 _PERCENT: Final = 100
 _SPARE_CLAIMS: Final = 16
-"""Claims beyond one a device that a round is planned with at first (not measured)."""
+"""Claims beyond one per device that a round is first planned with (not measured)."""
 _MORE: Final = 4
-"""Times as many claims where those were too few (not measured)."""
+"""Factor of the claims where those were too few (not measured)."""
 
 Runs = Mapping[Members, str]
 
 
 class PolicyChooser(Protocol):
-    """Interface that the loop calls."""
+    """Interface used by the loop."""
 
     @property
     def solves(self) -> int:
         """Programs solved so far."""
 
     def due_s(self, now: float) -> float:
-        """Next time to be asked though nothing happens, after a choice at ``now``."""
+        """Time of the next choice without an event, after a choice at ``now``."""
 
     def arrive(self, work: JobWork) -> None:
-        """A job is there."""
+        """Add a job."""
 
     def leave(self, name: str) -> None:
-        """A job is done."""
+        """Remove a finished job."""
 
     def fall(self, members: Members) -> None:
-        """A device failed under these jobs; they wait again."""
+        """Return jobs on a failed device to the queue."""
 
     def choose(self, active: Mapping[str, JobWork], up: Mapping[str, int], now: float) -> Runs:
-        """Everyone who shall run from now on, and where."""
+        """The jobs that should run from now on, with their types."""
 
 
 @dataclass(slots=True)
@@ -89,11 +88,11 @@ class Queue:
     """First come, first served, in the fixed order of types, each to its end.
 
     Attributes:
-        strict: A job that does not fit holds up those behind it; else it is passed by.
+        strict: A job that does not fit blocks those behind it; else it is passed over.
         patience_s: As the operator's FIFO: the fastest type that has room first, and for the first
-            job that waited longer than this as many devices of its best type are kept as it needs;
-            ``None`` = neither.
-        waiting: A heap for each size of gang and set of types: who fits is a matter of these.
+            job that waited longer than this, as many devices of its best type are reserved as it
+            needs; ``None`` = neither.
+        waiting: A heap for each size of gang and set of types, which determine the fit.
     """
 
     strict: bool = False
@@ -108,27 +107,27 @@ class Queue:
         return float("inf")
 
     def arrive(self, work: JobWork) -> None:
-        """It queues up."""
+        """Queue the job."""
         self.active[work.job.name] = work
         self._queue(work)
 
     def leave(self, name: str) -> None:
-        """Its devices are free."""
+        """Release its devices."""
         del self.active[name]
         del self.runs[(name,)]
 
     def fall(self, members: Members) -> None:
-        """They take their old place in the queue."""
+        """Return them to their place in the queue."""
         del self.runs[members]
         for name in members:
             self._queue(self.active[name])
 
     def choose(self, active: Mapping[str, JobWork], up: Mapping[str, int], now: float) -> Runs:
-        """Those that run, and from the queue as many as fit."""
+        """The running jobs, and from the queue as many as fit."""
         free = dict(up)
         for (name,), kind in self.runs.items():
             free[kind] -= active[name].job.gang
-        # those behind one that does not fit and is like it do not fit either
+        # equal jobs behind one that does not fit do not fit either
         heads = [(queue[0], alike) for alike, queue in self.waiting.items() if queue]
         heapq.heapify(heads)
         holder = ""
@@ -162,9 +161,9 @@ class Queue:
 
 
 def _keep_for(job: TraceJob, up: Mapping[str, int], free: dict[str, int]) -> None:
-    """Take what is free of a job's best type out, as far as it needs it.
+    """Reserve free devices of a job's best type, as many as it needs.
 
-    Of types within a percent the one that lacks least, as the operator does.
+    Ties within a percent go to the type that lacks least, as in the operator.
     """
     large = [kind for kind, n in up.items() if n >= job.gang and job.speeds[kind] > 0]
     if not large:
@@ -197,11 +196,11 @@ class RoundsChooser:
     stale: bool = True
     solves: int = 0
     began: dict[str, float] = field(default_factory=dict)
-    """When the turn of each job that runs began."""
+    """Start of the turn of each running job."""
     passed_since: dict[str, float] = field(default_factory=dict)
-    """Since when smaller jobs pass by each that waits."""
+    """Time since which smaller jobs pass over each waiting job."""
     waits: bool = False
-    """Whether anyone waits."""
+    """True when any job waits."""
     _round: int = -1
     _kinds: tuple[str, ...] = ()
     _books: Books = field(init=False)
@@ -210,7 +209,7 @@ class RoundsChooser:
     _rates: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Take types in the operator's order: equal optima are told apart by it."""
+        """Use types in the operator's order, which breaks ties between optima."""
         self._kinds = tuple(sorted(self.fleet.devices))
         self._books = Books(kinds=self._kinds, settings=self.settings)
         order = [list(self.fleet.devices).index(kind) for kind in self._kinds]
@@ -224,11 +223,11 @@ class RoundsChooser:
         )
 
     def due_s(self, now: float) -> float:
-        """Moment of the next end of a turn, as the operator looks again."""
+        """Time of the next end of a turn, as in the operator."""
         return next_end(self.began.values(), now, self.settings) if self.waits else float("inf")
 
     def arrive(self, work: JobWork) -> None:
-        """New fractions are due; a newcomer has a part in them at once."""
+        """New fractions are due; they include a new job at once."""
         job = work.job
         speeds = {kind: on_grid(job.speeds[kind]) for kind in self._kinds}
         alike = {kind: float(speed > 0) for kind, speed in speeds.items()}
@@ -261,7 +260,7 @@ class RoundsChooser:
         self.stale = True
 
     def fall(self, members: Members) -> None:
-        """They run nowhere."""
+        """Remove them from their devices."""
         running = {who: kind for who, kind in self.state.running.items() if who != members}
         self.state = replace(self.state, running=running)
         for name in members:
@@ -306,7 +305,7 @@ class RoundsChooser:
         up: Mapping[str, int],
         now: float,
     ) -> Filled:
-        """The next round, filled by no more of those that wait than it takes to fill it."""
+        """The next round, filled by no more waiting jobs than needed."""
         books = self._books
         running = {who: kind for who, kind in self.state.running.items() if who[0] in self._asking}
         books.book(now, running)
@@ -342,17 +341,17 @@ class RoundsChooser:
         overdue: Set[str],
         fills: Set[str],
     ) -> bool:
-        """True if a round filled by the head of the queue is that of the whole queue.
+        """True if a round filled by the head of the queue equals that of the whole queue.
 
-        It is if those that come first in any case took all devices: the others come too late.
+        It does if jobs with precedence over all others took all devices.
 
         Args:
-            filled: By the head.
+            filled: The round filled by the head.
             up: Devices.
             claims: The most urgent ones.
-            turns: Jobs that run; those that cannot be stopped come before any claim.
+            turns: Running jobs; those that cannot be stopped come before any claim.
             overdue: Jobs that were passed over too often, which come before any claim.
-            fills: Jobs that come first where devices would idle, after those that run.
+            fills: Jobs with precedence for idle devices, after running ones.
         """
         promised, idle = dict(up), dict(up)
         for kept in filled.reserved:
@@ -372,7 +371,7 @@ class RoundsChooser:
         return not any(idle.values()) and not any(promised.values())
 
     def _divided(self, active: Mapping[str, JobWork], now: float) -> Allocation:
-        """The policy's fractions: by arrays alone where that is possible."""
+        """The policy's fractions: with arrays alone where possible."""
         books, policy = self._books, self.policy
         if policy.divide is not None and not self.tenants and not self.pairs:
             sizes = np.array([self.fleet.devices[kind] / self.fleet.parts for kind in self._kinds])
@@ -383,24 +382,24 @@ class RoundsChooser:
         return policy.solve(self._problem(active, now))
 
     def _as_told(self, solved: Allocation) -> Allocation:
-        """The fractions as jobs are told them; what stayed about the same stays."""
+        """The fractions as written for jobs; nearly unchanged ones keep their value."""
         if solved.pairs:
             return solved
         fresh, names = solved.fractions, self._books.names
-        if list(solved.jobs) != names:  # a kept answer names no newcomers, and some who left
+        if list(solved.jobs) != names:  # a kept answer lacks new jobs, and has removed ones
             at = {name: row for row, name in enumerate(solved.jobs)}
             nothing = np.zeros((1, len(solved.types)))
             fresh = np.concatenate([fresh, nothing])[[at.get(name, -1) for name in names]]
         return replace(solved, jobs=tuple(names), fractions=self._books.tell(fresh))
 
     def _begin(self, before: Runs, passed: Iterable[str], now: float) -> None:
-        """Turns begin and end, and with them the time in which others were passed by."""
+        """Start and end turns, and the times in which others were passed over."""
         now_on = {name: (who, kind) for who, kind in self.state.running.items() for name in who}
         stays: set[str] = set()
         for members, kind in before.items():
             for name in members:
                 who, on = now_on.get(name, ((), ""))
-                # of a pair a turn goes on for the one that is left
+                # the turn of a pair continues for the remaining job
                 if on == kind and set(who) <= set(members):
                     stays.add(name)
         self.began = {name: self.began.get(name, now) if name in stays else now for name in now_on}
@@ -413,7 +412,7 @@ class RoundsChooser:
     def _turns(
         self, active: Mapping[str, JobWork], late: Mapping[str, int], now: float
     ) -> dict[str, RoundJob]:
-        """Those that run; one whose turn is not over is not stopped."""
+        """Running jobs; one whose turn is not over is not stopped."""
         turns: dict[str, RoundJob] = {}
         patient = are_patient(late.values(), self.settings)
         for name, began in self.began.items():
@@ -456,7 +455,7 @@ def _as_it_stands(view: JobView, work: JobWork, now: float) -> JobView:
     passed = now - job.arrival_s
     return replace(
         view,
-        # as statuses tell them: whole steps, tenths of seconds
+        # as in statuses: whole steps, tenths of seconds
         steps_left=max(1.0, math.ceil(work.left - TICK_S)),
         age_s=round(passed, 1),
         isolated_s=round(work.isolated_s, 1),

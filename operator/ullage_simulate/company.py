@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Models of an operator that has measured the pairs of a table: one for each type.
+"""Models of an operator that has measured the pairs of a table: one per type.
 
-The very numbers of the table, nothing fitted: a pair that is missing is not known, one that the
-table calls infeasible together is known to stand still.
+The exact numbers of the table, nothing fitted: a missing pair is unknown, an infeasible one has
+zero speed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ullage_simulate.speeds import SpeedTable
 from ullage_simulate.trace import TraceJob
 
 STALLED: Final = 1000.0
-"""Slowdown of two that the table calls infeasible together."""
+"""Slowdown of a pair marked infeasible in the table."""
 _SURE_SD: Final = 0.03
 """Spread of a log slowdown that was measured (as of a lone tenant)."""
 
@@ -30,13 +30,13 @@ _SURE_SD: Final = 0.03
 def models_of(
     table: SpeedTable, jobs: Iterable[TraceJob], types: Iterable[str], scope: str
 ) -> dict[str, LearnedModel]:
-    """A model of each type that predicts just what the table says of pairs.
+    """A model of each type that predicts exactly the table's values of pairs.
 
     Args:
         table: Speeds alone and side by side.
-        jobs: Those of one device count.
-        types: Of devices.
-        scope: Whose classes they are, as admission names them.
+        jobs: Jobs; only those of one device count.
+        types: Types of devices.
+        scope: Scope of the classes, as in admission.
     """
     kinds = {f"{scope}/{class_of(job)}": job.kind for job in jobs if job.gang == 1}
     names = sorted(kinds)
@@ -63,7 +63,7 @@ def models_of(
 
 
 def _plain() -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Log slowdown of one who uses a whole device beside another, by the steps of both shares."""
+    """Log slowdown of a whole-device tenant beside another, by steps of both shares."""
     sides = [
         side_of(ClassProfile(workload_class="", fingerprint=Fingerprint(sm=1.0)), 100 * at // STEPS)
         for at in range(1, STEPS + 1)

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs several policies on one trace, from options in words to outcomes.
+"""Runs several policies on one trace, from textual options to outcomes.
 
-Reads files; shows nothing and writes nothing.
+Reads files; prints and writes nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SYNTHETIC: Final = "synthetic"
 FAST: Final = "fast"
 DECIDE: Final = "decide"
 MANY_JOBS: Final = 5_000
-"""From here on policies run side by side: starting a process costs what a few hundred jobs do."""
+"""Jobs above which policies run in parallel: starting a process costs as much as some hundred."""
 _SYNTHETIC_JOBS: Final = 200
 
 
@@ -49,14 +49,13 @@ class ComparisonRequest:
         trace: A built-in name or a path.
         form: Format of a file.
         select: COLUMN=VALUE each.
-        jobs: The first jobs only, or how many a synthetic trace has; 0 = all.
-        load: Of a synthetic trace: part of the cluster that it asks for.
+        jobs: The first jobs only, or the number of a synthetic trace; 0 = all.
+        load: Of a synthetic trace: requested fraction of the cluster.
         length: Of a synthetic trace: factor of its durations.
         checkpoint_s: Seconds between checkpoints; 0 = only when asked to stop.
         failures_h: Mean hours between failures of a device; 0 = none.
         snapshot: A live cluster instead of a trace.
-        rules: A SchedulingPolicy whose rules hold; ``None`` = those of the snapshot, or the
-            defaults.
+        rules: A SchedulingPolicy with the rules; ``None`` = those of the snapshot, or the defaults.
     """
 
     trace: str = PUBLISHED
@@ -67,7 +66,7 @@ class ComparisonRequest:
     prices: Sequence[str] = ()
     policies: Sequence[str] = ()
     against: Sequence[str] = ()
-    """What they are compared with; empty = all baselines."""
+    """Policies to compare with; empty = all baselines."""
     rules: PolicyRecord | None = None
     mode: str = FAST
     seed: int = 0
@@ -98,7 +97,7 @@ def compare(asked: ComparisonRequest, follow: Follow) -> PolicyComparison:
     """Run every policy, baselines first.
 
     Raises:
-        ValueError: the request makes no sense; the text says what to correct.
+        ValueError: the request is invalid; the text has the correction.
     """
     if asked.mode not in (FAST, DECIDE):
         raise JobTraceError(f"--mode {asked.mode}: there are {FAST} and {DECIDE}")
@@ -129,10 +128,10 @@ def compare(asked: ComparisonRequest, follow: Follow) -> PolicyComparison:
 
 
 def _refuse_parts(asked: ComparisonRequest, trace: JobTrace) -> None:
-    """Refuse what the fast mode cannot do where jobs hold parts of devices.
+    """Reject options that the fast mode lacks for jobs with parts of devices.
 
     Raises:
-        TraceError: that was asked for.
+        TraceError: such an option is set.
     """
     if asked.mode == FAST and any(job.milli < WHOLE for job in trace.jobs):
         for option, wanted in (("--packing", asked.packing), ("--failures", asked.failures_h > 0)):
@@ -144,10 +143,10 @@ def _refuse_parts(asked: ComparisonRequest, trace: JobTrace) -> None:
 
 
 def _refuse_quota(asked: ComparisonRequest, rules: PolicyRecord) -> None:
-    """The fast mode divides time and knows no quota.
+    """Reject tenants with quota, which the fast mode does not support.
 
     Raises:
-        TraceError: a tenant has some.
+        TraceError: a tenant has quota.
     """
     named = [tenant.name for tenant in rules.tenants if tenant.quota]
     if asked.mode == FAST and named:
@@ -158,7 +157,7 @@ def _refuse_quota(asked: ComparisonRequest, rules: PolicyRecord) -> None:
 
 
 def to_json(comparison: PolicyComparison, *, jobs: bool) -> str:
-    """Everything for scripts: trace, cluster, figures of every policy, and jobs if wanted."""
+    """Output for scripts: trace, cluster, figures of every policy, and optionally jobs."""
     body = {
         "trace": comparison.trace.name,
         "jobs": len(comparison.trace.jobs),
@@ -212,7 +211,7 @@ def _table(asked: ComparisonRequest) -> SpeedTable:
 
 
 def _subject(asked: ComparisonRequest, table: SpeedTable, round_s: float) -> tuple[JobTrace, Fleet]:
-    """The jobs and the cluster: of a snapshot, of a built-in trace, of a file."""
+    """The jobs and the cluster: from a snapshot, a built-in trace, or a file."""
     prices = parsed_prices(asked.prices)
     if asked.snapshot is not None:
         fleet = from_cluster.fleet_of(asked.snapshot, prices)
@@ -245,7 +244,7 @@ def _trace(asked: ComparisonRequest, fleet: Fleet, table: SpeedTable) -> JobTrac
 
 
 def _runs(policy: SimulatedPolicy, asked: ComparisonRequest) -> bool:
-    """Under ``decide`` a baseline that no SchedulingPolicy can express is left out."""
+    """Under ``decide``, omit a baseline that no SchedulingPolicy can express."""
     if asked.mode == FAST:
         return True
     try:

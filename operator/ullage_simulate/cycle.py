@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One decision of the operator on a world, carried out there."""
+"""One decision of the operator on a world, executed there."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ullage_simulate.world import World
 def carried_out(
     world: World, settings: DecideSettings, cache: CycleCache
 ) -> tuple[Plan, Sequence[Action]]:
-    """Decide on a world as it is now, and do what was decided.
+    """Decide on a world as it is now, and execute the decision.
 
     Args:
         world: Changed by the actions.
         settings: Of the decision.
-        cache: What the last decision left.
+        cache: Cache of the last decision.
 
     Returns:
-        The plan, and the actions that were carried out.
+        The plan, and the executed actions.
     """
     seen = world.snapshot()
     plan = decide(seen, world.now, settings, cache=cache)
@@ -34,5 +34,5 @@ def carried_out(
 
 
 def is_at_rest(actions: Iterable[Action]) -> bool:
-    """True if actions leave nothing to decide at this moment."""
+    """True if actions leave nothing to decide at this time."""
     return all(isinstance(action, SetStatus) and action.passing for action in actions)

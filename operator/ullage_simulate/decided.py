@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trace under the operator itself: every decision is one of ``decide``, on a whole snapshot.
 
-Slower than the events over bare rounds by what a decision costs, and exact: gates, gangs, slices,
-statuses and guards are those of a live cluster. A start takes as long as it is said to. What is not
-played is waiting for machines: nodes answer at once, no one fails but devices.
+Slower than the events over bare rounds by the cost of a decision, and exact: gates, gangs, slices,
+statuses and guards are those of a live cluster. A start takes its configured time. Waiting for
+machines is not simulated: nodes answer at once, and only devices fail.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from ullage_simulate.work import JobWork, begun
 from ullage_simulate.world import World
 
 _MOST_CYCLES: Final = 200
-"""Cycles at one moment; a decision that never comes to rest is a fault worth telling."""
+"""Maximum cycles at one time; a decision that never settles is a fault to report."""
 _IDLE_WAKES: Final = 10_000
 _PATIENCE_S: Final = 30.0
-"""Time between two looks when nothing says when the next is due: the operator's own resync."""
+"""Interval of decisions without a known next one: the operator's own resync."""
 _SOON_S: Final = 0.05
 
 
@@ -65,14 +65,14 @@ def run_decided(
     Args:
         trace: Fitted to the fleet.
         fleet: The cluster.
-        policy: One that SchedulingPolicy knows as an objective, ``fifo``, or ``agnostic-las``: the
-            operator under MaxMinFairness with nothing in its profiles that tells types apart.
-        settings: Costs, failures, rounds; with pairs, jobs of one device allow to be paired, and
-            the operator knows what the table says of them. Gaps are the operator's own.
-        tell: Hears the number of jobs done, after every end.
-        table: How neighbours slow each other down; the built-in one by default.
-        ages: Agents tell how old checkpoints are; without, victims are chosen by recency.
-        rules: Everything else that the SchedulingPolicy says; its defaults by default.
+        policy: A policy that SchedulingPolicy has as an objective, ``fifo``, or ``agnostic-las``:
+            the operator under MaxMinFairness with profiles in which all types are equal.
+        settings: Costs, failures, rounds; with pairs, jobs of one device allow pairing, and the
+            operator knows the table's values of them. Gaps are the operator's own.
+        tell: Called with the number of finished jobs, after every end.
+        table: Slowdowns by neighbours; the built-in one by default.
+        ages: Agents report the age of checkpoints; otherwise, victims are chosen by recency.
+        rules: All other settings of the SchedulingPolicy; its defaults by default.
 
     Raises:
         TraceError: SchedulingPolicy has no such objective, or nothing runs any more.
@@ -126,11 +126,11 @@ def resume(
 
     Args:
         snapshot: The live snapshot; its profiles, services and slices are kept as they are.
-        trace: What its jobs have left, by their names as ``namespace/name``.
+        trace: The remaining work of its jobs, by their names as ``namespace/name``.
         fleet: Its devices.
-        policy: As for :func:`run_decided`; speeds are those that its profiles know.
+        policy: As for :func:`run_decided`; speeds are those of its profiles.
         settings: As for :func:`run_decided`.
-        tell: Hears the number of jobs done, after every end.
+        tell: Called with the number of finished jobs, after every end.
 
     Raises:
         TraceError: SchedulingPolicy has no such objective, or nothing runs any more.
@@ -138,7 +138,7 @@ def resume(
     how = settings or TraceSettings()
     base = replace(snapshot, policy=replace(snapshot.policy, objective=objective_of(policy)))
     if policy.priced:
-        # prices of the command line take the place of pools as well
+        # prices of the command line replace those of pools as well
         prices = priced(snapshot.device_profiles, fleet.prices)
         base = replace(base, device_profiles=prices, pools={})
     play = ClusterPlay(
@@ -221,19 +221,19 @@ class ClusterPlay:
         )
 
     def go_on(self) -> None:
-        """Jobs that run already have paid for the start."""
+        """Jobs that already run have paid for the start."""
         self._follow()
         for work in self.active.values():
             work.ready_s = min(work.ready_s, self.now)
 
     def to_the_end(self) -> None:
-        """Play until everyone is done."""
+        """Simulate until all jobs are done."""
         self.settle()
         while self.arrived < len(self.trace.jobs) or self.active:
             self.step()
 
     def step(self) -> None:
-        """Go to the next event, deal with it, and let the operator decide."""
+        """Advance to the next event, process it, and let the operator decide."""
         now = self._next()
         self._advance(now)
         for uid, work in list(self.active.items()):
@@ -255,7 +255,7 @@ class ClusterPlay:
             raise JobTraceError(f"{self.trace.name}: nothing runs any more; {names} wait for ever")
 
     def settle(self) -> None:
-        """Decide and carry out until nothing is left to do at this moment."""
+        """Decide and execute until nothing is left to do at this time."""
         for uid, work in self.active.items():
             work.book(self.now, len(self.active))
             if work.kind:
@@ -283,7 +283,7 @@ class ClusterPlay:
         self._note()
 
     def _saved_s(self, work: JobWork) -> int:
-        """Age of its last checkpoint, where it saves now and then and agents tell it."""
+        """Age of its last checkpoint, if it saves periodically and agents report it."""
         costs = self.settings.costs
         if not self.ages or costs.every_s <= 0:
             return 0
@@ -312,7 +312,7 @@ class ClusterPlay:
         self.world.start()
 
     def _occupied(self) -> dict[str, list[str]]:
-        """Jobs at work on each device that has any."""
+        """Running jobs by device."""
         tenants: dict[str, list[str]] = {}
         for uid, work in self.active.items():
             if work.kind:
@@ -321,7 +321,7 @@ class ClusterPlay:
         return tenants
 
     def _crowd(self) -> None:
-        """Neighbours slow each other down, by the table; a gang is as slow as its slowest."""
+        """Apply slowdowns by neighbours, from the table; a gang is as slow as its slowest."""
         factors: dict[str, float] = {}
         for gpu, tenants in self._occupied().items():
             kind = self._kind_of[gpu]
@@ -350,7 +350,7 @@ class ClusterPlay:
         self.arrived += 1
 
     def _follow(self) -> None:
-        """Jobs start and stop as their pods did."""
+        """Start and stop jobs as their pods did."""
         world, costs = self.world, self.settings.costs
         for uid in dict.fromkeys(world.gone):
             work = self.active.get(uid)
@@ -367,7 +367,7 @@ class ClusterPlay:
         self._crowd()
 
     def _break(self, now: float) -> None:
-        """Devices fail and come back."""
+        """Fail and repair devices."""
         while self.failures.next_s <= now:
             at = self.failures.next_s
             struck = self.failures.strike()
@@ -399,7 +399,7 @@ class ClusterPlay:
         self.world.set_health(node, gpu, Health.UNHEALTHY)
 
     def _sweep(self) -> None:
-        """Deletes finished workloads, as users do, once the operator has reported them."""
+        """Delete finished workloads, like users, once the operator has reported them."""
         for uid, job in list(self.world.workloads.items()):
             if uid not in self.active and job.status.phase == Phase.SUCCEEDED:
                 self.world.forget(uid)

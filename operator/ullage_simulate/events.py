@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Plays a trace on a simulated cluster, event by event, from a seed.
+"""Simulates a trace on a cluster, event by event, from a seed.
 
 Decisions are made when a job arrives or ends, a device fails or returns, and at the end of a round,
-at most once in a gap that the caller may set. Between two events nothing is computed, so a year of
-a large cluster takes minutes.
+at most once per configurable gap. Between two events nothing is computed, so a year of a large
+cluster takes minutes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ullage_simulate.trace import Fleet, JobTrace, JobTraceError
 from ullage_simulate.work import Costs, JobWork, begun
 
 _MANY: Final = 2000
-"""Jobs from which decisions are gathered by default."""
+"""Number of jobs above which decisions are batched by default."""
 _IDLE_ROUNDS: Final = 10_000
-"""Rounds without anyone at work after which something is wrong."""
+"""Rounds without a running job that indicate an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +37,11 @@ class TraceSettings:
     """Settings of a run of a trace.
 
     Attributes:
-        seed: Of failures.
+        seed: Seed of failures.
         rounds: Length of rounds and their limits.
         costs: Of starts, stops and failures.
-        failures: How often devices fail.
-        gap_s: Least seconds between two decisions; ``None`` = 0 for small traces, a round for
+        failures: Failure rates of devices.
+        gap_s: Minimum seconds between two decisions; ``None`` = 0 for small traces, a round for
             more than 2,000 jobs.
         pairs: Kinds that may share devices, with the types in the order of the cluster.
         tenants: Entities of hierarchical fairness; empty = jobs share the cluster directly.
@@ -58,7 +58,7 @@ class TraceSettings:
     min_service: float = 0.0
 
     def gap(self, jobs: int) -> float:
-        """Least seconds between two decisions of a trace with that many jobs."""
+        """Minimum seconds between two decisions of a trace with that many jobs."""
         if self.gap_s is not None:
             return self.gap_s
         return self.rounds.round_s if jobs > _MANY else 0.0
@@ -76,13 +76,13 @@ def run(
     Args:
         trace: Fitted to the fleet.
         fleet: The cluster.
-        policy: Who shall get what.
+        policy: Policy under test.
         settings: Costs, failures, rounds.
-        tell: Hears the number of jobs done, after every end.
+        tell: Called with the number of finished jobs, after every end.
 
     Raises:
         TraceError: nothing can run any more.
-        ProblemError: the policy cannot be used here (a price is missing).
+        ProblemError: the policy is unusable for this input (a price is missing).
     """
     how = settings or TraceSettings()
     chooser: PolicyChooser
@@ -173,7 +173,7 @@ class _Cluster:
         self.held_s = dict.fromkeys(self.fleet.devices, 0.0)
 
     def step(self) -> None:
-        """Go to the next event and deal with it."""
+        """Advance to the next event and process it."""
         now = self._next()
         for kind, count in self.busy.items():
             self.held_s[kind] += count * (now - self.now)
@@ -200,7 +200,7 @@ class _Cluster:
         return max(self.now, min(moments))
 
     def _due_s(self) -> float:
-        """Moment of the next decision if nothing happens before."""
+        """Time of the next decision without an earlier event."""
         if self.pending:
             return max(self.now, self.decided_s + self.gap_s)
         return max(self.again_s, self.decided_s + self.gap_s)
@@ -231,7 +231,7 @@ class _Cluster:
         return [single] if single in self.runs else [run for run in self.runs if name in run]
 
     def _alone(self, members: Members, leaver: str) -> None:
-        """A job has left its devices; the job that shared them goes on alone."""
+        """Remove a job from its devices; a job that shared them continues alone."""
         kind = self.runs.pop(members)
         rest = tuple(member for member in members if member != leaver)
         if not rest:
@@ -281,7 +281,7 @@ class _Cluster:
 
     def _decide(self) -> None:
         crowd = len(self.active)
-        for members in self.runs:  # who waits has nothing to book
+        for members in self.runs:  # waiting jobs have nothing to book
             for name in members:
                 self.active[name].book(self.now, crowd)
         wanted = self.chooser.choose(self.active, self.failures.up(), self.now)

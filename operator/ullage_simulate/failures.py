@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Devices that fail and come back, at moments drawn from a seed alone.
+"""Failures and repairs of devices, at times drawn only from a seed.
 
-The moments are the same for every policy; whom they hit is up to what runs there.
+The times are the same for every policy; the affected jobs depend on the policy.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class Failures:
         self._draw(0.0)
 
     def up(self) -> dict[str, int]:
-        """Devices of each type that work."""
+        """Working devices of each type."""
         return {kind: size - self.down[kind] for kind, size in self.devices.items()}
 
     @property
     def next_repair_s(self) -> float:
-        """Moment at which the next device is back; infinity where none is down."""
+        """Time of the next repair; infinity where none is down."""
         return self._repairs[0][0] if self._repairs else float("inf")
 
     def repair(self, now: float) -> bool:
-        """Bring back what is due; whether anything was."""
+        """Apply due repairs; true if there were any."""
         repaired = False
         while self._repairs and self._repairs[0][0] <= now:
             _, kind = heapq.heappop(self._repairs)
@@ -66,9 +66,9 @@ class Failures:
         return repaired
 
     def strike(self) -> tuple[str, int] | None:
-        """Take the next failure: type and number of the device among those that work.
+        """Apply the next failure: type and number of the device among working ones.
 
-        ``None`` where a device would fail that is down already.
+        ``None`` if the drawn device is already down.
         """
         at = self.next_s
         number = self.chance.randrange(sum(self.devices.values()))

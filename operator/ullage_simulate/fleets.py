@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Clusters as people write them: types and numbers in a line, or a table of nodes."""
+"""Clusters in text form: types and numbers in a line, or a table of nodes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ullage_simulate.trace import Fleet, JobTraceError
 STUDY_PRICES: Final[Mapping[str, float]] = MappingProxyType(
     {"k80": 0.45, "p100": 1.46, "v100": 2.48}
 )
-"""Dollars per hour that Gavel's study (OSDI 2020) takes, for the types of the built-in tables."""
+"""Dollars per hour from Gavel's study (OSDI 2020), for the types of the built-in tables."""
 
 _COLUMNS: Final = (("type", "devices"), ("gpu_model", "gpu_capacity_num"), ("model", "gpu"))
-"""Of tables of nodes: a user's own, Alibaba's of 2026, Alibaba's of 2023 (openb)."""
+"""Columns of tables of nodes: a user's own, Alibaba's of 2026, Alibaba's of 2023 (openb)."""
 _MOST_DEVICES: Final = 10**7
 
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the records of a cluster from a fleet and a trace: nodes, agents, profiles, TrainingJobs.
 
-A gang is as many workers of one device each; the speeds of the trace stand in WorkloadProfiles,
-which is where the operator reads them.
+A gang is as many workers of one device each; the speeds of the trace are in WorkloadProfiles, where
+the operator reads them.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def founded(fleet: Fleet, policy: SimulatedPolicy, rules: PolicyRecord) -> Snaps
             uid="uid-policy",
             generation=1,
             objective=objective_of(policy),
-            # jobs of a trace have no namespaces: they belong to the tenants that it names
+            # jobs of a trace have no namespaces: they belong to the named tenants
             tenants=tuple(replace(tenant, namespaces=frozenset()) for tenant in rules.tenants),
         ),
     )
@@ -118,7 +118,7 @@ def objective_of(policy: SimulatedPolicy) -> str:
 
 
 def job_record(job: TraceJob, now: float, *, packs: bool = False) -> WorkloadRecord:
-    """A TrainingJob as a user would apply it; ``packs`` = it shares its device where it may."""
+    """A TrainingJob as a user would apply it; ``packs`` = it allows sharing its device."""
     packs = packs and job.gang == 1 and job.milli == WHOLE and job.checkpointable
     slot = Resources(cpu_milli=1000, memory_bytes=_GIB, pods=1, extended=((SLOT_RESOURCE, 1),))
     return WorkloadRecord(
@@ -151,7 +151,7 @@ def job_record(job: TraceJob, now: float, *, packs: bool = False) -> WorkloadRec
 
 
 def _request(job: TraceJob) -> GPURequest:
-    """A part of a device is a share of so many percent, rounded up."""
+    """Convert a part of a device to a share in percent, rounded up."""
     if job.milli == WHOLE:
         return GPURequest()
     percent = -(-job.milli * _WHOLE_PERCENT // WHOLE)
@@ -161,9 +161,9 @@ def _request(job: TraceJob) -> GPURequest:
 
 
 def profile_record(job: TraceJob, *, aware: bool) -> ProfileRecord:
-    """Profile of a job's class; all types are equal where a policy must not tell them apart.
+    """Profile of a job's class; all types are equal where a policy must not distinguish them.
 
-    The speeds count as measured: no estimate from other classes takes their place.
+    The speeds count as measured: no estimate from other classes replaces them.
     """
     rows = tuple(
         SoloEntry(

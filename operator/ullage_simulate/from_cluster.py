@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts a simulation from a live cluster: its devices, and the remaining work of its jobs.
 
-What a snapshot lacks is filled by the operator's own rules and named in a note. Nothing is ever
-sent back to the cluster.
+Values missing in a snapshot are filled by the operator's own rules and named in a note. Nothing is
+ever sent to the cluster.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ullage.scheduling.model.phases import Phase
 from ullage_simulate.trace import Fleet, JobTrace, JobTraceError, TraceJob, in_order
 
 _MOST_SERVED: Final = 50
-"""Percent of a device that services may hold before training is not counted on it (unmeasured)."""
+"""Percent of a device in use by services above which training excludes it (unmeasured)."""
 
 
 def fleet_of(snapshot: Snapshot, prices: Mapping[str, float]) -> Fleet:
-    """The healthy devices that training may use, by type.
+    """The healthy devices available to training, by type.
 
     Args:
         snapshot: The cluster.
-        prices: Of one device for an hour by type, in place of those that the cluster knows.
+        prices: Price of one device-hour by type, instead of the cluster's.
 
     Raises:
         TraceError: there is none.
@@ -57,7 +57,7 @@ def fleet_of(snapshot: Snapshot, prices: Mapping[str, float]) -> Fleet:
 
 
 def _serving(snapshot: Snapshot) -> frozenset[str]:
-    """Devices that services hold for the most part, by uuid."""
+    """Devices mostly in use by services, by uuid."""
     held: Counter[str] = Counter()
     for workload in snapshot.workloads.values():
         if workload.kind is WorkloadKind.INFERENCE_DEPLOYMENT:
@@ -67,9 +67,10 @@ def _serving(snapshot: Snapshot) -> frozenset[str]:
 
 
 def trace_of(snapshot: Snapshot, fleet: Fleet, round_s: float) -> JobTrace:
-    """Every TrainingJob that is not over, with the steps it has left; all are there at the start.
+    """Every unfinished TrainingJob, with its remaining steps; all are present at the start.
 
-    Without ``spec.work`` a job is taken to need as many steps as it has done, one round's at least.
+    Without ``spec.work`` a job is assumed to need as many steps as it has done, one round's at
+    least.
 
     Raises:
         TraceError: there is no such job.
@@ -134,7 +135,7 @@ def _over(job: WorkloadRecord) -> bool:
 def _rates(
     speeds: Throughputs, job: WorkloadRecord, fleet: Fleet, counts: Counter[str]
 ) -> dict[str, float]:
-    """Steps/s on every type that it accepts; what is not known counts as the mean of what is."""
+    """Steps/s on every type that it accepts; unknown ones count as the mean of the others."""
     able = [kind for kind in fleet.devices if not job.accelerators or kind in job.accelerators]
     known = {
         kind: speed.steps_per_second

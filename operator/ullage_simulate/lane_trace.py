@@ -15,9 +15,9 @@ from ullage_simulate.trace import JobTraceError
 
 MOST_JOBS: Final = 10_000
 MOST_STEPS: Final = 50_000
-"""Of all jobs together; beyond, several steps are played as one."""
+"""Maximum steps of all jobs together; beyond, several steps are merged."""
 PERSISTENT_PART: Final = 0.15
-"""Of a peak, where a table has peaks alone."""
+"""Assumed fraction of a peak, where a table has only peaks."""
 _MEASURED: Final = frozenset({"workload", "solo_duration_s", "memory_mb", "iterations"})
 _MIB: Final = "MiB, as 4096"
 _SECONDS: Final = "seconds, as 12.5"
@@ -98,7 +98,7 @@ def _measured(row: TableRow, at: int) -> LaneJob:
 
 
 def _coarse(job: LaneJob, joined: int) -> LaneJob:
-    """The same job in steps that are so many times as long."""
+    """The same job in longer steps, by a factor."""
     steps = max(1, job.steps // joined)
     return LaneJob(
         demand=job.demand,

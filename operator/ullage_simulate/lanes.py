@@ -21,7 +21,7 @@ PACKING: Final = "packing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneQuestion:
-    """Jobs, a device, and how much longer a step takes for each other lane that runs."""
+    """Jobs, a device, and the slowdown of a step by each other running lane."""
 
     name: str
     jobs: tuple[LaneJob, ...]
@@ -40,7 +40,7 @@ class LaneOutcome:
 
     @property
     def completions_s(self) -> tuple[float, ...]:
-        """From arrival to end, in order of the ends."""
+        """Completion times in the order of the ends."""
         return tuple(job.completion_s for job in self.played.jobs)
 
     @property
@@ -50,12 +50,12 @@ class LaneOutcome:
 
     @property
     def end_s(self) -> float:
-        """The last end."""
+        """The latest end."""
         return max((job.end_s for job in self.played.jobs), default=0.0)
 
     @property
     def waits(self) -> float:
-        """The part of their time on the device in which jobs wait for their lane, the mean."""
+        """The mean fraction of their time on the device for which jobs wait for their lane."""
         parts = [job.wait_fraction for job in self.played.jobs]
         return sum(parts) / max(1, len(parts))
 
@@ -69,19 +69,19 @@ class LaneAnswer:
 
     @property
     def best(self) -> LaneOutcome:
-        """Of all ways; the first of equal ones."""
+        """The best of all ways; ties go to the first."""
         return min(self.outcomes, key=lambda outcome: outcome.played.mean_completion_s)
 
 
 def answer(question: LaneQuestion, follow: Follow) -> LaneAnswer:
-    """Play packing and every policy.
+    """Simulate packing and every policy.
 
     Args:
-        question: What is asked.
-        follow: Takes name and length of a piece of work; gives what reports its progress.
+        question: Inputs.
+        follow: Takes name and length of a task; returns its progress callback.
 
     Raises:
-        ValueError: no job ever fits the device.
+        ValueError: no job fits the device.
     """
     usable = question.memory_mib
     if all(job.demand.persistent_mib + job.demand.ephemeral_mib > usable for job in question.jobs):

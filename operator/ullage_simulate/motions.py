@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Applies to records what healthy kubelets and node agents do, one step a function.
+"""Applies to records the actions of healthy kubelets and node agents, one step per function.
 
-Pure: a record goes in, the changed one comes out. The caller keeps the records.
+Pure: a record in, the changed one out. The caller stores the records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ENOUGH: Final = 9
 
 
 def reserved(wanted: DesiredSlice) -> ObservedSlice:
-    """A wanted slice as the agent reports it at first."""
+    """A desired slice as first reported by the agent."""
     return ObservedSlice(
         key=wanted.key,
         phase=SlicePhase.RESERVED,
@@ -38,7 +38,7 @@ def reserved(wanted: DesiredSlice) -> ObservedSlice:
 
 
 def created(action: CreatePod, job: WorkloadRecord, uid: str, now: float) -> PodRecord:
-    """The pod that an action asks for, gated."""
+    """The gated pod of an action."""
     return PodRecord(
         uid=uid,
         namespace=job.ref.namespace,
@@ -57,7 +57,7 @@ def created(action: CreatePod, job: WorkloadRecord, uid: str, now: float) -> Pod
 
 
 def bound(pod: PodRecord, node: str, now: float) -> PodRecord:
-    """A pod that lost its gate: on its node, where its containers are made."""
+    """An ungated pod: bound to its node, where its containers are created."""
     return replace(
         pod,
         stage=PodStage.BOUND,
@@ -74,7 +74,7 @@ def running(pod: PodRecord, now: float) -> PodRecord:
 
 
 def ended(pod: PodRecord, stage: PodStage, code: int | None, now: float) -> PodRecord:
-    """A pod of which nothing runs any more."""
+    """A finished pod."""
     return replace(pod, stage=stage, stage_since=now, exit_code=code, ready=False)
 
 
@@ -90,6 +90,6 @@ def attached(record: GPUNodeRecord, uid: str) -> GPUNodeRecord:
 
 
 def freed(record: GPUNodeRecord, uid: str) -> GPUNodeRecord:
-    """A node whose agent let a pod's slices go."""
+    """A node whose agent released a pod's slices."""
     kept = tuple(part for part in record.observed if part.key.pod_uid != uid)
     return replace(record, observed=kept)

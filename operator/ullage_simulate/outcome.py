@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Outcome of a simulation: figures for tables, scripts and plots.
 
-Definitions stand here once: completion time (JCT) from arrival to end; rho = JCT over the time that
-the same work takes on an equal part of the cluster (Themis, NSDI 2020); utilisation = device hours
-held over device hours there until the last end.
+Definitions: completion time (JCT) from arrival to end; rho = JCT over the time of the same work on
+an equal part of the cluster (Themis, NSDI 2020); utilisation = device hours used over device hours
+available until the last end.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class JobOutcome:
     """Outcome of one job; seconds are since the start of the trace.
 
     Attributes:
-        gang: Devices, or the part of one, that it held.
-        isolated_s: What its work takes on an equal part of the cluster, as crowded as it was.
-        device_s: Device seconds it held.
-        lost_device_s: Of them, those whose work was lost.
-        stops: Times it was stopped or moved for others.
-        failures: Times a device failed under it.
+        gang: Devices, or the part of one, that it used.
+        isolated_s: Time of its work on an equal part of the cluster, at the same load.
+        device_s: Device seconds used.
+        lost_device_s: Of these, those of lost work.
+        stops: Number of preemptions and moves.
+        failures: Number of failures of its devices.
     """
 
     name: str
@@ -48,7 +48,7 @@ class JobOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageSample:
-    """The cluster at one moment: devices held of each type, and jobs that wait."""
+    """The cluster at one time: devices in use of each type, and waiting jobs."""
 
     at_s: float
     busy: tuple[float, ...]
@@ -61,13 +61,13 @@ class PolicyOutcome:
 
     Attributes:
         policy: Its name.
-        devices: Of each type.
+        devices: Devices of each type.
         jobs: By end.
-        moments: Whenever something was decided.
-        held_s: Device seconds held of each type.
-        dollars: What the held time costs.
-        decisions: How often it was decided.
-        solves: How many programs were solved.
+        moments: State at every decision.
+        held_s: Device seconds in use of each type.
+        dollars: Cost of that time.
+        decisions: Number of decisions.
+        solves: Number of programs solved.
     """
 
     policy: str
@@ -101,12 +101,12 @@ class PolicyOutcome:
 
     @property
     def lost_device_s(self) -> float:
-        """Device seconds whose work was lost."""
+        """Device seconds of lost work."""
         return sum(job.lost_device_s for job in self.jobs)
 
     @property
     def utilisation(self) -> float:
-        """Part of the devices' time until the last end that was held."""
+        """Fraction of the devices' time until the last end in use."""
         whole = sum(self.devices.values()) * self.makespan_s
         return sum(self.held_s.values()) / whole if whole > 0 else 0.0
 
@@ -120,7 +120,7 @@ class PolicyOutcome:
         return percentile(ratios, percent)
 
     def figures(self) -> dict[str, float | int]:
-        """The figures that the table and scripts show, with units in their names."""
+        """The figures for table and scripts, with units in their names."""
         return {
             "jobs": len(self.jobs),
             "mean_jct_h": self.mean_jct_s / 3600,
@@ -141,11 +141,11 @@ class PolicyOutcome:
 
 
 def in_devices(outcome: PolicyOutcome, parts: int) -> PolicyOutcome:
-    """An outcome that was counted in parts of devices, counted in devices.
+    """Convert an outcome counted in parts of devices to devices.
 
     Args:
-        outcome: Of a run on parts.
-        parts: In a device.
+        outcome: Outcome of a run on parts.
+        parts: Parts per device.
     """
     jobs = (
         replace(
@@ -169,5 +169,5 @@ def in_devices(outcome: PolicyOutcome, parts: int) -> PolicyOutcome:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """A percentile with linear interpolation; 0 of nothing."""
+    """A percentile with linear interpolation; 0 without values."""
     return float(np.percentile(np.asarray(values, float), percent)) if len(values) else 0.0

@@ -16,9 +16,9 @@ from ullage_simulate.plotter import Axes, drawn
 
 HOUR: Final = 3600.0
 FAIR: Final = 3.0
-"""Where the axis of fairness ends; what is beyond is the table's to tell."""
+"""End of the fairness axis; larger values appear only in the table."""
 POINTS: Final = 400
-"""Of a curve over time."""
+"""Maximum points of a curve over time."""
 
 
 def draw(outcomes: Sequence[PolicyOutcome], where: Path, title: str) -> tuple[Path, ...]:
@@ -27,7 +27,7 @@ def draw(outcomes: Sequence[PolicyOutcome], where: Path, title: str) -> tuple[Pa
     Args:
         outcomes: One per policy, in the order of the legend.
         where: A file that ends in ``.png`` for the one with all, or a folder for each of them.
-        title: Above the one with all.
+        title: Title of the combined figure.
 
     Returns:
         The files.
@@ -92,7 +92,7 @@ PANELS: Final[Mapping[str, Panel]] = MappingProxyType(
 
 
 def busy_parts(outcome: PolicyOutcome) -> tuple[list[float], list[float]]:
-    """Part of the devices that is held over time, in hours; means of at most 400 intervals."""
+    """Fraction of the devices in use over time, in hours; means of at most 400 intervals."""
     total = sum(outcome.devices.values())
     end = outcome.makespan_s
     at = np.array([moment.at_s for moment in outcome.moments] + [end])

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of a load that was played: requests, replicas, latencies, devices."""
+"""Figures of a simulated load: requests, replicas, latencies, devices."""
 
 from __future__ import annotations
 

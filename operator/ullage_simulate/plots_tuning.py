@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of trials that were played: widths over time, devices in use, ends, resizes."""
+"""Figures of simulated trials: widths over time, devices in use, ends, resizes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def draw(result: TuningAnswer, where: Path) -> tuple[Path, ...]:
 
 
 def _widths(axes: Axes, result: TuningAnswer) -> None:
-    """A line a trial, in the order of their first start; the colour is the width."""
+    """One line per trial, in the order of their first start; the colour is the width."""
     widths = result.question.rules.widths
     played = next(outcome.played for outcome in result.outcomes if outcome.planner == OURS)
     line: dict[int, int] = {}

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The only access to matplotlib, and the parts of it that are used.
+"""The only access to matplotlib, and the parts in use.
 
 matplotlib is no dependency of anything that runs in a cluster: it is loaded only here, and the
-error without it says how to install it.
+error without it has the install command.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ T = TypeVar("T")
 
 
 class Axes(Protocol):
-    """The part of matplotlib's axes that is used here; matplotlib has no types."""
+    """The used part of matplotlib's axes; matplotlib has no types."""
 
     def plot(self, x: Sequence[float], y: Sequence[float], **style: object) -> object:
         """Draw a line."""
         ...
 
     def barh(self, y: Sequence[str], width: Sequence[float], **style: object) -> object:
-        """Draw lying bars."""
+        """Draw horizontal bars."""
         ...
 
     def bar_label(self, bars: object, **style: object) -> object:
-        """Write the lengths on bars."""
+        """Label bars with their lengths."""
         ...
 
     def broken_barh(
         self, xranges: Sequence[tuple[float, float]], yrange: tuple[float, float], **style: object
     ) -> object:
-        """Draw a bar of pieces."""
+        """Draw a segmented bar."""
         ...
 
     def set(self, **properties: object) -> object:
@@ -45,24 +45,24 @@ class Axes(Protocol):
         ...
 
     def set_title(self, text: str, **style: object) -> object:
-        """Write above."""
+        """Set the title."""
         ...
 
     def set_yticks(self, ticks: Sequence[float], labels: Sequence[str], **style: object) -> object:
-        """Name places of the axis."""
+        """Set tick labels."""
         ...
 
     def legend(self, **style: object) -> object:
-        """Explain the lines."""
+        """Draw the legend."""
         ...
 
 
 class NoPlotter(RuntimeError):
-    """matplotlib is not installed; the text says how to get it."""
+    """matplotlib is not installed; the text has the install command."""
 
 
 def plotter() -> ModuleType:
-    """``matplotlib.pyplot``, drawing into files.
+    """``matplotlib.pyplot``, with file output only.
 
     Raises:
         NoPlotter: matplotlib is missing.
@@ -80,14 +80,14 @@ def plotter() -> ModuleType:
 def drawn(
     panels: Mapping[str, Callable[[Axes, T], None]], result: T, where: Path, title: str, whole: str
 ) -> tuple[Path, ...]:
-    """Write one PNG for each of four panels, and one with all of them; or this one alone.
+    """Write one PNG for each of four panels, and one with all of them; or only the latter.
 
     Args:
-        panels: Draw on axes, by the name of their file.
-        result: What they draw.
+        panels: Functions that draw on axes, by file name.
+        result: Their input.
         where: A file that ends in ``.png`` for the one with all, or a folder for each of them;
             made where it is missing.
-        title: Above the one with all.
+        title: Title of the combined figure.
         whole: Name of its file in a folder.
 
     Returns:
@@ -123,7 +123,7 @@ def place(where: Path, name: str) -> Path:
 
 
 def saved(plots: ModuleType, figure: object, path: Path) -> Path:
-    """Write a figure, without what would differ from run to run."""
+    """Write a figure, without metadata that differs from run to run."""
     figure.tight_layout()  # type: ignore[attr-defined]
     figure.savefig(path, dpi=DPI, metadata={"Software": None})  # type: ignore[attr-defined]
     plots.close(figure)

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The policies that can be compared: the operator's objectives, and the baselines beside them.
+"""The policies for comparison: the operator's objectives, and the baselines.
 
-Every name stands for the code that decides in a cluster; only the baselines are made here.
+Every name refers to the code that decides in a cluster; only the baselines are defined here.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class SimulatedPolicy:
     """One way of dividing the cluster.
 
     Attributes:
-        name: On the command line and in the table.
+        name: Name on the command line and in the table.
         solve: Fractions of time; ``None`` = a plain queue without them.
-        divide: The same fractions by gangs, weights, speeds and devices alone, without a program;
-            ``None``, or its answer is ``None``, where that is not possible.
-        aware: It knows which type is quicker for whom.
-        baseline: It is always shown beside the others.
+        divide: The same fractions from gangs, weights, speeds and devices alone, without a program;
+            ``None``, or its result is ``None``, where that is not possible.
+        aware: It distinguishes the speeds of types.
+        baseline: It is always shown for comparison.
         follows_progress: Its fractions depend on steps left or on age, not on the jobs alone.
         priced: It needs the prices of all types.
-        objective: What SchedulingPolicy calls it, where it does.
-        strict: A plain queue in which no one overtakes.
-        victims: A queue of priorities that takes devices from lower ones, and from whom first.
+        objective: Its name in SchedulingPolicy, if any.
+        strict: A plain queue without overtaking.
+        victims: A priority queue with preemption of lower priorities, and the order of victims.
     """
 
     name: str
@@ -57,13 +57,13 @@ class SimulatedPolicy:
 
 
 def all_alike(problem: Problem) -> Problem:
-    """Every allowed type runs a job at speed 1: for max-min objectives."""
+    """Speeds of 1 on every allowed type: for max-min objectives."""
     rates = np.where(problem.throughputs.rates > 0, 1.0, 0.0)
     return replace(problem, throughputs=ThroughputTable(rates=rates))
 
 
 def equal_parts(problem: Problem) -> Allocation:
-    """Every job gets an equal part of every type, even if another could use it better."""
+    """Give every job an equal part of every type, even if another could use it better."""
     gangs = np.array([job.gang for job in problem.jobs], float)
     sizes = np.array([kind.devices for kind in problem.types], float)
     return Allocation(
@@ -74,7 +74,7 @@ def equal_parts(problem: Problem) -> Allocation:
 
 
 def _equal(gang: Floats, weight: Floats, rates: Floats, sizes: Floats) -> Floats:
-    """Fractions of equal parts; weights count for nothing."""
+    """Fractions of equal parts; weights are ignored."""
     part = sizes[None, :] / len(gang) / gang[:, None]
     part = np.where(rates > 0, part, 0.0)
     divided: Floats = part / np.maximum(part.sum(axis=1, keepdims=True), 1.0)
@@ -86,7 +86,7 @@ def _agnostic_las(problem: Problem) -> Allocation:
 
 
 _NAMES: Final = {Objective.FIFO: "fifo-aware", Objective.MAX_MIN_FAIRNESS: "las"}
-"""Of objectives whose name is not their word in lower case."""
+"""Objectives whose name is not their word in lower case."""
 
 
 def _aware(objective: Objective) -> SimulatedPolicy:
@@ -116,7 +116,7 @@ AGNOSTIC_LAS: Final = SimulatedPolicy(
 )
 BASELINES: Final = (FIFO, ISOLATED, AGNOSTIC_LAS)
 NONE: Final = "none"
-"""Compared with nothing."""
+"""No comparison."""
 
 POLICIES: Final[Mapping[str, SimulatedPolicy]] = MappingProxyType(
     {
@@ -142,15 +142,14 @@ _ALIKE: Final = {
 
 
 def chosen(names: Sequence[str], against: Sequence[str] = ()) -> tuple[SimulatedPolicy, ...]:
-    """The policies of these names after those that they are compared with, each once.
+    """The policies of these names after the baselines, each once.
 
     Args:
         names: Those of this module or of ``SchedulingPolicy.spec.objective``, in any case.
-        against: The same of what they are compared with; empty = all baselines, ``none`` alone =
-            nothing.
+        against: Names of the baselines; empty = all, ``none`` alone = none.
 
     Raises:
-        TraceError: a name is not known; the text lists those that are.
+        TraceError: a name is unknown; the text lists the known ones.
     """
     compared = [] if [_plain(name) for name in against] == [NONE] else list(against)
     policies = [_named(name) for name in compared] if against else list(BASELINES)

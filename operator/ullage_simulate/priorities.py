@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A queue of priorities that takes devices from lower ones, and two ways of choosing the victims.
+"""A priority queue with preemption of lower priorities, and two orders of victims.
 
-By recency the job that started last goes first; by checkpoint age the one that loses least. Lower
-priorities always go before higher ones, and a job that cannot be stopped never goes.
+By recency the job that started last is stopped first; by checkpoint age the one that loses least.
+Lower priorities are always stopped before higher ones, and a job that cannot be stopped never is.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ class PriorityQueue:
         return float("inf")
 
     def arrive(self, work: JobWork) -> None:
-        """It queues up."""
+        """Queue the job."""
         self.active[work.job.name] = self.waiting[work.job.name] = work
 
     def leave(self, name: str) -> None:
-        """Its devices are free."""
+        """Release its devices."""
         del self.active[name]
         del self.runs[(name,)]
 
     def fall(self, members: Members) -> None:
-        """They queue up again."""
+        """Queue them again."""
         del self.runs[members]
         self.waiting |= {name: self.active[name] for name in members}
 
     def choose(self, active: Mapping[str, JobWork], up: Mapping[str, int], now: float) -> Runs:
-        """Those that run, those that fit, and those for whom others have to go."""
+        """The running jobs, those that fit, and those that preempt others."""
         free = dict(up)
         for (name,), kind in self.runs.items():
             free[kind] -= active[name].job.gang
@@ -89,7 +89,7 @@ class PriorityQueue:
     def _room(
         self, work: JobWork, kind: str, free: int, now: float
     ) -> tuple[float, int, str, tuple[str, ...]] | None:
-        """The fewest victims on a type in their order, what they lose, and how many they are."""
+        """The fewest victims on a type in their order, their loss, and their number."""
         here = [
             other
             for (name,), on in self.runs.items()

@@ -7,6 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Tell = Callable[[int], None]
-"""Takes how much of a piece of work is done."""
+"""Callback with the finished amount of a task."""
 Follow = Callable[[str, int], Tell]
-"""Takes name and length of a piece of work; gives the function that reports its progress."""
+"""Takes name and length of a task; returns its progress callback."""

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Public traces and a user's own files as jobs; formats are recognised by their columns.
 
-What a source lacks (types of work, lengths) is drawn from a seed and named in a note. Nothing is
+Missing values (types of work, lengths) are drawn from a seed and named in a note. Nothing is
 downloaded, and no value of a file is changed without a note.
 """
 
@@ -52,7 +52,7 @@ def read_trace(
     """Read a file of jobs.
 
     Raises:
-        TraceError: the format is not known, or a line makes no sense; the text says which.
+        TraceError: the format is unknown, or a line is invalid; the text names it.
     """
     how, text = reading or ReadingOptions(), opened(path)
     if form is Format.AUTO:
@@ -68,10 +68,10 @@ def published() -> JobTrace:
 
 
 def recognised(path: Path, text: str) -> Format:
-    """The format of a file by its first line.
+    """The format of a file, by its first line.
 
     Raises:
-        TraceError: none that is known.
+        TraceError: the format is unknown.
     """
     head = text.partition("\n")[0]
     if head.count("\t") >= len(_TAB) - 2:
@@ -99,7 +99,7 @@ COLUMNS: Final[Mapping[Format, frozenset[str]]] = {
     Format.OPENB: frozenset({"name", "num_gpu", "gpu_milli", "creation_time", "deletion_time"}),
     Format.CSV: frozenset({"arrival_s", "gang"}),
 }
-"""Columns by which a format is recognised, and without which it is not read."""
+"""Columns that identify a format and are required by it."""
 
 
 def _rows(path: Path, form: Format, text: str, select: Mapping[str, str]) -> tuple[TableRow, ...]:
@@ -176,7 +176,7 @@ def philly_jobs(name: str, lines: Sequence[TableRow], how: ReadingOptions) -> Jo
 
 
 def own_jobs(name: str, lines: Sequence[TableRow], how: ReadingOptions) -> JobTrace:
-    """A user's own list; a duration is taken as that on the reference type."""
+    """A user's own list; a duration is that on the reference type."""
     reference = reference_type(how.table)
     return in_order(name, [_own(row, number, how, reference) for number, row in enumerate(lines)])
 
@@ -234,7 +234,7 @@ def _kinds(table: SpeedTable) -> dict[int, tuple[str, ...]]:
 
 
 def _moment(row: TableRow) -> float:
-    """Seconds since the epoch of a timestamp; one without a zone is taken as UTC.
+    """Seconds since the epoch of a timestamp; one without a zone is UTC.
 
     A local zone would move jobs by an hour where clocks change.
     """

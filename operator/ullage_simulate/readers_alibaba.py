@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Alibaba's traces: inference instances (2025) and the pods of a cluster of shared GPUs (2023).
 
-Both say how long a container held its devices, not how much it computed: every type serves alike.
+Both have the time for which a container held its devices, not its work: all types are equal.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def instances(name: str, lines: Sequence[TableRow], how: ReadingOptions) -> JobT
 def pods(name: str, lines: Sequence[TableRow], how: ReadingOptions) -> JobTrace:
     """Pods of ``openb_pod_list_*.csv``: whole GPUs, or thousandths of one.
 
-    ``gpu_spec`` lists the models that a pod may run on, where it lists any. A pod that the traced
-    cluster never scheduled holds its devices as long as one that it did.
+    ``gpu_spec`` lists the allowed models of a pod, if any. A pod that was never scheduled in the
+    trace holds its devices as long as one that was.
     """
     types = how.types or how.table.types
     last_s, jobs, bare, ended, strange = _last_s(lines), [], 0, 0, 0

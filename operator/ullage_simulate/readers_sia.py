@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sia's workloads (drawn from Helios Saturn and Philly), with the step times of its applications.
 
-A job keeps the replicas and the batch size that it asked for. The workloads do not say how long a
-job is: its GPU time is drawn from the size class of its application, as the study that made the
-classes did (Pollux, OSDI 2021: small up to 1, medium up to 10, large up to 100 GPU hours).
+A job keeps its requested replicas and batch size. The workloads do not have the length of a job:
+its GPU time is drawn from the size class of its application, as in the study that defined the
+classes (Pollux, OSDI 2021: small up to 1, medium up to 10, large up to 100 GPU hours).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ullage_simulate.table import TableRow, header_of, opened, rows
 from ullage_simulate.trace import JobTrace, JobTraceError, TraceJob, in_order
 
 TYPE_OF: Final = {"aws": "t4", "rtx": "rtx2080ti", "dgx": "a100", "quad": "quadro"}
-"""Clusters of the step times, by the device that the study names; others are not used."""
+"""Clusters of the step times, by the study's name of the device; others are not used."""
 REFERENCE: Final = "t4"
 GPU_HOURS: Final[Mapping[str, tuple[float, float]]] = {
     "cifar10": (0.1, 1.0),
@@ -46,7 +46,7 @@ def read_step_times(path: Path) -> SpeedTable:
     ``bert@8`` is bert with 8 samples on each replica.
 
     Raises:
-        TraceError: it is another file.
+        TraceError: it is a different file.
     """
     points: dict[tuple[str, int], dict[str, float]] = {}
     for row in rows(path.name, opened(path)):
@@ -57,7 +57,7 @@ def read_step_times(path: Path) -> SpeedTable:
         batch = row.whole("local_batch", "samples, as 8")
         step_s = row.number("step_time_s", "seconds, as 0.25")
         key = (f"{row.text('application')}@{batch}", replicas)
-        # Of several ways of placing a gang the quickest counts.
+        # Of several ways of placing a gang the fastest counts.
         if kind is not None and step_s > 0:
             speeds = points.setdefault(key, {})
             speeds[kind] = max(speeds.get(kind, 0.0), 1 / step_s)

@@ -16,7 +16,7 @@ class ReadingOptions:
 
     Attributes:
         table: Speeds of kinds of work.
-        seed: Of everything that is drawn.
+        seed: Seed of all draws.
         select: Only lines in which these columns have these values.
         types: Types of the cluster; services, whose time does not depend on speed, run on all.
     """

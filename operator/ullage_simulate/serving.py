@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Share and number of replicas that a service needs for a load: requests in virtual time.
+"""Share and number of replicas of a service for a load: requests in virtual time.
 
-Each configuration is played twice: with the fewest replicas that keep the objective all the time,
-and with the autoscaler. The autoscaler is tuned on nothing.
+Each configuration is simulated twice: with the fewest constant replicas that meet the objective,
+and with the autoscaler. The autoscaler is not tuned.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ HOUR: Final = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingQuestion:
-    """A load, what must be kept, and what a replica may be."""
+    """A load, its objective, and the possible replicas."""
 
     name: str
     arrival_s: Floats
@@ -54,7 +54,7 @@ class ServingQuestion:
 class ServingOutcome:
     """Outcome of the load under one configuration.
 
-    ``device_s`` counts devices, a share as its part; ``played`` is the run itself.
+    ``device_s`` counts devices, a share as its fraction; ``played`` is the run itself.
     """
 
     configuration: Configuration
@@ -74,13 +74,13 @@ class ServingOutcome:
 
     @property
     def dollars(self) -> float:
-        """By the price of a whole device for an hour; 0 where none was given."""
+        """Cost by the price of a device-hour; 0 without a price."""
         return self.device_s / HOUR * self.configuration.cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ServingAnswer:
-    """Outcomes in the order of the configurations; ``best`` is the cheapest that keeps it."""
+    """Outcomes in the order of the configurations; ``best`` is the cheapest that meets it."""
 
     question: ServingQuestion
     outcomes: tuple[ServingOutcome, ...]
@@ -88,7 +88,7 @@ class ServingAnswer:
 
 
 def objective_scaler(configuration: Configuration, terms: ScalingTerms) -> Scaler:
-    """The operator's autoscaler as a scaler of the simulator."""
+    """The operator's autoscaler as a scaler for the simulator."""
     memory = ScalingMemory()
 
     def scaler(seen: ScalerView) -> int:
@@ -108,11 +108,11 @@ def objective_scaler(configuration: Configuration, terms: ScalingTerms) -> Scale
 
 
 def answer(question: ServingQuestion, follow: Follow) -> ServingAnswer:
-    """Play every configuration.
+    """Simulate every configuration.
 
     Args:
-        question: What is asked.
-        follow: Takes name and length of a piece of work; gives what reports its progress.
+        question: Inputs.
+        follow: Takes name and length of a task; returns its progress callback.
     """
     progress = follow(question.name, 2 * len(question.replicas))
     outcomes: list[ServingOutcome] = []
@@ -165,7 +165,7 @@ def _outcome(
 
 
 def _fixed(question: ServingQuestion, configuration: Configuration) -> ServingOutcome:
-    """The fewest replicas that keep the objective all the time, by bisection; else the most."""
+    """The fewest constant replicas that meet the objective, by bisection; else the maximum."""
 
     def played(count: int) -> ServingOutcome:
         return _outcome(question, configuration, lambda _: count, count, scaled=False)

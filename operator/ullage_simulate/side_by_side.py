@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Policies of a long comparison, each in a process of its own."""
+"""Policies of a long comparison, each in a separate process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ullage_simulate.trace import Fleet, JobTrace, in_parts
 
 News = SimpleQueue[tuple[str, int]]
 _news: News | None = None
-"""Of a worker: where it says how many jobs of a policy have ended."""
+"""A worker's queue for the number of ended jobs of a policy."""
 
 
 def run_side_by_side(
@@ -33,15 +33,15 @@ def run_side_by_side(
     """Outcomes of policies in the order of their names, as :func:`~ullage_simulate.events.run`.
 
     Args:
-        names: Of the policies.
-        trace: What runs.
-        fleet: Where.
+        names: Names of the policies.
+        trace: The trace.
+        fleet: The cluster.
         settings: The same for all.
-        tell: Takes the jobs that have ended, by policy.
+        tell: Called with the number of ended jobs, by policy.
 
     Raises:
         ValueError: a policy cannot run this.
-        BrokenProcessPool: a process was killed, by want of memory perhaps.
+        BrokenProcessPool: a process was killed, possibly for lack of memory.
     """
     context = multiprocessing.get_context("spawn")
     news: News = context.SimpleQueue()
@@ -56,7 +56,7 @@ def run_side_by_side(
 
 
 def _follow(futures: Sequence[Future[PolicyOutcome]], news: News, tell: Mapping[str, Tell]) -> None:
-    """Pass progress on until all are done or one has failed."""
+    """Forward progress until all are done or one has failed."""
     while True:
         ended = wait(futures, timeout=PROGRESS_LOOK_S)
         while not news.empty():
@@ -72,7 +72,7 @@ def _hear(news: News) -> None:
 
 
 def _run(name: str, trace: JobTrace, fleet: Fleet, settings: TraceSettings) -> PolicyOutcome:
-    """In a worker."""
+    """Run a policy in a worker."""
     due = 0.0
 
     def tell(count: int) -> None:

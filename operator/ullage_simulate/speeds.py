@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps per second of kinds of work on types of devices, alone and beside one another.
 
-The built-in tables are the published ones of Gavel (MIT, see data/NOTICE); a user's own file takes
-their place. A pair that is missing is unknown, never free of interference.
+The built-in tables are the published ones of Gavel (MIT, see data/NOTICE); a user's own file
+replaces them. A missing pair is unknown, never free of interference.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SpeedTable:
     """Table of known speeds.
 
     Attributes:
-        name: Where it comes from.
+        name: Source.
         alone: (kind, gang) -> type -> steps/s of the whole gang.
         beside: Two kinds of gang 1 on one device.
     """
@@ -57,11 +57,11 @@ class SpeedTable:
         )
 
     def gang_below(self, kind: str, gang: int) -> int:
-        """The largest gang of a kind that the table knows and that is not above; 0 = none."""
+        """The largest known gang of a kind that is not larger; 0 = none."""
         return max((size for name, size in self.alone if name == kind and size <= gang), default=0)
 
     def slowdown(self, kind: str, other: str, on: str) -> float:
-        """Slowdown of a step beside another kind; 1 where nothing is known."""
+        """Slowdown of a step beside another kind; 1 if unknown."""
         base = self.alone.get((kind, 1), {}).get(on, 0.0)
         first, second = sorted((kind, other))
         both = self.beside.get((first, second), {}).get(on)
@@ -71,7 +71,7 @@ class SpeedTable:
         return max(1.0, base / speed) if speed > 0 else float("inf")
 
     def pairs(self, types: tuple[str, ...]) -> tuple[PairRow, ...]:
-        """The rows that packing policies choose from; a cell that is not known is 0."""
+        """The rows that packing policies choose from; an unknown cell is 0."""
         return tuple(
             PairRow(
                 left=left,
@@ -86,7 +86,7 @@ class SpeedTable:
 
 @cache
 def built_in() -> SpeedTable:
-    """The published tables that the package carries."""
+    """The published tables in the package."""
     body = json.loads((BUILT_IN / "solo.json").read_text(encoding="utf-8"))
     alone = {
         (str(kind), int(gang)): dict(zip(body["types"], map(float, values), strict=True))
@@ -111,7 +111,7 @@ def read_speeds(path: Path) -> SpeedTable:
     Gavel's table (``scale_factor``, ``gpu``) are understood too.
 
     Raises:
-        TraceError: it is something else; the text says which line.
+        TraceError: it has another form; the text names the line.
     """
     text = opened(path)
     if text.lstrip().startswith("{"):

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator's decision about a job that is not submitted yet.
 
-Plays the operator's own decisions on a snapshot: first without the job, until they come to rest,
-then with it. Nodes answer at once and no running job ends meanwhile. Nothing is sent to a cluster.
+Simulates the operator's own decisions on a snapshot: first without the job, until they settle, then
+with it. Nodes answer at once and no running job ends meanwhile. Nothing is sent to a cluster.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SubmissionOutcome:
     """Outcome of a job that is not submitted yet.
 
     Attributes:
-        job: The job with the status that it would have.
+        job: The job with its resulting status.
         starts_in_s: Seconds until all its members have their devices; ``None`` = it waits.
         disturbed: Other work that would stop or lose members for it, each with the reason.
     """
@@ -48,19 +48,19 @@ def submitted(
 
     Args:
         snapshot: The cluster.
-        job: As the operator would read it from the API.
+        job: The job as read from the API.
         now: Seconds since the epoch.
         settings: Of the operator's decisions.
 
     Raises:
-        TraceError: A job of this name exists, or decisions never come to rest.
+        TraceError: a job with this name exists, or decisions never settle.
     """
     for known in snapshot.workloads.values():
         if (known.kind, *_name(known.ref)) == (job.kind, *_name(job.ref)):
             raise JobTraceError(f"{job.ref.namespace}/{job.ref.name} exists: give it another name")
     trial = SubmissionTrial(World(base=snapshot, now=now), settings)
     trial.run("")
-    trial.disturbed.clear()  # what would have happened without it
+    trial.disturbed.clear()  # changes that happen without it
     began, uid = trial.world.now, job.ref.uid
     trial.world.workloads[uid] = replace(job, created=began)
     trial.run(uid)
@@ -82,7 +82,7 @@ class SubmissionTrial:
     disturbed: dict[ObjectRef, str] = field(default_factory=dict)
 
     def run(self, uid: str) -> None:
-        """Decide until nothing is left to do; time goes on to the moments that guards name."""
+        """Decide until nothing is left to do; time advances to the times named by guards."""
         until = self.world.now + DECISIONS_REST_S
         for _ in range(_MOST_CYCLES):
             wake_at = self._cycle(uid)
@@ -94,7 +94,7 @@ class SubmissionTrial:
         raise JobTraceError("the operator's decisions on this cluster never come to rest")
 
     def _cycle(self, uid: str) -> float | None:
-        """One decision, carried out; when the next is due, ``None`` = at once."""
+        """Execute one decision; returns the time of the next, ``None`` = at once."""
         plan, actions = carried_out(self.world, self.settings, self.cache)
         for action in actions:
             if isinstance(action, EvictPod | DeletePod) and action.owner.uid != uid:

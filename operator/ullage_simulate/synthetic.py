@@ -28,11 +28,11 @@ def generate(
         count: Jobs.
         gap_s: Mean seconds between two arrivals; 0 = all of them at the start.
         table: Kinds of work and their speeds.
-        seed: Of the draws.
+        seed: Seed of the draws.
         scale: Factor of every duration.
 
     Raises:
-        TraceError: the table has no kind for a gang of the law.
+        TraceError: the table has no kind for a gang of the distribution.
     """
     if count < 1 or gap_s < 0 or scale <= 0:
         raise JobTraceError("a synthetic trace has jobs, a gap of 0 s or more and a scale above 0")
@@ -65,7 +65,7 @@ def generate(
 
 
 def gap_for(load: float, fleet: Fleet, table: SpeedTable, *, scale: float = 1.0) -> float:
-    """Mean seconds between arrivals that ask for this part of what the cluster can do.
+    """Mean seconds between arrivals at this fraction of the cluster's capacity.
 
     A device counts by the mean of its speeds relative to the reference type.
     """
@@ -86,7 +86,7 @@ def gap_for(load: float, fleet: Fleet, table: SpeedTable, *, scale: float = 1.0)
 
 
 def reference_type(table: SpeedTable) -> str:
-    """The type on which most kinds are quickest: what a duration without a type is taken to mean.
+    """The type on which most kinds are fastest: that of a duration without a type.
 
     Ties go to the first by name.
     """

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tables in files of users: every cell is read with its file, line and column in the error.
+"""Tables in users' files: errors name file, line and column of a cell.
 
-Nothing is repaired in silence: a figure is finite and within its bounds, a line has as many cells
-as the header, and text is UTF-8, with or without a byte-order mark.
+Nothing is repaired silently: a figure is finite and within its bounds, a line has as many cells as
+the header, and text is UTF-8, with or without a byte-order mark.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Final
 from ullage_simulate.trace import JobTraceError
 
 MOST_BYTES: Final = 512 * 2**20
-"""Of a file, unpacked: some millions of jobs."""
+"""Maximum bytes of an unpacked file: some millions of jobs."""
 MOST: Final = 1e12
 """The largest figure of any cell."""
 _SHOWN: Final = 40
-"""Characters of a cell that an error repeats."""
+"""Maximum characters of a quoted cell in an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class TableRow:
         """A figure.
 
         Args:
-            column: Where it stands.
-            unit: What it counts, with an example, for the error.
-            least: The smallest value that is allowed.
-            default: Taken where the cell is empty; ``None`` = the cell is needed.
+            column: Its column.
+            unit: Its unit, with an example, for the error.
+            least: Minimum allowed value.
+            default: Default of an empty cell; ``None`` = required.
 
         Raises:
-            TraceError: it is no finite number from ``least`` to a million millions.
+            TraceError: it is not a finite number from ``least`` to a million millions.
         """
         text = self.text(column)
         if not text and default is not None:
@@ -69,7 +69,7 @@ class TableRow:
         """A count; ``4`` and ``4.0`` are the same.
 
         Raises:
-            TraceError: it is no whole number in its bounds.
+            TraceError: it is not a whole number within its bounds.
         """
         value = self.number(column, unit, least=least, default=default)
         if value != int(value):
@@ -80,8 +80,8 @@ class TableRow:
         """An error that names this cell.
 
         Args:
-            column: Where it stands.
-            problem: What is wrong with the value, and what to write instead.
+            column: Its column.
+            problem: The problem, and the expected value.
         """
         text = self.cells.get(column, "")
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
@@ -89,7 +89,7 @@ class TableRow:
 
 
 def opened(path: Path) -> str:
-    """The text of a file, unpacked where it is packed with gzip, without a byte-order mark.
+    """The text of a file, unpacked if it is gzip, without a byte-order mark.
 
     Raises:
         TraceError: it cannot be read, is too large, or is no text.
@@ -112,7 +112,7 @@ def opened(path: Path) -> str:
 
 
 def header_of(text: str) -> tuple[str, ...]:
-    """The names of the columns, without quotes and spaces; empty where there is no text."""
+    """The names of the columns, without quotes and spaces; empty without text."""
     try:
         return tuple(
             name.strip() for name in next(csv.reader(io.StringIO(text), skipinitialspace=True), ())
@@ -124,7 +124,7 @@ def header_of(text: str) -> tuple[str, ...]:
 def rows(
     file: str, text: str, *, columns: Sequence[str] = (), delimiter: str = ","
 ) -> Iterator[TableRow]:
-    """The lines of a table; empty ones are passed by.
+    """The lines of a table; empty ones are skipped.
 
     Args:
         file: Its name, for errors.
@@ -133,7 +133,7 @@ def rows(
         delimiter: Between cells; tables that use tabs have no quotes.
 
     Raises:
-        TraceError: a line has another number of cells than the header, or is no CSV.
+        TraceError: a line and the header have different numbers of cells, or it is not CSV.
     """
     stream = io.StringIO(text)
     if delimiter == "\t":

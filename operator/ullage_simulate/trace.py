@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Input of a simulation: jobs with arrivals, and the changes that made them fit.
+"""Input of a simulation: jobs with arrivals, and the changes made to fit them.
 
-Nothing here decides; a change made to a job so that it fits a cluster is reported, never silent.
+Nothing is decided here; a change made to a job to fit a cluster is reported, never silent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WHOLE: Final = 1000
 
 
 class JobTraceError(ValueError):
-    """A trace, a table or a cluster that cannot be simulated; the text says what to correct."""
+    """A trace, a table or a cluster that cannot be simulated; the text has the correction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,16 +27,16 @@ class TraceJob:
     Attributes:
         name: Unique.
         gang: Devices that all its workers hold together.
-        milli: Thousandths of each of these devices that it holds; less than 1,000 with a gang of 1.
+        milli: Thousandths of each of these devices in use; less than 1,000 with a gang of 1.
         steps: Work.
         arrival_s: Seconds from the start of the trace.
         speeds: Steps/s of the whole gang on each type; 0 = it cannot run there.
         kind: Type of work; equal kinds have equal speeds and equal neighbours' tables.
         checkpointable: It saves its work on a signal; others are never preempted.
         weight: Of its fair share.
-        tenant: Whose it is; empty for the unnamed one.
+        tenant: Its tenant; empty for the unnamed one.
         priority: Larger goes first where priorities count.
-        deadline_s: Seconds from arrival until it should be done, where it has one.
+        deadline_s: Seconds from arrival to its deadline, if any.
     """
 
     name: str
@@ -58,9 +58,9 @@ class JobTrace:
     """Jobs in order of arrival.
 
     Attributes:
-        name: For people.
-        jobs: By arrival, then as the source lists them.
-        notes: What was drawn, capped or left out when it was read, one sentence each.
+        name: Human-readable name.
+        jobs: By arrival, then in the order of the source.
+        notes: Values that were drawn, capped or left out on reading, one sentence each.
     """
 
     name: str
@@ -79,10 +79,10 @@ class Fleet:
     """The devices of a cluster.
 
     Attributes:
-        devices: How many of each type, in the order in which a plain queue takes them.
-        per_node: Devices of one node at most.
-        prices: Dollars per hour of one device; types without a price cost nothing.
-        parts: Parts that each device is counted in; ``devices`` and ``prices`` are of parts.
+        devices: Number of devices of each type, in the order used by a plain queue.
+        per_node: Maximum devices of one node.
+        prices: Dollars per hour of one device; types without a price are free.
+        parts: Parts per device; ``devices`` and ``prices`` are of parts.
     """
 
     devices: Mapping[str, int]
@@ -106,7 +106,7 @@ def in_order(name: str, jobs: Sequence[TraceJob], notes: Sequence[str] = ()) -> 
     """A trace from jobs in any order; time starts with the first arrival.
 
     Raises:
-        TraceError: there is no job, two have one name, or a figure makes no sense.
+        TraceError: there is no job, two have the same name, or a figure is invalid.
     """
     if not jobs:
         raise JobTraceError(f"{name}: no job is left to run; {' '.join(notes)}".rstrip("; "))
@@ -129,7 +129,7 @@ def fitted(trace: JobTrace, fleet: Fleet) -> JobTrace:
     """The jobs that some type of the cluster can run, with the speeds of its types only.
 
     Raises:
-        TraceError: the trace knows no type of this cluster, or no job fits.
+        TraceError: the trace has no type of this cluster, or no job fits.
     """
     known = {kind for job in trace.jobs for kind in job.speeds}
     strange = [kind for kind in fleet.devices if kind not in known]
@@ -153,9 +153,9 @@ def fitted(trace: JobTrace, fleet: Fleet) -> JobTrace:
 
 
 def in_parts(trace: JobTrace, fleet: Fleet) -> tuple[JobTrace, Fleet]:
-    """Jobs and devices counted in thousandths of a device, where a job holds a part of one.
+    """Jobs and devices in thousandths of a device, where a job uses a part of one.
 
-    Parts fill a type without regard to where a device ends: two parts of .6 take 1.2 devices.
+    Parts fill a type regardless of device boundaries: two parts of .6 take 1.2 devices.
     """
     if all(job.milli == WHOLE for job in trace.jobs):
         return trace, fleet

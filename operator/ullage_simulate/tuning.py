@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""End of a group of trials, by how wide they run: planners side by side in virtual time."""
+"""End of a group of trials by their widths: planners compared in virtual time."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def drawn(count: int, seed: int, widths: Widths, resize_cost_s: float) -> tuple[
     """Trials with log-normal work.
 
     Args:
-        count: How many.
-        seed: Of the work.
-        widths: That trials may have.
+        count: Number of trials.
+        seed: Seed of the work.
+        widths: Allowed widths.
         resize_cost_s: Of each, seconds.
     """
     works = TRIAL_MEDIAN_S * np.random.default_rng(seed).lognormal(0.0, SIGMA, count)
@@ -105,10 +105,10 @@ def read_trials(
     """Trials of a table, and their names.
 
     Args:
-        path: Has the column ``work_s``, and where they are known ``name``, ``arrival_s``,
-            ``checkpoint``, ``memory_percent``, ``restart_s`` and speeds as ``speed_1/4``.
-        widths: That trials may have.
-        resize_cost_s: Where ``restart_s`` says nothing, seconds.
+        path: Has the column ``work_s``, and optionally ``name``, ``arrival_s``, ``checkpoint``,
+            ``memory_percent``, ``restart_s`` and speeds as ``speed_1/4``.
+        widths: Allowed widths.
+        resize_cost_s: Default of ``restart_s``, seconds.
 
     Raises:
         TraceError: it cannot be read, or has another form; the text names line and column.
@@ -151,9 +151,9 @@ def _flag(row: TableRow, column: str) -> bool:
 
 
 def _speeds(row: TableRow, widths: Widths) -> SpeedCurve:
-    """Speeds that the line states, else those of drawn trials.
+    """Speeds of the line, else those of drawn trials.
 
-    Unlike the planner's view of them, speeds that are given stay as they are.
+    Unlike the planner's view of them, given speeds are kept unchanged.
     """
     measured = {1.0: 1.0}
     for label, width in zip(labels(widths), widths.widths, strict=True):
@@ -168,12 +168,12 @@ def _speeds(row: TableRow, widths: Widths) -> SpeedCurve:
 
 
 def labels(widths: Widths) -> list[str]:
-    """The widths as people write them: 1/4, 1/2, 1, 2."""
+    """Human-readable widths: 1/4, 1/2, 1, 2."""
     return [f"{w:g}" if w >= 1 else f"1/{round(1 / w)}" for w in widths.widths]
 
 
 def pool(count: int) -> tuple[TrialDevice, ...]:
-    """Equal devices, eight a node."""
+    """Equal devices, eight per node."""
     return tuple(TrialDevice(number=at, node=f"node-{at // PER_NODE}") for at in range(count))
 
 
@@ -185,11 +185,11 @@ def planners(question: TuningQuestion) -> Mapping[str, Planner]:
 
 
 def answer(question: TuningQuestion, follow: Follow) -> TuningAnswer:
-    """Play the trials with every planner.
+    """Simulate the trials with every planner.
 
     Args:
-        question: What is asked.
-        follow: Takes name and length of a piece of work; gives what reports its progress.
+        question: Inputs.
+        follow: Takes name and length of a task; returns its progress callback.
     """
     widths, devices = question.rules.widths, pool(question.devices)
     chosen = planners(question)
@@ -233,7 +233,7 @@ def to_json(result: TuningAnswer) -> str:
 
 
 def in_use(played: PlayedTrials, parts: int) -> tuple[Sequence[float], Sequence[float]]:
-    """Hours, and how many devices trials hold from then on."""
+    """Hours, and the number of devices in use by trials from then on."""
     changes: dict[float, float] = {0.0: 0.0}
     for segment in played.segments:
         changes[segment.start_s] = changes.get(segment.start_s, 0.0) + segment.size / parts

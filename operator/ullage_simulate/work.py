@@ -15,9 +15,9 @@ class Costs:
     """Costs of stopping, starting and failing.
 
     Attributes:
-        restart_s: Seconds of every start, the first too, in which devices are held for no step.
-        every_s: Seconds of work between two checkpoints; 0 = it saves only when it is asked to.
-        saves_on_stop: It saves when it is asked to leave; else it loses what is not saved yet.
+        restart_s: Seconds of every start, including the first, in which devices do no work.
+        every_s: Seconds of work between two checkpoints; 0 = only when asked to stop.
+        saves_on_stop: It saves when asked to stop; else it loses unsaved work.
     """
 
     restart_s: float = 0.0
@@ -34,7 +34,7 @@ class JobWork:
     """A job between arrival and end.
 
     Attributes:
-        job: What the trace says.
+        job: The job in the trace.
         order: Place in the order of arrival.
         base: Steps/s on the whole cluster for one device of its gang.
         parts: Devices of the cluster over its gang.
@@ -42,8 +42,8 @@ class JobWork:
         kind: Type it runs on; empty while it waits.
         partners: Jobs on its devices, itself included.
         speed: Steps/s now.
-        since_s: Until when its progress is booked.
-        ready_s: When its first step of this start begins.
+        since_s: Time up to which its progress is booked.
+        ready_s: Time of the first step of this start.
         turn: Number of its starts and changes of speed; older ends are void.
     """
 
@@ -67,11 +67,11 @@ class JobWork:
 
     @property
     def end_s(self) -> float:
-        """End if nothing changes."""
+        """Time of its end without further changes."""
         return max(self.since_s, self.ready_s) + self.left / self.speed
 
     def book(self, now: float, crowd: int) -> None:
-        """Book progress until now; crowd is how many jobs share the cluster."""
+        """Book progress until now; ``crowd`` is the number of jobs in the cluster."""
         if not self.kind:
             return
         worked = now - max(self.since_s, self.ready_s)
@@ -94,7 +94,7 @@ class JobWork:
         return worked % costs.every_s if costs.every_s > 0 else worked
 
     def tear(self, now: float, crowd: int, lost_s: float) -> None:
-        """Leave the devices; that much of its latest work is to be done again."""
+        """Leave the devices; this much of the latest work is to be repeated."""
         self.book(now, crowd)
         back = min(lost_s * self.speed, self.job.steps - self.left)
         if back > 0:
@@ -125,7 +125,7 @@ class JobWork:
 
 
 def begun(job: TraceJob, order: int, fleet: Fleet) -> JobWork:
-    """A job that has just arrived.
+    """A job that just arrived.
 
     An equal part of the cluster is devices / jobs of each type, at most one whole gang.
     """

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster as the operator sees it, without a cluster: records that its actions change.
+"""A simulated cluster as seen by the operator: records that its actions change.
 
-Plays the API server, node agents, kubelet and kube-scheduler as they behave when nothing is wrong:
-a slice is reserved as soon as it is wanted, an ungated pod starts. It never decides anything, and
-it keeps what a real API keeps: gates, slices, statuses, the books of fairness.
+Simulates the API server, node agents, kubelet and kube-scheduler without faults: a slice is
+reserved as soon as it is desired, an ungated pod starts. It never decides anything, and it stores
+what a real API stores: gates, slices, statuses, the accounts of fairness.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _ON_NODES: Final = (PodStage.BOUND, PodStage.RUNNING)
 
 @dataclass(slots=True)
 class World:
-    """Everything the operator looks at; changed by its actions and by the loop's events.
+    """The operator's inputs; changed by its actions and by the loop's events.
 
     Attributes:
-        base: Where it started from; kinds of records that nothing here changes stay as they are.
+        base: Initial snapshot; kinds of records that never change stay as they are.
         now: Seconds since the epoch.
-        start_s: What a pod takes from its gate to running.
+        start_s: Time of a pod from its gate to running.
     """
 
     base: Snapshot
@@ -65,9 +65,9 @@ class World:
     pods_of: dict[str, dict[str, None]] = field(default_factory=dict)
     version: int = 0
     starting: dict[str, float] = field(default_factory=dict)
-    """When each pod runs that is bound and starts, by uid."""
+    """Start time of each bound pod that is starting, by uid."""
     gone: list[str] = field(default_factory=list)
-    """Owners of pods that ran and were taken away since someone asked."""
+    """Owners of pods that ran and were removed since the last call."""
 
     def __post_init__(self) -> None:
         self.version = self.base.version
@@ -79,7 +79,7 @@ class World:
             self._keep(pod)
 
     def snapshot(self) -> Snapshot:
-        """The snapshot as it is now; every agent has just reported."""
+        """The current snapshot; every agent has just reported."""
         self.version += 1
         return replace(
             self.base,
@@ -101,7 +101,7 @@ class World:
         return [self.pods[pod_uid] for pod_uid in self.pods_of.get(uid, ())]
 
     def bound(self, uid: str) -> bool:
-        """True if all its workers have their devices, and start or run."""
+        """True if all its workers have their devices, and are starting or running."""
         job = self.workloads[uid]
         members = self.members(uid)
         return len(members) == job.replicas and all(
@@ -109,11 +109,11 @@ class World:
         )
 
     def next_start(self) -> float:
-        """Moment at which the next pod runs; infinite where none starts."""
+        """Time at which the next pod runs; infinite where none starts."""
         return min(self.starting.values(), default=float("inf"))
 
     def start(self) -> None:
-        """Pods run whose start is over."""
+        """Run pods whose start is over."""
         for uid in [uid for uid, at in self.starting.items() if at <= self.now]:
             del self.starting[uid]
             pod = self.pods[uid]
@@ -121,7 +121,7 @@ class World:
             self.gpu_nodes[pod.node] = motions.attached(self.gpu_nodes[pod.node], uid)
 
     def apply(self, actions: Iterable[Action]) -> None:
-        """Do what the actions say, all of it and at once."""
+        """Execute all actions at once."""
         for action in actions:
             match action:
                 case ApplyGPUNode():
@@ -151,19 +151,19 @@ class World:
                     pass
 
     def finish(self, uid: str) -> None:
-        """All workers end well; their nodes let the slices go."""
+        """End all workers successfully; their nodes release the slices."""
         for pod in self.members(uid):
             self._end(pod, PodStage.SUCCEEDED, 0)
 
     def lose(self, uid: str) -> None:
-        """A device failed under a gang: its pods are disrupted, through no fault of theirs."""
+        """Fail a device under a gang: its pods are disrupted, through no fault of theirs."""
         for pod in self.members(uid):
             if pod.stage in _ON_NODES:
                 self._end(pod, PodStage.FAILED, None)
                 self.pods[pod.uid] = replace(self.pods[pod.uid], disrupted=True)
 
     def set_health(self, node: str, gpu: str, health: Health) -> None:
-        """A device fails, or is back."""
+        """Fail or repair a device."""
         record = self.gpu_nodes[node]
         devices = tuple(
             replace(device, health=health) if device.uuid == gpu else device
@@ -172,7 +172,7 @@ class World:
         self.gpu_nodes[node] = replace(record, devices=devices)
 
     def forget(self, uid: str) -> None:
-        """The workload and its pods are gone."""
+        """Remove the workload and its pods."""
         self.workloads.pop(uid, None)
         for pod_uid in list(self.pods_of.pop(uid, ())):
             self.pods.pop(pod_uid, None)
@@ -182,7 +182,7 @@ class World:
         }
 
     def remove_pod(self, uid: str) -> None:
-        """A pod's object goes, and with it its slices."""
+        """Remove a pod's object, and its slices."""
         pod = self.pods.pop(uid, None)
         if pod is None:
             return
@@ -193,7 +193,7 @@ class World:
         self._let_go(pod)
 
     def slices(self, uid: str) -> list[tuple[str, ObservedSlice]]:
-        """Node and slice of everything that the workers of a job have."""
+        """Node and slice of all slices of a job's workers."""
         own = self.pods_of.get(uid, {})
         nodes = {self.pods[pod_uid].node for pod_uid in own} - {""}
         return [
@@ -204,7 +204,7 @@ class World:
         ]
 
     def report_steps(self, uid: str, steps: int, step_s: float, saved_s: int = 0) -> None:
-        """Reports the steps of a job's workers as agents do; saved_s 0 = it never saved."""
+        """Report the steps of a job's workers as agents do; saved_s 0 = it never saved."""
         own = self.pods_of.get(uid, {})
         for node in {self.pods[pod_uid].node for pod_uid in own} - {""}:
             record = self.gpu_nodes[node]
@@ -235,7 +235,7 @@ class World:
         held = {part.key: part for part in record.observed}
         kept = {part.key: held.get(part.key) or motions.reserved(part) for part in slices}
         for key, observed in held.items():
-            # What has started stays until its pod is gone, whatever the spec says.
+            # A started slice stays until its pod is deleted, whatever the spec says.
             if observed.phase.started and key.pod_uid in self.pods:
                 kept.setdefault(key, observed)
         since = record.desired_since
@@ -270,7 +270,7 @@ class World:
         self._let_go(pod)
 
     def _let_go(self, pod: PodRecord) -> None:
-        """The agent frees what a pod had that is over."""
+        """Release the slices of a finished pod."""
         if pod.node:
             self.gpu_nodes[pod.node] = motions.freed(self.gpu_nodes[pod.node], pod.uid)
 
@@ -284,7 +284,7 @@ class World:
         )
 
     def _deploy(self, action: ApplyDeployment) -> None:
-        """A Deployment as wanted; its pods stay those that are there, for no one plays services."""
+        """Apply a Deployment; its existing pods stay, since services are not simulated."""
         key = (action.owner.namespace, action.name)
         made = DeploymentRecord(
             namespace=key[0],

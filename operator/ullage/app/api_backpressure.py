@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tracks when API-server back-pressure last ended.
 
-While our own writes queue up or the server answers late, a silent node or a pod that does not
-start proves nothing: time limits count from this moment. Never reads the cluster.
+While our own writes queue up or the server answers late, a silent node or a pod that does not start
+proves nothing: time limits count from this time. Never reads the cluster.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ class Traffic:
     """State of the traffic to the API server now."""
 
     waiting: int
-    """Writes that wait."""
+    """Waiting writes."""
     in_flight_most: int
-    """Writes that may be under way at once; as many waiting again is a queue."""
+    """Maximum writes in flight; as many waiting again is a queue."""
     answer_s: float
     """Average time of the last answers to writes."""
     answered_at: float
     """Time of the last answer, monotonic seconds."""
     lease_s: float
-    """Time of the last look at the Lease, which goes past our queue and limits."""
+    """Time of the last access to the Lease, which bypasses our queue and limits."""
     loop_lag_s: float
 
 
 class ApiBackpressure:
-    """Remembers the last time of back-pressure; ask at least every few seconds."""
+    """Tracks the last time of back-pressure; call at least every few seconds."""
 
     def __init__(self, traffic: Callable[[], Traffic], clock: Clock) -> None:
         self._traffic = traffic

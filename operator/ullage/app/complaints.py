@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Logs objects that cannot be read: each stream's newest, at most one in ten seconds."""
+"""Logs unreadable objects: each stream's newest, at most one in ten seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = structlog.get_logger("ullage.cluster")
 
 
 class Complaints:
-    """Logs complaints about the objects of each stream, at a bounded rate."""
+    """Logs unreadable objects of each stream, at a bounded rate."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps the reports of coordinators in the snapshot, as one task of the leader.
 
-Decisions never wait for it: of a coordinator that does not answer the last report stays. Only news
-for people or decisions triggers one; a completed step does not. A standby asks nothing: it must
-never make a snapshot of the cluster of its own.
+Decisions never wait for it: the last report of a silent coordinator stays. Only relevant changes
+trigger a decision; a completed step does not. A standby sends no queries: it must never create a
+snapshot of the cluster of its own.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from ullage.process.faults import fault_text
 log = structlog.get_logger("ullage.leads")
 
 AT_ONCE_OF_A_NAMESPACE: Final = 4
-"""Coordinators of one namespace asked at a time: the others keep most of the turns."""
+"""Concurrent queries per namespace: the others keep most of the slots."""
 CHANCES: Final = 3
-"""Questions that a coordinator may leave open before it is asked less often."""
+"""Unanswered queries before a coordinator is queried less often."""
 
 
 @dataclass(slots=True)
 class _AskedCoordinator:
-    """A coordinator, the question that is under way, and its silence."""
+    """A coordinator, its pending query, and its silence."""
 
     pod: PodRecord
     task: asyncio.Task[CoordinatorReport | None] | None = None
     silences: int = 0
-    """Questions in a row without an answer."""
+    """Consecutive queries without an answer."""
     due: float = 0.0
-    """Earliest time of the next question, seconds of the event loop."""
+    """Earliest time of the next query, seconds of the event loop."""
 
 
 class CoordinatorService:
-    """Asks every coordinator every few seconds; silent ones are asked ever less often."""
+    """Queries every coordinator every few seconds; silent ones ever less often."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class CoordinatorService:
         is_leader: Callable[[], bool],
         poke: Callable[[str], None],
     ) -> None:
-        """``is_leader`` says whether this replica leads on a whole snapshot."""
+        """``is_leader`` returns true if this replica leads with a complete snapshot."""
         self._reader = reader
         self._state = state
         self._is_leader = is_leader
@@ -67,7 +67,7 @@ class CoordinatorService:
         """By namespace."""
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Query until cancelled."""
         try:
             while True:
                 await self.look()
@@ -76,7 +76,7 @@ class CoordinatorService:
             self._forget(set(self._asked))
 
     async def look(self) -> None:
-        """Ask every coordinator that runs and is due, without waiting for slow ones."""
+        """Query every running coordinator that is due, without waiting for slow ones."""
         if not self._is_leader():
             return
         running = {
@@ -102,7 +102,7 @@ class CoordinatorService:
             self._poke("lead")
 
     def _ask_all(self, running: Mapping[str, PodRecord]) -> None:
-        """Begin to ask those that are due; a new pod of a job is another coordinator."""
+        """Start due queries; a new pod of a job is another coordinator."""
         self._forget(
             {
                 uid
@@ -144,7 +144,7 @@ class CoordinatorService:
         return answers
 
     def _silent(self, asked: _AskedCoordinator, error: Exception, now: float) -> None:
-        """Log the first silence, and ask less often."""
+        """Log the first silence, and query less often."""
         if not asked.silences:
             where = f"{asked.pod.namespace}/{asked.pod.name}"
             odd = None if isinstance(error, CoordinatorSilent) else error
@@ -156,7 +156,7 @@ class CoordinatorService:
         )
 
     def _forget(self, uids: set[str]) -> None:
-        """Stop asking coordinators that are gone."""
+        """Stop querying deleted coordinators."""
         for uid in uids:
             task = self._asked.pop(uid).task
             if task is not None:

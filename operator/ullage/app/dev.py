@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``kopf run --dev --standalone -A -m ullage.app.dev``: the operator on a contributor's machine.
 
-kopf has the main thread here, with its own options and log; the rest of the operator runs beside
-it, in a thread with a loop of its own. Session, settings and handlers are those of the image. Only
-kopf imports this: it adds to kopf's default registry.
+kopf has the main thread, with its own options and log; the rest of the operator runs beside it, in
+a thread with a loop of its own. Session, settings and handlers are those of the image. Only kopf
+imports this: it adds to kopf's default registry.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _end: Future[tuple[asyncio.AbstractEventLoop, Operator]] = Future()
 
 
 class _Outside(Frame):
-    """Hands the kopf that runs already what a leadership would run it with."""
+    """Gives the running kopf the configuration of a leadership."""
 
     async def run(self, send: Send, register: Register) -> None:
         if _led.done():
@@ -62,7 +62,7 @@ def _run() -> None:
 
 @kopf.on.startup()
 async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
-    """Begin the operator, and wait until it leads."""
+    """Start the operator, and wait until it leads."""
     Thread(target=_run, name="operator", daemon=True).start()
     frame, bridge, send, register = await asyncio.wrap_future(_led)
     frame.prepare(settings, kopf.get_default_registry(), bridge, send, register)
@@ -70,7 +70,7 @@ async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
 
 @kopf.on.cleanup()
 async def cleanup(**_: Any) -> None:
-    """End the operator: its Lease is handed over."""
+    """Stop the operator: its Lease is released."""
     if _end.done():
         loop, operator = _end.result()
         loop.call_soon_threadsafe(operator.stop)

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes learned models into DeviceProfiles, so that a restart need not fit again.
 
-A model is written only when it changed and at most once a minute a type; one that is missing is
-written again. It never touches a spec that someone wrote. The profile of a known type is made as
-soon as a node has one.
+A model is written only when it changed and at most once a minute per type; a missing one is written
+again. It never changes a spec written by a user. The profile of a known type is created as soon as
+a node has one.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ Write = CreateDeviceProfile | SetDeviceModel
 
 
 class ModelTeller:
-    """Remembers its last writes; everything else is in the snapshot.
+    """Tracks its last writes; all other state is in the snapshot.
 
-    ``rates`` are those of types whose profile is made before anything is learned.
+    ``rates`` are those of types whose profile is created before anything is learned.
     """
 
     def __init__(self, rates: Mapping[str, DeviceRates] = MappingProxyType({})) -> None:
         self._rates = rates
         self._wrote: dict[tuple[str, bool], float] = {}
         self._faults: dict[str, str] = {}
-        """By type: the last failure in the log; bounded by the types that the cluster has had."""
+        """By type: the last logged failure; bounded by the types that the cluster has had."""
 
     def writes(
         self, snapshot: Snapshot, courses: Mapping[str, FitState], *, now: float, epoch: int

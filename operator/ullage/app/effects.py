@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Effects of actions on the snapshot before the API shows them.
 
-Translates actions to effects, which is all that the overlay of ``cluster.cache`` knows.
+Translates actions to effects, the only input of the overlay of ``cluster.cache``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the learner's next work: which accelerator has new rows, and how much to do with them.
+"""Chooses the learner's next work: an accelerator with new rows, and the amount of work.
 
-New rows are conditioned on within seconds, cells are widened when nothing is more urgent, and a
-fit (hyper-parameters, rungs, thresholds) comes seldom. Times are bounded by what the work costs, so
-that a flood of rows takes a fraction of one core. No processes and no I/O here.
+New rows are conditioned on within seconds, cells are widened when nothing is more urgent, and a fit
+(hyper-parameters, rungs, thresholds) is rare. Times are bounded by the cost of the work, so that a
+flood of rows takes a fraction of one core. No processes and no I/O here.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from ullage.scheduling.prediction.knowledge import class_of, measured_only, name
 MOST_PROFILES: Final = 1_000
 """Profiles that are learned from: of every namespace in turn, the most recently written first."""
 QUICK_CLASSES: Final = 6
-"""Classes whose cells come at once: 3,600 cells; the others follow."""
+"""Classes whose cells are filled at once: 3,600 cells; the others follow."""
 REST: Final = 4
-"""After a fit an accelerator rests this many times as long: a fifth of a core at most."""
+"""Pause of an accelerator after a fit, as a multiple of its time: a fifth of a core at most."""
 FIT_REST: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Least time between lessons and between fits, seconds, and new rows that make a fit due."""
+    """Minimum time between lessons and between fits, seconds, and new rows that make a fit due."""
 
     every_s: float = 5.0
     fit_every_s: float = 1800.0
@@ -72,40 +72,40 @@ class _Delay:
 
 @dataclass(slots=True)
 class FitState:
-    """One accelerator: its rows as they are, and the model that was learned from them."""
+    """One accelerator: its current rows, and the model learned from them."""
 
     accelerator: str
     parts: dict[Key, _Part] = field(default_factory=dict)
     learned: int | None = None
-    """Mark of the rows that the model holds."""
+    """Mark of the rows in the model."""
     fitted: Fitted | None = None
     """The last fit, slim."""
     distrusts: bool = False
-    """The model in the DeviceProfile was of no use."""
+    """The model in the DeviceProfile was unusable."""
     fitted_rows: int = 0
-    """Rows that were there when it was made."""
+    """Number of rows when it was made."""
     model: LearnedModel | None = None
-    """As decisions see it."""
+    """The model as seen by decisions."""
     wide: bool = False
     """The cells of every class that gets some are filled."""
     asked: frozenset[str] = frozenset()
-    """Classes that were wanted when they were filled."""
+    """Classes wanted at that time."""
     lessons: _Delay = field(default_factory=_Delay)
     fits: _Delay = field(default_factory=_Delay)
 
     @property
     def mark(self) -> int:
-        """Mark of the rows that are there."""
+        """Mark of the current rows."""
         return hash(frozenset((key, part.mark) for key, part in self.parts.items()))
 
     @property
     def error(self) -> str:
-        """Failure because of which it does not learn; "" = it learns."""
+        """Failure that stops learning; "" = none."""
         return self.lessons.error or self.fits.error
 
     @property
     def rows(self) -> int:
-        """Rows that are there."""
+        """Number of current rows."""
         return sum(len(part.times) for part in self.parts.values())
 
     def fresh_rows(self) -> int:
@@ -116,14 +116,14 @@ class FitState:
 
 
 class FitSchedule:
-    """Chooses the next task by the snapshot; one task is under way at a time."""
+    """Chooses the next task by the snapshot; one task runs at a time."""
 
     def __init__(self, pace: Pace) -> None:
         """Nothing is known before the first look."""
         self._pace = pace
         self._met: frozenset[str] = frozenset()
-        """Accelerators that were in the cluster: profiles may name any, and nothing is learned of
-        others."""
+        """Accelerators that were in the cluster: profiles may name any, and nothing is learned
+        about others."""
         self._seen: Mapping[Key, ProfileRecord] = {}
         self._held: dict[Key, ProfileRecord] = {}
         self._unsent: dict[Key, ProfileRecord | None] = {}
@@ -134,7 +134,7 @@ class FitSchedule:
         self.courses: dict[str, FitState] = {}
 
     def see(self, snapshot: Snapshot, now: float) -> None:
-        """Take the snapshot in; the cost is that of what changed since the last one."""
+        """Update from the snapshot; the cost is that of the changes since the last one."""
         on_nodes = {device.model for node in snapshot.gpu_nodes.values() for device in node.devices}
         met = (on_nodes | snapshot.device_profiles.keys()) - self._met
         if met:
@@ -167,7 +167,7 @@ class FitSchedule:
                 course.lessons.done(0.0)  # the rows that failed are gone
 
     def next(self, now: float, monotonic: float) -> FitTask | None:
-        """The most urgent task that may start, if there is one."""
+        """The most urgent task that may start, if any."""
         courses = [self.courses[name] for name in sorted(self.courses)]
         for rule in (self._condition, self._fit, self._widen):
             for course in courses:
@@ -178,7 +178,7 @@ class FitSchedule:
         return None
 
     def unsent(self, most: int) -> tuple[dict[Key, ProfileRecord], tuple[Key, ...]]:
-        """Changes that the learner's process was not sent: new records, and keys that are gone."""
+        """Changes not yet sent to the learner's process: new records, and deleted keys."""
         keys = list(self._unsent)[:most]
         profiles = {key: self._unsent.pop(key) for key in keys}
         changed = {key: profile for key, profile in profiles.items() if profile is not None}
@@ -189,7 +189,7 @@ class FitSchedule:
         self._unsent = dict(self._held)
 
     def learned(self, task: FitTask, answer: Answer, now: float, monotonic: float) -> bool:
-        """Take an answer in; returns True when decisions get a new model."""
+        """Record an answer; returns True when decisions get a new model."""
         course = self.courses[task.accelerator]
         before, model = course.model, answer.model
         if task.fit:
@@ -212,7 +212,7 @@ class FitSchedule:
         return True
 
     def failed(self, task: FitTask, error: str, monotonic: float) -> None:
-        """Take in that a task failed or was late: the model of before stays."""
+        """Record that a task failed or was late: the previous model stays."""
         course = self.courses[task.accelerator]
         if course.model is None and not task.fit:
             # the stored model does not fit the rows: fit again
@@ -230,7 +230,7 @@ class FitSchedule:
 
     @property
     def rebuilding(self) -> bool:
-        """True while something that was learned before a restart is not there yet."""
+        """True while a model learned before a restart is not available yet."""
         return any(
             course.fitted is not None and course.model is None and not course.error
             for course in self.courses.values()
@@ -318,7 +318,7 @@ def risk_of(settings: RiskSettings) -> Risk:
 
 
 def _version(course: FitState, before: LearnedModel | None, model: LearnedModel) -> int:
-    """Version of a model: it grows with what is learned; a rebuilt model keeps the stored one."""
+    """Version of a model: it grows with learning; a rebuilt model keeps the stored one."""
     if before is not None:
         return before.version + (essence(before) != essence(model))
     stored = course.fitted.model if course.fitted else None

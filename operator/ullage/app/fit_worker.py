@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The learner's own process: profiles come in piece by piece, models go out.
+"""The learner's own process: profiles in, piece by piece, models out.
 
-It keeps the profiles that it was sent and nothing else, so a new process that is sent them again
-gives the same answers. Bytes in, bytes out; it must never see the cluster or a decision.
+It keeps only the profiles that it was sent, so a new process that is sent them again gives the same
+answers. Bytes in, bytes out; it must never see the cluster or a decision.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitTask:
-    """Learn one accelerator.
+    """Learn the model of one accelerator.
 
-    ``previous`` is the model before (``None`` = nothing is known); ``fit`` fits everything again.
-    ``wanted`` are classes whose cells come first, ``classes`` how many are filled.
+    ``previous`` is the model before (``None`` = none); ``fit`` fits everything again. ``wanted``
+    are classes whose cells come first, ``classes`` the number to fill.
     """
 
     accelerator: str
@@ -56,15 +56,15 @@ class FitTask:
     classes: int = MAX_CLASSES
     risk: Risk = field(default_factory=Risk)
     hyper: Hyper | None = None
-    """Hyper-parameters that a fit takes over, where the rows are those they were found on."""
+    """Hyper-parameters that a fit reuses, where the rows are those they were found on."""
     knowledge: Knowledge = field(default_factory=Knowledge)
     at_s: float = 0.0
-    """The moment, for the record of a fit; seconds since the epoch."""
+    """Time for the record of a fit; seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Changes of profiles, then perhaps a task; ``whole`` = forget what was sent before."""
+    """Changes of profiles, then optionally a task; ``whole`` = discard what was sent before."""
 
     whole: bool
     changed: Mapping[Key, ProfileRecord] = field(default_factory=dict)
@@ -74,13 +74,13 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A model, the seconds of work it took, the budget it was fitted for, and what was left out."""
+    """A model, the seconds of work it took, the budget it was fitted for, and the rejected rows."""
 
     model: LearnedModel
     seconds: float
     risk: Risk
     refused: Mapping[Key, int] = field(default_factory=dict)
-    """Rows that cannot be observations, by profile."""
+    """Invalid rows, by profile."""
 
 
 _SHELF: dict[Key, ProfileRecord] = {}
@@ -97,7 +97,7 @@ def fit_in_worker(payload: bytes) -> bytes:
     """Take one lesson; the answer is empty where it had no task.
 
     Raises:
-        ValueError: a row or a profile holds something that is no number; the text names it.
+        ValueError: a row or a profile has an invalid number; the text names it.
     """
     lesson: Fit = pickle.loads(payload)
     if lesson.whole:
@@ -117,7 +117,7 @@ def run_fit(task: FitTask, profiles: Mapping[Key, ProfileRecord]) -> Answer:
     gives the same model.
 
     Raises:
-        ValueError: a row or a profile holds something that is no number; the text names it.
+        ValueError: a row or a profile has an invalid number; the text names it.
     """
     started = time.perf_counter()
     profiles, refused = believed(profiles, task)
@@ -127,7 +127,7 @@ def run_fit(task: FitTask, profiles: Mapping[Key, ProfileRecord]) -> Answer:
     profiles_of_classes = _related(class_profiles(snapshot, task.accelerator), rows)
     previous = task.previous
     if task.fit or previous is None:
-        crowds = any(len(row.partners) > 1 for row in rows)  # judged by the cells of their pairs
+        crowds = any(len(row.partners) > 1 for row in rows)  # evaluated by the cells of their pairs
         classes = MAX_CLASSES if crowds else 0
         fresh = _learn(task, rows, profiles_of_classes, previous, fit=True, classes=classes)
         summary = stored(Fitted(model=fresh, risk=task.risk, at_s=task.at_s))
@@ -145,9 +145,9 @@ def run_fit(task: FitTask, profiles: Mapping[Key, ProfileRecord]) -> Answer:
 def believed(
     profiles: Mapping[Key, ProfileRecord], task: FitTask
 ) -> tuple[dict[Key, ProfileRecord], dict[Key, int]]:
-    """The profiles without rows that cannot be observations, and how many of each were left out.
+    """The profiles without invalid rows, and the number rejected of each.
 
-    Tenants write rows: implausible ones are left out, and all others are learned from.
+    Tenants write rows: implausible ones are rejected, and all others are learned from.
     """
     kept: dict[Key, ProfileRecord] = {}
     refused: dict[Key, int] = {}
@@ -192,7 +192,7 @@ def _lines(record: ProfileRecord) -> int:
 
 
 def kept_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The bounded memory of one accelerator: pairs by class pair and share, and few crowds."""
+    """The bounded rows of one accelerator: pairs by class pair and share, and few crowds."""
     pairs = bounded([row for row in rows if len(row.partners) == 1])
     many = [row for row in reversed(rows) if len(row.partners) > 1]
     crowds = in_turn(
@@ -202,7 +202,7 @@ def kept_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def merged(old: Cells, new: Cells, wanted: Sequence[str]) -> Cells:
-    """New cells, and of the old ones those that the new ones lack, up to the bound of classes.
+    """New cells, and those of the old ones missing there, up to the bound of classes.
 
     Between two classes of which one is old and the other new there may be no cell: NaN.
     """
@@ -246,7 +246,7 @@ def _learn(
 
 
 def _related(profiles: Mapping[str, ClassProfile], rows: Sequence[Row]) -> dict[str, ClassProfile]:
-    """Classes of which something is known on this accelerator, or that a row names."""
+    """Classes with data on this accelerator, or named by a row."""
     named = {row.workload_class for row in rows} | {
         partner.workload_class for row in rows for partner in row.partners
     }

@@ -3,8 +3,8 @@
 """Reports pods that claim a workload which did not create them, or devices they do not get.
 
 Each is reported once. The log names those that claim a workload, up to a bound; the claimed
-workload gets an Event, if it is in the same namespace. A pod that asks for devices by a label and
-was not prepared by admission gets an Event itself. Such pods are left alone.
+workload gets an Event, if it is in the same namespace. A pod that requests devices by a label and
+was not prepared by admission gets an Event itself. Such pods are otherwise ignored.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ullage.scheduling.model.plan import Emit
 log = structlog.get_logger("ullage.foreign-pods")
 
 LOGGED_AT_ONCE: Final = 20
-"""Lines for one look; the rest is a number."""
+"""Log lines per check; the rest is a number."""
 REPORTED_AT_ONCE: Final = 100
-"""Events about pods that were not prepared, for one look; the others follow in the next."""
+"""Events about unprepared pods per check; the others follow in the next."""
 
 
 class ForeignPodReporter:
-    """Remembers the pods that it reported."""
+    """Tracks the reported pods."""
 
     def __init__(self) -> None:
         self._reported: frozenset[str] = frozenset()

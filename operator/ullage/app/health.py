@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Answers the probes: ready when it can work now, alive when a restart would not help.
+"""Answers the probes: ready when it can work now, alive unless a restart would help.
 
-An API server that is away makes a replica unready and never ends it: Kubernetes would start it
-again ever later, and it would be missing when the server is back. Pure.
+An unavailable API server makes a replica unready and never ends it: Kubernetes would restart it
+with growing back-off, and it would be missing when the server is back. Pure.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ class HealthView:
     Attributes:
         loop_lag_s: Lag of the event loop.
         untested: Reason why the self-test has not passed yet; empty = it has.
-        lease_failing_s: Since a look at the Lease succeeded.
-        lease_error: Failure of the last one.
+        lease_failing_s: Seconds since a successful access to the Lease.
+        lease_error: Failure of the last access.
         leading: This replica holds the Lease.
-        decision_age_s: Since the last decision of this leadership, or since it began.
-        cycle_age_s: Since the last cycle began.
+        decision_age_s: Seconds since the last decision of this leadership, or its start.
+        cycle_age_s: Seconds since the last cycle began.
         max_age_s: Limit of both ages where this replica leads.
-        obstacle: Reason why the last cycle brought no decision.
-        cycles_failing_s: Since cycles began to fail by a fault of their own.
-        behind: Streams that are not in step with the API server, with the reason.
+        obstacle: Reason why the last cycle made no decision.
+        cycles_failing_s: Seconds for which cycles have failed by a fault of their own.
+        behind: Streams out of sync with the API server, with the reason.
         stuck: Streams that only a restart can repair, with the reason.
-        failing_tasks: Tasks in the background that fail repeatedly, with the failure.
+        failing_tasks: Background tasks that fail repeatedly, with the failure.
     """
 
     loop_lag_s: float
@@ -63,7 +63,7 @@ def health_problems(view: HealthView) -> list[str]:
 
 
 def readiness_problems(view: HealthView) -> list[str]:
-    """Reasons why this replica does not do its work now; a standby's is to follow the server."""
+    """Reasons why this replica does not work now; a standby's work is to follow the server."""
     if view.untested:
         return [f"self-test: {view.untested}", *health_problems(view)]
     problems = [f"{name} is not synced: {why}" for name, why in sorted(view.behind.items())]

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator's endpoints: liveness, readiness and metrics, a snapshot for loopback.
 
-Metrics are for all, or over TLS for callers that the API server allows (:mod:`secure_metrics`).
+Metrics are public, or over TLS for clients that the API server authorises (:mod:`secure_metrics`).
 
-A snapshot names the work of every tenant, and no caller is authenticated: it is served on loopback,
-for those who may use ``kubectl port-forward`` or ``exec`` on the pod.
+A snapshot names the work of every tenant, and no client is authenticated: it is served on loopback,
+for users with ``kubectl port-forward`` or ``exec`` on the pod.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Endpoints:
         inputs: Callable[[], Inputs | None],
         secure: Callable[[Callable[[], bytes]], SecureMetrics] | None = None,
     ) -> None:
-        """``inputs`` gives the inputs of the last decision.
+        """``inputs`` returns the inputs of the last decision.
 
         ``secure`` makes what serves the page of metrics in place of the port of the probes.
         """
@@ -72,8 +72,8 @@ class Endpoints:
         """Listen on ``host`` (``None`` = everywhere); ``debug_port`` ``None`` = no snapshots.
 
         Raises:
-            OSError: the port of the probes is taken. Without the other one the operator does its
-                work, and a warning says so.
+            OSError: the port of the probes is in use. Without the other one the operator works, and
+                logs a warning.
         """
         routes: list[Route] = [("/healthz", self._health), ("/readyz", self._ready)]
         if self._secure is None:
@@ -103,7 +103,7 @@ class Endpoints:
         port: int,
         *routes: Route,
     ) -> int:
-        """Listen; returns the port that was taken, where 0 leaves the choice open."""
+        """Listen; returns the bound port, where 0 means any."""
         app = web.Application()
         app.add_routes([web.get(path, answer) for path, answer in routes])
         listener = HttpListener(app, name="debug" if host == LOOPBACK else "probes and metrics")
@@ -122,14 +122,14 @@ class Endpoints:
         return await sent(request, web.Response(body=self._metrics_page(), headers=headers))
 
     def _metrics_page(self) -> bytes:
-        """Figures of this second: asking often costs nothing."""
+        """Figures cached for a second: frequent scrapes cost nothing."""
         now = asyncio.get_running_loop().time()
         if now - self._page_at >= METRICS_PAGE_S:
             self._page, self._page_at = generate_latest(self._metrics), now
         return self._page
 
     async def _snapshot(self, request: web.Request) -> web.StreamResponse:
-        """Send records only: templates, environments and secrets never enter a snapshot."""
+        """Send only records: templates, environments and secrets never enter a snapshot."""
         inputs = self._inputs()
         if inputs is None:
             return web.Response(status=404, text="no decision was made yet\n")
@@ -145,7 +145,7 @@ class Endpoints:
             pieces = parts(inputs)
             try:
                 async with asyncio.timeout(SNAPSHOT_READ_S):
-                    # each chunk is made in a thread, so that the event loop stays free
+                    # each chunk is built in a thread, so that the event loop stays free
                     while chunk := await in_thread(_chunk, pieces):
                         await response.write(chunk)
             except TimeoutError:

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The background learner: rows of WorkloadProfiles in, models of slowdowns out.
 
-The numerics run in a process of their own, with the lowest CPU priority and a deadline: a crash, a
-hang or a poisonous row costs one lesson, and the model of before stays. Only the leader learns. It
-never decides and never writes.
+The numerics run in a separate process, with the lowest CPU priority and a deadline: a crash, a hang
+or a bad row costs one lesson, and the previous model stays. Only the leader learns. It never
+decides and never writes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ullage.ports import Clock
 log = structlog.get_logger("ullage.learner")
 
 MOST_NAMED = 20
-"""Profiles that one lesson names in the log."""
+"""Profiles named in the log per lesson."""
 BATCH = 100
 """Profiles sent at once: some 20,000 rows, a few hundredths of a second of this process."""
 
@@ -41,7 +41,7 @@ def own_process() -> Executor:
 
 
 class LessonFailed(Exception):
-    """A lesson was late, raised, or its process died; the text says which."""
+    """A lesson was late or raised, or its process died; the text has the reason."""
 
 
 @dataclass(slots=True)
@@ -51,15 +51,15 @@ class LearnerStats:
     lessons: int = 0
     fits: int = 0
     seconds: float = 0.0
-    """Work of the learner's process, in all."""
+    """Total work of the learner's process, seconds."""
     late: int = 0
     crashes: int = 0
     refused: int = 0
-    """Lessons that raised, for example because of a row that is no observation."""
+    """Lessons that raised, for example because of an invalid row."""
 
 
 class Learner:
-    """Owns the process and works through the schedule."""
+    """Owns the process and executes the schedule."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Learner:
         work: Callable[[bytes], bytes] = fit_in_worker,
         executor: Callable[[], Executor] = own_process,
     ) -> None:
-        """``snapshot`` gives ``None`` where this replica must not learn.
+        """``snapshot`` returns ``None`` where this replica must not learn.
 
         ``publish`` gets all models whenever one of them is new.
         """
@@ -86,14 +86,14 @@ class Learner:
         self._executor = executor
         self._pool: Executor | None = None
         self._fresh = True
-        """The process was sent nothing yet."""
+        """True when the process has no data yet."""
         self._busy = False
-        """The process works on a lesson, perhaps one that no caller waits for."""
+        """True when the process works on a lesson, possibly an abandoned one."""
         self._looked = False
         self._woken = asyncio.Event()
         self.stats = LearnerStats()
         self.refused: dict[str, Mapping[Key, int]] = {}
-        """By accelerator: rows that cannot be observations, by profile."""
+        """By accelerator: invalid rows, by profile."""
 
     @property
     def courses(self) -> Mapping[str, FitState]:
@@ -102,19 +102,19 @@ class Learner:
 
     @property
     def rebuilding(self) -> bool:
-        """True while a model that was learned before a restart is not there yet."""
+        """True while a model learned before a restart is not available yet."""
         return not self._looked or self._schedule.rebuilding
 
     def start(self) -> None:
-        """Start the process before it is needed; where that is refused, the next lesson tries."""
+        """Start the process early; if that is refused, the next lesson tries."""
         try:
             submit(self._ready(), settle_in, niceness=0)
         except ProcessRefused as error:
-            self.close()  # and not only the pool: what was sent to it is lost
+            self.close()  # and not only the pool: the data sent to it is lost
             log.warning("the learner's process is not started", error=str(error))
 
     def wake(self) -> None:
-        """Look at once."""
+        """Check at once."""
         self._woken.set()
 
     async def run(self) -> None:
@@ -122,7 +122,7 @@ class Learner:
         while True:
             try:
                 busy = await self.step()
-            except Exception:  # whatever it is, decisions go on with what was learned before
+            except Exception:  # decisions continue with the previous models
                 log.exception("the learner stumbled")
                 self.stats.refused += 1
                 busy = False
@@ -133,7 +133,7 @@ class Learner:
                         await self._woken.wait()
 
     async def step(self) -> bool:
-        """Look once and give at most one lesson; returns True when there was one."""
+        """Check once and run at most one lesson; returns True when there was one."""
         snapshot = self._snapshot()
         if snapshot is None:
             return False
@@ -167,7 +167,7 @@ class Learner:
         return True
 
     def _note(self, accelerator: str, refused: Mapping[Key, int]) -> None:
-        """Logs rows that were left out, once while they are the same."""
+        """Log rejected rows, once while they are the same."""
         if refused == self.refused.get(accelerator, {}):
             return
         self.refused[accelerator] = refused
@@ -180,7 +180,7 @@ class Learner:
             )
 
     def forget(self) -> None:
-        """Return to the state at the start; a process that is busy is replaced."""
+        """Reset to the initial state; a busy process is replaced."""
         self._schedule = FitSchedule(self._pace)
         self._looked, self._fresh = False, True
         if self._busy:
@@ -189,7 +189,7 @@ class Learner:
             self.start()
 
     def close(self) -> None:
-        """End the process at once."""
+        """Kill the process."""
         self._fresh, self._busy = True, False
         if self._pool is None:
             return
@@ -197,7 +197,7 @@ class Learner:
         self._pool = None
 
     async def _teach(self, task: FitTask) -> Answer:
-        """Send what changed in bounded pieces, then the task.
+        """Send changes in bounded pieces, then the task.
 
         Raises:
             LessonFailed: see its text.

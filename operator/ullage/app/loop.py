@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The one loop: snapshot -> decision -> difference -> writes.
+"""The control loop: snapshot -> decision -> difference -> writes.
 
 Only this module knows state, decision and writer at once. It never decides on a partial view and
-never without the Lease; it assumes before it writes, so that the next snapshot already counts what
-is on its way.
+never without the Lease; it records assumptions before it writes, so that the next snapshot already
+includes pending writes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from ullage.scheduling.model.plan import (
 
 log = structlog.get_logger("ullage.loop")
 _REFUSED_SLICE: Final = re.compile(r"\bspec\.slices\[([0-9]{1,4})\]")
-"""Name of a slice in a refusal of the API."""
+"""Path of a slice in an API refusal."""
 
 
 @dataclass(slots=True)
@@ -58,20 +58,20 @@ class LoopStats:
     cycles: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
-    """Cycles that brought no decision, by the name of the error."""
+    """Cycles without a decision, by the name of the error."""
     seconds: Histogram = field(default_factory=decision_seconds)
     divisions: Histogram = field(default_factory=division_seconds)
-    """Times of dividing the cluster, seconds."""
+    """Durations of dividing the cluster, seconds."""
     preemptions: Counter[str] = field(default_factory=Counter)
-    """Jobs asked to leave their devices, by cause."""
+    """Evictions of jobs from their devices, by cause."""
     actions: Counter[str] = field(default_factory=Counter)
     expired: int = 0
     obstacle: str = ""
-    """Reason why the last cycle brought no decision; "" = it did."""
+    """Reason why the last cycle made no decision; "" = it did."""
     last_begun: float = 0.0
     """Monotonic time when the last cycle began."""
     last_completed: float = 0.0
-    """Monotonic time of the last cycle that brought a decision, or of the loop's start."""
+    """Monotonic time of the last cycle with a decision, or of the loop's start."""
 
 
 class DecisionLoop:
@@ -91,7 +91,7 @@ class DecisionLoop:
         guard: SectionGuard | None = None,
         stats: LoopStats | None = None,
     ) -> None:
-        """``may_decide`` names the obstacle to a decision ("" = there is none)."""
+        """``may_decide`` returns the obstacle to a decision ("" = none)."""
         self._state = state
         self._writer = writer
         self._solver = solver
@@ -105,11 +105,11 @@ class DecisionLoop:
         self.last_inputs: tuple[Snapshot, float, DecideSettings] | None = None
         self.stats = stats or LoopStats()
         self.streak = Streak()
-        """Cycles in a row that raised; a solver that fails is no fault of the loop."""
+        """Consecutive cycles that raised; a failing solver is no fault of the loop."""
         self._backoff = Backoff(first_s=CYCLE_RETRY_FIRST_S, max_s=CYCLE_RETRY_MOST_S)
 
     async def run(self) -> None:
-        """Decide whenever the trigger says so, until cancelled."""
+        """Decide whenever the trigger fires, until cancelled."""
         self.stats.obstacle = ""
         self.stats.last_begun = self.stats.last_completed = self._clock.monotonic()
         self._trigger.retry_in(0.0)  # whatever the leadership before waited for
@@ -117,7 +117,7 @@ class DecisionLoop:
             reasons = await self._trigger.wait()
             try:
                 await self.cycle(reasons)
-            except Exception as error:  # the next cycle comes anyway
+            except Exception as error:  # the next cycle follows anyway
                 log.exception("cycle failed")
                 self.streak.failed(self._clock.monotonic(), error)
                 self._failed(error)
@@ -158,7 +158,7 @@ class DecisionLoop:
         self._finish(seconds, reasons, actions, snapshot)
 
     def written(self, action: Action, error: ApiError | None) -> None:
-        """Take the writer's answer in: a failed write is no longer assumed and is planned again."""
+        """Process the writer's result: a failed write is no longer assumed and is planned again."""
         if error is None:
             return
         self._state.forget(action)
@@ -175,7 +175,7 @@ class DecisionLoop:
     def _blame(self, action: Action, error: ApiError) -> None:
         """Set a workload aside if its status cannot be built or the API refuses its slice.
 
-        A GPUNode holds slices of many: one that is refused would keep all of them from it.
+        A GPUNode has slices of many: one that is refused would block all of them.
         """
         if self.last_inputs is None:
             return
@@ -193,7 +193,7 @@ class DecisionLoop:
         self.stats.actions.update(type(action).__name__ for action in assumed)
 
     def _assume(self, snapshot: Snapshot, action: Action, now: float) -> bool:
-        """Count an action as done; returns False when it cannot be carried out."""
+        """Count a completed action; returns False when it cannot be executed."""
         try:
             self._state.assume((action,), now)
         except Exception as error:  # its workload is set aside
@@ -232,7 +232,7 @@ class DecisionLoop:
             )
 
     def _failed(self, error: Exception) -> None:
-        """Count a cycle that brought no decision; the next one comes after a pause."""
+        """Count a cycle without a decision; the next one follows after a pause."""
         self.stats.failed[type(error).__name__] += 1
         self.stats.obstacle = fault_text(error)
         self._trigger.retry_in(self._backoff.pause(self._clock.monotonic()))
@@ -280,14 +280,14 @@ class DecisionLoop:
 
 
 def _owner_of_slice(snapshot: Snapshot, action: ApplyGPUNode, number: int) -> str:
-    """Uid of the workload of the slice that stands at this place in the list that was applied."""
+    """Uid of the workload of the slice at this index of the applied list."""
     slices = sorted(action.slices, key=lambda part: part.key)
     pod = snapshot.pods.get(slices[number].key.pod_uid) if number < len(slices) else None
     return pod.owner.uid if pod is not None else ""
 
 
 def owner_uid(action: Action) -> str:
-    """Uid of the workload that an action is for; empty where it is for none."""
+    """Uid of the workload of an action; empty without one."""
     owner = getattr(action, "owner", None)
     return owner.uid if isinstance(owner, ObjectRef) else ""
 

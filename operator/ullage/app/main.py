@@ -35,7 +35,7 @@ def run(arguments: list[str] | None = None) -> None:
     try:
         asyncio.run(_command(options, settings))
     except (CredentialsError, Unavailable) as error:
-        # no traceback: the text says what to do
+        # no traceback: the text has the remedy
         log.error("cannot start", error=str(error))
         sys.exit(1)
 
@@ -65,7 +65,7 @@ async def _command(options: argparse.Namespace, settings: Settings) -> None:
             async with asyncio.timeout(options.timeout):
                 names = await release(cluster)
             log.info("objects released", changed=names)
-        else:  # undo an earlier retirement; there is none on a first install
+        else:  # undo an earlier retirement, if any
             async with asyncio.timeout(options.timeout):
                 names = await set_retired(cluster, retired=False)
             log.info("nodes serve", changed=names)

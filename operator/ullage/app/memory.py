@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Gives memory back that nothing uses: holes that glibc keeps, and errors that Python keeps.
+"""Returns unused memory: holes kept by glibc, and errors kept by Python.
 
-Large templates and pages of lists leave holes. glibc keeps them, and raises the size from which a
-block is returned at once whenever one is freed: 0.8 MiB a minute in a soak, of which a trim gave
-all back. Errors of failed connections refer to one another through their tracebacks; the collector
-looks at old objects ever less often the more there are, so an API server that is away cost 20 MiB a
-minute. Records have no cycles, yet every full collection walks them all, 0.2 s at 10,000 jobs: what
-has survived a minute is left out until memory grows, or half an hour has passed.
+Large templates and pages of lists leave holes. glibc keeps them, and raises the size above which a
+block is returned at once whenever one is freed: 0.8 MiB a minute in a soak, all of which a trim
+returned. Errors of failed connections refer to one another through their tracebacks; the collector
+visits old objects ever less often the more there are, so an unavailable API server cost 20 MiB a
+minute. Records have no cycles, yet every full collection walks them all, 0.2 s at 10,000 jobs:
+objects that survived a minute are excluded until memory grows, or half an hour has passed.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from ullage.process.threads import in_thread
 log = structlog.get_logger("ullage.memory")
 
 LARGE_BYTES: Final = 128 * 1024
-"""Blocks from this size on are returned when they are freed, always: glibc's default at start."""
+"""Size above which freed blocks are always returned: glibc's default at start."""
 WHOLE_EVERY: Final = 30
-"""Rounds after which the collector looks at everything in any case."""
+"""Rounds after which the collector visits everything in any case."""
 GROWN: Final = 1.05
-"""Growth after which the collector looks at everything (not measured)."""
+"""Growth after which the collector visits everything (not measured)."""
 STATM: Final = Path("/proc/self/statm")
 _M_MMAP_THRESHOLD: Final = -3
 
 
 def settle() -> bool:
-    """Fix the size from which blocks are returned at once; returns True when the C library can."""
+    """Fix the size above which blocks are returned at once; True when the C library supports it."""
     library = ctypes.CDLL(None)
     if not hasattr(library, "malloc_trim") or not STATM.exists():
         log.info("memory is given back where glibc and Linux are")
@@ -48,7 +48,7 @@ def settle() -> bool:
 
 
 def freeze_survivors() -> None:
-    """Collect what is new, and leave what survives out of later collections."""
+    """Collect new objects, and exclude survivors from later collections."""
     gc.collect()
     gc.freeze()
 
@@ -56,8 +56,8 @@ def freeze_survivors() -> None:
 async def give_back() -> None:
     """Return free memory every minute, until cancelled.
 
-    All objects are looked at rarely, or when that was not enough: it stops the process for as long
-    as there are many of them.
+    All objects are visited rarely, or when that was not enough: it stops the process for a time
+    that grows with their number.
     """
     if not settle():
         return
@@ -76,5 +76,5 @@ async def give_back() -> None:
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in use, as Linux counts it."""
+    """Memory in use by this process, by Linux's accounting."""
     return int(STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A learned model as a few figures in a DeviceProfile, and back again.
+"""A learned model as a few figures in a DeviceProfile, and back.
 
-It holds what the rows alone do not give: hyper-parameters, rungs, trims, thresholds, and the risk
+It has what the rows alone do not give: hyper-parameters, rungs, trims, thresholds, and the risk
 budget that these were chosen for. A model that was stored and restored, conditioned on the same
-rows, is the same model; nothing that can be worked out from the rows stands here.
+rows, is the same model; nothing that can be derived from the rows is stored.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ullage.engines.admission.pair_kernel import Shape
 from ullage.engines.admission.records import Group, Rung
 
 HYPER_PARAMETERS: Final = 10
-"""Of the process: 0 are stored where none was fitted."""
+"""Number of hyper-parameters of the process: 0 are stored without a fit."""
 _RUNGS: Final = tuple(Rung)
 _TRIMMED: Final = (Rung.BIAS, Rung.GP)
 """Rungs whose answers are trimmed; the plain ones have a spread of their own."""
 _TRIM: Final = ("centre", "slope", "spread")
 _MATERN: Final = "kernel.matern"
-"""Not there in what an older version stored: it knew Gaussian likeness alone."""
+"""Absent in summaries of an older version, which had only Gaussian similarity."""
 _RULE: Final = "risk.rule"
 RULE: Final = 2.0
 """Certification of thresholds: they count every pair of classes once (1), and are loosened with
@@ -48,7 +48,7 @@ class Fitted:
 
 
 def stored(fitted: Fitted) -> DeviceModel:
-    """The summary as it reads back from the API."""
+    """The summary as read back from the API."""
     model, risk = fitted.model, fitted.risk
     figures = {f"gp.{number}": value for number, value in enumerate(model.hyper)}
     figures["gp.tail"] = model.tail
@@ -84,7 +84,7 @@ def stored(fitted: Fitted) -> DeviceModel:
 
 
 def restored(accelerator: str, summary: DeviceModel) -> Fitted | None:
-    """The fit that a summary describes; ``None`` where another version wrote it, or it was edited.
+    """The fit described by a summary; ``None`` if another version wrote it, or it was edited.
 
     The model has no rows: condition it on them.
     """
@@ -142,7 +142,7 @@ def essence(model: LearnedModel) -> str:
 
 
 def digest(model: LearnedModel) -> str:
-    """Digest of everything in a model but its version."""
+    """Digest of a model without its version."""
     content = blake2b(essence(model).encode(), digest_size=16)
     content.update(repr(sorted(model.cells.index.items())).encode())
     content.update(model.cells.mean.tobytes())

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the operator together and runs it: self-test, reflectors, election, leaderships, endpoints.
+"""Assembles the operator and runs it: self-test, reflectors, election, leaderships, endpoints.
 
-The process runs until SIGTERM. It waits for an API server that is away and checks missing rights
-again. A lost Lease ends only the leadership: the replica stands by and leads again as a new holder.
-On SIGTERM it hands its Lease over.
+The process runs until SIGTERM. It waits for an unavailable API server and rechecks missing rights.
+A lost Lease ends only the leadership: the replica stands by and leads again as a new holder. On
+SIGTERM it releases its Lease.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ class Surroundings:
 
     Attributes:
         clock: Time.
-        solver: Makes the solver, from the deadline of a decision in seconds.
-        learner: Makes the process that learns.
-        frame: Makes kopf's frame, from the mirror that it lists and watches.
+        solver: Creates the solver, from the deadline of a decision in seconds.
+        learner: Creates the learning process.
+        frame: Creates kopf's frame, from the mirror that it lists and watches.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -111,7 +111,7 @@ class Operator:
         cluster: K8sCluster,
         surroundings: Surroundings | None = None,
     ) -> None:
-        """Nothing is asked or written before ``run`` or ``work``."""
+        """No request is sent before ``run`` or ``work``."""
         around = surroundings or Surroundings()
         self._settings = settings
         self._cluster = cluster
@@ -167,9 +167,9 @@ class Operator:
         log.info("stopped")
 
     async def work(self) -> None:
-        """Do everything but serve, until ``stop``."""
+        """Do everything except serving, until ``stop``."""
         replica = self.replica
-        replica.solver.start()  # their imports are done when this replica comes to lead
+        replica.solver.start()  # their imports are done before this replica leads
         replica.learner.start()
         try:
             await self._work()
@@ -181,7 +181,7 @@ class Operator:
     async def _work(self) -> None:
         supervisor, replica = self.replica.supervisor, self.replica
         async with asyncio.TaskGroup() as tasks:
-            # apart from the others: its faults make no replica unhealthy
+            # separate from the others: its faults make no replica unhealthy
             running = [tasks.create_task(TaskSupervisor().run("admission", self._warn))]
             running += [
                 tasks.create_task(supervisor.run(name, work))
@@ -203,13 +203,13 @@ class Operator:
                 task.cancel()
 
     def stop(self) -> None:
-        """Begin a graceful end."""
+        """Begin a graceful shutdown."""
         self._stop.set()
 
     # -- before the first look -------------------------------------------------------------------
 
     async def _self_test(self) -> None:
-        """Ask until the API server knows and allows us; readiness says what is missing."""
+        """Retry until the API server authenticates and authorises us; readiness has the reason."""
         pauses = Backoff(max_s=SELF_TEST_AGAIN_S)
         while True:
             try:
@@ -305,7 +305,7 @@ class Operator:
         )
 
     async def _start_page(self, page: WebPage) -> None:
-        """Serve the web page if it is enabled; without it the operator does its work."""
+        """Serve the web page if enabled; the operator works without it."""
         http = self._settings.http
         if not http.web_port:
             return

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Collects the metrics of one replica at the moment of the scrape."""
+"""Collects the metrics of one replica at scrape time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SHARING: Final = frozenset(part.name for part in fields(SharingFigures))
 
 
 class ReplicaFigures:
-    """Reads the live objects; the sums that only grow live here."""
+    """Reads the live objects; keeps the sums that only grow."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ReplicaFigures:
         loop_lag_s: Callable[[], float],
         suggestions: Callable[[], SuggestionFigures],
     ) -> None:
-        """``term`` gives the present leadership, or the one that is prepared."""
+        """``term`` returns the present leadership, or the prepared one."""
         self._replica = replica
         self._term = term
         self._loop_lag_s = loop_lag_s
@@ -64,7 +64,7 @@ class ReplicaFigures:
         self._tiers = TierSums()
 
     def __call__(self) -> OperatorFigures:
-        """Everything, as of now."""
+        """All current figures."""
         replica, counters = self._replica, self._replica.counters
         guard, aside = counters.guard, replica.solver.aside
         stats, now = counters.loop, replica.clock.now()
@@ -167,7 +167,7 @@ def sharing_figures(
     profiles: Collection[ProfileRecord],
     unusable: Mapping[str, int],
 ) -> SharingFigures:
-    """The figures as of now."""
+    """The current figures."""
     stats, error = learner.stats, outcomes.error()
     wild = {"NotBelieved": sum(sum(rows.values()) for rows in learner.refused.values())}
     counted = {name: value for name, value in vars(outcomes).items() if name in _SHARING}

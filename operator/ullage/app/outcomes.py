@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts decisions and their outcomes for the metrics.
 
-Every figure follows from a decision's snapshot and its actions. A window is held against the model
-of the moment it comes in, before anything was learned of it. Bounded; it never decides anything.
+Every figure follows from a decision's snapshot and its actions. A window is compared with the model
+at its arrival, before it is learned. Bounded; it never decides anything.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ullage.scheduling.prediction.rows import class_profile
 from ullage.scheduling.status.workload_status import ENFORCED
 
 WINDOW: Final = 500
-"""Recent windows of a group that coverage and error are taken over."""
+"""Recent windows of a group over which coverage and error are computed."""
 KEPT: Final = "kept"
 BROKEN: Final = "broken"
 
@@ -71,7 +71,7 @@ class Outcomes:
         self._last: float | None = None
 
     def look(self, snapshot: Snapshot, actions: Sequence[Action], seconds: float) -> None:
-        """Take one decision in, which took ``seconds``."""
+        """Record one decision, which took ``seconds``."""
         self._parties.policy = snapshot.policy
         self._count_decisions(snapshot, actions, seconds)
         for action in actions:
@@ -81,7 +81,7 @@ class Outcomes:
         self._watch(snapshot)
 
     def look_away(self) -> None:
-        """Forget what was seen: another leader may count from now on."""
+        """Discard observations: another leader may count from now on."""
         self._nodes, self._judged, self._tried, self._last = {}, {}, {}, None
 
     def coverage(self) -> dict[str, float]:
@@ -157,7 +157,7 @@ class Outcomes:
         try:
             forecast = models.forecast(row.accelerator, tenants)
         except ValueError:
-            return  # a declared fingerprint that gives no number; the learner logs it
+            return  # a declared fingerprint without a prediction; the learner logs it
         mean, sd = forecast.mean[0], forecast.sd[0]
         predicted = math.exp(mean)
         self.predicted.labels(row.accelerator).observe(predicted)
@@ -169,7 +169,7 @@ class Outcomes:
     # -- what nodes report -----------------------------------------------------------------------
 
     def _watch(self, snapshot: Snapshot) -> None:
-        """Windows above an objective since the last look, and the time of trials."""
+        """Count windows above an objective since the last decision, and the time of trials."""
         if self._last is not None:
             gap_s = min(max(0.0, snapshot.taken_at - self._last), DECISION_GAP_MOST_S)
             self.probation_seconds += gap_s * sum(self._tried.values())
@@ -187,7 +187,7 @@ class Outcomes:
     def _watch_node(self, name: str, node: GPUNodeRecord) -> None:
         trials = {wanted.key for wanted in node.desired if wanted.probation}
         namespaces = {wanted.key: wanted.pod_namespace for wanted in node.desired}
-        # what a node counted before this process saw it for the first time is history
+        # counts of a node from before its first observation by this process are ignored
         first = name not in self._judged
         before = self._judged.get(name, {})
         for seen in () if first else node.observed:
@@ -209,7 +209,7 @@ class Outcomes:
 
 
 def _statuses(actions: Sequence[Action]) -> dict[str, SetStatus]:
-    """The status that is written of each workload, by uid; pods of one gang get the same one."""
+    """The written status of each workload, by uid; pods of one gang share one."""
     statuses: dict[str, SetStatus] = {}
     for action in actions:
         if isinstance(action, SetStatus):
@@ -219,7 +219,7 @@ def _statuses(actions: Sequence[Action]) -> dict[str, SetStatus]:
 
 
 def _tenants(profile: ProfileRecord, row: StepRow, knowledge: Knowledge) -> list[Tenant]:
-    """Tenants of the device; what the model does not know of a class, its profile says."""
+    """Tenants of the device; the profile of a class fills gaps of the model."""
     owner = Tenant(
         name="0",
         percent=row.share,

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m ullage.app.replay FILE``: decides again what a leader decided, from its snapshot.
+"""``python -m ullage.app.replay FILE``: repeats a leader's decision from its snapshot.
 
-A snapshot is JSON, so that one from someone else can be read without running anything in it. What
-is read back is equal to what was written, hence the same plan, byte for byte.
+A snapshot is JSON, so that an untrusted one can be read without executing anything. The value read
+back equals the written one, hence the same plan, byte for byte.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def parts(inputs: Inputs) -> Iterator[bytes]:
 
 
 def from_json(data: bytes) -> Inputs:
-    """Inputs from what :func:`to_json` wrote.
+    """Inputs from the output of :func:`to_json`.
 
     Raises:
-        UnreadableSnapshot: it is something else.
+        UnreadableSnapshot: it is anything else.
     """
     try:
         raw = orjson.loads(data)
@@ -92,7 +92,7 @@ def from_json(data: bytes) -> Inputs:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print what would be done now; the exit status is 1 for a file that cannot be read."""
+    """Print the actions of the decision; the exit status is 1 for an unreadable file."""
     parser = argparse.ArgumentParser(prog="python -m ullage.app.replay", description=__doc__)
     parser.add_argument("file", type=Path, help="what /debug/snapshot gave")
     options = parser.parse_args(arguments)
@@ -135,7 +135,7 @@ def _plain(value: object) -> object:
 
 
 def _read(kind: object, raw: object) -> object:
-    """A value of a type from JSON; a type that is not ours to write is refused."""
+    """A value of a type from JSON; types outside of ours are refused."""
     return _reader(kind)(raw)
 
 
@@ -182,7 +182,7 @@ def _record(kind: type) -> Read:
     def read(raw: object) -> object:
         if not isinstance(raw, dict):
             raise TypeError(f"{kind.__name__}: an object is needed")
-        if kind is RiskSettings and "learned" in raw:  # of before there were names of predictors
+        if kind is RiskSettings and "learned" in raw:  # from before predictors had names
             word = "Learned" if raw["learned"] else "UtilisationSum"
             raw = {name: item for name, item in raw.items() if name != "learned"}
             raw["predictor"] = word

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """State of one process, leading or not: the snapshot, the Lease, clocks and counters.
 
-Nothing here may outlive a leadership wrongly: what was assumed, queued or learned belongs to a
-:class:`ullage.app.term.Term`.
+Nothing in this module may outlive a leadership wrongly: assumptions, queued writes and learned data
+belong to a :class:`ullage.app.term.Term`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Counters:
     guard: SectionGuard = field(default_factory=SectionGuard)
     """Figures that could not be gathered."""
     price_answers: Counter[str] = field(default_factory=Counter)
-    """Questions for prices of pools by result: read, unreadable or unreachable."""
+    """Price queries of pools by result: read, unreadable or unreachable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +52,9 @@ class Replica:
     Attributes:
         mirror: Objects with lives, for kopf.
         pool_watch: Watches the instances of pools, on a standby, too.
-        frame: kopf; it runs in a leadership alone.
+        frame: kopf; it runs only during a leadership.
         solver: Its child stays warm while another replica leads.
-        learner: Its process stays warm as well; it runs in a leadership alone.
+        learner: Its process stays warm as well; it runs only during a leadership.
     """
 
     settings: Settings
@@ -74,11 +74,11 @@ class Replica:
     learner: Learner
 
     def synced(self) -> bool:
-        """The snapshot is whole and in step with the API server."""
+        """The snapshot is complete and in sync with the API server."""
         return all(reflector.synced for reflector in self.reflectors)
 
     def is_leader(self) -> bool:
-        """This replica holds the Lease, and its snapshot is whole."""
+        """This replica holds the Lease, and its snapshot is complete."""
         return self.lease.held and self.synced()
 
     def leader_snapshot(self) -> Snapshot | None:
@@ -90,7 +90,7 @@ class Replica:
         return self.lease.epoch if self.lease.held else None
 
     def decision_age_s(self) -> float:
-        """Seconds since the last decision of this leadership, or since it began; 0 on a standby."""
+        """Seconds since the last decision of this leadership, or its start; 0 on a standby."""
         if not self.lease.held:
             return 0.0
         return self.clock.monotonic() - self.counters.loop.last_completed

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps the load of routers in the snapshot, as one task of the leader.
 
-Only routers of services that may scale to zero are asked, by long polling: the first request
+Only routers of services that may scale to zero are queried, by long polling: the first request
 triggers a cycle at once. Cycles never wait for an answer.
 """
 
@@ -33,19 +33,19 @@ from ullage.process.faults import fault_text
 log = structlog.get_logger("ullage.routers")
 
 OF_A_NAMESPACE: Final = 200
-"""Routers of one namespace asked at a time: the others keep most of the turns."""
+"""Concurrent queries per namespace: the others keep most of the slots."""
 OF_A_SERVICE: Final = 40
-"""Routers of a service that are asked; while they roll there are twice as many as it may have."""
+"""Maximum routers queried per service; during a rollout there are twice as many as declared."""
 
 
 class Reader(Protocol):
     """Reads the load of one router."""
 
     async def read(self, address: str, after: int | None) -> RouterReport:
-        """The load, as soon as another number of requests has arrived.
+        """The load, as soon as the number of arrived requests changes.
 
         Raises:
-            RouterSilent: it does not say.
+            RouterSilent: there is no valid answer.
         """
         ...
 
@@ -56,17 +56,17 @@ class _AskedRouter:
 
     pod: RouterPod
     heard: float
-    """Time of its last answer, or first question, on a clock that never goes back."""
+    """Time of its last answer, or first query, on a monotonic clock."""
     task: asyncio.Task[None] | None = None
     report: RouterReport | None = None
     heard_at: float = 0.0
     """Time of its last answer, seconds since the epoch."""
     silences: int = 0
-    """Questions in a row without an answer."""
+    """Consecutive queries without an answer."""
 
 
 class RouterService:
-    """Asks every router of services that may sleep; silent ones are asked ever less often."""
+    """Queries every router of services that may sleep; silent ones ever less often."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class RouterService:
         is_leader: Callable[[], bool],
         poke: Callable[[str], None],
     ) -> None:
-        """``is_leader`` says whether this replica leads on a whole snapshot."""
+        """``is_leader`` returns true if this replica leads with a complete snapshot."""
         self._reader = reader
         self._state = state
         self._clock = clock
@@ -86,13 +86,13 @@ class RouterService:
         self._asked: dict[str, _AskedRouter] = {}
         """By uid of the pod."""
         self._services: dict[str, tuple[str, ...]] = {}
-        """Uids of the pods that are asked, by uid of the service."""
+        """Uids of the queried pods, by uid of the service."""
         self._turns: dict[str, asyncio.Semaphore] = {}
         """By namespace."""
         self._loads: dict[str, RouterLoad] = {}
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Query until cancelled."""
         try:
             while True:
                 self.look()
@@ -101,7 +101,7 @@ class RouterService:
             self._forget(set(self._asked))
 
     def look(self) -> None:
-        """Begin to ask routers that are new, and put the reports into the snapshot."""
+        """Start to query new routers, and put the reports into the snapshot."""
         if not self._is_leader():
             return
         routers = self._state.routers_of_sleepers()
@@ -129,14 +129,14 @@ class RouterService:
         self._tell()
 
     async def _follow(self, asked: _AskedRouter) -> None:
-        """Ask one router again and again."""
+        """Query one router repeatedly."""
         loop = asyncio.get_running_loop()
         while True:
             began, arrived = loop.time(), asked.report.arrived if asked.report is not None else None
             try:
                 async with self._turns[asked.pod.namespace]:
                     report = await self._reader.read(asked.pod.address, arrived)
-            except Exception as error:  # the other routers are still asked
+            except Exception as error:  # the other routers are still queried
                 self._unheard(asked, error)
                 await asyncio.sleep(doubled_s(ROUTER_ASK_S, asked.silences - 1, ROUTER_REST_MOST_S))
                 continue
@@ -157,7 +157,7 @@ class RouterService:
         asked.silences += 1
 
     def _tell(self, *, news: bool = False) -> None:
-        """Put the reports into the snapshot; only news and silence trigger a cycle."""
+        """Put the reports into the snapshot; only relevant changes and silence trigger a cycle."""
         loads = {
             uid: load
             for uid, pods in self._services.items()
@@ -202,7 +202,7 @@ class RouterService:
         )
 
     def _forget(self, uids: Iterable[str]) -> None:
-        """Stop asking routers that are gone."""
+        """Stop querying deleted routers."""
         for uid in set(uids):
             task = self._asked.pop(uid).task
             if task is not None:
@@ -214,7 +214,7 @@ def _silent(loads: Mapping[str, RouterLoad]) -> set[str]:
 
 
 def _is_news(asked: _AskedRouter, report: RouterReport, now: float) -> bool:
-    """True when a request waits that did not, or one came after a while without any."""
+    """True when a new request waits, or one arrived after a while without any."""
     before = asked.report
     if before is None or report.arrived < before.arrived:
         return report.arrived > 0

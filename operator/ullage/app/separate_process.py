@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A separate process for work that must not hold up the event loop."""
+"""A separate process for work that must not block the event loop."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Result = TypeVar("Result")
 
 
 class ProcessRefused(Exception):
-    """The kernel starts no process, thread or pipe now; a later try may have one."""
+    """The kernel starts no process, thread or pipe now; a later attempt may succeed."""
 
 
 def separate_process(settle_in: Callable[[], None] | None = None) -> ProcessPoolExecutor:
     """One process, started with the first task, after ``settle_in`` has run in it.
 
     Raises:
-        ProcessRefused: the pipes to it cannot be made.
+        ProcessRefused: its pipes cannot be created.
     """
     # spawn: a fork would copy the threads' locks of this process in an unknown state
     context = multiprocessing.get_context("spawn")
@@ -38,7 +38,7 @@ def submit(
 
     Raises:
         BrokenExecutor: the process has died.
-        ProcessRefused: it could not be started; the pool was ended, for half of it may be there.
+        ProcessRefused: it could not be started; the pool was closed, since it may be incomplete.
     """
     try:
         return pool.submit(work, *args, **kwargs)
@@ -50,7 +50,7 @@ def submit(
 
 
 def end_at_once(pool: Executor) -> None:
-    """Kill the process, whatever it works on, and cancel what waits for it."""
+    """Kill the process, at any work, and cancel waiting tasks."""
     if isinstance(pool, ProcessPoolExecutor):
         for process in list((pool._processes or {}).values()):
             process.kill()

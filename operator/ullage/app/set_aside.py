@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets aside objects whose decisions fail, from one decision to the next.
 
-Mostly the failure itself names the object at fault. Where it does not (a dead process, a hang in
-native code), the object is searched for by halves, one decision at a time; those decisions are good
-for all that take part. Work is searched first, and nothing else where a decision is late: neither a
-node nor a policy is set aside because work is slow. What is set aside is tried again when it was
-edited, or after a while.
+Usually the failure itself identifies the faulty object. Otherwise (a dead process, a hang in native
+code), the object is searched for by bisection, one decision at a time; those decisions are valid
+for all included objects. Work is searched first, and alone where a decision is late: neither a node
+nor a policy is set aside because work is slow. Objects set aside are retried after an edit, or
+after a while.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ullage.scheduling.model.faults import PODS, WORKLOADS, Fault, Subject
 log = structlog.get_logger("ullage.aside")
 
 CHANCES: Final = 2
-"""Decisions in a row that must end without an answer before anything is searched for."""
+"""Consecutive decisions without an answer that start a search."""
 MANY: Final = 2
-"""So many objects that fail alike in one decision may have the cause in common."""
+"""Number of objects failing alike in one decision that may have a common cause."""
 _WORK: Final = (WORKLOADS, PODS)
 
 
@@ -41,16 +41,15 @@ class _AsideEntry:
 
 
 class Search:
-    """Finds the first object, in an order, with which decisions fail, by halves.
+    """Finds the first object, in an order, with which decisions fail, by bisection.
 
     Args:
-        order: All objects: what others rest on, then work; of each those that changed lately last.
-        work: Place of the first that is work. The first probe leaves out all work, and where it is
-            at fault every probe is a good decision for the rest.
-        boundaries: Places that halves begin at where they can: the first that changed since a
-            decision was good.
-        confirm: True = the object found must also fail alone: a decision that ran out of time is
-            no proof against the one that was added last.
+        order: All objects: shared ones, then work; of each those that changed lately last.
+        work: Index of the first work. The first probe leaves out all work; if work is at fault,
+            every probe is a valid decision for the rest.
+        boundaries: Preferred boundaries of halves: the first change since a successful decision.
+        confirm: True = the object found must also fail alone: an expired decision is no proof
+            against the last object added.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class Search:
         return self._order[self._probe :]
 
     def ended(self, *, good: bool) -> None:
-        """Take in that the decision without what is paused was made, or failed."""
+        """Record the result of the decision without the paused objects."""
         first, self._first = self._first, False
         if self._alone:
             self.over, self.found = True, None if good else self._order[self._high - 1]
@@ -93,7 +92,7 @@ class Search:
             return
         else:
             self._high = self._probe
-            if first:  # it is no work; is it the fault of any object at all?
+            if first:  # it is not work; check that any object is at fault
                 self._probe = 0
                 return
         if self._high - self._low > 1:
@@ -116,27 +115,27 @@ class SetAside:
         """Decisions in a row without an answer."""
         self._search: Search | None = None
         self._suspects: frozenset[Subject] = frozenset()
-        """Objects that are set aside, and may not be at fault."""
+        """Objects that are set aside, possibly without being at fault."""
         self._cause = ""
         self._hurries = False
-        """The search is for what raises, not for what never ends."""
+        """The search is for an exception, not for a hang."""
         self._found = False
-        """The last decision ended a search with success."""
+        """The last decision completed a search."""
         self._rests_until = 0.0
         self.probes = False
-        """The next decision leaves out machines or settings: none of its actions is carried out."""
+        """The next decision leaves out machines or settings: none of its actions is executed."""
         self._news: list[Fault] = []
         self.faults: Counter[str] = Counter()
         """Objects that were set aside so far, by table of the snapshot."""
 
     @property
     def searching(self) -> bool:
-        """True while the next decision is a part of a search."""
+        """True while the next decision is part of a search."""
         return self._search is not None
 
     @property
     def hurries(self) -> bool:
-        """True when the same snapshot is worth another decision at once: failures come quickly."""
+        """True when the same snapshot is worth another decision at once: failures are quick."""
         return self._hurries and (self.searching or self._found)
 
     def in_force(self) -> Mapping[str, int]:
@@ -161,10 +160,10 @@ class SetAside:
         return (*faults.values(), *probed)
 
     def without_probing(self, snapshot: Snapshot, now: float) -> tuple[Fault, ...] | None:
-        """Faults whose objects a decision leaves out that is carried out while a search goes on.
+        """Faults whose objects are left out of an executed decision during a search.
 
-        All that is set aside, those included that may not be at fault; ``None`` = what fails is
-        not known yet, so there is no such decision.
+        All that is set aside, including objects possibly without fault; ``None`` = the cause is
+        unknown, so there is no such decision.
         """
         if self.searching and not self._suspects:
             return None
@@ -177,7 +176,7 @@ class SetAside:
         return news
 
     def decided(self, snapshot: Snapshot, faults: Sequence[Fault], now: float) -> None:
-        """Take in a decision that was made with these objects set aside."""
+        """Record a decision that was made without these objects."""
         self._silent, self._found = 0, False
         failing = {fault.subject for fault in faults}
         fresh = [fault for fault in faults if fault.subject not in self._entries]
@@ -194,7 +193,7 @@ class SetAside:
         self._suspect(snapshot, fresh)
 
     def _suspect(self, snapshot: Snapshot, fresh: Sequence[Fault]) -> None:
-        """Begin a search when many fail alike: an object that they share may be at fault."""
+        """Begin a search when many fail alike: a shared object may be at fault."""
         fresh = [
             fault for fault in fresh if not fault.late
         ]  # slow work says nothing about machines
@@ -216,12 +215,12 @@ class SetAside:
     def failed(
         self, snapshot: Snapshot, now: float, cause: str, *, answered: bool, late: bool = False
     ) -> bool:
-        """Take in that a decision failed; returns True when the next one may tell more.
+        """Record a failed decision; returns True when the next one may give more information.
 
         Args:
             snapshot: The input of the decision.
-            now: The moment.
-            cause: The failure in words.
+            now: The current time.
+            cause: The failure as text.
             answered: It raised; else it was late, or its process died.
             late: It was late: only work is searched.
         """
@@ -230,7 +229,7 @@ class SetAside:
             self._searched(snapshot, now, good=False)
             return self.searching or self._found
         tried = [entry.fault for entry in self._entries.values() if entry.until <= now]
-        if tried:  # most likely one of those that have just been tried again
+        if tried:  # most likely one of those just retried
             for fault in tried:
                 self._hold(snapshot, fault, now)
             return True
@@ -243,12 +242,12 @@ class SetAside:
         return not self._search.over
 
     def blame(self, snapshot: Snapshot, uid: str, text: str, now: float) -> None:
-        """Set a workload aside whose decision cannot be carried out."""
+        """Set a workload aside whose decision cannot be executed."""
         if uid in snapshot.workloads:
             self._hold(snapshot, Fault(table=WORKLOADS, key=uid, text=text), now)
 
     def _searched(self, snapshot: Snapshot, now: float, *, good: bool) -> None:
-        """Go on with the search."""
+        """Continue the search."""
         search = self._search
         if search is None:
             return
@@ -270,7 +269,7 @@ class SetAside:
         self._found = True
 
     def _hold(self, snapshot: Snapshot, fault: Fault, now: float) -> None:
-        """Set an object aside, for longer if it has just been tried again."""
+        """Set an object aside, for longer if it was just retried."""
         entry = self._entries.get(fault.subject)
         if entry is not None and entry.until > now:
             return
@@ -324,7 +323,7 @@ def _records(snapshot: Snapshot, table: str) -> Mapping[str, object]:
 
 
 def _generation(snapshot: Snapshot, subject: Subject) -> int:
-    """Generation of an object; -1 = it is gone."""
+    """Generation of an object; -1 = deleted."""
     table, key = subject
     if table == WORKLOADS:
         job = snapshot.workloads.get(key)

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the pure decision in a process of its own, with a deadline.
+"""Runs the pure decision in a separate process, with a deadline.
 
 A process keeps the event loop free and survives a crash of native code. A child that misses its
-deadline is killed and replaced: waiting for it would only queue the next call behind it.
+deadline is killed and replaced: otherwise the next call would queue behind it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class SolverTimeout(Exception):
 
 
 class SolverCrashed(Exception):
-    """The decision's process died or raised; the text says how."""
+    """The decision's process died or raised; the text has the details."""
 
 
 class SolverNotStarted(SolverCrashed):
-    """There is no process to decide in."""
+    """There is no process for the decision."""
 
 
 class SolverRaised(SolverCrashed):
@@ -57,17 +57,17 @@ class SolverRaised(SolverCrashed):
 
 
 class Undecided(Exception):
-    """The decision raised, in the child; the text says what."""
+    """The decision raised, in the child; the text has the details."""
 
 
 FRESH_FACTOR = 3
-"""Deadlines that the first decision of a child may take."""
+"""Deadlines granted to the first decision of a child."""
 _UNPACKER = Unpacker()
-"""The child's last snapshot: only what changed is sent to it."""
+"""The child's last snapshot: only changes are sent to it."""
 
 
 class Stopwatch:
-    """Divides by the engine and adds up the time it takes; deciding itself has no clock."""
+    """Divides by the engine and measures its time; the decision itself has no clock."""
 
     def __init__(self) -> None:
         """Nothing was divided yet."""
@@ -86,21 +86,21 @@ class Stopwatch:
             self._took_s += time.perf_counter() - started
 
     def take(self) -> float:
-        """Seconds since the last question; the count begins again."""
+        """Seconds since the last call; resets the count."""
         took_s, self._took_s = self._took_s, 0.0
         return took_s
 
 
 _WATCH = Stopwatch()
 _CACHE = CycleCache()
-"""Of this child, which decides one question at a time."""
+"""State of this child, which makes one decision at a time."""
 
 
 def solve(payload: bytes) -> bytes:
     """Decide and diff in the child; both ways pickled once, here and in :class:`Solver`.
 
-    Records have no cycles: the collector would walk the whole snapshot again and again for nothing,
-    so it rests meanwhile, and looks at what a decision left when that is answered.
+    Records have no cycles: the collector would walk the whole snapshot repeatedly for nothing, so
+    it is paused, and visits a decision's garbage after the answer.
     """
     gc.disable()
     try:
@@ -116,7 +116,7 @@ def solve(payload: bytes) -> bytes:
 
 
 def tidy() -> None:
-    """Between two decisions: free what the last one worked with, and collect."""
+    """Between two decisions: free the data of the last one, and collect."""
     _CACHE.leftovers.clear()
     freeze_survivors()
 
@@ -135,16 +135,16 @@ class Solver:
         self._pool: ProcessPoolExecutor | None = None
         self._packer = Packer()
         self._fresh = True
-        """The child has not answered yet: it still imports, and is sent the whole snapshot."""
+        """The child has not answered yet: it is still importing, and is sent the whole snapshot."""
         self.aside = SetAside()
         self._under_way: Future[int] | Future[bytes] | Future[None] | None = None
-        """Work of the child: its imports, a question, perhaps of a caller that is gone, or
-        tidying up after an answer."""
+        """Work of the child: its imports, a decision, possibly abandoned, or cleaning up after an
+        answer."""
         self.timeouts = 0
         self.crashes = 0
 
     def start(self) -> None:
-        """Start the child before it is needed; where that is refused, the next question tries."""
+        """Start the child early; if that is refused, the next decision tries."""
         try:
             self._ready()
         except SolverNotStarted as error:
@@ -160,8 +160,8 @@ class Solver:
     ) -> tuple[Plan, tuple[Action, ...]]:
         """Decide on a snapshot, without objects that make decisions fail.
 
-        A cause that the failure does not name is searched for within the deadline; the rest of the
-        search comes with the next decisions.
+        A cause that the failure does not identify is searched for within the deadline; the rest of
+        the search follows in the next decisions.
 
         Raises:
             SolverTimeout: no answer within the deadline.
@@ -201,7 +201,7 @@ class Solver:
     async def _not_probing(
         self, snapshot: Snapshot, now: float, settings: DecideSettings, probe: Plan
     ) -> tuple[Plan, tuple[Action, ...]]:
-        """A decision that is carried out while a search goes on; the probe's plan where none is.
+        """The decision to execute during a search; the probe's plan if there is none.
 
         Raises:
             SolverTimeout: no answer within the deadline.
@@ -246,18 +246,18 @@ class Solver:
         return unpack_answer(answer, snapshot)
 
     def _tidy(self) -> Future[None] | None:
-        """Let the child collect before the next question; a dead one is found by that question."""
+        """Let the child collect before the next decision, which also detects a dead child."""
         try:
             return submit(self._ready(), tidy)
         except (BrokenProcessPool, SolverNotStarted, ProcessRefused):
             return None
 
     def forget(self) -> None:
-        """Send everything again: the leadership that asked is over."""
+        """Send everything again: the previous leadership is over."""
         self._packer.reset()
 
     def close(self) -> None:
-        """End the child at once."""
+        """Kill the child."""
         self._packer.reset()
         self._under_way = None
         if self._pool is None:
@@ -266,7 +266,7 @@ class Solver:
         self._pool = None
 
     async def _free(self) -> None:
-        """Wait until the child is done with its imports, or with an abandoned question.
+        """Wait until the child is done with its imports, or with an abandoned decision.
 
         Raises:
             SolverNotStarted: it is not in time; no object of this snapshot is the cause.
@@ -291,7 +291,7 @@ class Solver:
         self._under_way = None
 
     def _ready(self) -> ProcessPoolExecutor:
-        """The child, started where there is none.
+        """The child, started if needed.
 
         Raises:
             SolverNotStarted: the kernel refuses a process.
@@ -316,7 +316,7 @@ class Solver:
 
 
 def _fault_events(snapshot: Snapshot, news: Sequence[Fault], epoch: int) -> Iterator[Emit]:
-    """One Event for each object that has just been set aside."""
+    """One Event for each object that was just set aside."""
     for fault in news:
         target = reference(snapshot, fault)
         if target is not None:

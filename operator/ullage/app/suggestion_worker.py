@@ -32,7 +32,7 @@ def suggest_in_worker(payload: bytes) -> bytes:
     """Answer one request.
 
     Raises:
-        ValueError: the library refuses the space or the history; the text says why.
+        ValueError: the library rejects the space or the history; the text has the reason.
     """
     from ullage.app.tpe import ParzenSampler  # in this process alone: it costs memory and time
 

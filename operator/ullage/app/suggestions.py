@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Asks a separate process for the points of trials, one search at a time, with a deadline.
+"""Requests the points of trials from a separate process, one search at a time, with a deadline.
 
 It never decides and never writes: the next step of a search makes trials of its points. A search
 whose suggestions fail gets random points, so that a library that hangs or raises costs that search
@@ -44,9 +44,9 @@ from ullage.process.doubling import doubled_s
 log = structlog.get_logger("ullage.suggestions")
 
 REST: Final = 4.0
-"""After an answer the process rests this many times as long: a fifth of a core at most."""
+"""Pause of the process after an answer, as a multiple of its time: a fifth of a core at most."""
 AT_ONCE: Final = 16
-"""Trials of a search that get a point before it is the turn of the others."""
+"""Trials of a search that get a point before the next search has its turn."""
 
 Search = str
 """Uid of a TuningJob."""
@@ -60,7 +60,7 @@ def own_process() -> Executor:
 
 
 class SuggestionFailed(Exception):
-    """An answer was late, raised, or its process died; the text says which."""
+    """An answer was late or raised, or its process died; the text has the reason."""
 
 
 @dataclass(slots=True)
@@ -69,11 +69,11 @@ class SuggestionStats:
 
     suggested: int = 0
     seconds: float = 0.0
-    """Work of the process, in all."""
+    """Total work of the process, seconds."""
     repeated: int = 0
-    """Points that were drawn and are another trial's."""
+    """Drawn points that duplicate another trial's."""
     at_random: int = 0
-    """Points at random, where the sampler had nothing new or failed."""
+    """Random points, where the sampler had no new one or failed."""
     late: int = 0
     crashes: int = 0
     refused: int = 0
@@ -82,12 +82,12 @@ class SuggestionStats:
 
 @dataclass(slots=True)
 class _Search:
-    """Points of a search that no trial has yet, and its failures."""
+    """Points of a search that no trial uses yet, and its failures."""
 
     points: dict[int, Suggestion] = field(default_factory=dict)
     failures: int = 0
     until: float = 0.0
-    """Earliest time of the next question, monotonic seconds."""
+    """Earliest time of the next request, monotonic seconds."""
 
 
 class SuggestionService:
@@ -103,7 +103,7 @@ class SuggestionService:
         work: Callable[[bytes], bytes] = suggest_in_worker,
         executor: Callable[[], Executor] = own_process,
     ) -> None:
-        """``requests`` gives trials that want points, ``None`` where this replica must not ask.
+        """``requests`` returns trials that need points, ``None`` where this replica must not ask.
 
         ``publish`` gets all points whenever these change.
         """
@@ -120,7 +120,7 @@ class SuggestionService:
         self.stats = SuggestionStats()
 
     def wake(self) -> None:
-        """Look at once."""
+        """Check at once."""
         self._woken.set()
 
     async def run(self) -> None:
@@ -136,7 +136,7 @@ class SuggestionService:
                 await asyncio.sleep(min(SUGGESTION_REST_MOST_S, rest_s))
 
     async def step(self) -> float | None:
-        """Answer at most one request; returns seconds to rest, ``None`` = nothing is requested."""
+        """Answer at most one request; returns seconds of pause, ``None`` = nothing is requested."""
         requests = self._requests()
         if requests is None:
             return None
@@ -158,7 +158,7 @@ class SuggestionService:
         return rest_s
 
     async def _ask(self, key: Search, search: _Search, request: SuggestionRequest) -> float:
-        """Ask the process; points at random where it fails. Returns seconds to rest."""
+        """Query the process; random points where it fails. Returns seconds of pause."""
         try:
             answer = await self._call(request)
         except SuggestionFailed as error:
@@ -202,12 +202,12 @@ class SuggestionService:
         )
 
     def forget(self) -> None:
-        """Return to the state at the start."""
+        """Reset to the initial state."""
         self._searches.clear()
         self.close()
 
     def close(self) -> None:
-        """End the process at once."""
+        """Kill the process."""
         if self._pool is None:
             return
         end_at_once(self._pool)
@@ -239,7 +239,7 @@ class SuggestionService:
             search.points[suggestion.trial] = suggestion
 
     async def _call(self, request: SuggestionRequest) -> Suggested:
-        """Ask the process.
+        """Query the process.
 
         Raises:
             SuggestionFailed: see its text.

@@ -3,7 +3,7 @@
 """One leadership: everything that decides and writes under one epoch, and ends with it.
 
 Run once the Lease is held and closed when it is lost. The next leadership of the same process is
-another Term: it knows nothing of what this one assumed, queued, was refused or learned.
+another Term, without this one's assumptions, queue, refusals or learned data.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Term:
         """Nothing is decided or written before ``run``."""
         self._replica = replica
         self.fenced = asyncio.Event()
-        """The API refused our epoch: a newer leader writes."""
+        """The API rejected our epoch: a newer leader writes."""
         self.closed = False
         self._began = 0.0
         self._caught_up = False
@@ -83,7 +83,7 @@ class Term:
         """Decide and write until cancelled.
 
         Raises:
-            ExceptionGroup: the loop, the writer or the learner failed by itself.
+            ExceptionGroup: the loop, the writer or the learner failed.
         """
         replica = self._replica
         self._began = replica.clock.monotonic()
@@ -105,7 +105,7 @@ class Term:
             supervised("unheld", self._lives.tell_unheld)
 
     async def close(self) -> None:
-        """End what ``run`` leaves behind: nothing of this leadership goes on after this."""
+        """Stop what ``run`` leaves behind: nothing of this leadership continues after this."""
         self.closed = True
         self._replica.solver.forget()
         self._replica.learner.forget()
@@ -127,7 +127,7 @@ class Term:
         return ""
 
     def _behind(self) -> bool:
-        """True while a stream may not have seen the last writes of the leader before."""
+        """True while a stream may have missed the last writes of the previous leader."""
         now = self._replica.clock.monotonic()
         return any(
             reflector.streak.worked_s(now) < CAUGHT_UP_S for reflector in self._replica.reflectors
@@ -194,7 +194,7 @@ class Term:
 
 
 class Lives:
-    """kopf for as long as a leadership lasts: its handlers, its patches, the fence."""
+    """kopf for the duration of a leadership: its handlers, its patches, the fence."""
 
     def __init__(self, replica: Replica, submit: Callable[[Sequence[Action]], None]) -> None:
         """``submit`` queues writes."""
@@ -246,7 +246,7 @@ class Lives:
         pools.register(registry, bridge, self._scaling)
 
     async def _send(self, kind: Kind, namespace: str, name: str, patch: JsonPatch) -> JsonObject:
-        """Patch finalizers of ours, as long as the Lease is held.
+        """Patch our finalizers, while the Lease is held.
 
         Raises:
             ApiError: it is not, or the API server refuses.

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Points by a tree-structured Parzen estimator: Optuna's.
 
-A study is made of the history that a request brings and forgotten with the answer, so another
-process suggests the same. The library is imported here alone. Source: Bergstra et al., NIPS 2011;
-the multivariate form with a constant liar for running trials is Optuna's default.
+A study is built from the history in a request and discarded after the answer, so another process
+suggests the same. Only this module imports the library. Source: Bergstra et al., NIPS 2011; the
+multivariate form with a constant liar for running trials is Optuna's default.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from ullage.engines.tuning.suggestions import (
 )
 
 STARTUP_TRIALS: Final = 10
-"""Trials that must have taught something before the estimator draws; Optuna's own number."""
+"""Minimum of informative trials before the estimator draws; Optuna's own number."""
 
 
 class ParzenSampler:
-    """Draws points for one request; the study holds what the request has observed."""
+    """Draws points for one request; the study has the observations of the request."""
 
     def __init__(self, request: SuggestionRequest) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -49,7 +49,7 @@ class ParzenSampler:
         self._added: set[int] = set()
 
     def __call__(self, request: SuggestionRequest, trial: int, attempt: int) -> Point:
-        """The point of a trial; at random while too few trials have taught something."""
+        """The point of a trial; random with too few informative trials."""
         if observed_values(request.observed) < STARTUP_TRIALS:
             return at_random(request, trial, attempt)
         self._add(request)
@@ -58,14 +58,14 @@ class ParzenSampler:
             seed=int(seed[0]), n_startup_trials=STARTUP_TRIALS, constant_liar=True
         )
         asked = self._study.ask(self._distributions)
-        self._study.tell(asked, state=TrialState.FAIL)  # a draw teaches nothing
+        self._study.tell(asked, state=TrialState.FAIL)  # a draw gives no information
         return {
             name: _outside(parameter, asked.params[name])
             for name, parameter in self._parameters.items()
         }
 
     def _add(self, request: SuggestionRequest) -> None:
-        """Add observed trials that the study does not hold yet, by number."""
+        """Add observed trials that are missing in the study, by number."""
         for observed in sorted(request.observed, key=lambda seen: seen.trial):
             if observed.trial not in self._added:
                 self._added.add(observed.trial)
@@ -74,7 +74,7 @@ class ParzenSampler:
                     self._study.add_trial(frozen)
 
     def _frozen(self, observed: ObservedTrial) -> FrozenTrial | None:
-        """A trial as Optuna knows it; ``None`` for one that teaches nothing."""
+        """A trial as an Optuna record; ``None`` for an uninformative one."""
         inside = {
             name: _inside(parameter, observed.point.get(name))
             for name, parameter in self._parameters.items()
@@ -109,7 +109,7 @@ class ParzenSampler:
 
 
 def _distribution(parameter: Parameter) -> BaseDistribution:
-    """Options go by their place: to Optuna 1, 1.0 and true would be one option."""
+    """Options are encoded by index: to Optuna 1, 1.0 and true would be one option."""
     if isinstance(parameter, ChoiceParameter):
         return CategoricalDistribution(tuple(range(len(parameter.options))))
     if isinstance(parameter, IntRange):
@@ -118,7 +118,7 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
 
 
 def _inside(parameter: Parameter, value: Value | None) -> Value | None:
-    """A value as the study holds it; ``None`` where the space does not have it."""
+    """A value encoded for the study; ``None`` where the space does not have it."""
     if isinstance(parameter, ChoiceParameter):
         options = enumerate(parameter.options)
         return next(
@@ -132,5 +132,5 @@ def _inside(parameter: Parameter, value: Value | None) -> Value | None:
 
 
 def _outside(parameter: Parameter, value: int | float) -> Value:
-    """A value as trials get it."""
+    """A value decoded for trials."""
     return parameter.options[int(value)] if isinstance(parameter, ChoiceParameter) else value

@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots on their way to the deciding process, as what changed since the last one.
+"""Snapshots sent to the deciding process, as changes since the last one.
 
-A large snapshot costs more to pickle than to decide on, and from one decision to the next little of
-it changes. The sender compares by identity, because the snapshot shares what did not change; the
+A large snapshot costs more to pickle than to decide on, and little of it changes from one decision
+to the next. The sender compares by identity, because snapshots share unchanged objects; the
 receiver keeps the last snapshot and patches it. Of a changed record only the changed fields are
-sent: the rest stays the object that the receiver holds. Bytes in, bytes out; no processes here.
+sent: the rest stays the receiver's object. Bytes in, bytes out; no processes here.
 
-Frozen records are pickled at half the usual cost. Python's own way asks every single record for its
-fields, on both sides; slots are read and written directly here. Everything that is no frozen
-slotted dataclass is pickled as usual.
+Frozen records are pickled at half the usual cost. Python's own way queries every single record for
+its fields, on both sides; slots are read and written directly here. Everything but frozen slotted
+dataclasses is pickled as usual.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _REST: Final = tuple(field.name for field in fields(Snapshot) if field.name not 
 
 
 class LostBase(Exception):
-    """The delta builds on a snapshot that this receiver does not hold: send a full one."""
+    """The delta builds on a snapshot that this receiver does not have: send a full one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,24 +62,24 @@ class Delta:
     base: int
     number: int
     rest: Mapping[str, object]
-    """Changed fields of the snapshot that are no tables."""
+    """Changed fields of the snapshot other than tables."""
     changed: Mapping[str, Mapping[object, object]]
     """By table: new records, and a :class:`Patch` for each changed one."""
     removed: Mapping[str, tuple[object, ...]]
-    """By table: keys that are gone."""
+    """By table: deleted keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """A tuple that shares items with one that the receiver holds."""
+    """A tuple that shares items with the receiver's."""
 
     places: tuple[int, ...]
-    """In order: places in the tuple held; -1 = the next of the items that are not there."""
+    """In order: indices in the receiver's tuple; -1 = the next of the new items."""
     new: tuple[object, ...]
 
     @classmethod
     def of(cls, held: tuple[object, ...], items: tuple[object, ...]) -> Splice:
-        """The splice that makes the tuple ``items`` of the one that is held."""
+        """The splice from the receiver's tuple to ``items``."""
         at = {id(item): place for place, item in enumerate(held)}
         places = tuple([at.get(id(item), -1) for item in items])
         return cls(places, tuple(_new(places, items)))
@@ -92,15 +92,15 @@ class Splice:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A mapping that shares entries with one that the receiver holds."""
+    """A mapping that shares entries with the receiver's."""
 
     places: tuple[int, ...]
-    """In order: places in the mapping held; -1 = the next of the entries that are not there."""
+    """In order: indices in the receiver's mapping; -1 = the next of the new entries."""
     new: tuple[tuple[object, object], ...]
 
     @classmethod
     def of(cls, held: dict[object, object], new: dict[object, object]) -> Merge:
-        """The merge that makes the mapping ``new`` of the one that is held."""
+        """The merge from the receiver's mapping to ``new``."""
         at = {key: place for place, key in enumerate(held)}
         places = tuple(
             [at[key] if key in at and held[key] is value else -1 for key, value in new.items()]
@@ -114,13 +114,13 @@ class Merge:
 
 
 def _new(places: Iterable[int], items: Iterable[Item]) -> Iterator[Item]:
-    """Those of the items that have no place in what the receiver holds."""
+    """The items that the receiver lacks."""
     return (item for place, item in zip(places, items, strict=True) if place < 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Changed fields of a record: values by place of their field."""
+    """Changed fields of a record: values by index of their field."""
 
     values: tuple[tuple[int, object], ...]
 
@@ -133,7 +133,7 @@ class Packer:
         self._number = 0
 
     def pack(self, snapshot: Snapshot, now: float, settings: DecideSettings) -> bytes:
-        """Bytes from which the receiver makes this snapshot, and its time and settings."""
+        """Bytes from which the receiver builds this snapshot, and its time and settings."""
         base = self._number if self._last is not None else 0
         self._number += 1
         delta = _delta(self._last, snapshot, base, self._number)
@@ -141,7 +141,7 @@ class Packer:
         return dumps((delta, now, settings))
 
     def reset(self) -> None:
-        """Make the next pack whole: the receiver is new, or may have missed one."""
+        """Send the next snapshot whole: the receiver is new, or may have missed one."""
         self._last = None
 
 
@@ -153,7 +153,7 @@ class Unpacker:
         self._number = 0
 
     def unpack(self, payload: bytes) -> tuple[Snapshot, float, DecideSettings]:
-        """The snapshot to decide on; a payload that holds a plain snapshot is taken as it is.
+        """The snapshot to decide on; a plain snapshot in the payload is used unchanged.
 
         Raises:
             LostBase: an earlier pack was missed.
@@ -170,7 +170,7 @@ class Unpacker:
 
 
 def pack_answer(plan: Plan, actions: tuple[Action, ...], snapshot: Snapshot) -> bytes:
-    """Bytes of a plan, without slices that already are as planned, and of its actions."""
+    """Bytes of a plan, without unchanged slices, and of its actions."""
     nodes, workloads = snapshot.gpu_nodes, snapshot.workloads
     slices = {
         name: Splice.of(nodes[name].desired if name in nodes else (), wanted)
@@ -211,7 +211,7 @@ def _less(act: Action, slices: Container[str], statuses: Container[str]) -> Acti
 
 
 def _more(act: Action, plan: Plan) -> Action:
-    """The action with these parts put back."""
+    """The action with these parts restored."""
     if isinstance(act, ApplyGPUNode) and act.name in plan.slices:
         return replace(act, slices=plan.slices[act.name])
     if isinstance(act, SetStatus) and act.owner.uid in plan.statuses:
@@ -242,7 +242,7 @@ def _delta(last: Snapshot | None, snapshot: Snapshot, base: int, number: int) ->
 
 
 def _difference(old: object, new: object) -> object:
-    """The change that makes one record of another of its kind."""
+    """The change from one record to another of its kind."""
     if type(old) is not type(new):
         return new
     before, after = values_of(old), values_of(new)
@@ -281,7 +281,7 @@ def _patched(base: Snapshot | None, delta: Delta) -> Snapshot:
 
 
 def _renewed(old: object, change: object) -> object:
-    """The value that a change makes of the old one."""
+    """The result of applying a change to the old value."""
     if isinstance(change, Splice):
         assert isinstance(old, tuple)  # as the sender found it
         return change.on(old)
@@ -306,7 +306,7 @@ def dumps(value: object) -> bytes:
 
 
 def made(kind: type, values: tuple[object, ...]) -> object:
-    """A record from the values of its fields, as they were: nothing is checked again."""
+    """A record from the values of its fields, without validation."""
     record: object = object.__new__(kind)
     for put, value in zip(_writers(kind), values, strict=True):
         put(record, value)
@@ -314,7 +314,7 @@ def made(kind: type, values: tuple[object, ...]) -> object:
 
 
 def values_of(record: object) -> tuple[object, ...] | None:
-    """The values of a record's fields; ``None`` where it is no record with slots."""
+    """The values of a record's fields; ``None`` for anything but a record with slots."""
     kind: type = type(record)
     taken_apart = _reader(kind)
     return taken_apart(record)[1][1] if taken_apart is not None else None
@@ -344,12 +344,12 @@ def _alone(name: str) -> Callable[[object], tuple[object, ...]]:
 
 
 class _Records(dict[type, Callable[[object], Reduced]]):
-    """Functions that take records apart, by class; each is made for the first record of it."""
+    """Functions that decompose records, by class; created for the first record of it."""
 
     def __missing__(self, kind: type) -> Callable[[object], Reduced]:
         names = _names(kind)
         if not names or any(not hasattr(getattr(kind, name, None), "__set__") for name in names):
-            raise KeyError(kind)  # the pickler goes its usual way then
+            raise KeyError(kind)  # the pickler then uses its default
         # a getter of several names reads them all in one call, and gives a tuple
         read = attrgetter(*names) if len(names) > 1 else _alone(names[0])
 

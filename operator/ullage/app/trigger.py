@@ -4,8 +4,8 @@
 
 After Karpenter's batcher: a window opens at the first poke, each further poke extends it by the
 idle time, and the maximum caps it. The gap between decisions is twice the duration of the last one,
-so that short ones take a third of a core at most; its limit keeps one decision on a busy machine,
-or one that began with the child's imports, from a pause that users feel. Never reads cluster state.
+so that short ones take a third of a core at most; its limit prevents a visible pause after one
+decision on a busy machine, or one that included the child's imports. Never reads cluster state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Trigger:
         self.pokes: Counter[str] = Counter()
 
     def poke(self, reason: str) -> None:
-        """Note that something changed; call from the loop's own thread only."""
+        """Record a change; call from the loop's own thread only."""
         self.pokes[reason] += 1
         self._reasons.add(reason)
         self._last_poke = asyncio.get_running_loop().time()
@@ -45,7 +45,7 @@ class Trigger:
         self._wake_at = asyncio.get_running_loop().time() + max(0.0, seconds)
 
     def rest(self, seconds: float) -> None:
-        """Leave twice the time that a decision took before the next one, to a limit."""
+        """Wait twice the time of a decision before the next one, up to a limit."""
         pause = min(2 * seconds, self._rest_most_s)
         self._not_before = asyncio.get_running_loop().time() + pause
 

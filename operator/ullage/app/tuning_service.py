@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the TuningJobs, as one task beside the scheduling loop, which never waits for it.
 
-Only TuningJobs that changed are evaluated, within a fraction of one core however many there are.
-Writes that the API does not show yet are not repeated for a while.
+Only changed TuningJobs are evaluated, within a fraction of one core however many there are. Writes
+not yet visible in the API are not repeated for a while.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from ullage.scheduling.tuning.step import Around, TuningStep, next_step
 log = structlog.get_logger("ullage.tuning")
 
 MOST_CREATES: Final = 16
-"""TrainingJobs that one look asks for in one namespace: their creation is as urgent as that of
-pods, so what others wait for comes between."""
+"""TrainingJobs requested per check and namespace: their creation is as urgent as that of pods, so
+other writes are interleaved."""
 REST: Final = 3.0
-"""After a look at one TuningJob the others wait this many times as long as it took."""
+"""Pause of the others after a check of one TuningJob, as a multiple of its time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningHooks:
-    """Connections of the service to the rest of the operator.
+    """Interfaces of the service to the rest of the operator.
 
     Attributes:
-        synced: The snapshot is whole.
-        epoch: Of this leader; ``None`` where this replica does not lead.
+        synced: The snapshot is complete.
+        epoch: Epoch of this leader; ``None`` where this replica does not lead.
         submit: Queues writes.
     """
 
@@ -58,7 +58,7 @@ class TuningHooks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StatusWrite:
-    """The last status that was asked for, and the version that it rests on."""
+    """The last requested status, and the version that it is based on."""
 
     status: TuningStatus
     resource_version: str
@@ -67,15 +67,15 @@ class _StatusWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Inputs:
-    """Inputs of a look at a TuningJob, time aside."""
+    """Inputs of a check of a TuningJob, without the time."""
 
     job: TuningRecord
     around: Around
     until: float = math.inf
-    """Time from which on time alone changes the answer, seconds since the epoch."""
+    """Time from which the result changes by time alone, seconds since the epoch."""
 
     def stands(self, other: _Inputs) -> bool:
-        """True when nothing has changed since: records are never changed in place."""
+        """True when nothing has changed since: records are immutable."""
         mine, its = self.around, other.around
         return (
             its.now < self.until
@@ -89,7 +89,7 @@ class _Inputs:
 
 
 class TuningService:
-    """Every TuningJob, one step at each look."""
+    """Runs every TuningJob, one step per check."""
 
     def __init__(self, state: ClusterState, hooks: TuningHooks, *, clock: Clock) -> None:
         self._state = state
@@ -98,21 +98,21 @@ class TuningService:
         self._seen = -1
         self._look_again_at = 0.0
         self._asked: dict[tuple[str, str], float] = {}
-        """Namespace and name of TrainingJobs that were asked for, and when."""
+        """Namespace and name of requested TrainingJobs, and the time of the request."""
         self._creates: Counter[str] = Counter()
-        """Of this look, by namespace."""
+        """Requests of this check, by namespace."""
         self._status_writes: dict[str, _StatusWrite] = {}
         self._faults: dict[str, str] = {}
         self._done: dict[str, _Inputs] = {}
-        """TuningJobs that need nothing until one of these changes, by uid."""
+        """TuningJobs without action until one of these changes, by uid."""
         self._suggested: PointsBySearch = {}
         self.requests: Requests = {}
-        """Points that searches want, by uid of the TuningJob."""
+        """Points that searches need, by uid of the TuningJob."""
         self.failures = 0
-        """Looks at one TuningJob that raised."""
+        """Checks of one TuningJob that raised."""
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
@@ -122,7 +122,7 @@ class TuningService:
             await asyncio.sleep(BACKGROUND_LOOK_S)
 
     def look(self) -> None:
-        """Take one step of each TuningJob, where this replica leads and something changed."""
+        """Take one step of each TuningJob, if this replica leads and something changed."""
         for _ in self._looks():
             pass
 
@@ -157,16 +157,16 @@ class TuningService:
                 return
 
     def suggested(self, points: PointsBySearch) -> None:
-        """Take points in that a sampler found; the next look makes trials of them."""
+        """Store points from a sampler; the next check makes trials of them."""
         self._suggested = points
         self._look_again_at = 0.0
 
     def wanted(self) -> Requests | None:
-        """Points that searches want, where this replica leads."""
+        """Points that searches need, if this replica leads."""
         return None if self._hooks.epoch() is None else self.requests
 
     def end_term(self) -> None:
-        """Forget the state of this leadership: its last writes may never have arrived."""
+        """Reset the state of this leadership: its last writes may have been lost."""
         self._suggested, self.requests = {}, {}
         self._asked, self._status_writes, self._faults, self._done, self._seen = {}, {}, {}, {}, -1
 
@@ -176,7 +176,7 @@ class TuningService:
             step = next_step(job, around)
             self._want(job.ref.uid, step.asks)
             writes = self._writes(job, step, around, now)
-        except Exception as error:  # the other TuningJobs are looked at
+        except Exception as error:  # the other TuningJobs are still checked
             self._failed(job, error)
             return
         self._faults.pop(job.ref.uid, None)
@@ -220,7 +220,7 @@ class TuningService:
         return writes
 
     def _want(self, uid: str, asks: SuggestionRequest | None) -> None:
-        """Keep what a search wants; points that it has not made trials of yet stay wanted."""
+        """Keep the request of a search; points without trials yet stay requested."""
         self.requests = {key: request for key, request in self.requests.items() if key != uid}
         if asks is not None:
             self.requests[uid] = asks
@@ -246,7 +246,7 @@ class TuningService:
 
 
 def _resize_is_on_its_way(job: TuningRecord, last: _StatusWrite | None, now: float) -> bool:
-    """True while the API does not show a resize yet: decided again, it would have another time."""
+    """True while the API does not show a resize yet: a new decision would have another time."""
     return (
         last is not None
         and last.resource_version == job.resource_version

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Work around an uninstall: nodes go out of service before it, finalizers after it.
+"""Work around an uninstall: nodes are retired before it, finalizers removed after it.
 
-Only ``spec.retire`` marks an uninstall, not a restart: a retired agent removes what it put on its
-node, a restarting one must leave it. Running containers are never touched. After an install nodes
-serve again. Without an operator no object with its finalizer would end.
+Only ``spec.retire`` marks an uninstall, not a restart: a retired agent cleans up its node, a
+restarting one must not. Running containers are never touched. After an install nodes serve again.
+Without an operator no object with its finalizer would end.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ullage.ports import GPU_NODE, ClusterPort, Invalid, JsonObject, Kind, NotFo
 log = structlog.get_logger("ullage.retire")
 
 NAMED: Final = 20
-"""Pods that the log names; the rest is a number."""
+"""Pods named in the log; the rest is a number."""
 LOOKS: Final = 3
-"""Looks in a row that find no finalizer: an operator that is about to end may add one more."""
+"""Consecutive checks without a finalizer: a terminating operator may add one more."""
 
 
 async def set_retired(cluster: ClusterPort, *, retired: bool) -> list[str]:
@@ -49,7 +49,7 @@ async def set_retired(cluster: ClusterPort, *, retired: bool) -> list[str]:
 
 
 async def wait_retired(cluster: ClusterPort, *, timeout_s: float) -> list[str]:
-    """Wait until every agent says it has left its node; returns the names of those that did not."""
+    """Wait until every agent reports it has left its node; returns the names of the others."""
     deadline = time.monotonic() + timeout_s
     serving = await _still_serving(cluster)
     while serving and time.monotonic() < deadline:
@@ -85,7 +85,7 @@ async def retire(cluster: ClusterPort, *, timeout_s: float) -> list[str]:
 
 
 async def gated_pods(cluster: ClusterPort) -> list[str]:
-    """Pods that our gate still holds, by namespace and name."""
+    """Pods that still have our gate, by namespace and name."""
     names = []
     async for page in cluster.list_paged(PODS.kind, PODS.selector):
         for pod in page.items:
@@ -114,12 +114,12 @@ def _retired(node: JsonObject) -> bool:
 
 
 async def release(cluster: ClusterPort) -> list[str]:
-    """Take the finalizer away wherever it is; returns the names of the objects, sorted.
+    """Remove the finalizer everywhere; returns the names of the objects, sorted.
 
-    Runs until it has found none for a while; give it a time limit.
+    Runs until it has found none for a while; call it with a time limit.
 
     Raises:
-        ApiError: the API server refuses or does not answer.
+        ApiError: the API server rejects a request or does not answer.
     """
     released: set[str] = set()
     clean = 0
@@ -148,5 +148,5 @@ async def _let_go(cluster: ClusterPort, kind: Kind, item: JsonObject) -> set[str
     try:
         await cluster.json_patch(kind, name, patch, namespace=namespace)
     except (NotFound, Invalid):
-        return set()  # gone, or changed meanwhile: the next look sees
+        return set()  # deleted, or changed meanwhile: the next check follows
     return {f"{kind.plural} {namespace}/{name}"}

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Interrupts work on one object that keeps a decision busy, so that others are decided in time.
+"""Interrupts work on one object that blocks a decision, so that others are decided in time.
 
-Looks now and then, by the time that the process computes, at the object under work. Waiting does
-not count, so a crowded machine blames no object. Only work on objects of tenants is interrupted: a
-node that takes long has the work of many on it.
+Checks the object under work at intervals of the process's CPU time. Waiting does not count, so a
+busy machine blames no object. Only work on objects of tenants is interrupted: a slow node has the
+work of many on it.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ class Watchdog:
         self._ticks = 0
 
     def __enter__(self) -> Self:
-        """Begin to look."""
+        """Start checking."""
         self._before = signal.signal(signal.SIGVTALRM, self._look)
         signal.setitimer(signal.ITIMER_VIRTUAL, WATCHDOG_TICK_S, WATCHDOG_TICK_S)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Look no longer."""
+        """Stop checking."""
         signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
         signal.signal(signal.SIGVTALRM, self._before)
 
     def _look(self, _: int, frame: FrameType | None) -> None:
-        """Note the object under work.
+        """Check the object under work.
 
         Raises:
-            Late: it is the same object for too long.
+            Late: it has been the same object for too long.
         """
         subject = subject_of_frames(_stack(frame), self._snapshot, arguments_only=True)
         if subject is None or subject[0] not in TENANTS:

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Serves the web page: read-only, its own files alone, nothing from elsewhere.
+"""Serves the web page: read-only, only its own files, no external content.
 
-It names the work of every tenant and authenticates no one: it is for loopback, or for the API
+It names the work of every tenant and does not authenticate: it is for loopback, or for the API
 server's proxy behind a network policy. All URLs are relative, so that it works below any path.
 """
 
@@ -77,7 +77,7 @@ class WebPage:
             await self._listener.stop()
 
     def _check(self, request: web.Request) -> None:
-        """Refuse hosts other than localhost: a site could give loopback a name of its own."""
+        """Reject hosts other than localhost, against DNS rebinding."""
         name = request.host.rpartition(":")[0] or request.host
         if self._local and name not in LOCAL_NAMES and request.host not in LOCAL_NAMES:
             raise web.HTTPForbidden(text="ask for localhost\n")

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Access to the cluster, printing and failing, as commands share it.
+"""Access to the cluster, output and errors, shared by commands.
 
-Commands import this when they run: it brings the client of the API server.
+Commands import this when they run: it imports the client of the API server.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from ullage.kube.credentials import CredentialsError
 from ullage.ports import ApiError, ClusterPort, Forbidden, NotFound
 
 WATCH_S = 2.0
-"""Seconds between two looks of ``--watch``."""
+"""Seconds between two reads of ``--watch``."""
 
 Answer = TypeVar("Answer")
 
 
 def target_of(context: typer.Context) -> ClusterTarget:
-    """The target that the options before the command name."""
+    """The target named by options before the command."""
     target: ClusterTarget = context.obj
     return target
 
 
 def namespace_of(context: typer.Context, stated: str) -> str:
-    """The namespace that a command speaks of."""
+    """The namespace of a command."""
     try:
         return target_of(context).namespace_or(stated)
     except CredentialsError as error:
@@ -71,7 +71,7 @@ def one_or_all(context: typer.Context, stated: str, everywhere: bool) -> str:
 
 
 def shown(render: Callable[[], RenderableType], watch: bool) -> None:
-    """Print it once; or each time that it reads differently, until the user ends it."""
+    """Print it once; or each time that it changes, until the user interrupts it."""
     before = ""
     while True:
         with console.capture() as printed:
@@ -96,7 +96,7 @@ _WITHOUT: Final = {
 
 
 def allowed(context: typer.Context, wanted: list[Stream], optional: Collection[Stream]) -> Snapshot:
-    """A look without what the user may not list and need not see; left out from now on."""
+    """Read without streams that the user may not list; they are left out from now on."""
     seen, refused = answered(lambda: look_as_allowed(target_of(context), wanted, optional))
     for kind, message in refused.items():
         problems.print(f"{_WITHOUT[kind]}: {message}", markup=False)
@@ -120,14 +120,14 @@ def known_accelerators(context: typer.Context) -> set[str] | None:
 
 
 def look_at(context: typer.Context, wanted: Sequence[Stream]) -> Snapshot:
-    """A look at these streams."""
+    """Read these streams."""
     return answered(lambda: look(target_of(context), wanted))
 
 
 def asked(
     context: typer.Context, ask: Callable[[ClusterPort], Coroutine[None, None, Answer]]
 ) -> Answer:
-    """The API server's answer to this question."""
+    """The API server's answer to this query."""
 
     async def asked() -> Answer:
         async with target_of(context).connect() as api:
@@ -137,7 +137,7 @@ def asked(
 
 
 def answered(ask: Callable[[], Coroutine[None, None, Answer]]) -> Answer:
-    """The cluster's answer; what it refuses ends the command with the reason."""
+    """The cluster's answer; a refusal ends the command with the reason."""
     try:
         return asyncio.run(ask())
     except NotFound:

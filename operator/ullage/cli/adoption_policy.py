@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Check that labels on pods of other controllers are read in a cluster: by what, does it answer.
+"""Check that a policy or a webhook reads the labels of other controllers' pods, and answers.
 
-The API server is asked to rehearse the creation of a labelled pod. A policy or a webhook that is
-installed and does not answer shows there, and so does one that the user may not list.
+The API server is asked for a dry run of the creation of a labelled pod. It reveals a policy or a
+webhook that is installed and does not answer, even one that the user may not list.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ullage.ports import POD, ApiError, JsonObject, Kind, NotFound, Page, Select
 NAME: Final = "Labels"
 CHART_LABEL: Final = "helm.sh/chart"
 CHART: Final = "ullage-"
-"""What the chart's name and version begin with, whatever the installation is called."""
+"""Prefix of the chart's name and version, whatever the installation's name."""
 VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
-"""The newest first, as the chart chooses."""
+"""The newest first, as in the chart."""
 REHEARSED: Final[Mapping[str, object]] = {
     "metadata": {
         "generateName": "ullage-doctor-",
@@ -50,7 +50,7 @@ REHEARSED: Final[Mapping[str, object]] = {
         ],
     },
 }
-"""A pod that every level of PodSecurity lets through; it is never created."""
+"""A pod that every PodSecurity level admits; it is never created."""
 
 
 def _kind(version: str, plural: str, kind: str) -> Kind:
@@ -64,7 +64,7 @@ def _kind(version: str, plural: str, kind: str) -> Kind:
 
 
 def mutating_policy(version: str) -> Kind:
-    """MutatingAdmissionPolicy as a version of the API serves it."""
+    """MutatingAdmissionPolicy in a served version of the API."""
     return _kind(version, "mutatingadmissionpolicies", "MutatingAdmissionPolicy")
 
 
@@ -72,7 +72,7 @@ WEBHOOKS: Final = _kind("v1", "mutatingwebhookconfigurations", "MutatingWebhookC
 
 
 class Rehearsing(Protocol):
-    """The needs of this check of an API server."""
+    """The API calls of this check."""
 
     def list_paged(
         self, kind: Kind, selector: Selector, *, limit: int = 500
@@ -86,11 +86,11 @@ class Rehearsing(Protocol):
 
 
 async def labels_are_read(cluster: Rehearsing, namespace: str) -> NodeCheck:
-    """Check that pods with ``ullage.dev/share`` get a device; never failed: some want it off.
+    """Check that pods with ``ullage.dev/share`` get a device; never failed, since it is optional.
 
     Args:
-        cluster: with the user's own credentials.
-        namespace: one in which the user may create pods.
+        cluster: Cluster with the user's own credentials.
+        namespace: A namespace in which the user may create pods.
     """
     installed = await _installed(cluster)
     try:
@@ -111,7 +111,7 @@ async def labels_are_read(cluster: Rehearsing, namespace: str) -> NodeCheck:
 
 
 async def _installed(cluster: Rehearsing) -> str:
-    """The part of ours that prepares pods, in words."""
+    """Text of our part that prepares pods."""
     served = ""
     for version in VERSIONS:
         try:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Terminal output that the simulator's comparisons share: progress, table, notes, files."""
+"""Terminal output shared by the simulator's comparisons: progress, table, notes, files."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Found = TypeVar("Found")
 BAR: Final = 40
 """Characters of the longest bar."""
 _QUIET_S: Final = 10.0
-"""Seconds after which a line tells of less than a tenth (not measured)."""
+"""Seconds after which a line reports less than a tenth of progress (not measured)."""
 
 
 def followed(compare: Callable[[Follow], Found], console: Console) -> Found:
-    """Compare, with a progress bar for each piece of work; in a pipe with lines."""
+    """Compare, with a progress bar for each task; in a pipe with lines."""
     if not console.is_terminal:
         return compare(partial(_in_lines, console))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -48,14 +48,14 @@ def tell(
     plot: str,
     draw: Callable[[Path], Iterable[Path]],
 ) -> None:
-    """Print the table and write what was asked for.
+    """Print the table and write the requested files.
 
     Args:
         table: The figures.
-        notes: Below it.
-        json_file: Where the JSON goes; ``-`` = standard output, empty = nowhere.
-        as_json: Makes it.
-        plot: Where pictures go: ``terminal``, a file, a folder; empty = nowhere.
+        notes: Notes below it.
+        json_file: Path of the JSON; ``-`` = standard output, empty = none.
+        as_json: Renders it.
+        plot: Path of the figures: ``terminal``, a file, a folder; empty = none.
         draw: Draws them into a file or folder.
 
     Raises:
@@ -98,7 +98,7 @@ def _number(figure: object) -> float:
 def figures_table(
     title: str, caption: str, numbers: Iterable[str], *, first: str = "policy"
 ) -> Table:
-    """An empty table of figures; ``first`` is what its lines are."""
+    """An empty table of figures; ``first`` names its lines."""
     table = Table(
         title=title,
         caption=caption,
@@ -114,7 +114,7 @@ def figures_table(
 
 
 def _in_lines(console: Console, name: str, length: int) -> Tell:
-    """Tells progress where nothing can be drawn over: each tenth, and what moves in between."""
+    """Prints progress without a terminal: each tenth, and changes in between."""
     console.print(f"{name}: begun, {length:,} to do", markup=False)
     shown, shown_at = 0, monotonic()
 

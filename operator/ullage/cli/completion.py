@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``kubectl_complete-ullage``: kubectl runs it for the completions of ``kubectl ullage``.
 
-kubectl wants one completion a line, a tab before its description, and at the end what the shell
-may do with them. Typer gives such lines to fish, through variables of the environment.
+kubectl expects one completion per line, with a tab before its description, and at the end a
+directive for the shell. Typer prints such lines for fish, requested by environment variables.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Final
 
 PROGRAM: Final = "ullage"
 NO_FILES: Final = ":4"
-"""``ShellCompDirectiveNoFileComp`` of kubectl: names of files are no completions."""
+"""``ShellCompDirectiveNoFileComp`` of kubectl: no completion of file names."""
 
 
 def asked(words: Sequence[str]) -> dict[str, str]:
-    """Variables that ask Typer what may follow.
+    """Environment variables that request completions from Typer.
 
     Args:
-        words: the command line after ``kubectl ullage``; the last word is not complete.
+        words: The command line after ``kubectl ullage``; the last word is incomplete.
     """
     line = [PROGRAM, *words[:-1]]
     return {

@@ -43,13 +43,13 @@ _COLUMNS: Final = (
     "NOW/H",
 )
 _EXPECTED: Final = "TO SAVE"
-"""Shown where it is known of someone: it needs chosen pools, and the work that is left."""
+"""Shown if it is known for any line: it needs chosen pools, and the remaining work."""
 _BAR: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostLine:
-    """One line: who, and what it cost."""
+    """One line: its name, and its cost."""
 
     name: str
     kind: str
@@ -60,13 +60,13 @@ class CostLine:
 def lines(
     workloads: Iterable[WorkloadRecord], by: By, now: float, policy: PolicyRecord
 ) -> list[CostLine]:
-    """Bills, the dearest first; workloads without books have none.
+    """Bills, the most expensive first; workloads without accounts have none.
 
     Args:
-        workloads: Of the namespaces that are asked for.
+        workloads: Workloads of the requested namespaces.
         by: Grouping of a line.
-        now: Until when the bills count.
-        policy: Says which tenant a workload counts for.
+        now: End time of the bills.
+        policy: Maps workloads to tenants.
     """
     entries = []
     for workload in workloads:
@@ -87,7 +87,7 @@ def lines(
 
 
 def table(entries: Sequence[CostLine], by: By) -> RenderableType:
-    """The lines, and their sum where there are several."""
+    """The lines, and their sum if there are several."""
     if not entries:
         return Text(NOTHING, style=QUIET)
     expects = any(line.bill.expected is not None for line in entries)
@@ -161,7 +161,7 @@ def _draw(axes: Axes, entries: Sequence[CostLine]) -> None:
 
 
 def to_json(entries: Sequence[CostLine], by: By, now: float) -> str:
-    """For scripts; money is decimal text, what is not known is null."""
+    """Output for scripts; money is decimal text, unknown values are null."""
     body = {
         "asOf": int(now),
         "by": by.value,

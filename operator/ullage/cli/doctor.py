@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``kubectl ullage doctor``: what each node needs, what its agent tried, and how to fix it.
 
-Reads GPUNodes, and as far as the user may, Nodes and what other projects offer on them; whatever
-stands in one object harms its own node's lines only.
+Reads GPUNodes, and as far as the user may, Nodes and other projects' objects on them; an invalid
+object affects only its own node's lines.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from ullage.ports import GPU_NODE, NODE, ApiError, ClusterPort, Forbidden, Kind,
 from ullage.scheduling.times import HEARTBEAT_MAX_AGE_S
 
 CLUSTER: Final = "(cluster)"
-"""Stands for the name of a node where a check is about them all."""
+"""Placeholder for the name of a node in a check of the whole cluster."""
 BAD_WHEN: Final = {"Ready": "False", "Degraded": "True", "DeviceLost": "True", "Sharing": "False"}
-"""Conditions of a GPUNode that say that something is wrong, and their status then."""
+"""Conditions of a GPUNode that report a problem, and their status then."""
 STYLES: Final = {CheckState.OK: GOOD, CheckState.FAILED: BAD, CheckState.UNCONFIRMED: "yellow"}
 
 
@@ -59,7 +59,7 @@ class Examined:
 async def examine(target: ClusterTarget, node: str, now: float) -> tuple[Examined, ...]:
     """The checks of this node ("" = of all, and of the cluster), with the user's own credentials.
 
-    Only GPUNodes must be readable; what the user may not read besides is unconfirmed.
+    Only GPUNodes must be readable; unreadable other objects leave a check unconfirmed.
 
     Raises:
         CredentialsError: no usable credentials.
@@ -77,7 +77,7 @@ async def examine(target: ClusterTarget, node: str, now: float) -> tuple[Examine
 
 
 async def examined(cluster: ClusterPort, node: str, now: float) -> tuple[Examined, ...]:
-    """The checks of this node ("" = of all), by name; none where Ullage has no such node."""
+    """The checks of this node ("" = of all), by name; none for a node unknown to Ullage."""
     fields = f"metadata.name={node}" if node else ""
     agents = _by_name(await _listed(cluster, GPU_NODE, Selector(fields=fields)))
     try:
@@ -158,7 +158,7 @@ def _node_checks(
 
 
 def read(raw: JsonObject, now: float) -> Examined:
-    """A GPUNode's checks: its agent's life, its conditions, then what the agent tried."""
+    """A GPUNode's checks: its agent's heartbeat, its conditions, then the agent's checks."""
     name = str(section(raw, "metadata").get("name"))
     try:
         status = section(raw, "status")

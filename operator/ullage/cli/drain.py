@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""``kubectl ullage drain``: work that shares devices leaves a node as before a termination.
+"""``kubectl ullage drain``: sharing work leaves a node as before a termination.
 
-Writes one taint of the Node, against the version that it read; the operator moves the work.
+Writes one taint of the Node, against the version read; the operator moves the work.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ DRAINING = "Requested"
 """Value of the taint."""
 _MOST_TRIES = 5
 _CHANGED = (409, 422)
-"""Answers to a patch of a version that is no longer there."""
+"""Answers to a patch of an outdated version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOnNode:
-    """The rest that a node still holds.
+    """Work that is still on a node.
 
     Attributes:
         pods: Pods with slices there, as ``namespace/name``, sorted.
@@ -41,7 +41,7 @@ class HeldOnNode:
 
 
 async def has_agent(cluster: ClusterPort, node: str) -> bool:
-    """True if Ullage has a node of this name.
+    """True if Ullage has a node with this name.
 
     Raises:
         ApiError: the API server refused or did not answer.
@@ -53,10 +53,10 @@ async def has_agent(cluster: ClusterPort, node: str) -> bool:
 
 
 async def mark(cluster: ClusterPort, node: str, *, drain: bool) -> bool:
-    """Set the taint that asks for a drain, or lift it; says whether anything changed.
+    """Set the taint that requests a drain, or remove it; true if anything changed.
 
     Raises:
-        ApiError: the API server refused, did not answer, or the Node never stood still.
+        ApiError: the API server refused or did not answer, or the Node kept changing.
     """
     for tries_left in reversed(range(_MOST_TRIES)):
         patch = taint_patch(await cluster.get(NODE, node), DRAINING if drain else "", DRAIN_KEY)
@@ -73,7 +73,7 @@ async def mark(cluster: ClusterPort, node: str, *, drain: bool) -> bool:
 
 
 async def left_on(cluster: ClusterPort, node: str) -> HeldOnNode:
-    """The rest that a node still holds, wanted or observed.
+    """Work that is still on a node, desired or observed.
 
     Raises:
         ApiError: the API server refused or did not answer.

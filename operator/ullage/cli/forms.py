@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Words that options take. Standard library only: ``--help`` needs nothing else."""
+"""Values of options. Standard library only: ``--help`` needs nothing else."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class CostOutput(StrEnum):
 
 
 class CostBy(StrEnum):
-    """The subject of one line of costs."""
+    """The grouping of one line of costs."""
 
     JOB = "job"
     TENANT = "tenant"
 
 
 class TraceKind(StrEnum):
-    """Formats of traces that are read."""
+    """Supported formats of traces."""
 
     KINETO = "kineto"
     CHAKRA = "chakra"

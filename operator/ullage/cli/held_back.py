@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Check that deleted objects end in order; those that wait for the operator are named."""
+"""Check that deleted objects end in order, and name those that wait for the operator."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from ullage.ports import ApiError, ClusterPort, Kind, Selector
 NAME: Final = "deletions"
 ORDER: Final = "ends in order"
 LATE: Final = 2.0
-"""Times as long as the operator holds an object, if it runs."""
+"""Multiple of the longest time for which a running operator delays an object."""
 NAMED: Final = 5
 
 
 async def deletions_end(cluster: ClusterPort, now: float) -> tuple[NodeCheck, ...]:
-    """Check that each object that is deleted ends in time, and each of those to come in order.
+    """Check that each deleted object ends in time, and that future ends will be ordered.
 
     Args:
-        cluster: With the user's own credentials.
+        cluster: Cluster with the user's own credentials.
         now: Seconds since the epoch.
     """
     late: list[str] = []
@@ -77,8 +77,8 @@ def _order(full: Sequence[str]) -> NodeCheck:
 
 
 def _full(kind: Kind, held: Counter[str], others: Counter[str]) -> Iterator[str]:
-    """Where the bound is reached: a kind as a whole, or namespaces of it."""
-    # each CapacityPool is cared for, whether or not it is held
+    """Kinds or namespaces at the bound."""
+    # each CapacityPool has a timer, with or without a finalizer
     cared_for = held.total() if kind.namespaced else min(MOST, held.total() + others.total())
     if cared_for >= MOST and (more := held.total() + others.total() - cared_for):
         yield f"{kind.plural} ({cared_for} and {more} others)"
@@ -93,7 +93,7 @@ def _named(texts: Sequence[str]) -> str:
 
 
 def _late(item: JsonObject, plural: str, now: float, late_s: float) -> list[str]:
-    """An object that should have ended, in words, if it is one."""
+    """Text of an object that should have ended, if it is one."""
     metadata = section(item, "metadata")
     since_s = now - deleted_at(metadata)
     if FINALIZER not in finalizers_of(item) or since_s < late_s:

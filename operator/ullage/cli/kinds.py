@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Our kinds by the words that kubectl takes for them."""
+"""Our kinds by the words that kubectl accepts for them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SHORT: Final[Mapping[str, str]] = {
     "GPUNode": "gn",
     "Node": "no",
 }
-"""Kinds that a command takes the name of, with their short names."""
+"""Kinds whose names commands accept, with their short names."""
 
 
 def words_of(kind: str) -> tuple[str, ...]:
-    """Words that people write for a kind: short name, singular, plural."""
+    """Words for a kind: short name, singular, plural."""
     return SHORT[kind], kind.lower(), f"{kind.lower()}s"
 
 
@@ -29,7 +29,7 @@ WORDS: Final[Mapping[str, str]] = {word: kind for kind in SHORT for word in word
 
 
 def split(asked: str) -> tuple[str, str]:
-    """Word of a kind, in small letters and without our group, and name; no word for a bare name."""
+    """Word of a kind, in lower case and without our group, and name; no word for a bare name."""
     word, slash, name = asked.partition("/")
     return (word.lower().removesuffix(f".{GROUP}"), name) if slash else ("", asked)
 
@@ -38,7 +38,7 @@ def name_of(asked: str, *kinds: str) -> str:
     """The name in ``NAME``, or in ``KIND/NAME`` where the kind is one of these.
 
     Raises:
-        ValueError: it is of another kind, or has no name; the text says what to write.
+        ValueError: it is of another kind, or has no name; the text has the correct form.
     """
     word, name = split(asked)
     known = [word for kind in kinds for word in words_of(kind)]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Fetches the records that a command shows, the same that the operator decides on.
+"""Fetches the records for a command, the same that the operator decides on.
 
 Writes nothing but imported profiles.
 """
@@ -50,13 +50,13 @@ async def look_as_allowed(
 
 
 Join = Callable[[JsonObject, JsonObject], JsonObject]
-"""The spec that is there and the new one, put together."""
+"""Merge of the existing spec and the new one."""
 
 
 async def save(target: ClusterTarget, body: JsonObject, join: Join | None = None) -> str:
-    """Create or replace a WorkloadProfile's spec; says which it was.
+    """Create or replace a WorkloadProfile's spec; returns which.
 
-    ``join`` says what becomes of a spec that is there already; without it, it goes.
+    ``join`` merges an existing spec with the new one; without it, the spec is replaced.
 
     Raises:
         CredentialsError: no usable credentials.
@@ -67,7 +67,7 @@ async def save(target: ClusterTarget, body: JsonObject, join: Join | None = None
 
 
 async def saved(cluster: ClusterPort, body: JsonObject, join: Join | None = None) -> str:
-    """Create or replace a WorkloadProfile's spec; labels and the like of an old one stay."""
+    """Create or replace a WorkloadProfile's spec; labels and annotations of an old one stay."""
     metadata = section(body, "metadata")
     name, namespace = text(metadata, "name"), text(metadata, "namespace")
     try:
@@ -99,9 +99,9 @@ async def as_allowed(
     """A snapshot of these streams, without optional ones that the user may not list.
 
     Returns:
-        The snapshot; and what the API server said, by kind that was left out.
+        The snapshot; and the API server's error, by omitted kind.
     """
-    state = ClusterState(lambda _: None)  # nothing is assumed here
+    state = ClusterState(lambda _: None)  # no assumptions here
     now, refused = time.time(), dict[str, str]()
     for stream in wanted:
         items: list[JsonObject] = []
@@ -146,7 +146,7 @@ def workloads(snapshot: Snapshot) -> list[WorkloadRecord]:
 
 
 def isolation_of(snapshot: Snapshot, workload: WorkloadRecord) -> Condition | None:
-    """The condition that says why the class of a workload shares with itself alone, if it does."""
+    """The condition with the reason for which the workload's class is isolated, if it is."""
     at = (workload.ref.namespace, workload.workload_class)
     profiles = snapshot.profiles.values()
     statuses = (

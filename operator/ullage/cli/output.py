@@ -21,11 +21,11 @@ def workloads_as(records: Sequence[WorkloadRecord], output: OutputFormat) -> str
     """Workloads as text for scripts.
 
     Args:
-        records: in the order in which they are told.
-        output: any form but a table.
+        records: Workloads in the order of the output.
+        output: Any form but a table.
 
     Raises:
-        ValueError: a table was asked for.
+        ValueError: the form is a table.
     """
     if output is OutputFormat.NAME:
         return "".join(f"{record.kind.value.lower()}/{record.ref.name}\n" for record in records)
@@ -39,7 +39,7 @@ def workloads_as(records: Sequence[WorkloadRecord], output: OutputFormat) -> str
 
 def _body(workload: WorkloadRecord) -> dict[str, object]:
     ref, kind = workload.ref, workload.kind
-    # pods are told as jobs are: with their nodes, devices and end
+    # pods are printed like jobs: with their nodes, devices and end
     form = WorkloadKind.TRAINING_JOB if kind is WorkloadKind.POD else kind
     return {
         "kind": kind.value,

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the adopted pods that people ask for by what creates them: ``deploy/web``, ``job/batch``.
+"""Finds adopted pods by the owner that creates them: ``deploy/web``, ``job/batch``.
 
 Owners are followed inside the namespace, with the user's own credentials.
 """
@@ -37,19 +37,19 @@ WORDS: Final[Mapping[str, str]] = {
     }.items()
     for word in words
 }
-"""Kinds by the words that kubectl takes for them."""
+"""Kinds by the words that kubectl accepts for them."""
 _BETWEEN: Final[Mapping[str, Kind]] = {"ReplicaSet": ports.REPLICA_SET, "Job": ports.JOB}
-"""Kinds that make pods for a kind above them."""
+"""Kinds that create pods for a higher kind."""
 
 
 async def look_for(target: ClusterTarget, kind: str, namespace: str, name: str) -> Snapshot:
     """A snapshot of the adopted pods of one owner.
 
     Args:
-        target: cluster and user.
-        kind: a kind of ``WORDS``.
-        namespace: of owner and pods.
-        name: of the owner.
+        target: Cluster and user.
+        kind: A kind of ``WORDS``.
+        namespace: Namespace of owner and pods.
+        name: Name of the owner.
 
     Raises:
         CredentialsError: no usable credentials.
@@ -66,7 +66,7 @@ async def pods_of(cluster: ClusterPort, kind: str, namespace: str, name: str) ->
     async for page in cluster.list_paged(ports.POD, selector):
         raws += page.items
     above: dict[tuple[str, str], Controller | None] = {}
-    state = ClusterState(lambda _: None)  # nothing is assumed here
+    state = ClusterState(lambda _: None)  # no assumptions here
     pods = [raw for raw in raws if await _belongs(cluster, raw, (kind, name), above)]
     now = time.time()
     state.replace(streams.PODS, pods, now)
@@ -77,12 +77,12 @@ async def pods_of(cluster: ClusterPort, kind: str, namespace: str, name: str) ->
 
 
 async def predecessors(cluster: ClusterPort, namespace: str, name: str) -> list[str]:
-    """Pods of other revisions of the Deployment that made a pod, which run; by name.
+    """Running pods of other revisions of the Deployment that created a pod; by name.
 
     Args:
-        cluster: asked with the rights of the user.
-        namespace: of the pod.
-        name: of the pod.
+        cluster: Cluster with the user's own credentials.
+        namespace: Namespace of the pod.
+        name: Name of the pod.
 
     Raises:
         ApiError: the API server refused or did not answer.
@@ -114,7 +114,7 @@ async def _belongs(
     wanted: tuple[str, str],
     above: dict[tuple[str, str], Controller | None],
 ) -> bool:
-    """True if a pod is, or was made for, what is asked for."""
+    """True if a pod is, or was created for, the requested owner."""
     meta = identity(raw)
     if ("Pod", meta.name) == wanted:
         return True
@@ -131,7 +131,7 @@ async def _belongs(
 
 
 async def _above(cluster: ClusterPort, holder: Controller, namespace: str) -> Controller | None:
-    """The controller of a controller, ``None`` where nothing controls it."""
+    """The controller of a controller, ``None`` without one."""
     kind = _BETWEEN.get(holder.kind)
     if kind is None:
         return None

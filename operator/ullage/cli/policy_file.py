@@ -23,10 +23,10 @@ def policy_rules(path: str) -> PolicyRecord:
     """The rules of a SchedulingPolicy.
 
     Args:
-        path: Of a YAML or JSON file with one object.
+        path: Path of a YAML or JSON file with one object.
 
     Raises:
-        TraceError: it cannot be read, or is no SchedulingPolicy; the text says where.
+        TraceError: it cannot be read, or is no SchedulingPolicy; the text has the place.
     """
     try:
         with Path(path).open("rb") as stream:
@@ -41,9 +41,9 @@ def policy_rules(path: str) -> PolicyRecord:
             f"{path}: expected one {KIND}, as in `kubectl get schedulingpolicy -o yaml`"
         )
     try:
-        # the API drops fields that it does not know; in a file they are mistakes
+        # the API drops unknown fields; in a file they are mistakes
         read_policy_spec.strictly(body.get("spec") or {})
-        # what is not applied yet has no uid
+        # an object that is not applied yet has no uid
         metadata = {"name": "default", "uid": "file", **(body.get("metadata") or {})}
         return project_policy({**body, "metadata": metadata})[1]
     except (WireError, TypeError) as error:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Needs of a node beside Ullage, as its Node and the other owners of its GPUs show them.
+"""Needs of a node beside Ullage, from its Node and the other owners of its GPUs.
 
-The node's agent cannot see these: its rights end at its own GPUNode. Pure: objects in, checks out.
-Each check that failed has a line that says how to fix it.
+The node's agent cannot see these: its rights are limited to its own GPUNode. Pure: objects in,
+checks out. Each failed check has a line with the fix.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class OtherProjects:
     """Parts of other projects in the cluster.
 
     Attributes:
-        dra_nodes: Nodes whose GPUs NVIDIA's DRA driver offers; ``None`` = not known.
-        runtime_classes: Names of the RuntimeClasses; ``None`` = not known.
+        dra_nodes: Nodes whose GPUs NVIDIA's DRA driver offers; ``None`` = unknown.
+        runtime_classes: Names of the RuntimeClasses; ``None`` = unknown.
     """
 
     dra_nodes: frozenset[str] | None
@@ -67,7 +67,7 @@ def prerequisites(node: JsonObject, around: OtherProjects) -> tuple[NodeCheck, .
     """The checks of one Node.
 
     Raises:
-        WireError: a field of the Node has another shape than Kubernetes gives it.
+        WireError: a field of the Node has an invalid shape.
     """
     name = text(section(node, "metadata"), "name")
     status = section(node, "status")
@@ -85,12 +85,12 @@ def prerequisites(node: JsonObject, around: OtherProjects) -> tuple[NodeCheck, .
 def runtime_class(
     name: str, checks: Sequence[NodeCheck], around: OtherProjects
 ) -> tuple[NodeCheck, ...]:
-    """Check that something brings the driver into containers of a node with GPUs.
+    """Check that containers get the driver on a node with GPUs.
 
     Args:
-        name: of the node.
-        checks: what its agent found; without ``ContainerToolkit`` it has no NVIDIA GPUs.
-        around: what else is in the cluster.
+        name: Name of the node.
+        checks: Results of its agent; without ``ContainerToolkit`` it has no NVIDIA GPUs.
+        around: Other parts in the cluster.
     """
     toolkit = next((check for check in checks if check.name == "ContainerToolkit"), None)
     if toolkit is None or toolkit.state is CheckState.OK:
@@ -175,7 +175,7 @@ def _dra_driver(node: str, nodes: frozenset[str] | None) -> NodeCheck:
 
 
 def offering_nodes(slices: Sequence[JsonObject]) -> frozenset[str]:
-    """Nodes whose GPUs NVIDIA's DRA driver offers; slices of other shapes are none of its."""
+    """Nodes whose GPUs NVIDIA's DRA driver offers; slices of other shapes are ignored."""
     nodes = set()
     for resource_slice in slices:
         try:

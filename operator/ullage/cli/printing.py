@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Consoles of commands, their failures, and styles of the words of a status; without a cluster."""
+"""Consoles of commands, their errors, and styles of status words; without a cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNFOLDED = 4096
 
 
 def console_for(stream: str = "stdout") -> Console:
-    """A console that folds lines on a terminal, and not in a pipe or a file."""
+    """A console that wraps lines on a terminal, and not in a pipe or a file."""
     error = stream == "stderr"
     terminal = (sys.stderr if error else sys.stdout).isatty()
     width = None if terminal or os.environ.get("COLUMNS") else _UNFOLDED
@@ -38,10 +38,10 @@ def fail(text: str) -> NoReturn:
 
 
 def explanation(word: str) -> RenderableType:
-    """Meaning of a reason or condition and what to do.
+    """Meaning of a reason or condition and the remedy.
 
     Raises:
-        ValueError: the word is none; the text names those that come near.
+        ValueError: the word is unknown; the text has similar ones.
     """
     for reason in Reason:
         if reason.value.lower() == word.lower():

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles as files: what one cluster learned, for another. Pure.
+"""Profiles as files: knowledge of one cluster, for another. Pure.
 
-A file holds declared rows only, so importing what was exported and exporting it again gives the
-same file. Bad numbers never get into a cluster: every fault is named with its place.
+A file has only declared rows, so exporting an imported file gives the same file. Invalid numbers
+never get into a cluster: every error names its place.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ MOST_FAULTS = 10
 
 
 class ProfileError(Exception):
-    """The file is no profile that can be used; the text names what to correct."""
+    """The file is no usable profile; the text has the correction."""
 
 
 def exported(profile: ProfileRecord) -> dict[str, object]:
-    """A profile with its measured rows as declared ones; a measured row beats the declared."""
+    """A profile with its measured rows as declared ones; measured rows have precedence."""
     rows = {(row.device, row.share): row for row in (*profile.solo, *profile.status.solo)}
     solo = [
         {name: value for name, value in solo_to_wire(rows[key]).items() if name != "samples"}
@@ -71,22 +71,22 @@ def to_yaml(body: JsonObject) -> str:
 
 
 def accelerators(snapshot: Snapshot) -> set[str]:
-    """Every accelerator key that the cluster knows."""
+    """Every known accelerator key of the cluster."""
     seen = {device.model for node in snapshot.gpu_nodes.values() for device in node.devices}
     return seen | set(snapshot.device_profiles)
 
 
 def read(text: str, name: str, namespace: str, known: Set[str] | None) -> dict[str, object]:
-    """The object that a file describes, under this name and namespace.
+    """The object described by a file, with this name and namespace.
 
     Args:
-        text: YAML.
-        name: name of the object.
-        namespace: namespace of the object.
-        known: accelerators that rows may name; ``None`` = any.
+        text: The YAML.
+        name: Name of the object.
+        namespace: Namespace of the object.
+        known: Accelerators that rows may name; ``None`` = any.
 
     Raises:
-        ProfileError: it is no profile, or a row cannot be used.
+        ProfileError: it is no profile, or a row is unusable.
     """
     try:
         body = yaml.load(text, Loader=_Loader)
@@ -107,10 +107,10 @@ def read(text: str, name: str, namespace: str, known: Set[str] | None) -> dict[s
 
 
 def checked(made: dict[str, object], known: Set[str] | None) -> dict[str, object]:
-    """The very object, if a cluster can take it.
+    """The same object, if a cluster accepts it.
 
     Raises:
-        ProfileError: a number is none, an accelerator is unknown, or the schema refuses it.
+        ProfileError: a number is invalid, an accelerator is unknown, or the schema rejects it.
     """
     spec = made["spec"]
     faults = [*_numbers(spec, "spec"), *_strangers(spec, known)]
@@ -124,7 +124,7 @@ def checked(made: dict[str, object], known: Set[str] | None) -> dict[str, object
 
 
 class _Loader(yaml.SafeLoader):
-    """Times stay the texts that they are."""
+    """Keep times as text."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -134,7 +134,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def _numbers(value: object, path: str) -> Iterator[str]:
-    """Numbers that are none, and negative ones: nothing in a profile is below 0."""
+    """Invalid and negative numbers: nothing in a profile is below 0."""
     if isinstance(value, dict):
         for name, child in value.items():
             yield from _numbers(child, f"{path}.{name}")
@@ -146,7 +146,7 @@ def _numbers(value: object, path: str) -> Iterator[str]:
 
 
 def _strangers(spec: object, known: Set[str] | None) -> Iterator[str]:
-    """Rows of accelerators that the cluster does not know."""
+    """Rows of accelerators unknown to the cluster."""
     if known is None or not isinstance(spec, dict):
         return
     table = spec.get("opTable")
@@ -165,7 +165,7 @@ def _strangers(spec: object, known: Set[str] | None) -> Iterator[str]:
 
 
 def _misfits(spec: object) -> Iterator[str]:
-    """Values that cannot be read, and fields that there are not."""
+    """Unreadable values, and unknown fields."""
     try:
         read_profile_spec.strictly(spec)
     except WireError as error:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Advice on the accelerator of a job, and how many. Pure: records in, rich renderables out.
+"""Advice on the accelerator of a job, and their number. Pure: records in, rich renderables out.
 
-The same answer as in `status.recommendation`, from the same engine; jobs that ask for nothing, and
-jobs that are still a file, get one too.
+The same answer as in `status.recommendation`, from the same engine; also for jobs without an aim,
+and for jobs that are still a file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CREATED: Final = "1970-01-01T00:00:00Z"
 
 
 class ManifestError(Exception):
-    """The file holds no TrainingJob that can be judged; the text says what to correct."""
+    """The file has no usable TrainingJob; the text has the correction."""
 
 
 def document_of(text: str) -> dict[str, object]:
@@ -53,11 +53,11 @@ def document_of(text: str) -> dict[str, object]:
 
 
 def job_of(text: str, namespace: str) -> WorkloadRecord:
-    """The TrainingJob of a manifest, as the operator would read it.
+    """The TrainingJob of a manifest, as read by the operator.
 
     Args:
         text: YAML with one TrainingJob among its documents.
-        namespace: where it would be created unless it says so itself.
+        namespace: Its namespace unless the manifest has one.
 
     Raises:
         ManifestError: there is none, or it cannot be read.
@@ -82,7 +82,7 @@ def job_of(text: str, namespace: str) -> WorkloadRecord:
 
 
 def recommendation(snapshot: Snapshot, job: WorkloadRecord) -> RenderableType:
-    """The table of a job's accelerators with what speaks for and against each."""
+    """The table of a job's accelerators with the arguments for and against each."""
     advice = Advisor.of(snapshot).advice(job)
     rows = rows_of(advice)
     if not rows:
@@ -124,7 +124,7 @@ def _bounds(row: Recommended) -> str:
 
 
 def _footer(advice: Advice, job: WorkloadRecord) -> str:
-    """States the basis of the figures, and what would improve them."""
+    """The basis of the figures, and how to improve them."""
     whole = "of the whole training" if job.work_steps else "of 1,000 steps (spec.work is not said)"
     footer = f"time and cost {whole}, {advice.steps} steps"
     if job.cost is None:
@@ -136,7 +136,7 @@ def _footer(advice: Advice, job: WorkloadRecord) -> str:
 
 
 def _of_numbers(advice: Advice, job: WorkloadRecord) -> str:
-    """The source of figures of other numbers of devices, and what to do with them."""
+    """The source of figures of other numbers of devices, and their use."""
     own = "1 member" if job.replicas == 1 else f"{job.replicas} members"
     text = (
         f"speeds are of {own}; other numbers are estimates: n members are n x 0.97^log2(n) times"
@@ -155,7 +155,7 @@ def _of_numbers(advice: Advice, job: WorkloadRecord) -> str:
 
 
 def duration(seconds: int | None) -> str:
-    """A duration for reading: ``90 s``, ``12 min``, ``3.4 h``, ``5.1 d``."""
+    """A human-readable duration: ``90 s``, ``12 min``, ``3.4 h``, ``5.1 d``."""
     if seconds is None:
         return "-"
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):

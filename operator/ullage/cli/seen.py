@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Adds to a look what no status of an adopted pod holds: its node, its share, how it ended.
+"""Adds data missing in the status of an adopted pod: its node, its share, its end.
 
-A pod keeps little of its status. Its node stands in its spec, its slice and what was observed of it
-in the GPUNode, its end in the status of its containers.
+A pod stores little of its status. Its node is in its spec, its slice and its observations in the
+GPUNode, its end in the status of its containers.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 
 @dataclass(frozen=True, slots=True)
 class _HeldSlice:
-    """A slice of a pod, and what its node says of it."""
+    """A slice of a pod, and its node's report."""
 
     wanted: DesiredSlice
     seen: ObservedSlice | None
 
     @property
     def slowdown(self) -> float:
-        """Observed step time over that alone on the device; 0 = not known."""
+        """Observed step time over that alone on the device; 0 = unknown."""
         if self.seen is None or not self.seen.step_micros or not self.seen.solo_step_micros:
             return 0.0
         return self.seen.step_micros / self.seen.solo_step_micros
 
 
 def with_pods(snapshot: Snapshot) -> Snapshot:
-    """The look with nodes, shares and ends of adopted pods, as far as it shows them."""
+    """The snapshot with nodes, shares and ends of adopted pods, as far as available."""
     held = _held_by_pod(snapshot.gpu_nodes)
     by_unit: dict[ObjectRef, list[PodRecord]] = {}
     for pod in snapshot.pods.values():
@@ -83,7 +83,7 @@ def _under_way(
 
 
 def _ended(owner: ObjectRef, pods: Sequence[PodRecord]) -> WorkloadRecord:
-    """Pods of which none runs any more, as a workload that has ended."""
+    """Finished pods, as a workload that has ended."""
     failed = next((pod for pod in pods if pod.stage is PodStage.FAILED), None)
     reason = Reason.COMPLETED if failed is None else Reason.EXIT_CODE
     message = (
@@ -124,7 +124,7 @@ def _ended(owner: ObjectRef, pods: Sequence[PodRecord]) -> WorkloadRecord:
 
 
 def ends(snapshot: Snapshot, workload: WorkloadRecord) -> Iterator[PodRecord]:
-    """Pods of a workload that ended badly, or whose container was started again."""
+    """Pods of a workload that failed, or whose container was restarted."""
     for pod in sorted(snapshot.pods.values(), key=lambda pod: (pod.rank, pod.name)):
         bad = pod.stage is PodStage.FAILED or pod.container_restarts or pod.waiting_reason
         if pod.owner.uid == workload.ref.uid and bad:

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""``ullage simulate``: what a policy would make of a trace, or of the jobs of a live cluster.
+"""``ullage simulate``: the results of a policy on a trace, or on the jobs of a live cluster.
 
-Reads files and, on request, a cluster; writes only the files that options name. The numerics are
+Reads files and, on request, a cluster; writes only the files named by options. The numerics are
 imported when the command runs: other commands start without them.
 """
 
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 
 def answered(target: ClusterTarget, given: Mapping[str, object]) -> None:
-    """Answer the command that its options ask for; a fault of theirs ends it with exit status 1.
+    """Run the command of its options; an invalid one ends it with exit status 1.
 
     Args:
-        target: The cluster, where one is asked for.
+        target: The cluster, if one is requested.
         given: Options by the names of their fields.
     """
     inputs, play, spot = of(Inputs, given), of(PlayOptions, given), of(SpotOptions, given)
@@ -90,11 +90,11 @@ def answered(target: ClusterTarget, given: Mapping[str, object]) -> None:
 
 
 def asked_for(inputs: Inputs, play: PlayOptions, seen: Snapshot | None) -> ComparisonRequest:
-    """The comparison that the options ask for.
+    """The comparison of the options.
 
     Args:
         inputs: Work and devices.
-        play: Policies, and how they are played.
+        play: Policies, and how they are simulated.
         seen: A cluster to start from instead of a trace.
     """
     from ullage.cli.policy_file import policy_rules
@@ -129,7 +129,7 @@ def watched(asked: ComparisonRequest, console: Console) -> PolicyComparison:
     """Compare, with a progress bar for every policy.
 
     Raises:
-        ValueError: the request makes no sense; the text says what to correct.
+        ValueError: the request is invalid; the text has the correction.
     """
     from ullage_simulate.comparison import compare
 
@@ -169,7 +169,7 @@ def table_of(comparison: PolicyComparison) -> Table:
 
 
 def show(comparison: PolicyComparison, json_file: str, plot: str, *, each: bool) -> None:
-    """Print the table and write what was asked for.
+    """Print the table and write the requested files.
 
     Raises:
         NoPlotter: pictures were asked for and matplotlib is missing.
@@ -200,7 +200,7 @@ def _saved(path: str) -> Snapshot | None:
 
 
 def _live(target: ClusterTarget) -> Snapshot:
-    """The cluster as the operator sees it, read with the user's own rights."""
+    """The cluster as seen by the operator, read with the user's own rights."""
     from ullage.cli.look import look
     from ullage.cluster.values.streams import STREAMS
     from ullage.kube.credentials import CredentialsError

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 MIB: Final = 1024
 MINUTE: Final = 60
 NAMED: Final = 3
-"""Refused jobs that a note names."""
+"""Refused jobs named in a note."""
 
 
 def question(lanes: Lanes, most: int) -> LaneQuestion:
-    """The question of the options.
+    """The inputs from the options.
 
     Args:
         lanes: Table and device.
         most: The first jobs only; 0 = all.
 
     Raises:
-        ValueError: the table makes no sense; the text says what to write.
+        ValueError: the table is invalid; the text has the correction.
     """
     from ullage.engines.lanes.settings import LaneAim
     from ullage_simulate.lane_trace import lane_jobs
@@ -52,7 +52,7 @@ def question(lanes: Lanes, most: int) -> LaneQuestion:
 
 
 def watched(asked: LaneQuestion, console: Console) -> LaneAnswer:
-    """Play it, with a progress bar."""
+    """Simulate it, with a progress bar."""
     from ullage_simulate.lanes import answer
 
     return followed(partial(answer, asked), console)
@@ -84,7 +84,7 @@ def table_of(result: LaneAnswer) -> Table:
 
 
 def notes_of(result: LaneAnswer) -> tuple[str, ...]:
-    """Notes on what the table lacked, and the jobs that never fit."""
+    """Notes on values missing in the table, and the jobs that never fit."""
     refused = result.outcomes[0].played.refused
     if not refused:
         return result.question.notes
@@ -94,7 +94,7 @@ def notes_of(result: LaneAnswer) -> tuple[str, ...]:
 
 
 def show(result: LaneAnswer, json_file: str, plot: str) -> None:
-    """Print the table and write what was asked for.
+    """Print the table and write the requested files.
 
     Raises:
         NoPlotter: pictures were asked for and matplotlib is missing.

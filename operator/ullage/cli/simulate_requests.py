@@ -32,10 +32,10 @@ LEAST_PERCENT: Final = 51
 
 
 def question(serving: Serving, seed: int) -> ServingQuestion:
-    """The question of the options.
+    """The inputs from the options.
 
     Raises:
-        ValueError: an option makes no sense; the text says what to write.
+        ValueError: an option is invalid; the text has the correction.
     """
     from ullage_simulate.request_trace import arrivals
     from ullage_simulate.serving import ServingQuestion
@@ -57,10 +57,10 @@ def question(serving: Serving, seed: int) -> ServingQuestion:
 
 
 def target_of(text: str) -> LatencyTarget:
-    """``p99<=250ms``.
+    """Parse ``p99<=250ms``.
 
     Raises:
-        ValueError: it is nothing like it.
+        ValueError: it has another form.
     """
     from ullage.engines.scaling.pooled_queue import LatencyTarget
 
@@ -73,10 +73,10 @@ def target_of(text: str) -> LatencyTarget:
 
 
 def replica_of(text: str) -> Configuration:
-    """``ACCELERATOR:SHARE=MEANms[,p99=MSms][,price=DOLLARS]``.
+    """Parse ``ACCELERATOR:SHARE=MEANms[,p99=MSms][,price=DOLLARS]``.
 
     Raises:
-        ValueError: it is nothing like it.
+        ValueError: it has another form.
     """
     from ullage.engines.scaling.configurations import Configuration
     from ullage.engines.scaling.service_times import service_time
@@ -99,7 +99,7 @@ def replica_of(text: str) -> Configuration:
 
 
 def watched(asked: ServingQuestion, console: Console) -> ServingAnswer:
-    """Play it, with a progress bar."""
+    """Simulate it, with a progress bar."""
     from ullage_simulate.serving import answer
 
     return followed(partial(answer, asked), console)
@@ -132,7 +132,7 @@ def table_of(result: ServingAnswer) -> Table:
 
 
 def show(result: ServingAnswer, json_file: str, plot: str) -> None:
-    """Print the table and write what was asked for.
+    """Print the table and write the requested files.
 
     Raises:
         NoPlotter: pictures were asked for and matplotlib is missing.

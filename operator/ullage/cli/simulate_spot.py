@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``ullage simulate --spot``: ways to buy spot capacity side by side, on the same pools.
 
-Reads files and writes only those that options name.
+Reads files and writes only those named by options.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def asked_for(inputs: Inputs, play: PlayOptions, spot: SpotOptions) -> SpotRequest:
-    """The comparison that the options ask for."""
+    """The comparison of the options."""
     from ullage_simulate.spot.comparison import DRAWN, POLICIES, STARTS, SpotRequest
 
     return SpotRequest(
@@ -47,7 +47,7 @@ def watched(asked: SpotRequest, console: Console) -> SpotComparison:
     """Compare, with a progress bar for every way to buy.
 
     Raises:
-        ValueError: the request makes no sense; the text says what to correct.
+        ValueError: the request is invalid; the text has the correction.
     """
     from ullage_simulate.spot.comparison import compare
 
@@ -97,7 +97,7 @@ def table_of(comparison: SpotComparison) -> Table:
 
 
 def show(comparison: SpotComparison, json_file: str, plot: str, *, each: bool) -> None:
-    """Print the table and write what was asked for.
+    """Print the table and write the requested files.
 
     Raises:
         NoPlotter: pictures were asked for and matplotlib is missing.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""``ullage simulate --submit``: what the operator would do with a job that is still a file.
+"""``ullage simulate --submit``: the operator's decision about a job that is still a file.
 
 Reads the manifest and a cluster or its saved snapshot; submits nothing.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ullage_simulate.submission import SubmissionOutcome
 
 MOST_BYTES: Final = 1 << 20
-"""Of a manifest; the API server takes no more either."""
+"""Maximum bytes of a manifest; the API server has the same limit."""
 _UNLEARNED: Final = (
     "predictions rest on profiles alone; --snapshot with the operator's /debug/snapshot brings what"
     " it has learned of pairs"
@@ -40,16 +40,16 @@ _UNLEARNED: Final = (
 def submission(
     target: ClusterTarget, manifest: str, snapshot: str
 ) -> tuple[SubmissionOutcome, tuple[str, ...]]:
-    """The outcome of a manifest, and notes on what the answer lacks.
+    """The outcome of a manifest, and notes on its limits.
 
     Args:
-        target: The cluster, and the namespace of a manifest that names none.
+        target: The cluster, and the default namespace of the manifest.
         manifest: Path of a TrainingJob's YAML; ``-`` = standard input.
         snapshot: Path of a saved snapshot to decide on; empty = the live cluster.
 
     Raises:
-        ValueError: The manifest or the snapshot cannot be used; the text says what to correct.
-        OSError: A file cannot be read.
+        ValueError: the manifest or the snapshot is unusable; the text has the correction.
+        OSError: a file cannot be read.
     """
     from ullage.app.replay import from_json
     from ullage.cli.look import look
@@ -74,7 +74,7 @@ def submission(
 
 
 def _of_priority(document: JsonObject) -> tuple[str, ...]:
-    """Note on a PriorityClass that gives the priority: no one reads the class."""
+    """Note on a PriorityClass of the priority: the class itself is not read."""
     spec = section(section(section(document, "spec"), "template"), "spec")
     name = optional_text(spec, "priorityClassName")
     if not name:
@@ -83,7 +83,7 @@ def _of_priority(document: JsonObject) -> tuple[str, ...]:
 
 
 def answer(submission: SubmissionOutcome) -> RenderableType:
-    """The decision as ``kubectl ullage why`` shows it, below a line that says what would happen."""
+    """The decision as ``kubectl ullage why`` shows it, below a line with the outcome."""
     job, name = submission.job, f"{submission.job.ref.namespace}/{submission.job.ref.name}"
     if submission.starts_in_s is None:
         head = Text(f"{name} would wait", style="bold yellow")
@@ -105,7 +105,7 @@ def answer(submission: SubmissionOutcome) -> RenderableType:
 
 
 def show(submitted: tuple[SubmissionOutcome, tuple[str, ...]], json_file: str) -> None:
-    """Print the answer, and write it as JSON where that was asked for (``-`` = standard output)."""
+    """Print the answer, and optionally write it as JSON (``-`` = standard output)."""
     submission, notes = submitted
     out = console_for("stderr" if json_file == "-" else "stdout")
     out.print(answer(submission))
@@ -118,7 +118,7 @@ def show(submitted: tuple[SubmissionOutcome, tuple[str, ...]], json_file: str) -
 
 
 def as_json(submission: SubmissionOutcome) -> str:
-    """The answer for scripts; the status is that of the API, field by field."""
+    """Output for scripts; the status is that of the API, field by field."""
     (job,) = json.loads(workloads_as([submission.job], OutputFormat.JSON))["items"]
     body = {
         "starts": submission.starts_in_s is not None,

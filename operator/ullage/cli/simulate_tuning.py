@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""``ullage simulate --tuning``: how soon trials of a tuning job end, by how wide they run."""
+"""``ullage simulate --tuning``: end of a tuning job's trials by their widths."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _SHARE: Final = re.compile(r"1(?:/(?P<count>[0-9]{1,3}))?")
 
 
 def question(tuning: Tuning, play: PlayOptions) -> TuningQuestion:
-    """The question of the options.
+    """The inputs from the options.
 
     Raises:
-        ValueError: an option makes no sense; the text says what to write.
+        ValueError: an option is invalid; the text has the correction.
     """
     from ullage.engines.tuning.records import PlanRules
     from ullage.engines.tuning.speed_curves import Widths
@@ -61,14 +61,14 @@ def question(tuning: Tuning, play: PlayOptions) -> TuningQuestion:
 
 
 def watched(asked: TuningQuestion, console: Console) -> TuningAnswer:
-    """Play it, with a progress bar."""
+    """Simulate it, with a progress bar."""
     from ullage_simulate.tuning import answer
 
     return followed(partial(answer, asked), console)
 
 
 def table_of(result: TuningAnswer) -> Table:
-    """A line for each planner, the soonest end bold."""
+    """A line for each planner, the earliest end bold."""
     table = figures_table(
         f"{result.question.name}: {len(result.question.facts)} trials on"
         f" {result.question.devices} devices",
@@ -93,7 +93,7 @@ def table_of(result: TuningAnswer) -> Table:
 
 
 def show(result: TuningAnswer, json_file: str, plot: str) -> None:
-    """Print the table and write what was asked for.
+    """Print the table and write the requested files.
 
     Raises:
         NoPlotter: pictures were asked for and matplotlib is missing.

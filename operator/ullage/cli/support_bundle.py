@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""``kubectl ullage support-bundle``: an archive of what decisions are made from, to send to others.
+"""``kubectl ullage support-bundle``: an archive of the decisions' inputs, to send to others.
 
-Records only, as in ``/debug/snapshot``: names of objects, namespaces and images are in it,
-environments, commands and secrets are not. ``python -m ullage.app.replay`` decides from it again.
+Only records, as in ``/debug/snapshot``: it includes names of objects, namespaces and images, but no
+environments, commands or secrets. ``python -m ullage.app.replay`` repeats the decision.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ contents of secrets are not.
 
 
 def write(path: Path, seen: Snapshot, checks: RenderableType) -> None:
-    """Write the archive, readable by its owner alone.
+    """Write the archive, readable only by its owner.
 
     Args:
-        path: of the new file (tar, gzip).
-        seen: the cluster.
-        checks: what the agents checked, as ``doctor`` shows it.
+        path: Path of the new file (tar, gzip).
+        seen: The cluster.
+        checks: Checks of the agents, as ``doctor`` shows them.
 
     Raises:
-        OSError: the file is there already, or cannot be written.
+        OSError: the file exists already, or cannot be written.
     """
     files = _files(seen, checks)
     with path.open("xb") as target:

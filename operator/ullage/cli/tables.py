@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Renders records for people. Pure: records in, rich renderables out."""
+"""Renders records as tables. Pure: records in, rich renderables out."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from ullage.scheduling.times import HEARTBEAT_MAX_AGE_S
 
 GOOD, BAD, QUIET = "green", "red", "dim"
 MOST_PODS: Final = 10
-"""Pods whose ends one answer shows."""
+"""Maximum pods with ends in one answer."""
 PHASE_STYLES: Mapping[str, str] = {
     "Running": GOOD,
     "Ready": GOOD,
@@ -64,7 +64,7 @@ def table_of(*columns: str, numbers: Iterable[str] = (), more: Iterable[str] = (
 
 
 def facts(rows: Mapping[str, RenderableType] | None = None) -> Table:
-    """A table of names and what is known under them; a name with nothing under it is left out."""
+    """A table of names and their values; a name without a value is left out."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -75,7 +75,7 @@ def facts(rows: Mapping[str, RenderableType] | None = None) -> Table:
 
 
 def age(seconds: float) -> str:
-    """A duration as kubectl writes it: 45s, 12m, 3h, 2d."""
+    """A duration in kubectl's form: 45s, 12m, 3h, 2d."""
     for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= 2 * length:
             return f"{int(seconds // length)}{unit}"
@@ -83,7 +83,7 @@ def age(seconds: float) -> str:
 
 
 def times(slowdown: str) -> str:
-    """A slowdown for reading: ``1.82x``, or a dash."""
+    """A human-readable slowdown: ``1.82x``, or a dash."""
     return f"{slowdown}x" if slowdown else "-"
 
 
@@ -94,9 +94,9 @@ def overview(
     wide: bool = False,
     policy: PolicyRecord | None = None,
 ) -> RenderableType:
-    """One line per workload; ``wide`` adds what it is counted under, and the decision's words.
+    """One line per workload; ``wide`` adds its tenant, and the text of the decision.
 
-    ``policy`` says which tenant a workload counts for; ``None`` = the one that it names.
+    ``policy`` maps workloads to tenants; ``None`` = the named one.
     """
     table = table_of(
         "NAMESPACE", "NAME", "KIND", "PHASE", "REASON", "NODES", "SHARE",
@@ -150,7 +150,7 @@ def _progress(workload: WorkloadRecord) -> str:
 
 
 def is_placed(workload: WorkloadRecord) -> bool:
-    """True if a workload has its devices, as its status says."""
+    """True if a workload has its devices, by its status."""
     condition = workload.status.condition(ConditionType.ADMITTED)
     return condition is not None and condition.status == "True"
 
@@ -159,8 +159,8 @@ def behind_predecessors(pod: str, running: Sequence[str]) -> Text:
     """Older pods that a pod of a rollout waits for: its Deployment keeps them until it is ready.
 
     Args:
-        pod: the pod that waits.
-        running: pods of other revisions, at least one.
+        pod: The waiting pod.
+        running: Pods of other revisions, at least one.
     """
     more = f" and {len(running) - 1} more" if len(running) > 1 else ""
     return Text(
@@ -173,12 +173,12 @@ def behind_predecessors(pod: str, running: Sequence[str]) -> Text:
 def why(
     workload: WorkloadRecord, isolation: Condition | None = None, ends: Sequence[PodRecord] = ()
 ) -> RenderableType:
-    """Reasons why a workload is where it is, waits, or ended: decision, what binds, what helps.
+    """Reasons of a workload's place, wait or end: decision, obstacle, remedy.
 
     Args:
-        workload: the workload.
-        isolation: why its class shares devices with itself alone, ``None`` = it does not.
-        ends: its pods that ended badly, whose container was started again, or waits.
+        workload: The workload.
+        isolation: Reason why its class is isolated, ``None`` = it is not.
+        ends: Its pods that failed, or whose container was restarted, or waits.
     """
     status = workload.status
     title = Text.assemble(
@@ -228,10 +228,10 @@ def why(
 
 
 def _ruled(condition: Condition) -> Table:
-    """The text of a condition where there is no decision, or none that matters any more."""
+    """The text of a condition without a relevant decision."""
     try:
         helps = Reason(condition.reason).what_to_do
-    except ValueError:  # of another version of the operator
+    except ValueError:  # from another version of the operator
         helps = ""
     return facts(
         {
@@ -270,7 +270,7 @@ def _decision(decision: DecisionRecord) -> Table:
 
 
 def _size(bounds: Elasticity, members: int, size: SizeRecord) -> Table:
-    """Members of an elastic gang, the reason of their number, and what may follow."""
+    """Members of an elastic gang, the reason of their number, and possible changes."""
     table = facts()
     table.add_row("members", f"{members} of {bounds.min_replicas} to {bounds.max_replicas}")
     table.add_row("", f"{size.reason}: {size.message}")
@@ -301,7 +301,7 @@ def _sharing(shared: Sharing, lane: LaneStatus | None) -> Table:
 
 
 def _lane(lane: LaneStatus) -> str:
-    """As ``lane 2 of node-3: 4 GiB resident, waits 7 % of its time``."""
+    """Text such as ``lane 2 of node-3: 4 GiB resident, waits 7 % of its time``."""
     try:
         waits = float(lane.wait_fraction or 0)
     except ValueError:
@@ -317,7 +317,7 @@ GROUPS: Mapping[str, str] = {
     "G3": "G3: nothing is known of the family",
     "G4": "G4: three or more tenants",
 }
-"""How new a mixture is, in words."""
+"""Text of the novelty of a mixture."""
 
 
 def _refusals(decision: DecisionRecord) -> Table:
@@ -344,7 +344,7 @@ def _exclusions(exclusions: Iterable[Exclusion]) -> Table:
 
 
 def _pairs(books: AllocationRecord) -> Table:
-    """Partners on a device in its turns, predicted speeds of both, and who is no partner."""
+    """Partners on a device in its turns, predicted speeds of both, and excluded partners."""
     table = table_of(
         "BESIDE", "TYPE", "NOW", "PROMISED", "SHARE", "STEPS/S", "THE OTHER", "RECEIVED"
     )
@@ -422,7 +422,7 @@ def _figures(shared: Sharing | None) -> tuple[str, ...]:
 
 
 def percent(part: str) -> str:
-    """A part of one for reading: ``99.3%``, or a dash."""
+    """A human-readable fraction: ``99.3%``, or a dash."""
     try:
         return f"{float(part):.1%}" if part else "-"
     except ValueError:
@@ -450,7 +450,7 @@ def _phase(node: GPUNodeRecord, tenant: DesiredSlice) -> str:
 
 
 def spend(record: SpendRecord) -> RenderableType:
-    """The decision of pools: chosen, next best, why, and when it is looked at again."""
+    """The decision of pools: chosen, runner-up, reason, and time of the next one."""
     decision = record.decision
     if decision is None:
         return Text("its pools were not decided yet")

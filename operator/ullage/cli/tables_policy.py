@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Renders how the cluster's time is divided and used. Pure: records in, renderables out."""
+"""Renders the division of the cluster's time and its use. Pure: records in, renderables out."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def policy(snapshot: Snapshot, now: float, quota_held: Snapshot | None = None) -
 
 
 def _quotas(binding: PolicyRecord, held: Snapshot | None, now: float) -> Iterator[str]:
-    """A line for each tenant with quota; with what it holds where that is known."""
+    """A line for each tenant with quota; with its usage where known."""
     recorded = binding.quota_status
     usages = usages_of(held) if held is not None else recorded.usage if recorded is not None else ()
     known = {(usage.tenant, usage.accelerator): usage for usage in usages}
@@ -81,7 +81,7 @@ def _quotas(binding: PolicyRecord, held: Snapshot | None, now: float) -> Iterato
 
 
 def _quota(tenant: Tenant, known: Mapping[tuple[str, str], TenantUsage]) -> str:
-    """Quota of a tenant, and what it holds of it, in percent of devices."""
+    """Quota of a tenant, and its usage, in percent of devices."""
     kinds = ", ".join(
         f"{quota.nominal_quota} % of {quota.accelerator}"
         + _held(known.get((tenant.name, quota.accelerator)))
@@ -171,7 +171,7 @@ def _turns(
 def _rows(
     job: WorkloadRecord, books: AllocationRecord, now: float, most_s: float
 ) -> list[tuple[str, tuple[RenderableType, ...]]]:
-    """A line for every type that the job is promised or had."""
+    """A line for every type that is promised to the job or was received."""
     promise, had = promised(books), received_s(books, now)
     owed = owed_s(books, now, most_s)
     holds, since = current(books)

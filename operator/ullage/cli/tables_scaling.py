@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Renders how many replicas a service has, and why."""
+"""Renders the number of replicas of a service, and its reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ullage.cluster.records.status import ChosenShare, ReplicaChoice, ScalingRec
 
 
 def scaling(bounds: ReplicaBounds, record: ScalingRecord) -> Table:
-    """Load, what is planned for, what was chosen and what one replica less would bring."""
+    """Load, planned load, chosen number, and the prediction for one replica less."""
     helps = Standing.GOOD not in record.reason.standing
     fewer = record.runner_up
     rows = {

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Renders a search for people: the trials in a table, their curves as lines of text or a picture.
+"""Renders a search: the trials in a table, their curves as lines of text or a figure.
 
-Names, parameters and reasons are whatever a tenant wrote, so they are never read as markup, and
-what cannot be printed is shown by its code.
+Names, parameters and reasons are untrusted tenants' text, so they are never read as markup, and
+unprintable characters are shown by their code.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _COLUMNS, _LINES = 60, 12
 
 
 def plain(text: str) -> str:
-    """A text of a tenant as it may be shown: what cannot be printed by its code."""
+    """A tenant's text for display: unprintable characters by their code."""
     return "".join(
         character
         if character.isprintable()
@@ -49,7 +49,7 @@ def plain(text: str) -> str:
 
 
 def search(view: TuningView, now: float, *, wide: bool = False) -> RenderableType:
-    """A search: where it stands, its groups, and a line for each trial that has begun.
+    """A search: its state, its groups, and a line for each started trial.
 
     Args:
         view: The search.
@@ -141,7 +141,7 @@ def _cells(row: TrialRow, *, wide: bool) -> tuple[RenderableType, ...]:
 
 
 def sparkline(row: TrialRow) -> str:
-    """The values of a trial, lowest to highest, an epoch each; at most the last 20."""
+    """The values of a trial, lowest to highest, one per epoch; at most the last 20."""
     values = [value for _, value in row.curve][-20:]
     if not values:
         return "-"
@@ -150,7 +150,7 @@ def sparkline(row: TrialRow) -> str:
 
 
 def _place(value: float, least: float, most: float, steps: int) -> int:
-    """Place of a value between two others, 0 to ``steps``; sums of large values stay finite."""
+    """Position of a value between two others, 0 to ``steps``; sums of large values stay finite."""
     if least == most:
         return 0
     scale = max(abs(least), abs(most))
@@ -188,7 +188,7 @@ def curves(view: TuningView) -> RenderableType:
 
 
 def _with_curves(view: TuningView) -> list[TrialRow]:
-    """The best trials: those that came furthest, by their last value."""
+    """The best trials: the furthest ones, by their last value."""
     sign = -1.0 if view.record.terms.maximise else 1.0
 
     def rank(row: TrialRow) -> tuple[int, float, int]:
@@ -199,7 +199,7 @@ def _with_curves(view: TuningView) -> list[TrialRow]:
 
 
 def _line(curve: Sequence[tuple[int, float]], first: int, last: int) -> Sequence[tuple[int, float]]:
-    """A value for each column between the ends of a curve, straight from epoch to epoch."""
+    """A value for each column between the ends of a curve, interpolated between epochs."""
     at = [_place(epoch, first, last, _COLUMNS - 1) for epoch, _ in curve]
     points = [(at[0], curve[0][1])]
     for place in range(1, len(curve)):

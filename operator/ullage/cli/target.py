@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster, the user and the namespace that a command speaks of, as kubectl takes them."""
+"""The cluster, the user and the namespace of a command, as in kubectl."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterTarget:
-    """Options that hold for every command."""
+    """Options of every command."""
 
     kubeconfig: str
-    """Path of a kubeconfig, or several with colons between them, as in ``KUBECONFIG``."""
+    """Path of a kubeconfig, or several separated by colons, as in ``KUBECONFIG``."""
     context: str = ""
     """Name of a context in it; empty = the current one."""
     namespace: str = ""
-    """Namespace that was named before the command."""
+    """Namespace named before the command."""
 
     def namespace_or(self, stated: str) -> str:
-        """The namespace that the command names, else the one before it, else the context's.
+        """The namespace of the command, else the one before it, else the context's.
 
         Raises:
             CredentialsError: none is named, and the kubeconfig cannot be read.

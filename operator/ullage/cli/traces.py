@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A trace of someone's run as rows of a WorkloadProfile. Pure: bytes in, an object out.
+"""A trace of a run as rows of a WorkloadProfile. Pure: bytes in, an object out.
 
-What comes out is declared, not measured: the trace was taken elsewhere, under a profiler.
+The result is declared, not measured: the trace was taken elsewhere, under a profiler.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ullage.engines.profiles.kineto import read_kineto
 from ullage.engines.profiles.traces import OpTrace, OpTraceError, TracedOp
 
 MOST_BYTES: Final = 256 * 2**20
-"""Of the JSON, unpacked; some hundreds of steps of a large model."""
+"""Maximum bytes of the unpacked JSON; some hundreds of steps of a large model."""
 GZIP: Final = b"\x1f\x8b"
 
 
@@ -50,17 +50,17 @@ class Traced:
 def profile_of(
     data: bytes, traced: Traced, name: str, namespace: str, known: Set[str] | None
 ) -> tuple[dict[str, object], OpTrace]:
-    """The profile that a trace makes, and the trace.
+    """The profile made from a trace, and the trace.
 
     Args:
-        data: the file, plain or packed with gzip.
-        traced: What it is.
-        name: name of the object.
-        namespace: namespace of the object.
-        known: accelerators that it may name; ``None`` = any.
+        data: The file, plain or gzip.
+        traced: The user's options.
+        name: Name of the object.
+        namespace: Namespace of the object.
+        known: Accelerators that it may name; ``None`` = any.
 
     Raises:
-        ProfileError: the trace cannot be used; the text says what to do.
+        ProfileError: the trace is unusable; the text has the remedy.
     """
     if not traced.workload_class:
         raise ProfileError(
@@ -84,7 +84,7 @@ def profile_of(
 
 
 def summary(trace: OpTrace) -> str:
-    """Summary of what was read, in one line."""
+    """One-line summary of the trace."""
     step = "" if trace.step_s is None else f", {trace.step_s * 1e3:.4g} ms a step"
     format_ = f", mostly {trace.precision}" if trace.precision else ""
     merged = f"; {trace.merged} small kinds were put together" if trace.merged else ""
@@ -113,7 +113,7 @@ def _spec(traced: Traced, trace: OpTrace) -> dict[str, object]:
 
 
 def row_of(op: TracedOp) -> OpRow:
-    """The part of an operation that a profile keeps."""
+    """The fields of an operation for a profile."""
     return OpRow(
         type=op.type or "unnamed",
         count=int(op.count),
@@ -147,7 +147,7 @@ def _text(data: bytes) -> str:
 
 
 def joined(held: Mapping[str, object], spec: Mapping[str, object]) -> dict[str, object]:
-    """The spec with what a trace says of it; rows of other types of device stay.
+    """The spec with the data of a trace added; rows of other types of device stay.
 
     Raises:
         ProfileError: the profile is of another class.

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A TuningJob as ``kubectl ullage tuning`` shows it: where its trials are, what they reached.
+"""A TuningJob for ``kubectl ullage tuning``: states and results of its trials.
 
-States of trials are those that the operator decides by, replayed from the results. Pure, apart
-from :func:`look_for`: records in, rows, JSON and CSV out.
+States of trials are those of the operator's decisions, replayed from the results. Pure, apart from
+:func:`look_for`: records in, rows, JSON and CSV out.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ class TrialState(StrEnum):
 
 
 ORDER: Final = tuple(TrialState)
-"""In which trials are shown: what runs, what may, what has ended."""
+"""Order of trials: running, pending, ended."""
 _ENDED: Final = ("Succeeded", "Failed")
-"""Phases of a TuningJob that is over."""
+"""Final phases of a TuningJob."""
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""What a formula of a spreadsheet begins with."""
+"""First characters of a spreadsheet formula."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRow:
-    """A trial that has begun.
+    """A started trial.
 
     Attributes:
-        curve: Values by epoch: its results, and what programs reported beside them.
-        epoch: The last epoch that has a result, 0 without one.
-        target: The epoch that it trains to, or that it has reached.
-        reason: Why it is where it is.
+        curve: Values by epoch: its results, and further reports of its programs.
+        epoch: The last epoch with a result, 0 without one.
+        target: The epoch of its training, or the last one reached.
+        reason: Reason of its state.
         job: The TrainingJob that runs it now.
     """
 
@@ -82,7 +82,7 @@ class TrialRow:
 
     @property
     def width(self) -> str:
-        """Its share of a device, or how many devices it has."""
+        """Its share of a device, or its number of devices."""
         status = self.job.status if self.job else None
         if status is None or not status.placement:
             return ""
@@ -96,7 +96,7 @@ class TrialRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningView:
-    """A TuningJob and the trials of it that have begun, in the order in which they are shown."""
+    """A TuningJob and its started trials, in display order."""
 
     record: TuningRecord
     trials: tuple[TrialRow, ...]
@@ -108,7 +108,7 @@ async def look_for(
     """A TuningJob and its trials; ``None`` = there is none of this name.
 
     Raises:
-        WireError: the TuningJob cannot be read; the text says what and where.
+        WireError: the TuningJob cannot be read; the text has the problem and the place.
         ApiError: the API server refused or did not answer.
     """
     jobs = await _listed(
@@ -117,7 +117,7 @@ async def look_for(
     if not jobs:
         return None
     record = project_tuning_job(jobs[0])
-    state = ClusterState(lambda _: None)  # nothing is assumed here
+    state = ClusterState(lambda _: None)  # no assumptions here
     selector = Selector(namespace=namespace, labels=f"{LABEL_TUNING}={name}")
     state.replace(TRAINING_JOBS, await _listed(cluster, TRAINING_JOBS, selector), now)
     return view(record, state.freeze(now).workloads.values())
@@ -201,7 +201,7 @@ def _state(
     due: int | None,
     job: WorkloadRecord | None,
 ) -> tuple[TrialState, str]:
-    """The state of a trial, and the reason that is known of it."""
+    """The state of a trial, and its known reason."""
     if due is not None:
         if job is None:
             resizes = seen.record.status.resizes
@@ -229,7 +229,7 @@ def for_scripts(view: TuningView, output: Output) -> str:
     """The view as text for scripts.
 
     Raises:
-        ValueError: a table was asked for.
+        ValueError: the form is a table.
     """
     if output is Output.JSON:
         return json.dumps(_body(view), indent=2, allow_nan=False) + "\n"
@@ -266,10 +266,10 @@ def _body(view: TuningView) -> dict[str, object]:
 
 
 def to_csv(view: TuningView) -> str:
-    """One line for each trial and epoch that has a value, and one for each trial that has none.
+    """One line for each trial and epoch with a value, and one for each trial without any.
 
-    Parameters are columns that begin with ``params_``, as in Optuna's data frames. A text that a
-    spreadsheet would take for a formula has an apostrophe before it.
+    Parameters are columns with the prefix ``params_``, as in Optuna's data frames. A text that a
+    spreadsheet would read as a formula is prefixed with an apostrophe.
     """
     names = list(view.record.terms.space.parameters)
     text = io.StringIO()

@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""kopf: ends of objects with something outside of them (leader), admission (each replica)."""
+"""kopf: ends of objects with external resources (leader), admission (each replica)."""

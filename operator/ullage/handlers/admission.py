@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """kopf's admission of the kinds that users write: warnings at ``kubectl apply``, never a refusal.
 
-kopf dispatches reviews to the handlers; the port is ours, since kopf's own server bounds neither
+kopf dispatches reviews to the handlers; the server is ours, since kopf's own bounds neither
 connections nor bodies nor rates. Reviews above a rate are allowed without advice, so a flood costs
 only its sender's advice.
 """
@@ -32,22 +32,22 @@ from ullage.webhook.server import COME_AGAIN, WebhookServer
 
 PATH: Final = "/advise"
 MOST_BYTES: Final = 2**20
-"""Of one review; an update holds the object twice."""
+"""Maximum bytes of one review; an update has the object twice."""
 LARGE_BYTES: Final = 2**16
 MOST_LARGE_BYTES: Final = 2**22
-"""Of reviews above ``LARGE_BYTES``, in a second: decoding one takes milliseconds."""
+"""Bytes per second of reviews above ``LARGE_BYTES``: decoding one takes milliseconds."""
 UNIT_BYTES: Final = 2**14
 MOST_UNITS: Final = 64
-"""In a second; a review is one unit, and one more for each ``UNIT_BYTES``."""
+"""Units per second; a review is one unit, and one more for each ``UNIT_BYTES``."""
 MOST_OF_NAMESPACE: Final = 16
 MOST_WARNINGS: Final = 5
 LONGEST_WARNING: Final = 250
-"""Characters; the API server cuts off more than 256."""
+"""Maximum characters; the API server truncates above 256."""
 _KEPT: Final = ("name", "namespace", "labels")
-"""Of the metadata that a handler sees; without a uid kopf remembers nothing of an object."""
+"""Metadata that a handler sees; without a uid kopf stores nothing about an object."""
 
 Look = Callable[[], Coroutine[Any, Any, Snapshot | None]]
-"""The snapshot, in the operator's loop; ``None`` = it is not whole yet."""
+"""The snapshot, in the operator's loop; ``None`` = it is incomplete."""
 
 
 @dataclass(slots=True)
@@ -59,13 +59,13 @@ class Rate:
     units: Counter[str] = field(default_factory=Counter)
 
     def decodes(self, size: int, now: float) -> bool:
-        """Count a body of so many bytes; returns True when it is decoded."""
+        """Count the bytes of a body; returns True when it should be decoded."""
         self._begin(now)
         self.large_bytes += size if size > LARGE_BYTES else 0
         return size <= LARGE_BYTES or self.large_bytes <= MOST_LARGE_BYTES
 
     def advises(self, namespace: str, size: int, now: float) -> bool:
-        """Count a review of so many bytes; returns True when it gets advice."""
+        """Count the bytes of a review; returns True when it gets advice."""
         self._begin(now)
         units = min(1 + size // UNIT_BYTES, MOST_OF_NAMESPACE)
         spent = self.units.get(namespace, 0)
@@ -84,7 +84,7 @@ class Admission:
     """The handlers and the port of one process, leading or not; all of it in kopf's thread."""
 
     kinds: Final[Mapping[Kind, HasLife]] = dict.fromkeys(ADVISED, lambda _: False)
-    """Kinds that kopf knows; none of their objects is watched."""
+    """Kinds known to kopf; none of their objects is watched."""
 
     def __init__(self, look: Look, folder: Path, port: int) -> None:
         """``folder`` holds ``tls.crt`` and ``tls.key``; nothing is served before ``register``."""
@@ -98,7 +98,7 @@ class Admission:
 
     @property
     def port(self) -> int:
-        """The port that is listened on; 0 = none yet."""
+        """The listening port; 0 = none yet."""
         return self._server.port if self._server is not None else 0
 
     def register(self, registry: kopf.OperatorRegistry, bridge: Bridge) -> None:
@@ -122,7 +122,7 @@ class Admission:
                 warnings += advise(kind, raw, offers)
 
     async def _current_offers(self, bridge: Bridge) -> Offers | None:
-        """The cluster's offers, at most ``OLD_S`` old; ``None`` = the snapshot is not whole."""
+        """The cluster's offers, at most ``OLD_S`` old; ``None`` = the snapshot is incomplete."""
         now = asyncio.get_running_loop().time()
         if now - self._looked_at >= REVIEW_SNAPSHOT_S:
             self._looked_at = now
@@ -142,10 +142,10 @@ class Admission:
             await server.stop()
 
     async def _reply(self, review: kopf.WebhookFn, body: bytes) -> bytes:
-        """Let the object through, with what the handlers warn of.
+        """Admit the object, with the warnings of the handlers.
 
         Raises:
-            HTTPException: it is no review, or one too many.
+            HTTPException: it is not a review, or the rate is exceeded.
         """
         now = asyncio.get_running_loop().time()
         if len(body) > MOST_BYTES:
@@ -166,7 +166,7 @@ class Admission:
 
 
 class _Read(dict[str, object]):
-    """A part of an object that nothing changes; kopf copies objects whole, of any depth."""
+    """An immutable part of an object; kopf copies objects whole, of any depth."""
 
     def __deepcopy__(self, _: object) -> Self:
         return self

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ends in order: what an object has outside of itself goes first, then the object, then the rest.
+"""Ordered ends: an object's external resources go first, then the object, then the rest.
 
-Garbage collection deletes in any order, and loses work that some of it still holds. The cluster
-shows the progress of an end, so that the next leader goes on with it. Bounded: after a while
-nothing is waited for any longer, and an Event says so.
+Garbage collection deletes in any order, and loses work of remaining parts. The cluster shows the
+progress of an end, so that the next leader continues it. Bounded: after a while the wait ends, with
+an Event.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ullage.ports import POD, Clock, Kind
 from ullage.scheduling.model.plan import Action, DeleteChild, DeletePod, Emit
 
 TOLD_AT_ONCE: Final = 10
-"""Owners of objects beyond the bound; thousands come at once where someone scripts them."""
+"""Owners of objects beyond the bound; scripts may create thousands at once."""
 BEYOND: Final = (
     f"{MOST} objects of a kind, or {MOST_OF_NAMESPACE} of a namespace, end in order; this one is"
     " beyond, and would end in any order"
@@ -45,15 +45,15 @@ BEYOND: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderContext:
-    """The cluster for handlers, and their ways to act on it; in the operator's loop alone.
+    """The cluster for handlers, and their ways to act on it; only in the operator's loop.
 
     Attributes:
         state: The cluster.
         pool_watch: Watches instances of pools.
         clock: Time.
-        epoch: Of this leadership.
+        epoch: Epoch of this leadership.
         submit: Queues writes.
-        poke: Asks for a decision, with a reason.
+        poke: Requests a decision, with a reason.
     """
 
     state: ClusterState
@@ -71,12 +71,12 @@ class LeaderContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """Remains of an object that ends.
+    """Remaining resources of an object that ends.
 
     Attributes:
-        text: In words, for when it is waited for no longer; empty = nothing.
+        text: Text for the end of the wait; empty = nothing remains.
         begins: The step that begins now, for one Event.
-        goes: Pods, Deployments and Services whose deletion is due and was not seen yet.
+        goes: Pods, Deployments and Services whose deletion is due and was not observed yet.
     """
 
     text: str = ""
@@ -89,11 +89,11 @@ class Life:
     """The end of objects of a kind.
 
     Attributes:
-        kind: Of the objects.
-        reason: Of their Events and writes.
-        lives: True for an object, as the API shows it, with anything outside of itself.
-        left: Remains of an object that is deleted, at a time.
-        owns: Its objects make others, which their author may keep with an orphaning deletion.
+        kind: Kind of the objects.
+        reason: Reason of their Events and writes.
+        lives: True for an object in the API with any external resource.
+        left: Remaining resources of a deleted object, at a time.
+        owns: Its objects create others, which their author may keep with an orphaning deletion.
     """
 
     kind: Kind
@@ -104,18 +104,18 @@ class Life:
 
     @property
     def most_s(self) -> float:
-        """After the deletion, until the rest is waited for no longer."""
+        """Time after the deletion until the wait ends."""
         return KINDS_HELD[self.kind]
 
 
 async def end(leader: LeaderContext, life: Life, owner: ObjectRef, deleted_at: float) -> None:
-    """Delete what is due to go, and wait until nothing is left or the time of the kind is over.
+    """Delete due resources, and wait until nothing is left or the time of the kind is over.
 
     Args:
-        leader: Of now.
-        life: Of the object's kind.
+        leader: The current leadership.
+        life: End of the object's kind.
         owner: The object that is being deleted.
-        deleted_at: Time of the deletion, seconds since the epoch; a time to come counts as now.
+        deleted_at: Time of the deletion, seconds since the epoch; a future time counts as now.
     """
     now = leader.clock.now()
     since, asked_at, announced = min(deleted_at, now), 0.0, ""
@@ -144,7 +144,7 @@ def _deletion(life: Life, owner: ObjectRef, child: ObjectRef, why: str, epoch: i
 
 
 async def tell_unheld(leader: LeaderContext, mirror: Mirror) -> None:
-    """Send an Event to each object that is beyond the bound, once, until cancelled."""
+    """Emit an Event on each object that is beyond the bound, once, until cancelled."""
     informed: set[str] = set()
     while True:
         unheld = mirror.unheld()
@@ -177,10 +177,10 @@ def register(
         id="in-order",
         when=lambda body, **_: bool(body.get("life")),
         backoff=END_FAILED_S,
-        timeout=life.most_s,  # of one whose end cannot be looked at
+        timeout=life.most_s,  # for one whose end cannot be checked
     )
     async def in_order(body: kopf.Body, uid: str, **_: Any) -> None:
-        """Wait for the end; the cluster shows its progress, so nothing is written down."""
+        """Wait for the end; the cluster shows its progress, so nothing is stored."""
         metadata = section(body, "metadata")
         name, namespace = text(metadata, "name"), text(metadata, "namespace", "")
         owner = ObjectRef(kind=kind.kind, namespace=namespace, name=name, uid=uid)

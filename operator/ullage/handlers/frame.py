@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs kopf in a thread and an event loop of its own, until its owner ends it.
 
-At its end kopf cancels every task of its loop, so it may not share ours. One that cares for lives
-runs while this replica leads: on a standby it could take away finalizers that only a leader's
-handlers know. Another one, whose handlers see no object that exists, answers reviews.
+At its end kopf cancels every task of its loop, so it may not share ours. The instance for ends runs
+while this replica leads: on a standby it could remove finalizers that only a leader's handlers
+know. Another instance, whose handlers see no existing object, answers reviews.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Bridge:
 
 
 class NothingHandled(kopf.DiffBaseStorage):
-    """Stores no last state: what an object should be is decided from the whole cluster."""
+    """Stores no last state: the desired state is decided from the whole cluster."""
 
     def build(self, **_: Any) -> kopf.BodyEssence:
         """An empty essence: there is never a difference."""
@@ -60,13 +60,13 @@ class NothingHandled(kopf.DiffBaseStorage):
 
 
 class Tries(kopf.ProgressStorage):
-    """Tries of handlers, for as long as this replica leads.
+    """Attempts of handlers, while this replica leads.
 
-    Tenants write annotations: a forged record of progress could hold an object for ever.
+    Tenants write annotations: a forged record of progress could block an object for ever.
     """
 
     def __init__(self, mirror: Mirror) -> None:
-        """Nothing was tried yet."""
+        """Start without attempts."""
         self._mirror = mirror
         self._records: dict[tuple[object, str], Any] = {}
 
@@ -75,20 +75,20 @@ class Tries(kopf.ProgressStorage):
         return self._records.get((body.metadata.get("uid"), key))
 
     def store(self, *, key: str, record: Any, body: kopf.Body, **_: Any) -> None:
-        """Remember it here."""
+        """Store it in memory."""
         self._records[body.metadata.get("uid"), key] = record
 
     def purge(self, *, key: str, body: kopf.Body, **_: Any) -> None:
-        """Forget a handler that is done."""
+        """Remove a finished handler."""
         self._records.pop((body.metadata.get("uid"), key), None)
 
     def touch(self, *, body: kopf.Body, value: str | None, **_: Any) -> None:
-        """Show kopf the object again, whose handler is due; kopf itself would write to it."""
+        """Show kopf an object with a due handler again; kopf itself would write to it."""
         if value is not None:
             self._mirror.repeat(str(body.metadata.get("uid")))
 
     def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
-        """The essence as it is: objects hold none of the records."""
+        """The essence unchanged: objects have none of the records."""
         return essence
 
 
@@ -99,26 +99,26 @@ class Frame:
         """Nothing is handled before ``run``."""
         self._mirror = mirror
         self._late: Future[None] | None = None
-        """Of a thread that did not end in time."""
+        """Thread that did not end in time."""
 
     @property
     def stuck(self) -> bool:
-        """True while the thread of an earlier leadership is still there; a restart ends it."""
+        """True while the thread of an earlier leadership still runs; a restart ends it."""
         return self._late is not None and not self._late.done()
 
     async def run(self, send: Send, register: Register) -> None:
         """Handle until cancelled.
 
         Args:
-            send: Carries patches out, in the loop that calls this.
+            send: Sends patches, in the calling loop.
             register: Adds the handlers.
 
         Raises:
-            RuntimeError: kopf ended by itself, or one that did not end is still there.
+            RuntimeError: kopf ended unexpectedly, or an earlier one still runs.
         """
         if self.stuck:
             raise RuntimeError(f"kopf: {STUCK}")
-        # it logs failures: its successes are our Events, and signals are the process's
+        # it logs failures: its successes are our Events, and signals belong to the process
         logging.getLogger("kopf").setLevel(logging.WARNING)
         logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
         stop, ended = threading.Event(), Future[None]()
@@ -127,7 +127,7 @@ class Frame:
         def work() -> None:
             try:
                 asyncio.run(self._operate(bridge, stop, send, register))
-            except BaseException as error:  # a thread's end is an answer, whatever it was
+            except BaseException as error:  # any end of the thread is a result
                 ended.set_exception(error)
             else:
                 ended.set_result(None)
@@ -173,14 +173,14 @@ class Frame:
             settings=settings,
             clusterwide=True,
             standalone=True,
-            # else it asks for the name of the user, and the user of our image has none
+            # else it looks up the user's name, and the user of our image has none
             identity=cast(Any, "ullage"),
             stop_flag=stop,
         )
 
 
 def configure(settings: kopf.OperatorSettings, mirror: Mirror) -> None:
-    """Make kopf post no Events, watch no kinds and leave its end to its owner."""
+    """Make kopf emit no Events, watch no kinds and leave its end to its owner."""
     settings.scanning.disabled = True
     settings.posting.enabled = False
     settings.process.ultimate_exiting_timeout = None

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds whose objects may have something outside of themselves, and the end of their objects.
+"""Kinds whose objects may have external resources, and the end of their objects.
 
-A service's router drains before its replicas go. Members of a job in tiers save and end while their
-lead still answers them: a member without its lead cannot finish its step, and its work since its
-last checkpoint is lost. Trials of a search stop, and results that exist are counted, both by steps
-of the search. Pools are in ``pools``.
+A service's router drains before its replicas are deleted. Members of a job in tiers save and end
+while their coordinator still answers: without it a member cannot finish its step, and its work
+since its last checkpoint is lost. Trials of a search stop, and existing results are counted, both
+by steps of the search. Pools are in ``pools``.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from ullage.scheduling.model.phases import OVER
 
 
 def has_router(item: JsonObject) -> bool:
-    """True when an InferenceDeployment asks for a router, whatever else it says."""
+    """True when an InferenceDeployment requests a router, whatever its other fields."""
     return isinstance(field_at(item, "spec", "batching"), dict)
 
 
 def has_lead(item: JsonObject) -> bool:
-    """True when a TrainingJob trains in tiers and is not over, whatever else it says."""
+    """True when a TrainingJob trains in tiers and is not over, whatever its other fields."""
     tiers = field_at(item, "spec", "elasticity", "tiers")
     over = field_at(item, "status", "phase") in OVER
     return isinstance(tiers, str) and tiers != Tiers.DISABLED and not over
 
 
 def is_under_way(item: JsonObject) -> bool:
-    """True when a TuningJob is not over, whatever else it says."""
+    """True when a TuningJob is not over, whatever its other fields."""
     return field_at(item, "status", "phase") not in OVER
 
 
 def left_of_service(leader: LeaderContext, service: ObjectRef, now: float) -> Left:
-    """The router, as far as it is of this service, and pods of it that still answer."""
+    """The service's router, and its pods that still answer."""
     router = leader.state.freeze(now).deployments.get(
         (service.namespace, router_name(service.name))
     )
@@ -65,7 +65,7 @@ def left_of_service(leader: LeaderContext, service: ObjectRef, now: float) -> Le
 
 
 def left_of_job(leader: LeaderContext, job: ObjectRef, _: float) -> Left:
-    """Members and machines ordered for them, then the lead, as far as they have not ended."""
+    """Members and machines requested for them, then the coordinator, unless they have ended."""
     pods = [pod for pod in leader.state.pods_of(job.uid) if not pod.stage.finished]
     members = [pod for pod in pods if not pod.lead]
     goes = tuple(
@@ -81,10 +81,10 @@ def left_of_job(leader: LeaderContext, job: ObjectRef, _: float) -> Left:
 
 
 def left_of_search(leader: LeaderContext, search: ObjectRef, now: float) -> Left:
-    """Trials that still run, or whose result is not counted."""
+    """Trials that still run, or with an uncounted result."""
     job = leader.state.tuning_jobs().get((search.namespace, search.name))
     if job is None or job.ref.uid != search.uid or not job.deleting:
-        return Left()  # it was never read as it is now, so no step knows that it ends
+        return Left()  # its deletion was never read, so no step knows that it ends
     counted = {(result.trial, result.epoch) for result in job.status.results}
     workloads = leader.state.freeze(now).workloads
     runs = [workloads[uid] for uid in leader.state.trials_of(search.uid)]
@@ -111,4 +111,4 @@ LIVES: Final[tuple[Life, ...]] = (
 )
 KINDS: Final[Mapping[Kind, HasLife]] = {life.kind: life.lives for life in LIVES}
 FOLLOWED: Final = frozenset({CAPACITY_POOL})
-"""Kinds whose objects have timers, whether or not there is anything outside of them."""
+"""Kinds whose objects have timers, with or without external resources."""

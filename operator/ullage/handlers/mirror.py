@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Lists and watches for kopf: objects with a life outside of themselves, from our own streams.
+"""Lists and watches for kopf: objects with external resources, from our own streams.
 
-The API server is asked once for each kind, by a reflector; kopf reads what the reflector has read.
-So a change of the leader costs no list, and the reflector handles watches that end, stall or send
-nonsense. Only metadata is kept, the newest of each object: however fast a tenant edits, kopf sees
-as many changes as it has time for. Must never hold an object that no handler cares for.
+A reflector reads each kind once from the API server; kopf reads the reflector's data. So a change
+of the leader costs no list, and the reflector handles watches that end, stall or are corrupt. Only
+metadata is kept, the newest of each object: however fast a tenant edits, kopf sees as many changes
+as it has time for. Must never keep an object without a handler.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ullage.cluster.values.streams import Sink, Stream
 from ullage.ports import JsonObject, Kind
 
 MOST_FINALIZERS: Final = 32
-"""Of others, beside which an object gets ours: they are kept here as they are."""
+"""Foreign finalizers, beside which an object gets ours: they are kept unchanged."""
 _KEPT: Final = (
     "name",
     "namespace",
@@ -52,14 +52,14 @@ class _Kept:
 
     has_life: HasLife
     followed: bool
-    """Objects are shown without a life, too."""
+    """True when objects without external resources are shown, too."""
     bodies: dict[str, JsonObject] = field(default_factory=dict)
-    """Objects that are shown, by uid."""
+    """Shown objects, by uid."""
     of_namespace: Counter[str] = field(default_factory=Counter)
     unheld: dict[str, ObjectRef] = field(default_factory=dict)
-    """Objects that are not, because there are too many, by uid."""
+    """Objects beyond the limit, which are not shown, by uid."""
     news: dict[str, Change] | None = None
-    """Changes that the watch has yet to show, by uid; ``None`` = nothing was listed, or watched."""
+    """Changes pending for the watch, by uid; ``None`` = nothing was listed, or watched."""
     wake: Callable[[], None] | None = None
 
     def has_room(self, namespace: str) -> bool:
@@ -69,20 +69,20 @@ class _Kept:
 
     def show(self, uid: str, change: Change) -> None:
         if self.news is not None:
-            self.news[uid] = change  # keeps its place: none waits longer for its own edits
+            self.news[uid] = change  # keeps its position: edits do not delay it
         if self.wake is not None:
             self.wake()
 
 
 class Mirror:
-    """Fed by the operator's loop, read by kopf's thread; a kind has one watch."""
+    """Written by the operator's loop, read by kopf's thread; a kind has one watch."""
 
     def __init__(
         self, kinds: Mapping[Kind, HasLife], followed: Container[Kind] = frozenset()
     ) -> None:
-        """``kinds`` maps a kind to the test for objects that have a life.
+        """``kinds`` maps a kind to the test for objects with external resources.
 
-        Objects of the kinds ``followed`` are shown without one, too.
+        Objects of the kinds ``followed`` are shown without any, too.
         """
         self._lock = threading.Lock()
         self._kinds = {
@@ -101,7 +101,7 @@ class Mirror:
     # -- fed -----------------------------------------------------------------------------------
 
     def replace(self, kind: Kind, items: Sequence[JsonObject]) -> None:
-        """Take in a full list: adds, changes and removals follow from it."""
+        """Process a full list: adds, changes and removals follow from it."""
         kept = self._kinds[kind]
         # a list may be decoded item by item, and be larger than fits decoded
         shown = {_uid(item): body for item in items if (body := _shown(kind, kept, item))}
@@ -112,7 +112,7 @@ class Mirror:
                 _upsert(kind, kept, uid, body)
 
     def upsert(self, kind: Kind, item: JsonObject) -> None:
-        """Take in an object that was added or changed."""
+        """Process an added or changed object."""
         kept, uid = self._kinds[kind], _uid(item)
         body = _shown(kind, kept, item)
         with self._lock:
@@ -122,14 +122,14 @@ class Mirror:
                 _upsert(kind, kept, uid, body)
 
     def remove(self, kind: Kind, item: JsonObject) -> None:
-        """Take in that an object was deleted."""
+        """Process the deletion of an object."""
         with self._lock:
             _remove(self._kinds[kind], _uid(item))
 
     # -- read ----------------------------------------------------------------------------------
 
     def listed(self, kind: Kind) -> list[JsonObject]:
-        """All objects of a kind; a watch goes on from here.
+        """All objects of a kind; a watch continues from here.
 
         Raises:
             KeyError: the kind is not mirrored.
@@ -161,7 +161,7 @@ class Mirror:
             return news.pop(next(iter(news))) if news else None
 
     def repeat(self, uid: str) -> None:
-        """Show an object once more, as it is."""
+        """Show an object once more, unchanged."""
         with self._lock:
             for kept in self._kinds.values():
                 if uid in kept.bodies:
@@ -174,7 +174,7 @@ class Mirror:
                 kept.news = kept.wake = None
 
     def unheld(self) -> list[ObjectRef]:
-        """Objects that end in any order: there are too many of their kind or namespace."""
+        """Objects whose ends are unordered: there are too many of their kind or namespace."""
         with self._lock:
             return [ref for kept in self._kinds.values() for ref in kept.unheld.values()]
 
@@ -201,14 +201,14 @@ def _remove(kept: _Kept, uid: str) -> None:
         return
     metadata = section(body, "metadata")
     kept.of_namespace.subtract([str(metadata.get("namespace", ""))])
-    kept.of_namespace = +kept.of_namespace  # a namespace without objects is not remembered
-    # kopf ends the timers of what is being deleted, and asks nothing else
+    kept.of_namespace = +kept.of_namespace  # a namespace without objects is dropped
+    # kopf ends the timers of deleted objects, and needs nothing else
     last = {"deletionTimestamp": "", **metadata}
     kept.show(uid, Change(body={**body, "metadata": last}, deleted=True))
 
 
 class _Tee:
-    """Hands what a stream sees to a sink, then to the mirror."""
+    """Passes a stream's objects to a sink, then to the mirror."""
 
     def __init__(self, mirror: Mirror, sink: Sink) -> None:
         self._mirror = mirror
@@ -236,9 +236,9 @@ def _uid(item: JsonObject) -> str:
 
 
 def _shown(kind: Kind, kept: _Kept, item: JsonObject) -> JsonObject | None:
-    """The part of an object that kopf may see: metadata that ends depend on; ``None`` = none.
+    """The part of an object for kopf: metadata that ends depend on; ``None`` = none.
 
-    No annotation is: tenants write them, and they can be a quarter of a megabyte.
+    Annotations are excluded: tenants write them, and they can be a quarter of a megabyte.
     """
     raw, finalizers = item.get("metadata"), finalizers_of(item)
     if not isinstance(raw, dict):

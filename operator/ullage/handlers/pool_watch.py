@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watches the instances of all pools, on every replica; nothing is written.
 
-kopf runs on the leader alone. A replica that comes to lead knows from here the instances that were
-lost before, and those that someone wanted to go. A cluster without pools costs nothing.
+kopf runs on the leader alone. This module gives a new leader the instances that were lost before,
+and those that were removed on purpose. A cluster without pools costs nothing.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from ullage.scheduling.inventory.instances import Watch, look
 
 
 class PoolWatch:
-    """Remembers what was seen; everything else is in the snapshot."""
+    """Stores observations; all other state is in the snapshot."""
 
     def __init__(self, state: ClusterState, *, synced: Callable[[], bool], clock: Clock) -> None:
-        """``synced`` says whether the snapshot is whole: half a picture is not looked at."""
+        """``synced`` returns true for a complete snapshot: an incomplete one is not observed."""
         self._state = state
         self._synced = synced
         self._clock = clock
         self._watch = Watch()
         self.known: dict[str, PoolStatus] = {}
-        """Observed state of each pool by its uid, prices and conditions aside."""
+        """Observed state of each pool by its uid, without prices and conditions."""
         self.faults: dict[str, Exception] = {}
-        """Errors of the last look, by uid of the pool."""
+        """Errors of the last observation, by uid of the pool."""
         self._looked_at = -math.inf
         self.failures = 0
-        """Looks at one pool, or writes of it, that raised."""
+        """Observations or writes of one pool that raised."""
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Observe until cancelled."""
         while True:
             self.look()
             await asyncio.sleep(POOL_LOOK_S)
 
     def look(self) -> None:
-        """Take in what happened since the last look."""
+        """Process the changes since the last observation."""
         moment, written = self._clock.monotonic(), self._state.pools_written()
         if moment - self._looked_at < POOL_LOOK_SHARED_S or not self._synced():
             return
@@ -62,6 +62,6 @@ class PoolWatch:
             status = before.get(pool.uid, pool.status)
             try:
                 status = observed(pool, status, sightings[pool.uid], now, learning)
-            except Exception as error:  # the other pools are looked at
+            except Exception as error:  # the other pools are still observed
                 self.faults[pool.uid] = error
             self.known[pool.uid] = status

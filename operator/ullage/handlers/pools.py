@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Elastic spot-scaling of CapacityPools: a timer and a price of each, and an end in order.
+"""Elastic spot-scaling of CapacityPools: a timer and a price for each, and an ordered end.
 
-A timer writes price, hazard, failed launches and room to the pool and to decisions,
-which request nodes of the pools that are best for all jobs together. A pool that is deleted gets
-no more requests and stays until those that are out are there or gone, so that what comes is still
-counted; bounded, and Events say so.
+A timer writes price, hazard, failed launches and room to the pool and to decisions, which request
+nodes of the pools that are best for all jobs together. A deleted pool gets no more requests and
+stays until the pending ones have arrived or failed, so that they are still counted; bounded, with
+Events.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _KIND: Final = ports.CAPACITY_POOL
 
 
 def is_launching(item: JsonObject) -> bool:
-    """True when instances of a pool were on their way when its status was written."""
+    """True when instances of a pool were pending when its status was written."""
     launching = field_at(item, "status", "launching")
     return isinstance(launching, int) and launching > 0
 
 
 def left(leader: LeaderContext, pool: ObjectRef, _: float) -> Left:
-    """Instances on their way to it, as last seen here or else as its status says."""
+    """Pending instances, as last observed here or else by its status."""
     leader.pool_watch.look()
     written = leader.state.pools_written().get(pool.name)
     before = written.status if written is not None and written.uid == pool.uid else PoolStatus()
@@ -53,7 +53,7 @@ LIFE: Final = Life(kind=_KIND, reason=Reason.POOL_ENDS, lives=is_launching, left
 
 
 class PoolScaling:
-    """Looks after pools one by one; called in the operator's loop."""
+    """Handles pools one by one; called in the operator's loop."""
 
     def __init__(self, leader: LeaderContext, prices: Prices) -> None:
         """``prices`` are those of this leadership."""
@@ -63,7 +63,7 @@ class PoolScaling:
         """Last written status, and its time, by uid of the pool."""
 
     async def ask(self, pool: ObjectRef) -> None:
-        """Ask for its price, if that is due."""
+        """Query its price, if due."""
         written = self._written(pool)
         if written is not None:
             await self._prices.ask(written)
@@ -72,7 +72,7 @@ class PoolScaling:
         """Give decisions and the API the current state of a pool.
 
         Raises:
-            Exception: of this pool alone; its status says so.
+            Exception: of this pool alone; its status has the error.
         """
         watch = self._leader.pool_watch
         watch.look()
@@ -96,7 +96,7 @@ class PoolScaling:
             raise
 
     def _written(self, pool: ObjectRef) -> PoolRecord | None:
-        """A pool as the API shows it; ``None`` = it is gone, or was never readable."""
+        """A pool as in the API; ``None`` = it is deleted, or was never readable."""
         written = self._leader.state.pools_written().get(pool.name)
         return written if written is not None and written.uid == pool.uid else None
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Maps answers of the API server to errors that callers can act on; the only such mapping.
 
-Pure functions. Nothing else in the product may look at an HTTP status.
+Pure functions. No other module may evaluate an HTTP status.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ullage.ports import (
 )
 
 MESSAGE_MAX: Final = 4_000
-"""Characters kept of an error text."""
+"""Maximum characters of an error text."""
 
 _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
     401: Forbidden,
@@ -39,30 +39,30 @@ _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
 
 
 UNTYPED_APPLY: Final = "failed to create typed patch object"
-"""The API server answers 500 to an apply whose body does not fit the schema; trying again is no
-use."""
+"""Text of the API server's 500 to an apply whose body does not fit the schema; a retry is
+useless."""
 
 
 class WatchStalled(Unavailable):
-    """An open watch outlived its time limit: the server neither spoke nor ended it."""
+    """An open watch outlived its time limit: the server neither sent data nor ended it."""
 
 
 class TooLarge(ApiError):
-    """An answer is larger than is read: ask for less at once."""
+    """An answer exceeds the size limit: request fewer objects at once."""
 
 
 class TokenRenewed(Unavailable):
-    """A write met an expired token and did nothing; with the new one it may be tried again."""
+    """A write was rejected for an expired token, without effect; retry it with a new one."""
 
 
 class BadLine(Unavailable):
-    """A watch sent a line that is no event; what it said is lost, so list again."""
+    """A watch sent a line that is no event; its content is lost, so list again."""
 
 
 def error_of(
     status: int, message: str, reason: str = "", *, retry_after_s: float = 0.0
 ) -> ApiError:
-    """The exception for one status; 0 stands for no answer at all."""
+    """The exception for one status; 0 = no answer at all."""
     text = message[:MESSAGE_MAX]
     if status == 429:
         return Throttled(status, text, reason, retry_after_s)
@@ -75,7 +75,7 @@ def error_of(
 
 
 def error_from_answer(status: int, retry_after: str, body: bytes) -> ApiError:
-    """The exception for an HTTP answer; a body that is no Status is quoted as it stands."""
+    """The exception for an HTTP answer; a body that is no Status is quoted verbatim."""
     message, reason = body.decode(errors="replace").strip(), ""
     try:
         decoded = orjson.loads(body)

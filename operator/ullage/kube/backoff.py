@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pauses between tries: doubling, with full jitter, forgotten after a time of health."""
+"""Pauses between attempts: doubling, with full jitter, reset after a time of health."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ullage.process.doubling import doubled_s
 
 
 class Backoff:
-    """Wait after each failure of one thing that is tried again and again."""
+    """Back-off after each failure of a repeated operation."""
 
     def __init__(
         self,
@@ -20,7 +20,7 @@ class Backoff:
         healthy_s: float = 60.0,
         rng: random.Random | None = None,
     ) -> None:
-        """``healthy_s`` without a failure starts again."""
+        """``healthy_s`` without a failure resets it."""
         self._first_s = first_s
         self._max_s = max_s
         self._healthy_s = healthy_s
@@ -32,9 +32,9 @@ class Backoff:
         """Count a failure at this monotonic time; returns seconds to wait.
 
         Args:
-            now: monotonic time of the failure, seconds.
-            at_least_s: what the server asked for.
-            most_s: cap of this pause, where lower than that of all.
+            now: Monotonic time of the failure, seconds.
+            at_least_s: Minimum requested by the server.
+            most_s: Cap of this pause, where lower than the general one.
         """
         if now - self._last_at >= self._healthy_s:
             self._failures = 0

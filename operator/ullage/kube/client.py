@@ -27,9 +27,9 @@ JSON_PATCH: Final = "application/json-patch+json"
 
 
 LONGEST_LINE: Final = 64 * 2**20
-"""Bytes of a line of a watch: more than any object that the API server takes, six-fold escaped."""
+"""Maximum bytes of a line of a watch: the largest object of the API server, six-fold escaped."""
 STRICT: Final = ("fieldValidation", "Strict")
-"""A misspelt field of a user's template is an error with its path, not silently dropped."""
+"""A misspelt field in a user's template is an error with its path, not silently dropped."""
 
 
 class K8sCluster:
@@ -50,11 +50,11 @@ class K8sCluster:
 
     @property
     def source(self) -> str:
-        """Source of the credentials, for people."""
+        """Human-readable source of the credentials."""
         return self._transport.credentials.source
 
     async def __aenter__(self) -> Self:
-        """Begin to keep the token fresh."""
+        """Start to renew the token."""
         self._transport.start()
         return self
 
@@ -78,17 +78,17 @@ class K8sCluster:
     ) -> AsyncGenerator[Page]:
         """Yield the pages of one consistent list; all carry the same version.
 
-        A page that is too large to be read is asked for again in smaller ones.
+        A page that is too large is requested again in smaller ones.
 
         Args:
-            kind: what to list.
-            selector: filters that the server applies.
-            limit: most objects a page.
-            resource_version: list the state of exactly this version; empty means the newest.
+            kind: Kind to list.
+            selector: Filters that the server applies.
+            limit: Maximum objects per page.
+            resource_version: List the state of exactly this version; empty means the newest.
 
         Raises:
-            Gone: the version, or the list begun, is too old; start again.
-            TooLarge: a single object is.
+            Gone: the version, or the started list, is too old; start again.
+            TooLarge: a single object is too large.
         """
         query, path = _selection(selector), _collection(kind, selector.namespace)
         place: Query = []
@@ -125,10 +125,10 @@ class K8sCluster:
     ) -> AsyncGenerator[WatchEvent]:
         """Yield events after a version until the server ends the stream.
 
-        ``on_open`` is called when the server accepts it, long before the first event perhaps.
+        ``on_open`` is called when the server accepts it, possibly long before the first event.
 
         Raises:
-            Gone: the version is too old.
+            WatchStalled: the stream outlived its time limit; reopen it at the last version.
             WatchStalled: the stream outlived its time; open it again where it was.
             BadLine: a line is no event.
             ApiError: the stream could not be opened, broke, or ended with an error.
@@ -177,7 +177,7 @@ class K8sCluster:
         )
 
     async def rehearse(self, kind: Kind, body: JsonObject, *, namespace: str = "") -> JsonObject:
-        """Create one object without storing it: admission and validation judge it as ever."""
+        """Create one object without storing it: admission and validation evaluate it as usual."""
         query = [STRICT, ("dryRun", "All")]
         return await self._transport.write(
             "POST", _path(kind, namespace), _typed(kind, body), query=query
@@ -186,7 +186,7 @@ class K8sCluster:
     async def update(
         self, kind: Kind, name: str, body: JsonObject, *, namespace: str = ""
     ) -> JsonObject:
-        """Replace one object; the body bears the resource version it was read at."""
+        """Replace one object; the body has the resource version it was read at."""
         return await self._transport.write("PUT", _path(kind, namespace, name), _typed(kind, body))
 
     async def apply(
@@ -222,7 +222,7 @@ class K8sCluster:
     async def scale(
         self, kind: Kind, name: str, replicas: int, *, namespace: str = "", resource_version: str
     ) -> JsonObject:
-        """Set the replicas of an object of this very version, through its scale subresource."""
+        """Set the replicas of an object of exactly this version, through its scale subresource."""
         body = {
             "apiVersion": "autoscaling/v1",
             "kind": "Scale",
@@ -268,10 +268,10 @@ class K8sCluster:
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
-    """Lines of a watch as they come; what its end cut off is dropped.
+    """Lines of a watch as they arrive; an incomplete last one is dropped.
 
-    A line holds one object, and one of a megabyte may be six in JSON: the limits that readers of
-    lines have are below that, and would end the watch for ever.
+    A line has one object, and one of a megabyte may be six in JSON: the limits of line readers are
+    below that, and would end the watch for ever.
     """
     begun: list[bytes] = []
     size = 0

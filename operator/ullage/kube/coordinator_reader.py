@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the coordinator of a job in tiers where the job stands.
+"""Reads the status of a tiered job from its coordinator.
 
 The answer is untrusted until every figure of it was checked.
 """
@@ -17,11 +17,11 @@ from ullage.kube.times import COORDINATOR_ANSWER_S
 from ullage.process.faults import shortened
 
 AT_ONCE: Final = 16
-"""Coordinators that are asked at the same time."""
+"""Coordinators that are queried at the same time."""
 
 
 class CoordinatorSilent(Exception):
-    """A coordinator did not answer, or said what no coordinator says; the text says what."""
+    """A coordinator did not answer, or gave an invalid answer; the text has the problem."""
 
 
 class CoordinatorReader:
@@ -34,10 +34,10 @@ class CoordinatorReader:
         """State of a job; ``None`` before its first maps.
 
         Args:
-            address: Of the coordinator's pod.
+            address: Address of the coordinator's pod.
 
         Raises:
-            CoordinatorSilent: it does not say.
+            CoordinatorSilent: there is no valid answer.
         """
         try:
             return report_from_wire(await self._pages.get(address, STATUS_PATH))

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the objects of a job's coordinator, with the image and token that only a process knows.
+"""Builds the objects of a job's coordinator, with the image and token known only to a process.
 
-The token is made here, once for each job, and never read back: the operator may create Secrets and
-nothing else of them.
+The token is generated here, once per job, and never read back: the operator may only create
+Secrets.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ullage.scheduling.model.plan import ApplyService, CreatePod
 from ullage.scheduling.model.selectors import owner_labels
 
 TOKEN_BYTES: Final = 32
-"""Of randomness in what the members of a job show to its coordinator."""
+"""Random bytes in the credential of a job's members for its coordinator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +46,11 @@ class Coordinators:
         }
 
     def pod(self, action: CreatePod, blueprint: Blueprint) -> JsonObject:
-        """The pod that leads.
+        """The coordinator's pod.
 
         Raises:
-            Conflict: the job is in tiers no more.
-            BadRequest: no one said which image coordinators run.
+            Conflict: the job is no longer in tiers.
+            BadRequest: the image of coordinators is not configured.
         """
         if blueprint.tiers is None:
             raise Conflict(409, "the job is in no tiers any more", "Conflict")

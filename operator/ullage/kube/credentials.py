@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the API server and our credentials: a kubeconfig if one is named, else the pod.
+"""Finds the API server and our credentials: a kubeconfig if named, else the pod's service account.
 
-Explicit on purpose: the client's own ``load_config`` would prefer a kubeconfig lying in the home
+Explicit on purpose: the client's own ``load_config`` would prefer a kubeconfig in the home
 directory over the service account. Never logs a token.
 """
 
@@ -27,21 +27,21 @@ _incluster: Any = incluster_config
 
 
 class CredentialsError(Exception):
-    """No usable credentials; the text says what is missing and where."""
+    """No usable credentials; the text names what is missing and where."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Credentials:
-    """The client's configuration and how to renew what expires in it."""
+    """The client's configuration and the renewal of its credentials."""
 
     configuration: Any
     """``kubernetes.aio.client.Configuration``; its token changes in place."""
     source: str
-    """Where it came from, for people."""
+    """Human-readable source of the credentials."""
     renew: Callable[[], Awaitable[None]]
-    """Read the token again now, whatever its age."""
+    """Read the token again now, at any age."""
     keep_fresh: Callable[[], Awaitable[None]] | None = None
-    """Runs until cancelled where the source does not renew tokens by itself."""
+    """Runs until cancelled where the source does not renew tokens itself."""
 
     @property
     def token(self) -> str:
@@ -126,8 +126,8 @@ def namespace_of(kubeconfig: str, context: str = "") -> str:
     """The namespace of a context, ``default`` where it names none.
 
     Args:
-        kubeconfig: path of the file, or several with colons between them.
-        context: name of a context; empty = the current one.
+        kubeconfig: Path of the file, or several separated by colons.
+        context: Name of a context; empty = the current one.
 
     Raises:
         CredentialsError: the file is missing or has no such context.

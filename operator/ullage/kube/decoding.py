@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decodes the API server's bytes to JSON objects, so that one object never spoils the others.
 
-The API server accepts objects that no decoder here does: nested 10,000 levels deep where fields are
+The API server accepts objects that no decoder accepts: nested 10,000 levels deep where fields are
 preserved. A document that cannot be decoded whole is split into its objects, and an object into its
-fields; what still cannot be decoded is left out, and the object says so under ``UNREADABLE``.
-Brackets are counted by numpy, so neither depth nor size costs a stack or much time.
+fields; undecodable parts are left out, and listed under ``UNREADABLE``. Brackets are counted by
+numpy, so neither depth nor size costs a stack or much time.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ullage.cluster.values.readable import MOST_LEVELS, TOO_DEEP, UNREADABLE, ou
 from ullage.ports import JsonObject
 
 _NAMED: Final = 2
-"""Levels of fields that an error names: ``spec.template``."""
+"""Maximum levels of fields in an error: ``spec.template``."""
 _SHALLOW: Final = 4
-"""Levels of a document that are split: page, list, object, field."""
+"""Maximum levels of a document that are split: page, list, object, field."""
 _CHUNK: Final = 1 << 20
-"""Bytes that are counted at a time."""
+"""Bytes that are counted at once."""
 
 
 def decoded(raw: bytes) -> JsonObject:
     """The JSON object of an answer, a page of a list or a line of a watch.
 
     Raises:
-        ValueError: it is no JSON object, not even in its outline.
+        ValueError: it has not even the outline of a JSON object.
     """
     try:
         whole = orjson.loads(raw)
@@ -44,7 +44,7 @@ def decoded(raw: bytes) -> JsonObject:
 
 
 def packed(item: JsonObject) -> bytes:
-    """An object as bytes; what cannot be encoded is left out, and the object says so."""
+    """An object as bytes; parts that cannot be encoded are left out and listed."""
     try:
         return orjson.dumps(item)
     except TypeError:
@@ -114,7 +114,7 @@ _NOWHERE: Final[NDArray[np.int64]] = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """A value in a document, by where it stands; its parts are at ``level``."""
+    """A value in a document, by its position; its parts are at ``level``."""
 
     raw: bytes
     marks: _Marks
@@ -188,7 +188,7 @@ def _object(parts: dict[str, _Value]) -> dict[str, object]:
 def _decodable(
     parts: dict[str, _Value], path: str, levels: int
 ) -> tuple[dict[str, object], list[str]]:
-    """The fields that can be decoded, and what is wrong with the others."""
+    """The decodable fields, and the problems of the others."""
     kept: dict[str, object] = {}
     faults: list[str] = []
     for key, part in parts.items():

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of the leader election, as pure functions of what was seen and when.
+"""The rules of the leader election, as pure functions of observations and their times.
 
-Whether a holder is gone is judged by how long its Lease stood unchanged on this process's own
+The expiry of a Lease is measured by the time for which it was unchanged on this process's own
 monotonic clock, never by comparing clocks. Does no I/O.
 """
 
@@ -17,19 +17,19 @@ from ullage.ports import JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTimes:
-    """Clocks of the election, seconds."""
+    """Time limits of the election, seconds."""
 
     duration_s: float = 12.0
-    """Others take over after the Lease stood unchanged this long."""
+    """Others take over after the Lease was unchanged for this long."""
     renew_deadline_s: float = 8.0
     """A leader stops writing this long after its last successful renewal."""
     period_s: float = 2.0
-    """Time between two looks."""
+    """Time between two attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseView:
-    """The Lease as the API holds it; ``holder`` is empty when no replica leads."""
+    """The Lease in the API; ``holder`` is empty without a leader."""
 
     holder: str
     transitions: int
@@ -39,7 +39,7 @@ class LeaseView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedLease:
-    """The Lease's version as last seen, or that it was missing, and since when that is so."""
+    """The last observed version of the Lease, or its absence, and the time since when."""
 
     version: str
     since: float
@@ -70,9 +70,9 @@ def view_of(raw: JsonObject) -> LeaseView:
 def observe(
     before: WatchedLease | None, view: LeaseView | None, *, highest_epoch: int, now: float
 ) -> WatchedLease:
-    """Remember since when, on our clock, the Lease stands, or is missing, as it does now.
+    """Record since when, on our clock, the Lease is unchanged, or missing.
 
-    A new epoch in use while it is missing means that it was there in between.
+    A new epoch in use while it is missing proves that it existed in between.
     """
     version = view.version if view else f"missing after epoch {highest_epoch}"
     return (
@@ -93,10 +93,10 @@ def decide(
 ) -> LeaseMove:
     """The next move. Pure; times are monotonic seconds.
 
-    ``fresh`` says that no replica can have led yet. Otherwise a missing Lease was deleted, perhaps
-    under a living leader, and is created only when that one can no longer write. ``former`` is the
-    identity of this process's last leadership, once nothing of it can be under way any more: its
-    Lease is as good as released.
+    ``fresh`` = no replica can have led yet. Otherwise a missing Lease was deleted, perhaps during a
+    leadership, and is created only when that leader can no longer write. ``former`` is the identity
+    of this process's last leadership, once none of its requests can be in flight: its Lease counts
+    as released.
     """
     if is_leader:
         return LeaseMove.RENEW if view is not None and view.holder == identity else LeaseMove.LOST

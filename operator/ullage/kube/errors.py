@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Outcomes of a write beside the API's own errors, and how an error is judged.
+"""Outcomes of a write beside the API's own errors, and the verdict on an error.
 
-One place decides whether an error means "the world moved on", "the user must see this" or "this
-process leads no more"; the writer only acts on the verdict.
+A single module decides if an error means "the state has changed", "the user must see this" or "this
+process no longer leads"; the writer only acts on the verdict.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from ullage.scheduling.model.plan import (
 
 
 class Fenced(ApiError):
-    """The Lease is not held any more: the request was not sent."""
+    """The Lease is no longer held: the request was not sent."""
 
     def __init__(self) -> None:
         super().__init__(0, "the lease is not held, nothing was sent", "Fenced")
 
 
 class Refused(ApiError):
-    """The user must see this: the text belongs on the owner, and the write waits for a back-off.
+    """An error for the user: the text is reported on the owner, and the write waits for a back-off.
 
     Attributes:
         verdict: ``CreateRefused``, ``NameConflict``, ``NodeAffinityConflict`` or ``WriteRefused``.
-        kind: kind of the object that was not written.
-        namespace: its namespace.
-        name: its name.
+        kind: Kind of the object that was not written.
+        namespace: Its namespace.
+        name: Its name.
     """
 
     def __init__(
@@ -66,31 +66,31 @@ class RequestVerdict(StrEnum):
     """Consequence of an error for its write."""
 
     MOVED_ON = "conflict"
-    """The object is not as it was seen: plan again."""
+    """The object has changed: plan again."""
     LOST = "lost"
     """A newer leader has written."""
     REFUSED = "refused"
-    """A create that quota, policy or validation refuses: the user's to see."""
+    """A create rejected by quota, policy or validation: reported to the user."""
     FORBIDDEN = "forbidden"
-    """We lack a right: show it, no hot loop."""
+    """A permission is missing: report it, no hot loop."""
     BUDGET = "budget"
     """A disruption budget refuses the eviction: later."""
     THROTTLED = "throttled"
-    """Too fast: everyone slows down."""
+    """Throttled: all writes slow down."""
     AGAIN = "unavailable"
-    """No answer or a server error: worth another try."""
+    """No answer or a server error: worth a retry."""
     BROKEN = "bad-request"
-    """Our request was wrong."""
+    """Our request was invalid."""
     FENCED = "fenced"
-    """Not sent, the Lease is gone."""
+    """Not sent, since the Lease is lost."""
 
 
 FAILED: Final = "failed"
-"""Result, and reason, of an action that met an exception of ours, not an answer of the API."""
+"""Result, and reason, of an action that failed with an exception of ours, not of the API."""
 WEBHOOK_SILENT: Final = "failed calling webhook"
-"""In the API server's answer (500) where an admission webhook that must answer does not."""
+"""Text in the API server's answer (500) where a mandatory admission webhook does not answer."""
 CREATES = (CreatePod, CreateTrial, ApplyDeployment, ApplyRouter, ApplyService)
-"""Actions whose refusal is shown as that of a create."""
+"""Actions whose refusal is reported as that of a create."""
 
 
 def _names_the_epoch(message: str) -> bool:
@@ -99,7 +99,7 @@ def _names_the_epoch(message: str) -> bool:
 
 
 def judge(action: Action, error: ApiError) -> RequestVerdict:
-    """Judges what the error means for this action."""
+    """The verdict on the error of this action."""
     match error:
         case Fenced():
             return RequestVerdict.FENCED
@@ -128,7 +128,7 @@ def judge(action: Action, error: ApiError) -> RequestVerdict:
 
 
 def name_conflict(kind: Kind, namespace: str, name: str, holder: str) -> Refused:
-    """The name that a child needs is held by someone else's object."""
+    """The name of a child is taken by an object of another owner."""
     where = f"{namespace}/{name}" if namespace else name
     cause = Conflict(
         409,

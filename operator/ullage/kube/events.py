@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events on the user's own objects: one per change, aggregated by (object, reason).
 
-An Event tells people what a condition tells machines; it must never carry what stands nowhere
-else, and a lost one harms no one. The cache is bounded: forgetting costs one look at the API.
+An Event is the human-readable form of a condition; it must never be the only place of any
+information, and a lost one does no harm. The cache is bounded: an evicted entry costs one API read.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ullage.ports import EVENT, ClusterPort, Conflict, JsonObject, NotFound
 from ullage.scheduling.model.plan import Emit
 
 MESSAGE_LIMIT: Final = 1024
-"""Characters that the API takes as an Event's message."""
+"""Maximum characters of an Event's message in the API."""
 COMPONENT: Final = "ullage-operator"
 _FALLBACK_NAMESPACE: Final = "default"
-"""Where Events on cluster-scoped objects must stand."""
+"""Namespace of Events on cluster-scoped objects."""
 
 EventKey = tuple[str, str]
 
@@ -69,7 +69,7 @@ def event_body(action: Emit, now: float, instance: str) -> dict[str, object]:
 
 
 class EventRecorder:
-    """Sends Events; knows what it said last of each object."""
+    """Sends Events; caches the last one of each object."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class EventRecorder:
         instance: str = COMPONENT,
         remembered_bytes: int = 8 * 2**20,
     ) -> None:
-        """``guard`` is asked before every request and raises where none may be sent."""
+        """``guard`` is called before every request and raises if none may be sent."""
         self._cluster = cluster
         self._now = now
         self._guard = guard
@@ -89,7 +89,7 @@ class EventRecorder:
         self._counts: Memo[EventKey, int] = Memo(remembered_bytes)
 
     def is_news(self, action: Emit) -> bool:
-        """True if this differs from what was said last of the object; remembers it."""
+        """True if this differs from the last Event of the object; records it."""
         digest = hash((action.reason.value, action.text))
         if self._said.get(action.target.uid) == digest:
             return False
@@ -97,7 +97,7 @@ class EventRecorder:
         return True
 
     async def send(self, action: Emit) -> None:
-        """Create the Event, or count it once more.
+        """Create the Event, or increase its count.
 
         Raises:
             ApiError: the API refused it, or did not answer.

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tracks how long a repeated attempt has been failing, and whether the fault is our own.
+"""Tracks how long a repeated operation has been failing, and if the fault is our own.
 
-A success ends a streak of failures only when it lasts: a thing that works for a moment between two
-failures has been failing all the time.
+A success ends a streak of failures only when it lasts: a short success between two failures does
+not interrupt the streak.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ullage.process.faults import fault_text
 
 
 class Streak:
-    """Failures of one thing; times are monotonic seconds."""
+    """Failures of one operation; times are monotonic seconds."""
 
     def __init__(self) -> None:
         """Nothing has failed yet."""
@@ -25,7 +25,7 @@ class Streak:
         """The last failure."""
 
     def failed(self, now: float, error: Exception) -> None:
-        """Count a failure; one of the API server or of the way to it is none of our own."""
+        """Count a failure; those of the API server or of the connection are not our own."""
         settled = self._worked_at is not None and now - self._worked_at >= STREAK_SETTLED_S
         if self._since is None or settled:
             self._since, self._own_since = now, None
@@ -42,17 +42,17 @@ class Streak:
             self._worked_at = now
 
     def seconds(self, now: float) -> float:
-        """Seconds that it has been failing; 0 while it works."""
+        """Seconds for which it has been failing; 0 while it works."""
         return self._length(self._since, now)
 
     def worked_s(self, now: float) -> float:
-        """Seconds that it has been working again; 0 while it fails, infinite if it never did."""
+        """Seconds since it works again; 0 while it fails, infinite if it never failed."""
         if self._since is None:
             return float("inf")
         return 0.0 if self._worked_at is None else now - self._worked_at
 
     def own_seconds(self, now: float) -> float:
-        """Seconds that it has been failing by a fault of our own; 0 while it works."""
+        """Seconds for which it has been failing by a fault of our own; 0 while it works."""
         return self._length(self._own_since, now)
 
     def _length(self, since: float | None, now: float) -> float:

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Elects the leader and bounds how long it may write: our own election on one Lease object.
 
-The epoch grows with every change of leader and fences what an old one may still send. A leader
-that cannot renew must stop before another can start; it stands by in the same process and leads
-again as a new holder. The rules stand in ``election``.
+The epoch increases with every change of leader and fences late writes of an old one. A leader that
+cannot renew must stop before another can start; it stands by in the same process and leads again as
+a new holder. The rules are in ``election``.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ class Lease:
         owner: str = "",
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """A leadership knows nothing of what an earlier one assumed, so each is a new holder.
+        """Set up the election; each leadership is a new holder, without state of an earlier one.
 
         Args:
-            cluster: where the Lease lives; calls bypass every rate limit of ours.
-            new_identity: names a holder that has never led, for ``holderIdentity``.
-            namespace: namespace of the Lease.
-            clock: its monotonic side is the only judge of expiry.
-            highest_epoch: highest epoch seen in GPUNodes, so that a deleted Lease starts no lower;
-                the snapshot must be synced before the first step.
-            times: clocks of the election.
-            name: name of the Lease.
-            owner: Deployment in its namespace with which the Lease is to go; empty = it stays.
-            sleep: how ``run`` waits.
+            cluster: API server of the Lease; calls bypass our rate limits.
+            new_identity: Returns an unused identity, for ``holderIdentity``.
+            namespace: Namespace of the Lease.
+            clock: Its monotonic time alone decides about expiry.
+            highest_epoch: Highest epoch observed in GPUNodes, so that a deleted Lease starts no
+                lower; the snapshot must be synced before the first step.
+            times: Time limits of the election.
+            name: Name of the Lease.
+            owner: Deployment in its namespace that owns the Lease; empty = none.
+            sleep: Used by ``run`` to wait.
         """
         self._cluster = cluster
         self._new_identity = new_identity
@@ -102,23 +102,23 @@ class Lease:
         self.holder = ""
         """Last observed holder of the Lease."""
         self.look_s = 0.0
-        """How long the last look at the Lease took, renewal included."""
+        """Duration of the last attempt, renewal included."""
         self.lost = ""
-        """Why the last leadership ended."""
+        """Reason of the end of the last leadership."""
         self.streak = Streak()
-        """Looks in a row that failed."""
+        """Consecutive failed attempts."""
 
     def held_for_write(self) -> bool:
-        """True if a write may leave this instant; ask before each request."""
+        """True if a write may be sent now; call it before each request."""
         return self.held and self._fresh()
 
     def _fresh(self) -> bool:
         return self._clock.monotonic() - self._last_ok < self._times.renew_deadline_s
 
     async def campaign(self, ready: Callable[[], bool] = lambda: True) -> int:
-        """Look until this replica leads; returns its epoch.
+        """Try until this replica leads; returns its epoch.
 
-        Nothing of an earlier leadership may be under way any more. Looks only while ``ready``.
+        No request of an earlier leadership may be in flight. Tries only while ``ready``.
         """
         while True:
             if ready():
@@ -128,14 +128,14 @@ class Lease:
             await self._sleep(self._times.period_s)
 
     async def keep(self) -> str:
-        """Renew until the leadership is lost; returns why."""
+        """Renew until the leadership is lost; returns the reason."""
         while self.held:
             await self._sleep(self._times.period_s)
             await self.step()
         return self.lost
 
     async def step(self) -> None:
-        """One look at the Lease and what follows from it; failures show as an older renewal."""
+        """One read of the Lease and the resulting action; failures appear as an older renewal."""
         began = self._clock.monotonic()
         try:
             async with asyncio.timeout(self._patience()):
@@ -143,7 +143,7 @@ class Lease:
         except (ApiError, TimeoutError) as error:
             log.warning("lease not reached", error=str(error) or "timed out", held=self.held)
             self.streak.failed(self._clock.monotonic(), _as_answer(error))
-        except Exception as error:  # the seam of one look: whatever stands in the Lease
+        except Exception as error:  # the boundary of one attempt: the Lease may have any content
             log.exception("lease not understood", held=self.held)
             self.streak.failed(self._clock.monotonic(), error)
         else:
@@ -153,7 +153,7 @@ class Lease:
             self._lose(f"not renewed for {self._times.renew_deadline_s:g} s")
 
     async def release(self) -> None:
-        """Give the Lease up so that another replica takes over at once; writes stop first."""
+        """Release the Lease so that another replica takes over at once; writes stop first."""
         if not self.held:
             return
         self._ends()
@@ -212,7 +212,7 @@ class Lease:
         try:
             await self._put(holder=self.identity, transitions=max(transitions, self.epoch))
         except Conflict:
-            return  # another replica wrote in between: the next look says which
+            return  # another replica wrote in between: the next attempt shows which
         self._last_ok = sent
 
     async def _take(self, epoch: int) -> None:
@@ -224,12 +224,12 @@ class Lease:
             return  # another candidate was faster
         self._last_ok = sent
         if not self._fresh():
-            return  # the answer took so long that others may lead already: look again
+            return  # the answer took so long that others may lead already: try again
         self.held, self.epoch, self.holder = True, epoch, self.identity
         log.info("leading", identity=self.identity, epoch=epoch)
 
     async def _find_owner(self) -> None:
-        """Learn the uid of the Deployment; a Lease without an owner leads as well."""
+        """Read the uid of the Deployment; a Lease without an owner is valid as well."""
         if not self._owner or self._references:
             return
         try:
@@ -274,15 +274,15 @@ class Lease:
         self._raw = await self._cluster.update(LEASE, self._name, body, namespace=self._namespace)
 
     def _lose(self, reason: str) -> None:
-        """No longer the leader; says so once."""
+        """End the leadership; logs it once."""
         log.error("leadership lost", identity=self.identity, epoch=self.epoch, reason=reason)
         self.lost = reason
         self._ends()
 
     def _ends(self) -> None:
-        """The next leadership is another holder's.
+        """Use a new identity for the next leadership.
 
-        A request that was under way is over when others might have taken the Lease as well.
+        A pending request ends before others may have taken the Lease.
         """
         self.held = False
         self._former, self.identity = self.identity, self._new_identity()
@@ -291,5 +291,5 @@ class Lease:
 
 
 def _as_answer(error: ApiError | TimeoutError) -> ApiError:
-    """A look that took too long is one that the API server did not answer."""
+    """Time limit of an attempt, beyond which the API server counts as not answering."""
     return error if isinstance(error, ApiError) else Unavailable(0, "timed out")

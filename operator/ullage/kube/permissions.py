@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every verb the operator needs, in one table.
 
-The start-up self-test asks the API server for each, and the chart's roles are held against it:
-what is not here must not be called, what no one calls must not be here.
+The start-up self-test checks each with the API server, and the chart's roles are compared with it:
+verbs outside of it must not be called, and unused ones must not be in it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
-    """One verb on one resource or subresource, and what it is for."""
+    """One verb on one resource or subresource, and its purpose."""
 
     kind: Kind
     verb: str
@@ -37,11 +37,11 @@ class Permission:
 
     @property
     def resource(self) -> str:
-        """``plural`` or ``plural/subresource``, as roles spell it."""
+        """``plural`` or ``plural/subresource``, as in roles."""
         return "/".join(part for part in (self.kind.plural, self.subresource) if part)
 
     def __str__(self) -> str:
-        """For an error text: ``patch trainingjobs/status in API group "ullage.dev"``."""
+        """Text for errors: ``patch trainingjobs/status in API group "ullage.dev"``."""
         where = " in the operator's namespace" if self.scope is Scope.OWN_NAMESPACE else ""
         return f'{self.verb} {self.resource} in API group "{self.kind.group}"{where}'
 

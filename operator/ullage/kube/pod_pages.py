@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages of pods: read within bounds of time and size, without a token.
 
-A pod may be anyone's, so its answer is untrusted: no redirect is followed, nothing is unpacked, and
-nothing but a JSON object of known size is read. The first head that comes has to be the answer's: a
-client that passes over informational ones reads as many as a pod sends, as fast as it sends them.
+A pod may belong to any tenant, so its answer is untrusted: no redirect is followed, nothing is
+decompressed, and only a JSON object of known size is read. The first head must be that of the
+answer: a client that skips informational ones reads as many as a pod sends, as fast as it sends
+them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ullage.api.readers import WireError
 from ullage.process.faults import fault_text, shortened
 
 MOST_BYTES: Final = 16 * 1024
-"""Of a page; its head may have as many."""
+"""Maximum bytes of a page, and of its head."""
 OK: Final = b"200"
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: [^\r\n]*)?")
 _LENGTH: Final = re.compile(rb"content-length[ \t]*:[ \t]*([0-9]{1,9})[ \t]*", re.IGNORECASE)
@@ -30,11 +31,11 @@ _ENCODED: Final = re.compile(rb"(?:transfer|content)-encoding[ \t]*:", re.IGNORE
 
 
 class PageUnreadable(Exception):
-    """A pod did not answer, or not with an object; the text says what."""
+    """A pod did not answer with an object; the text has the problem."""
 
 
 class PodPages:
-    """Reads pages at one port of pods, so many at the same time."""
+    """Reads pages at one port of pods, with a limit on concurrent reads."""
 
     def __init__(self, *, port: int, timeout_s: float, at_once: int) -> None:
         self._port = port
@@ -44,15 +45,15 @@ class PodPages:
     async def get(
         self, address: str, path: str, query: Mapping[str, str] | None = None
     ) -> dict[str, object]:
-        """The object that a page is.
+        """The JSON object of a page.
 
         Args:
-            address: Of the pod.
-            path: Of the page.
-            query: Sent with it.
+            address: Address of the pod.
+            path: Path of the page.
+            query: Query of the request.
 
         Raises:
-            PageUnreadable: there is none.
+            PageUnreadable: there is no valid page.
         """
         try:
             host = ipaddress.ip_address(address)
@@ -76,7 +77,7 @@ class PodPages:
                 raise PageUnreadable(f"{shown}: {shortened(str(error))}") from error
 
     async def _read(self, host: str, asked: bytes) -> bytes:
-        """The body of an answer; the connection is for it alone."""
+        """The body of an answer; the connection is used only once."""
         reader, writer = await asyncio.open_connection(host, self._port, limit=MOST_BYTES)
         try:
             writer.write(asked)
@@ -89,7 +90,7 @@ def _length(head: bytes) -> int:
     """Bytes of the body that a head announces.
 
     Raises:
-        WireError: it is none of an answer with a page, or not one of known size.
+        WireError: the answer has no page, or one of unknown size.
     """
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     status = _STATUS.fullmatch(first)
@@ -114,7 +115,7 @@ def _object(body: bytes) -> dict[str, object]:
 
 
 def _is_of_a_machine(host: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """True if an address is one of a machine's link, or of many machines, never a pod's."""
+    """True if an address is link-local, or of many machines, and never a pod's."""
     if getattr(host, "scope_id", None):
         return True
     mapped = getattr(host, "ipv4_mapped", None) or host

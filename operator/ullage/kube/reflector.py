@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps a sink equal to what the API server holds of one stream: list, watch, list again.
+"""Keeps a sink equal to one stream of the API server: list, watch, list again.
 
-Short watches bound any stall, every list is handed over whole so that what vanished unseen is
+Short watches bound any stall, every list is passed on whole so that objects deleted unseen are
 removed, and a full list every few minutes proves that nothing was missed. Must never decide
 anything, keep raw objects, or end while its task lives.
 """
@@ -53,19 +53,19 @@ class ReflectorTimes:
     """Sizes and times of a reflector."""
 
     page: int = 500
-    """Objects a page of a list."""
+    """Objects per page of a list."""
     watch_s: int = 45
-    """How long a watch is asked to last, at most."""
+    """Maximum requested duration of a watch."""
     resync_s: float = 600.0
-    """Time between two proofs that the snapshot is right."""
+    """Time between two verifications of the snapshot."""
     first_pause_s: float = 0.5
     answer_pause_s: float = 3.0
-    """Longest pause after a failure of the API server or of the way to it: one that is back is
-    noticed within so long."""
+    """Longest pause after a failure of the API server or of the connection: bounds the detection of
+    its recovery."""
     max_pause_s: float = 30.0
-    """Longest pause after a failure of our own, or a line that cannot be read."""
+    """Longest pause after a failure of our own, or an unreadable line."""
     healthy_s: float = 60.0
-    """A failure after this long without one counts as the first."""
+    """Time without a failure after which the next one counts as the first."""
 
 
 class Packed(Sequence[JsonObject]):
@@ -80,7 +80,7 @@ class Packed(Sequence[JsonObject]):
         self.uids: set[str] = set()
 
     def add(self, items: Sequence[JsonObject]) -> None:
-        """Keep these, without the bookkeeping of field managers that no one reads."""
+        """Keep these objects, without the managedFields, which are unused."""
         for item in items:
             metadata = item.get("metadata")
             if isinstance(metadata, dict):
@@ -120,7 +120,7 @@ class Reflector:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         seed: int | None = None,
     ) -> None:
-        """``poke`` is called with the stream's name when the sink says something changed."""
+        """``poke`` is called with the stream's name when the sink reports a change."""
         self.stream = stream
         self._source = source
         self._sink = sink
@@ -140,25 +140,25 @@ class Reflector:
         self._listed = False
         self._watch_s = self._first_watch_s()
         self._stalled = False
-        """The last watch stalled: that another one opens proves nothing."""
+        """True when the last watch stalled: opening another one proves nothing."""
         self._stirred_at = float("inf")
         self.streak = Streak()
-        """Failures; a stall counts as one."""
+        """Failure streak; a stall counts as one."""
         self.last_event_at = clock.monotonic()
         """Monotonic time of the last line, bookmark, list page or newly opened watch."""
         self.resource_version = ""
         self.relists_total = 0
-        """Full lists after the first one, resyncs not counted."""
+        """Full lists after the first one, without resyncs."""
         self.resync_drift_total = 0
         """Resyncs that found the snapshot wrong; must stay 0."""
         self.stalls_total = 0
-        """Watches that outlived their time."""
+        """Watches that outlived their time limit."""
         self.errors_total = 0
-        """Failures of any kind that led to a pause."""
+        """Failures of any kind that caused a pause."""
 
     @property
     def synced(self) -> bool:
-        """The sink holds what the server holds now, as far as this stream can know."""
+        """True when the sink equals the server's state, as far as this stream knows."""
         return self._listed and not self.problem()
 
     def problem(self) -> str:
@@ -210,7 +210,7 @@ class Reflector:
     # Listing.
 
     async def _list(self) -> bool:
-        """List all; says whether the API server serves the kind, as it must if not optional."""
+        """List all; true if the API server serves the kind, which is required unless optional."""
         served = True
         try:
             items, version = await self._pages("")
@@ -252,7 +252,7 @@ class Reflector:
     # Watching.
 
     async def _follow(self) -> None:
-        """Watch after watch from where the last one ended, until a list is needed."""
+        """Watch repeatedly from the end of the last one, until a list is needed."""
         while True:
             try:
                 await self._watch()
@@ -292,7 +292,7 @@ class Reflector:
         return min(FIRST_WATCH_S, self._times.watch_s)
 
     async def _after_stall(self, error: WatchStalled) -> None:
-        """One stall may be chance; after a second one in a row only a list proves the snapshot."""
+        """Handle a stall: after a second one in a row only a list proves the snapshot."""
         self.stalls_total += 1
         log.warning("watch stalled", stream=self.stream.name, error=str(error))
         again, self._stalled = self._stalled, True
@@ -301,7 +301,7 @@ class Reflector:
             await self._list()
 
     def _take(self, event: WatchEvent) -> None:
-        """Pass one event on; its version is the place to continue from."""
+        """Pass one event on and record its version for the next watch."""
         now = self._clock.now()
         match event.type:
             case "ADDED" | "MODIFIED":
@@ -319,7 +319,7 @@ class Reflector:
             self._poke(self.stream.name)
 
     async def _resync(self) -> None:
-        """List the very version we are at: the sink must hold exactly that."""
+        """List exactly our version: the sink must equal it."""
         try:
             items, version = await self._pages(self.resource_version)
         except Gone:
@@ -337,13 +337,13 @@ class Reflector:
         self.last_event_at = self._stirred_at = self._clock.monotonic()
 
     def _opened(self) -> None:
-        """The server accepted a watch."""
+        """Record that the server accepted a watch."""
         if not self._stalled:
             self._heard()
             self.streak.worked(self._clock.monotonic())
 
     def _proved(self) -> None:
-        """Take note that the server's objects were taken in."""
+        """Record that the server's objects were received."""
         self._stalled = False
         self.streak.worked(self._clock.monotonic())
 

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the request that carries out an action.
+"""Builds the request of an action.
 
-Bodies are built at the last moment from what is known then; a template that changed since the
-decision ends the action instead of creating something no one decided.
+Bodies are built at the last moment from current data; a template that changed since the decision
+ends the action instead of creating something undecided.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ class ApiVerb(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
-    """One write; ``uid`` is its precondition where it has one.
+    """One write; ``uid`` is its precondition, if any.
 
-    ``owner`` is set where the name may be held by someone else's object.
+    ``owner`` is set if the name may be taken by an object of another owner.
     """
 
     verb: ApiVerb
@@ -106,20 +106,20 @@ class ApiRequest:
     grace_s: int | None = None
     owner: ObjectRef | None = None
     resource_version: str = ""
-    """Version that a scale is based on."""
+    """Version on which a scale is based."""
     replicas: int = 0
-    """Of a scale."""
+    """Replicas of a scale."""
     manager: str = MANAGER_OPERATOR
     """Field manager of an apply."""
 
 
 STATUS, READING, QUOTA = "status", "reading", "quota"
 ObjectKey = tuple[str, str, str, str]
-"""Kind, namespace, name and part of an object: what two writes must not touch at once."""
+"""Kind, namespace, name and part of an object: at most one write to it may be in flight."""
 
 
 Place = tuple[ApiVerb, str, str, str, str]
-"""Verb, and kind, namespace, name and part of the object that is written."""
+"""Verb, and kind, namespace, name and part of the written object."""
 
 
 def verb_of(action: Action) -> tuple[ApiVerb, str]:
@@ -129,7 +129,7 @@ def verb_of(action: Action) -> tuple[ApiVerb, str]:
 
 
 def key_of(action: Action) -> ObjectKey:
-    """The object that an action writes, and the part of it."""
+    """The object, and the part of it, that an action writes."""
     return _place(action)[1:]
 
 
@@ -204,7 +204,7 @@ def _registration(action: RegisterNode) -> ApiRequest:
 
 
 class RequestBuilder:
-    """Builds requests from actions and what is known of their owners."""
+    """Builds requests from actions and the cached state of their owners."""
 
     def __init__(
         self,
@@ -214,25 +214,24 @@ class RequestBuilder:
         order_image: str = "",
         coordinators: Coordinators | None = None,
     ) -> None:
-        """``pre_stop_sleep_s`` is given to serving pods that have no preStop of their own.
+        """``pre_stop_sleep_s`` is set in serving pods that have no preStop of their own.
 
-        ``order_image`` is what the placeholder pods of orders run, ``coordinators`` those of jobs
-        in tiers.
+        ``order_image`` is the image of the placeholder pods of node requests, ``coordinators``
+        those of jobs in tiers.
         """
         self._source = source
         self._order_image, self._coordinators = order_image, coordinators or Coordinators()
         self._pre_stop_sleep_s = pre_stop_sleep_s
 
     def request(self, action: Action, resource_version: str = "") -> ApiRequest:
-        """The request that carries an action out.
+        """The request of an action.
 
         Args:
-            action: anything but ``Emit``.
-            resource_version: the version that a status apply shall be based on.
+            action: Any action but ``Emit``.
+            resource_version: The version on which a status apply is based.
 
         Raises:
-            Conflict: the owner (for a GPUNode: the node) is gone, or its template is another one
-                by now.
+            Conflict: the owner (for a GPUNode: the node) is gone, or its template has changed.
             Refused: the pod's own affinity cannot be narrowed to the node.
             BadRequest: the template cannot be read.
         """
@@ -301,7 +300,7 @@ class RequestBuilder:
         )
 
     def seen(self, request: ApiRequest) -> Seen | None:
-        """Identity of a request's object as the watch shows it."""
+        """Identity of a request's object in the watch cache."""
         return self._source.seen(request.kind.kind, request.namespace, request.name)
 
     def _child(

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the API server who a token is of, and what a user may do."""
+"""Asks the API server for the user of a token, and for the permissions of a user."""
 
 from __future__ import annotations
 

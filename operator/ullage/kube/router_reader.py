@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Asks a router how many requests arrive, and is answered as soon as one does.
+"""Reads the number of arrived requests from a router, by a long poll.
 
 The answer is untrusted until every figure of it was checked.
 """
@@ -18,11 +18,11 @@ from ullage.process.faults import shortened
 
 LOAD_PATH: Final = "/load"
 AT_ONCE: Final = 2_000
-"""Routers that are asked at the same time; each question waits in a router."""
+"""Routers that are queried at the same time; each query waits in a router."""
 
 
 class RouterSilent(Exception):
-    """A router did not answer, or said what no router says; the text says what."""
+    """A router did not answer, or gave an invalid answer; the text has the problem."""
 
 
 class RouterReader:
@@ -32,15 +32,15 @@ class RouterReader:
         self._pages = PodPages(port=port, timeout_s=timeout_s, at_once=AT_ONCE)
 
     async def read(self, address: str, after: int | None) -> RouterReport:
-        """The load of a router, as soon as it differs.
+        """The load of a router, as soon as it changes.
 
         Args:
-            address: Of the router's pod.
-            after: Requests that had arrived when it was asked before; ``None`` = it was not, and
-                answers at once.
+            address: Address of the router's pod.
+            after: Arrived requests in its last answer; ``None`` = there was none, and it answers at
+                once.
 
         Raises:
-            RouterSilent: it does not say.
+            RouterSilent: there is no valid answer.
         """
         query = {} if after is None else {"after": str(after), "wait": str(ROUTER_WAIT_S)}
         try:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks before the operator starts: authenticated, authorised, CRDs present.
 
-Without it a missing verb looks like slowness for minutes. Never repairs anything: the texts say
-what the administrator has to do.
+Without it a missing verb looks like slowness for minutes. Never repairs anything: the texts tell
+the administrator what to do.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ ACCESS_REVIEW: Final = Kind(
     namespaced=False,
 )
 AT_ONCE: Final = 10
-"""Reviews under way at the same time."""
+"""Concurrent reviews."""
 
 
 class SelfTestFailed(Exception):
-    """The operator cannot work here; the text says why and what to do."""
+    """The operator cannot work in this cluster; the text has the reason and the remedy."""
 
 
 class Introspection(ClusterPort, Protocol):
@@ -52,11 +52,11 @@ class Introspection(ClusterPort, Protocol):
 
 
 async def run_self_test(cluster: Introspection, *, namespace: str) -> str:
-    """Check everything and return the user name the API server knows us by.
+    """Check everything and return our user name at the API server.
 
     Args:
-        cluster: the API server.
-        namespace: the operator's own, where its Lease lives.
+        cluster: The API server.
+        namespace: Namespace of the operator and its Lease.
 
     Raises:
         SelfTestFailed: something is missing.
@@ -72,7 +72,7 @@ async def identity(cluster: Introspection) -> str:
     """Our identity at the API server.
 
     Raises:
-        SelfTestFailed: it does not know us.
+        SelfTestFailed: it rejects our credentials.
     """
     try:
         answer = await cluster.create(SUBJECT_REVIEW, {})
@@ -90,7 +90,7 @@ async def identity(cluster: Introspection) -> str:
 
 
 async def check_crds(cluster: Introspection) -> None:
-    """All our kinds are served in the version this build speaks.
+    """Check that all our kinds are served in this build's version.
 
     Raises:
         SelfTestFailed: names every CRD that is missing.
@@ -104,10 +104,10 @@ async def check_crds(cluster: Introspection) -> None:
 
 
 async def check_permissions(cluster: ClusterPort, *, user: str, namespace: str) -> None:
-    """Every verb of the table is allowed.
+    """Check that every verb of the table is allowed.
 
     Raises:
-        SelfTestFailed: names every verb and resource that is not.
+        SelfTestFailed: names every missing verb and resource.
     """
     gate = asyncio.Semaphore(AT_ONCE)
 

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests to the API server over the ``kubernetes`` package's asyncio client.
 
-It gives credentials, TLS and pooling; bodies stay raw JSON. Every request has a time limit, every
-failure is an ``ApiError``. Must never repeat a write: whether a write is worth repeating is the
-writer's decision, which asks the Lease again. (aiohttp itself sends a PUT or DELETE again, within
-the same time limit, when an idle connection turns out to be closed; both bear a version or a uid.)
+It provides credentials, TLS and pooling; bodies stay raw JSON. Every request has a time limit,
+every failure is an ``ApiError``. Must never repeat a write: retries are decided by the writer,
+which checks the Lease again. (aiohttp itself resends a PUT or DELETE, within the same time limit,
+when an idle connection turns out to be closed; both have a version or a uid.)
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ Query = list[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportLimits:
-    """Time limits of requests, seconds, and how reads are repeated."""
+    """Time limits of requests, seconds, and retries of reads."""
 
     read_s: float = 30.0
     write_s: float = 3.0
-    """Below the Lease's duration minus its renew deadline: no write of an old leader may land
-    under a new one."""
+    """Below the Lease's duration minus its renew deadline: no write of an old leader may arrive
+    during a new leadership."""
     connect_s: float = 4.0
-    """Two lost packets of a handshake; a server that is back is noticed within so long."""
+    """Two lost packets of a handshake; bounds the detection of a recovered server."""
     watch_grace_s: float = 10.0
-    """How long a watch may outlive the time it was asked for."""
+    """Time by which a watch may exceed its requested duration."""
     answer_bytes: int = 32 * 2**20
-    """Most that is read of one answer; decoded it takes several times as much memory."""
+    """Maximum size of one answer; decoded it takes several times as much memory."""
     read_tries: int = 3
     retry_first_s: float = 0.2
-    """First pause before a read is repeated, full jitter; doubles each time."""
+    """First pause before a read is retried, full jitter; doubles each time."""
 
 
 class Transport:
@@ -67,7 +67,7 @@ class Transport:
         self.limits = limits
         configuration = credentials.configuration
         if not getproxies():
-            # else every request asks for proxies and .netrc again, each in a thread
+            # else every request looks up proxies and .netrc again, each in a thread
             configuration.client_session_kwargs = {"trust_env": False}
         self._api: Any = ApiClient(configuration)
         self._api.user_agent = user_agent
@@ -76,7 +76,7 @@ class Transport:
         self._fresh: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to keep the token fresh, where its source does not do so by itself."""
+        """Start to renew the token, where its source does not do so itself."""
         if self.credentials.keep_fresh is not None and self._fresh is None:
             self._fresh = asyncio.create_task(self._keep_fresh())
 
@@ -89,7 +89,7 @@ class Transport:
         await self._api.close()
 
     async def _keep_fresh(self) -> None:
-        """Outermost loop of the token task; a 401 renews the token too, so its end is no fault."""
+        """Outermost loop of the token task; a 401 renews the token too, so its end is harmless."""
         assert self.credentials.keep_fresh is not None
         try:
             await self.credentials.keep_fresh()
@@ -97,7 +97,7 @@ class Transport:
             log.warning("token renewal ended", source=self.credentials.source, error=str(error))
 
     async def read(self, path: str, query: Query) -> JsonObject:
-        """GET, repeated with jitter while the server is unavailable."""
+        """GET, retried with jitter while the server is unavailable."""
         limit = self._limit(self.limits.read_s)
         pause = self.limits.retry_first_s
         for last in (*[False] * (self.limits.read_tries - 1), True):
@@ -119,10 +119,10 @@ class Transport:
         query: Query | None = None,
         content_type: str = JSON,
     ) -> JsonObject:
-        """Send one write once; the server gives it up when we do.
+        """Send one write once; the server abandons it when we do.
 
         Raises:
-            TokenRenewed: the token was refused and is another by now; nothing was done.
+            TokenRenewed: the token was rejected and has been renewed; the write had no effect.
         """
         return await self._ask(
             method,
@@ -167,7 +167,7 @@ class Transport:
         body: Any = None,
         content_type: str = JSON,
     ) -> aiohttp.ClientResponse:
-        """Send; on 401 renew the token, and send once more what only reads."""
+        """Send; on 401 renew the token, and resend only reads."""
         token = self.credentials.token
         response = await self._send(method, path, query, limit, body, content_type)
         if response.status == 401 and await self._renewed(token):
@@ -206,7 +206,7 @@ class Transport:
         return response
 
     async def _renewed(self, token: str) -> bool:
-        """Read the credentials again; whether there is another token than the refused one."""
+        """Read the credentials again; true if the token differs from the rejected one."""
         async with self._renewing:
             if self.credentials.token == token:
                 await self.credentials.renew()
@@ -214,7 +214,7 @@ class Transport:
 
 
 def no_answer(what: str, error: BaseException) -> ApiError:
-    """The error of a request that no one answered."""
+    """The error of a request without an answer."""
     return error_of(0, f"{what}: {type(error).__name__}: {error}".rstrip(": "))
 
 

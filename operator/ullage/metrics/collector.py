@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator's metrics, read from the live objects at scrape time.
 
-A collector instead of gauges: nothing can drift, and no label outlives what it named. No label
-ever holds a pod's or a workload's name.
+A collector instead of gauges: nothing can drift, and no label outlives its object. No label ever
+has a pod's or a workload's name.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class StreamFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorFigures:
-    """Everything the collector tells, gathered at scrape time; a fault costs its field alone."""
+    """All exported figures, gathered at scrape time; a fault costs only its field."""
 
     is_leader: bool = gauge("ullage_leader", "Whether this replica leads.")
     epoch: int = gauge("ullage_lease_epoch", "Epoch of this replica's last leadership.")
@@ -141,17 +141,17 @@ FAILURES: Final = Family(
 
 
 class SectionGuard:
-    """Keeps a fault within its section of the metrics: the others are still exported."""
+    """Confines a fault to its section of the metrics: the others are still exported."""
 
     def __init__(self) -> None:
         """Nothing has failed yet."""
         self.failures: Counter[str] = Counter()
 
     def __call__(self, section: str, make: Callable[[], Told], otherwise: Told) -> Told:
-        """The answer of ``make``, or ``otherwise`` where it raises, logged and counted."""
+        """The result of ``make``, or ``otherwise`` where it raises, logged and counted."""
         try:
             return make()
-        except Exception:  # the seam of one section of the metrics
+        except Exception:  # the boundary of one section of the metrics
             self.failures[section] += 1
             log.exception("metrics section failed", section=section)
             return otherwise
@@ -167,7 +167,7 @@ class OperatorCollector(Collector):
         self._guard = guard or SectionGuard()
 
     def collect(self) -> Iterator[Metric]:
-        """Gather once, then tell."""
+        """Gather once, then export."""
         figures, nothing = self._guard("figures", self._gather, None), list[Metric]()
         if figures is not None:
             for item in fields(figures):

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of cost, from the books in the statuses: what was spent, saved and lost, by tenant.
+"""Metrics of cost, from the accounts in the statuses: spent, saved and lost, by tenant.
 
-Books end with their workload, counters must not: what was entered since the last look is added to
-sums that only grow. What stood in the books before this process began is not counted again, and
-what a loss is only assumed to have taken waits until the next start has told where it resumed. The
-label is a tenant, or a namespace of work without one, never a job.
+Accounts end with their workload, counters must not: new entries since the last scrape are added to
+sums that only grow. Entries from before this process started are not counted again, and assumed
+losses wait until the next start has reported its resume step. The label is a tenant, or a namespace
+of work without one, never a job.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NOTHING: Entered = (0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostFigures:
-    """Figures of cost, by tenant; empty where nothing has a price."""
+    """Figures of cost, by tenant; empty without prices."""
 
     cost: Mapping[tuple[str, str], float] = counter(
         "ullage_job_cost",
@@ -62,7 +62,7 @@ class CostFigures:
 
 @dataclass(slots=True)
 class CostSums:
-    """Sums by tenant since this process looks on; bounded by workloads and by labels."""
+    """Sums by tenant since the start of this process; bounded by workloads and by labels."""
 
     began: float
     currency: str = DEFAULT_CURRENCY
@@ -71,7 +71,7 @@ class CostSums:
     _seen: dict[str, Entered] = field(default_factory=dict)
 
     def figures(self, workloads: Iterable[WorkloadRecord], now: float) -> CostFigures:
-        """Add what is new, and tell everything as of now."""
+        """Add new entries, and export the current figures."""
         parties: dict[str, list[Bill]] = defaultdict(list)
         seen: dict[str, Entered] = {}
         for workload in workloads:
@@ -102,10 +102,10 @@ class CostSums:
         )
 
     def _add(self, party: str, before: Entered, stands: Entered) -> Entered:
-        """Add what is new; says what has been added of this workload by now.
+        """Add new entries; returns the total added for this workload.
 
-        A status that is read late may say less than one before it: nothing is taken back, and what
-        was added is not added again when the newer one returns.
+        A status that is read late may have less than an earlier one: nothing is subtracted, and
+        nothing is added twice when the newer one returns.
         """
         old = self.sums.get(party, _NOTHING)
         most = max(before[0], stands[0]), max(before[1], stands[1]), max(before[2], stands[2])
@@ -115,12 +115,12 @@ class CostSums:
 
 
 def _entered(workload: WorkloadRecord, bill: Bill) -> Entered:
-    """The sums that stand in the books for good, without what has grown since."""
+    """The final sums in the accounts, without the growth since."""
     spend = workload.status.spend
     account = spend.account if spend is not None else None
     if account is None:
         return _NOTHING
-    # the next start may say that less was lost; of a job that has ended there is none
+    # the next start may report a smaller loss; an ended job has none
     open_s = 0 if workload.status.phase in OVER else account.assumed_seconds
     lost_s = max(0, bill.lost_seconds - open_s)
     return float(account.total or 0), float(bill.evictions), float(lost_s)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The label of metrics that tell money: one currency, the one that the prices are in."""
+"""The currency label of metrics of cost: one currency, that of the prices."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics of estimated speeds and of chosen types: error and regret.
 
-Errors are counted once, when a class is first measured on a type; regret is of what runs now.
+Errors are counted once, when a class is first measured on a type; regret is of running jobs.
 Bounded; it never decides anything. Labels are types of devices and sources of speeds, never a job.
 """
 
@@ -23,7 +23,7 @@ from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Action, SetProfile
 
 WINDOW: Final = 200
-"""Recent classes of a type and source that the error is the mean of."""
+"""Recent classes of a type and source over which the error is averaged."""
 MAKESPAN: Final = "Makespan"
 
 
@@ -47,14 +47,14 @@ class DeviceFigures:
 
 
 class SpeedErrors:
-    """Speeds that were estimated or declared, against the measurement that took their place."""
+    """Estimated or declared speeds against the measurements that replaced them."""
 
     def __init__(self) -> None:
         """Nothing was measured yet."""
         self._errors: dict[tuple[str, str], deque[float]] = {}
 
     def look(self, snapshot: Snapshot, actions: Sequence[Action]) -> None:
-        """Take in what one decision writes of classes."""
+        """Record the classes written by one decision."""
         for action in actions:
             if isinstance(action, SetProfile):
                 before = snapshot.profiles.get((action.target.namespace, action.target.name))
@@ -92,14 +92,14 @@ class SpeedErrors:
 
 
 def device_figures(snapshot: Snapshot, speed_errors: SpeedErrors) -> DeviceFigures:
-    """The figures as of now."""
+    """The current figures."""
     return DeviceFigures(errors=speed_errors.errors(), regrets=regrets(snapshot))
 
 
 def regrets(snapshot: Snapshot) -> dict[str, float]:
     """Mean regret of the running jobs with ``spec.cost``, by the accelerator that they hold.
 
-    A job counts whose class was measured where it runs and on another type that it may use.
+    Counts jobs whose class was measured on its type and on another type that it may use.
     """
     running = [
         job
@@ -129,7 +129,7 @@ def regrets(snapshot: Snapshot) -> dict[str, float]:
 def _regret(
     job: WorkloadRecord, held: str, known: Mapping[str, Throughput], prices: Mapping[str, float]
 ) -> float | None:
-    """Price (or time) of a step where it runs, over the least of the types that were measured."""
+    """Price (or time) of a step in place, over the minimum of the measured types."""
     by_time = job.cost is not None and job.cost.objective == MAKESPAN
     worth = {
         kind: (1.0 if by_time else prices[kind]) / speed.steps_per_second

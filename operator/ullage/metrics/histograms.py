@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator's histograms: prometheus_client's, in no registry.
 
-They count for as long as the process lives and are told with the figures of a scrape.
+They count for the lifetime of the process and are exported with the figures of a scrape.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _slowdowns = partial(Histogram, labelnames=["accelerator"], buckets=_SLOWDOWN, r
 
 
 def decision_seconds() -> Histogram:
-    """Of decision cycles."""
+    """Durations of decision cycles."""
     return Histogram(
         "ullage_decision_seconds",
         "Duration of decision cycles.",
@@ -30,7 +30,7 @@ def decision_seconds() -> Histogram:
 
 
 def division_seconds() -> Histogram:
-    """Of the solver of turns."""
+    """Durations of the solver of turns."""
     return Histogram(
         "ullage_policy_solve_seconds",
         "Duration of dividing the cluster's time by the objective.",
@@ -40,7 +40,7 @@ def division_seconds() -> Histogram:
 
 
 def admission_seconds() -> Histogram:
-    """Of decisions, by workload decided."""
+    """Durations of decisions per workload."""
     return Histogram(
         "ullage_admission_seconds",
         "Time of a decision cycle, shared by the workloads that it decided.",
@@ -50,7 +50,7 @@ def admission_seconds() -> Histogram:
 
 
 def wait_seconds() -> Histogram:
-    """Of workloads that were admitted, by tenant and by what they waited for last."""
+    """Waits of admitted workloads, by tenant and by the last reason to wait."""
     return Histogram(
         "ullage_workload_wait_seconds",
         "Time from creation, or from the end of the last placement, until admission; reason is"
@@ -62,7 +62,7 @@ def wait_seconds() -> Histogram:
 
 
 def predicted_slowdown() -> Histogram:
-    """Of the windows that were observed then, by type of device."""
+    """By type of device, over the windows observed in the meantime."""
     return _slowdowns(
         "ullage_predicted_slowdown_ratio",
         "Slowdown that was predicted for the windows that were observed then.",

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of what there is and what is held: nodes, devices, slices, how long workloads wait.
+"""Metrics of inventory and use: nodes, devices, slices, waiting times of workloads.
 
 Labels are types of devices and our own words: the number of series follows the types of a cluster,
 not its nodes or workloads.
@@ -29,7 +29,7 @@ _BEFORE_RUNNING: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.
 
 
 class NodeState(StrEnum):
-    """State of a GPUNode: decisions can count on it, or not."""
+    """State of a GPUNode: usable for decisions, or not."""
 
     REPORTING = "Reporting"
     SILENT = "Silent"
@@ -37,7 +37,7 @@ class NodeState(StrEnum):
 
 
 class DeviceUse(StrEnum):
-    """State of a device: how much of it is held."""
+    """State of a device: how much of it is in use."""
 
     FREE = "Free"
     SHARED = "Shared"
@@ -79,7 +79,7 @@ class InventoryFigures:
 
 
 def inventory_figures(snapshot: Snapshot) -> InventoryFigures:
-    """The figures as of now."""
+    """The current figures."""
     now = snapshot.taken_at
     nodes: Counter[str] = Counter()
     devices: Counter[tuple[str, str]] = Counter()
@@ -126,7 +126,7 @@ def _device_state(health: Health, percent: int) -> DeviceUse:
 
 
 def _held(node: GPUNodeRecord) -> defaultdict[str, list[LaneAssignment]]:
-    """By device what is wanted, and what lingers and is wanted no more."""
+    """By device: desired slices, and obsolete ones that are still reported."""
     held: defaultdict[str, list[LaneAssignment]] = defaultdict(list)
     wanted = {desired.key for desired in node.desired}
     for desired in node.desired:
@@ -138,7 +138,7 @@ def _held(node: GPUNodeRecord) -> defaultdict[str, list[LaneAssignment]]:
 
 
 def _oldest_s(snapshot: Snapshot) -> dict[str, float]:
-    """Longest time by phase: of waiting since it was refused, of starting since it was placed."""
+    """Longest time by phase: waiting since the refusal, starting since the placement."""
     oldest: dict[str, float] = dict.fromkeys(_BEFORE_RUNNING, 0.0)
     for workload in snapshot.workloads.values():
         phase = workload.status.phase or Phase.PENDING

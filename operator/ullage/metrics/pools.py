@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of CapacityPools: what they cost, how often they lose instances, what they hold.
+"""Metrics of CapacityPools: prices, losses of instances, current instances.
 
 Pools are few and named by admins, so their names are labels.
 """
@@ -45,13 +45,13 @@ class PoolFigures:
 def pool_figures(
     pools: Collection[PoolRecord], answers: Mapping[str, int], failures: int, currency: str
 ) -> PoolFigures:
-    """The figures as of now.
+    """The current figures.
 
     Args:
-        pools: What decisions see.
-        answers: Questions for prices, by result.
-        failures: Looks at one pool, or writes of it, that raised.
-        currency: Of the prices.
+        pools: Pools as seen by decisions.
+        answers: Price queries, by result.
+        failures: Failed observations or writes of one pool.
+        currency: Currency of the prices.
     """
     hazards = {pool.name: pool.status.hazard_per_hour for pool in pools}
     prices = {pool.name: pool.status.price for pool in pools}

@@ -1,9 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of quota: what tenants may hold, hold and can still get.
+"""Metrics of quota: limits, usage and remaining quota of tenants.
 
-Labels are the tenants of the SchedulingPolicy and the types that it gives them quota of; work of no
-such tenant makes no series.
+Labels are the tenants of the SchedulingPolicy and their types with quota; other work has no series.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class QuotaFigures:
 
 
 def quota_figures(snapshot: Snapshot) -> QuotaFigures:
-    """The figures as of now; none where no tenant has quota."""
+    """The current figures; none without quota."""
     usages = {(usage.tenant, usage.accelerator): usage for usage in usages_of(snapshot)}
     return QuotaFigures(
         nominal={key: usage.nominal_quota / WHOLE_PERCENT for key, usage in usages.items()},

@@ -27,7 +27,7 @@ class ScalingFigures:
 
 
 def scaling_figures(workloads: Iterable[WorkloadRecord]) -> ScalingFigures:
-    """The figures as of now."""
+    """The current figures."""
     records = [
         workload.status.scaling
         for workload in workloads

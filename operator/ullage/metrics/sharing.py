@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of sharing and learning: what was decided, predicted, seen, and how well it agrees.
+"""Metrics of sharing and learning: decisions, predictions, observations, and their agreement.
 
 Labels are types of devices, novelty groups, reasons: never a pod, a workload or a class of work.
 """
@@ -45,7 +45,7 @@ class ModelFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingFigures:
-    """Everything about sharing and learning, gathered at scrape time."""
+    """All figures of sharing and learning, gathered at scrape time."""
 
     decisions: Mapping[tuple[str, str, str], int] = counter(
         "ullage_admission_decisions",

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of chosen pools: what work costs there, moves, deadlines; no label names a job."""
+"""Metrics of chosen pools: cost of work, moves, deadlines; no label names a job."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SpendFigures:
 
 @dataclass(slots=True)
 class SpendSums:
-    """Changes of pools since this process looks on; bounded by the workloads that exist."""
+    """Changes of pools since the start of this process; bounded by the existing workloads."""
 
     currency: str = DEFAULT_CURRENCY
     parties: TenantLabels = field(default_factory=TenantLabels)
@@ -48,7 +48,7 @@ class SpendSums:
     _seen: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def figures(self, workloads: Iterable[WorkloadRecord]) -> SpendFigures:
-        """Add what is new, and tell everything as of now."""
+        """Add new changes, and export the current figures."""
         costs: dict[str, list[float]] = defaultdict(list)
         deadlines: Counter[str] = Counter()
         seen: dict[str, frozenset[str]] = {}
@@ -61,7 +61,7 @@ class SpendSums:
             before = self._seen.get(workload.ref.uid, frozenset())
             if before and pools and before != pools:
                 self.switches[decision.mode] += 1
-            # who waits for a while and comes back elsewhere has switched as well
+            # a job that waits for a while and restarts elsewhere has switched as well
             seen[workload.ref.uid] = pools or before
             if decision.chosen.cost_per_work:
                 costs[self.parties.label(workload)].append(float(decision.chosen.cost_per_work))

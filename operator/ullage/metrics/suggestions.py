@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of the points that trials get."""
+"""Metrics of the suggested points of trials."""
 
 from __future__ import annotations
 

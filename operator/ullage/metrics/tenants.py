@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tenants as labels of metrics, bounded: `spec.tenant` is free text, and each makes new series."""
+"""Tenants as labels of metrics, bounded: `spec.tenant` is free text, and each value adds series."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ullage.scheduling.accounting.bills import party_of
 from ullage.scheduling.inventory.tenant_bindings import is_listed, tenant_of
 
 MOST_OF_A_NAMESPACE: Final = 20
-"""Tenants that the policy does not list, of one namespace; work of more counts for the namespace.
+"""Maximum of unlisted tenants per namespace; further work counts for the namespace.
 """
 
 
 @dataclass(slots=True)
 class TenantLabels:
-    """Labels that were given; what one namespace names takes nothing from another."""
+    """Labels in use; a namespace's names do not displace those of another."""
 
     policy: PolicyRecord = field(default_factory=PolicyRecord)
-    """In force now; it says who may use which tenant."""
+    """The policy in force, with the permitted tenants."""
     _given: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def label(self, workload: WorkloadRecord) -> str:

@@ -33,19 +33,19 @@ class TierFigures:
 
 @dataclass(slots=True)
 class TierSums:
-    """Steps that were lost since this process looks on; bounded by the leads that run."""
+    """Lost steps since the start of this process; bounded by the running coordinators."""
 
     lost_steps: int = 0
     _seen: dict[str, int] = field(default_factory=dict)
 
     def figures(self, reports: Mapping[str, CoordinatorReport]) -> TierFigures:
-        """Add what is new, and tell everything as of now.
+        """Add new losses, and export the current figures.
 
         Args:
-            reports: What coordinators tell, by uid of the job.
+            reports: Reports of coordinators, by uid of the job.
         """
         for uid, report in reports.items():
-            # of a coordinator that is met for the first time no one knows when it lost them
+            # the time of losses of a newly observed coordinator is unknown
             self.lost_steps += max(0, report.lost_steps - self._seen.get(uid, report.lost_steps))
         self._seen = {uid: report.lost_steps for uid, report in reports.items()}
         return TierFigures(

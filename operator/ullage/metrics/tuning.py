@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of searches that go on, from their statuses; no search and no trial is a label."""
+"""Metrics of running searches, from their statuses; no search and no trial is a label."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ullage.process.metric_families import gauge
 
 
 class TrialStage(StrEnum):
-    """State of a trial, as ``status.trials`` counts it."""
+    """State of a trial, as counted by ``status.trials``."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -27,7 +27,7 @@ class TrialStage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningFigures:
-    """TuningJobs, their trials, and how near to the bound their open groups are."""
+    """TuningJobs, their trials, and the ratio of their open groups to the bound."""
 
     jobs: Mapping[str, int] = gauge("ullage_tuning_jobs", "TuningJobs by phase.", "phase")
     stalled: int = gauge(
@@ -53,7 +53,7 @@ class TuningFigures:
 
 
 def tuning_figures(jobs: Iterable[TuningRecord]) -> TuningFigures:
-    """The figures as of now.
+    """The current figures.
 
     Args:
         jobs: TuningJobs of the cluster.
@@ -89,5 +89,5 @@ def tuning_figures(jobs: Iterable[TuningRecord]) -> TuningFigures:
 
 
 def _is_open(group: GroupRecord) -> bool:
-    """A group that is not decided, with a measured trial."""
+    """An undecided group with a measured trial."""
     return group.ended < group.trials and group.makespan_eta > 0 and group.lower_bound > 0

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of time slicing, from the books in the jobs' statuses; keeps nothing.
+"""Metrics of time slicing, from the accounts in the jobs' statuses; stateless.
 
 Labels are types of devices and tenants, never a job.
 """
@@ -63,7 +63,7 @@ class TurnFigures:
 
 
 def preempted(snapshot: Snapshot, actions: Sequence[Action]) -> Iterator[str]:
-    """Reasons for which workloads were asked to leave their devices."""
+    """Reasons for evictions of workloads from their devices."""
     counted: set[str] = set()
     for action in actions:
         if not isinstance(action, SetStatus):
@@ -79,7 +79,7 @@ def preempted(snapshot: Snapshot, actions: Sequence[Action]) -> Iterator[str]:
 
 
 def _cause(before: WorkloadRecord, action: SetStatus) -> str:
-    """The end of a turn is no preemption that a workload remembers and backs off from."""
+    """The end of a turn does not count as a preemption and causes no back-off."""
     if action.reason is Reason.QUOTA_RECLAIMED:
         return RECLAIM
     now, known = action.status.scheduling, before.status.scheduling
@@ -96,7 +96,7 @@ def turn_figures(
     preemptions: Counter[str],
     divisions: Histogram,
 ) -> TurnFigures:
-    """The figures as of now, summed by accelerator type and tenant."""
+    """The current figures, summed by accelerator type and tenant."""
     allocation: dict[tuple[str, str], float] = defaultdict(float)
     received: dict[tuple[str, str], float] = defaultdict(float)
     deficit: dict[tuple[str, str], float] = defaultdict(float)

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the price sources of pools and keeps the prices that are believed.
+"""Queries the price sources of pools and stores the accepted prices.
 
-Each pool asks in its own time and never in the way of deciding: a question has a time limit, few
-are under way at once, answers are read in a thread, and a silent source is asked ever less often.
-Pools that ask for the same thing share an answer. Nothing is written and no price is guessed.
+Each pool is queried on its own schedule and never delays decisions: a query has a time limit, few
+run at once, answers are parsed in a thread, and a silent source is queried ever less often. Pools
+with the same query share an answer. Nothing is written and no price is guessed.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ from ullage.scheduling.capacity.pool_status import PriceNews, remembered
 log = structlog.get_logger("ullage.prices")
 
 AT_ONCE: Final = 4
-"""Questions under way at the same time."""
+"""Concurrent queries."""
 
 
 @dataclass(slots=True)
 class _AskedPrice:
-    """One pool's source and what it said."""
+    """One pool's source and its last results."""
 
     pool: PoolRecord
     source: QuoteSource | None
-    """``None`` = the spec names none that can be asked."""
+    """``None`` = the spec names no usable source."""
     fetch: PriceFetch | None
-    """What to ask it for."""
+    """Its query."""
     news: PriceNews
     due: float = 0.0
-    """When to ask next, monotonic seconds."""
+    """Time of the next query, monotonic seconds."""
     tries: int = 0
-    """Questions in a row that brought no price."""
+    """Consecutive queries without a price."""
     wrong: str = ""
     """Problem of the spec."""
     asked: bool = False
 
 
 class Prices:
-    """The prices of all pools, as long as this replica leads."""
+    """The prices of all pools, while this replica leads."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Prices:
         period_s: float,
         answers: Counter[str],
     ) -> None:
-        """``pools`` gives all that ask, ``answers`` counts by result.
+        """``pools`` returns all pools with a source, ``answers`` counts by result.
 
         A result is read, unreadable or unreachable.
         """
@@ -82,12 +82,12 @@ class Prices:
         self._gate = asyncio.Semaphore(AT_ONCE)
 
     def news(self, uid: str) -> PriceNews | None:
-        """The price of a pool as known; ``None`` = its source was not asked yet."""
+        """The price of a pool as known; ``None`` = its source was not queried yet."""
         held = self._asked.get(uid)
         return held.news if held is not None and held.asked else None
 
     async def ask(self, pool: PoolRecord) -> None:
-        """Ask the source of a pool if that is due, for all who ask the same."""
+        """Query the source of a pool if due, for all pools with the same query."""
         now, held = self._clock.monotonic(), self._asked.get(pool.uid)
         if held is None or held.pool.price_source != pool.price_source or held.due <= now:
             self._take_in(self._pools())
@@ -108,11 +108,11 @@ class Prices:
             await self._ask(fetch, group)
         finally:
             for other in group:
-                if other.due == math.inf:  # cancelled: the others ask themselves
+                if other.due == math.inf:  # cancelled: the others query themselves
                     other.due = 0.0
 
     def _take_in(self, pools: Iterable[PoolRecord]) -> None:
-        """Follow the pools: those that are gone are forgotten, changed sources asked again."""
+        """Update the pools: deleted ones are dropped, changed sources queried again."""
         current = {pool.uid: pool for pool in pools if pool.uid}
         for uid in self._asked.keys() - current.keys():
             del self._asked[uid]
@@ -121,20 +121,20 @@ class Prices:
             if held is not None and held.pool.price_source == pool.price_source:
                 continue
             source, fetch, wrong = self._source(pool)
-            # a new source is believed: what the one before said is no measure for it
+            # a new source is accepted: prices of the previous one are no measure for it
             record = remembered(pool.status) if held is None else PriceRecord()
             self._asked[uid] = _AskedPrice(
                 pool=pool, source=source, fetch=fetch, news=PriceNews(record=record), wrong=wrong
             )
 
     def _source(self, pool: PoolRecord) -> tuple[QuoteSource | None, PriceFetch | None, str]:
-        """Whom to ask for what, and what is wrong with that."""
+        """The source and its query, and the problem with them."""
         try:
             source = source_of(pool, self._where)
             return source, source.fetch(), ""
         except PriceUnreadable as error:
             return None, None, str(error)
-        except Exception as error:  # the seam of one pool
+        except Exception as error:  # the boundary of one pool
             log.exception("no source of prices", pool=pool.name)
             return None, None, fault_text(error)
 
@@ -145,7 +145,7 @@ class Prices:
                 body = await self._fetcher.get(fetch)
             except Unreachable as error:
                 silent = str(error)
-            except Exception as error:  # the seam of one question
+            except Exception as error:  # the boundary of one query
                 log.exception("asking for a price failed", pool=group[0].pool.name)
                 silent = fault_text(error)
         for asked in group:
@@ -156,15 +156,15 @@ class Prices:
                     await self._take(asked, fetch, body)
             except PriceUnreadable as error:
                 self._failed(asked, str(error), reached=True)
-            except Exception as error:  # the seam of one answer
+            except Exception as error:  # the boundary of one answer
                 log.exception("reading a price failed", pool=asked.pool.name)
                 self._failed(asked, fault_text(error), reached=True)
 
     async def _take(self, entry: _AskedPrice, fetch: PriceFetch | None, body: bytes) -> None:
-        """Believe what an answer says of one pool.
+        """Record one pool's price from an answer.
 
         Raises:
-            PriceUnreadable: it is not what was asked for.
+            PriceUnreadable: it does not match the query.
         """
         assert entry.source is not None
         now_s = self._clock.now()

@@ -45,7 +45,7 @@ class AwsSpotPrice:
     Attributes:
         instance_type: Such as p3.2xlarge.
         zone: Such as us-east-1a.
-        product: As AWS describes the operating system.
+        product: Operating system, as described by AWS.
     """
 
     instance_type: str
@@ -58,7 +58,7 @@ class AwsSpotPrice:
         return self.zone[:-1]
 
     def fetch(self) -> PriceFetch | None:
-        """The newest entries of the history; the request has to be signed."""
+        """Query for the newest entries of the history; it has to be signed."""
         query = urlencode(
             {
                 "Action": "DescribeSpotPriceHistory",
@@ -75,7 +75,7 @@ class AwsSpotPrice:
         )
 
     def read(self, body: bytes, now_s: float) -> Quote:
-        """The newest entry of this type, zone and product that is not of the future.
+        """The newest entry of this type, zone and product that is not in the future.
 
         Raises:
             PriceUnreadable: no history, or no entry of it.
@@ -98,7 +98,7 @@ class AwsSpotPrice:
         if not past:
             raise PriceUnreadable(f"the spot price history has no entry of {' '.join(asked)}")
         newest = max(past, key=lambda quote: quote.at_s)
-        # AWS writes an entry when the price changes: it holds until the next one
+        # AWS writes an entry when the price changes: it is valid until the next one
         return Quote(price_per_hour=newest.price_per_hour, at_s=now_s)
 
 

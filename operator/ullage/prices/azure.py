@@ -41,7 +41,7 @@ class AzureRetailPrice:
     spot: bool = True
 
     def fetch(self) -> PriceFetch | None:
-        """The size's prices; no credentials are needed."""
+        """Query for the size's prices; no credentials are needed."""
         wanted = (
             f"serviceName eq 'Virtual Machines' and armRegionName eq '{self.region}'"
             f" and armSkuName eq '{self.sku}' and priceType eq 'Consumption'"
@@ -49,7 +49,7 @@ class AzureRetailPrice:
         return PriceFetch(url=f"{URL}?$filter={quote(wanted)}")
 
     def read(self, body: bytes, now_s: float) -> Quote:
-        """The newest Linux price that is valid.
+        """The newest valid Linux price.
 
         Raises:
             PriceUnreadable: there is none.

@@ -26,15 +26,15 @@ SOURCES: Final[Mapping[PriceSourceType, Callable[[Any, PoolRecord, Where], Quote
         }
     )
 )
-"""From the object that a type names to its source; ``PriceUnreadable``: it cannot be asked for this
-pool, or here."""
+"""Function from the object of a type to its source; ``PriceUnreadable``: it cannot be queried for
+this pool, or in this process."""
 
 
 def source_of(pool: PoolRecord, where: Where) -> QuoteSource:
     """The source of a pool's price.
 
     Raises:
-        PriceUnreadable: the spec names no source that can be asked.
+        PriceUnreadable: the spec names no usable source.
     """
     source = pool.price_source
     if source is None:

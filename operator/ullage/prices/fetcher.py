@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fetches for price sources: bounded in time and size, and only from permitted addresses.
 
-Files below one folder, ConfigMaps of one namespace, http and https without redirections. An address
-that a user wrote never reaches a metadata service, which would hand out the machine's identity. No
-error text holds a query, which may hold a token.
+Files below one folder, ConfigMaps of one namespace, http and https without redirects. An address
+from a user never reaches a metadata service, which would hand out the machine's identity. No error
+text includes a query, which may have a token.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from ullage.process.threads import in_thread
 
 CONFIG_MAP: Final = "configmap:"
 LARGEST_BYTES: Final = 2 * 2**20
-"""Largest answer that is read: what a table of prices takes, many times over."""
+"""Maximum size of an answer: many times that of a table of prices."""
 LARGEST_PAGE_BYTES: Final = 16 * 2**20
-"""Of a page of a cloud's billing catalogue, which takes some MiB."""
+"""The same of a page of a cloud's billing catalogue, which takes some MiB."""
 MOST_PAGES: Final = 40
-"""Pages of one answer that are read, at most; the largest catalogue known takes about ten."""
+"""Maximum pages of one answer; the largest known catalogue takes about ten."""
 PAGED_TIMES: Final = 6.0
-"""All pages together may take this many times as long as one answer."""
+"""Limit of all pages together, as a multiple of that of one answer."""
 
 
 class Unreachable(Exception):
-    """There is no answer; the text says why, without anything secret."""
+    """There is no answer; the text has the reason, without secrets."""
 
 
 class NoMetadataService(AbstractResolver):
@@ -56,7 +56,7 @@ class NoMetadataService(AbstractResolver):
         """The addresses of a name.
 
         Raises:
-            OSError: there are none, or none that may be asked.
+            OSError: there are none, or none that is allowed.
         """
         resolved = await self._inner.resolve(host, port, family)
         allowed = [entry for entry in resolved if not is_link_local(entry["host"])]
@@ -80,7 +80,7 @@ def is_link_local(host: str) -> bool:
 
 
 class Fetcher:
-    """Answers requests of price sources; one per process."""
+    """Executes requests of price sources; one per process."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Fetcher:
         self._sessions.clear()
 
     async def get(self, fetch: PriceFetch | None) -> bytes:
-        """The answer to a request; nothing asked gives nothing.
+        """The answer to a request; without one it is empty.
 
         Raises:
             Unreachable: there is none in time, or it is too large.
@@ -140,7 +140,7 @@ class Fetcher:
         return await self._http(fetch.url, headers, guarded=True, most=most)
 
     async def _pages(self, fetch: PriceFetch, paging: Paging) -> bytes:
-        """The wanted rows of all pages, as one page; a page that is none is read as it is."""
+        """The wanted rows of all pages, as one page; any other answer is returned unchanged."""
         by_key: dict[str, object] = {}
         url = fetch.url
         for _ in range(MOST_PAGES):
@@ -182,7 +182,7 @@ class Fetcher:
         return _bounded(body, where)
 
     async def _platform(self, url: str, headers: Mapping[str, str]) -> bytes:
-        """A GET of the pod's own platform, which may be link-local."""
+        """A GET to the pod's own platform, which may be link-local."""
         return await self._http(url, headers, guarded=False)
 
     async def _http(
@@ -196,7 +196,7 @@ class Fetcher:
         host = urlsplit(url).hostname or ""
         if guarded and is_link_local(host):
             raise Unreachable(f"{host} is a link-local address, where no prices are asked for")
-        # the whole question has its own limit, which a time-out here is told as
+        # the whole query has its own limit; its expiry is reported the same way
         limit = aiohttp.ClientTimeout(total=None, sock_connect=PRICE_CONNECT_S)
         try:
             async with self._session(guarded=guarded).get(
@@ -215,7 +215,7 @@ class Fetcher:
         if session is None:
             resolver = NoMetadataService() if guarded else None
             connector = aiohttp.TCPConnector(resolver=resolver, limit=16)
-            # an answer is bounded as it comes: a compressed one could grow a thousandfold
+            # an answer is bounded while it arrives: a compressed one could grow a thousandfold
             session = aiohttp.ClientSession(
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -271,6 +271,6 @@ def shown(url: str) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """Cause of a failure, without the address: a client's own text may repeat its query."""
+    """Cause of a failure, without the address: a client's own text may include its query."""
     inner = getattr(error, "os_error", error)
     return getattr(inner, "strerror", None) or type(error).__name__

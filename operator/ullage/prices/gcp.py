@@ -50,7 +50,7 @@ class GcpSkuPrice:
         )
 
     def read(self, body: bytes, now_s: float) -> Quote:
-        """The sum, all of whose parts have to be in the answer.
+        """The sum of all parts, each of which must be in the answer.
 
         Raises:
             PriceUnreadable: a part is missing, or not priced by the hour in dollars.
@@ -67,7 +67,7 @@ class GcpSkuPrice:
         dates = [moment(_newest(rows[sku], sku).get("effectiveTime"), sku) for sku, _ in self.parts]
         if max(dates) > now_s:
             raise PriceUnreadable("a price of the catalogue is of the future")
-        # the catalogue holds what is valid now, however long ago it began
+        # the catalogue has the valid prices, however old they are
         return Quote(price_per_hour=price(total, "the sum of the SKUs"), at_s=now_s)
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Prices from any service of the user's: Prometheus text, or a number in a JSON document."""
+"""Prices from a user's HTTP service: Prometheus text, or a number in a JSON document."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ullage.prices.source import PriceFetch, PriceUnreadable, QuoteSource, Where
 from ullage.process.faults import fault_text
 
 MOST_ROWS: Final = 10_000
-"""Samples of one metric that are read."""
+"""Maximum samples of one metric."""
 MOST_LINE: Final = 8_192
-"""Bytes of a sample's line; a longer one is not looked at."""
+"""Maximum bytes of a sample's line; longer ones are ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class PrometheusPrice:
     Attributes:
         url: Where it is.
         metric: Name of the sample.
-        labels: Labels that it has, among others; exactly one sample has to.
+        labels: Labels that must match exactly one sample, which may have others.
     """
 
     url: str
@@ -66,7 +66,7 @@ class PrometheusPrice:
         )
 
     def _samples(self, body: bytes) -> Iterator[Sample]:
-        """The samples of the metric; the other lines are not looked at.
+        """The samples of the metric; other lines are ignored.
 
         Raises:
             PriceUnreadable: no exposition, or too many samples.
@@ -79,7 +79,7 @@ class PrometheusPrice:
         try:
             for family in text_string_to_metric_families((b"\n".join(lines) + b"\n").decode()):
                 yield from family.samples
-        except Exception as error:  # the seam of one answer: the parser trusts its text
+        except Exception as error:  # the boundary of one answer: the parser trusts its text
             raise PriceUnreadable(
                 f"{self.url} is no Prometheus text: {fault_text(error)}"
             ) from error

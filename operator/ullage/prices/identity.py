@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The identity of the operator's pod at a cloud: short-lived tokens, fetched when needed.
 
-Only what the platform gives a pod is used: AWS keys of the environment, EKS Pod Identity or a web
-identity (IRSA), Google's workload identity. No Secret is read and nothing is kept on disk. No text
-of an error or a log line may hold a key or a token.
+Only the platform's identity of a pod is used: AWS keys of the environment, EKS Pod Identity or a
+web identity (IRSA), Google's workload identity. No Secret is read and nothing is stored on disk. No
+text of an error or a log line may include a key or a token.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ GOOGLE_TOKEN: Final = (
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 
 Get = Callable[[str, Mapping[str, str]], Awaitable[bytes]]
-"""GET of a URL with headers; raises where there is no answer."""
+"""GET of a URL with headers; raises without an answer."""
 
 
 class NoIdentity(Exception):
-    """The pod has no identity that the cloud takes; the text says what to set up."""
+    """The pod has no identity that the cloud accepts; the text has the required set-up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsKeys:
-    """Keys that requests are signed with; never shown."""
+    """Signing keys of requests; never shown."""
 
     key_id: str
     secret: str
@@ -54,8 +54,8 @@ def signed(
     """Headers of a GET under AWS Signature Version 4.
 
     Args:
-        url: With its query.
-        keys: What to sign with.
+        url: URL with its query.
+        keys: Signing keys.
         service: Service and region.
         now_s: Seconds since the epoch.
         extra: Further headers to sign.
@@ -89,12 +89,12 @@ def signed(
 
 
 class Identities:
-    """Tokens and keys, kept until shortly before they end."""
+    """Tokens and keys, cached until shortly before they expire."""
 
     def __init__(
         self, get: Get, environment: Mapping[str, str], *, google_token: str = GOOGLE_TOKEN
     ) -> None:
-        """``environment`` is the process's; the platform's webhooks put the names there."""
+        """``environment`` is the process's; the platform's webhooks set the variables."""
         self._get = get
         self._environment = environment
         self._google_token = google_token
@@ -174,7 +174,7 @@ class Identities:
         return _keys(answer, "SessionToken")
 
     def _token(self, variable: str) -> str:
-        """A token that the platform keeps fresh in a file."""
+        """A token that the platform renews in a file."""
         path = self._environment.get(variable, "")
         try:
             return Path(path).read_text(encoding="utf-8").strip()
@@ -188,7 +188,7 @@ def _object(body: bytes, who: str) -> Mapping[str, object]:
     try:
         answer = decoded(body, who)
     except PriceUnreadable:
-        answer = None  # its text could quote the answer
+        answer = None  # an error text could quote the answer
     if not isinstance(answer, Mapping):
         raise NoIdentity(f"{who} answers no JSON object")
     return answer

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The one seam of prices: a request, and what its answer says.
+"""The interface of price sources: a request, and the parser of its answer.
 
-A source is a value without I/O, so that every answer can be replayed. An answer that does not hold
-exactly what was asked for is an error that says what to look at, never a price of something else.
+A source is a value without I/O, so that every answer can be replayed. An answer that does not
+exactly match the query is an error that names what to check, never a price of something else.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from ullage.prices.times import PRICE_AHEAD_MOST_S
 from ullage.process.faults import shortened
 
 MOST_PER_HOUR: Final = 1e6
-"""Dollars; no instance costs a hundredth of it."""
+"""Minimum price in dollars; every instance costs more than a hundred times as much."""
 
 
 class PriceUnreadable(ValueError):
-    """An answer without the price that was asked for; the text says what is wrong with it."""
+    """An answer without the requested price; the text has the problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paging:
-    """Reading of an answer in pages: only the rows that someone wants are kept.
+    """Reading of a paged answer: only the wanted rows are kept.
 
     Attributes:
-        rows: Name of the list of rows in a page, and in the answer that is made of them.
+        rows: Name of the list of rows in a page, and in the combined answer.
         key: Field that names a row.
-        keep: Names of the rows that are wanted; once all were found no further page is asked for.
-            Not part of what is asked, so that several sources share one walk.
+        keep: Names of the wanted rows; once all are found no further page is requested. Not part of
+            the query's identity, so that several sources share one traversal.
         token: Field of a page with the token of the next one; empty or missing = the last.
         parameter: Name of the token in the query.
     """
@@ -53,11 +53,11 @@ class PriceFetch:
     """A request to a source.
 
     Attributes:
-        url: Of a GET; a path for files; ``configmap:namespace/name/key``.
-        signed_for: Service and region that a request has to be signed for; ``None`` = none.
-        bearer: The request needs a bearer token of the cloud's own.
+        url: URL of a GET; a path for files; ``configmap:namespace/name/key``.
+        signed_for: Service and region of the signature; ``None`` = unsigned.
+        bearer: The request needs a bearer token of the cloud.
         paging: The answer comes in pages; ``None`` = in one piece.
-        every_s: Not to be asked more often, seconds; 0 = as often as the others.
+        every_s: Minimum time between queries, seconds; 0 = as for the others.
     """
 
     url: str
@@ -67,7 +67,7 @@ class PriceFetch:
     every_s: float = 0.0
 
     def joined(self, other: PriceFetch) -> PriceFetch:
-        """The same question for the rows that either wants."""
+        """The same query for the rows of both."""
         if self.paging is None or other.paging is None:
             return self
         keep = self.paging.keep | other.paging.keep
@@ -76,10 +76,10 @@ class PriceFetch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """Places where sources may be looked for.
+    """Allowed locations of sources.
 
     Attributes:
-        namespace: Of the operator: ConfigMaps of no other are read.
+        namespace: Namespace of the operator: ConfigMaps of no other are read.
         file_root: Folder below which files of prices lie; nothing above it is read.
     """
 
@@ -94,14 +94,14 @@ class QuoteSource(Protocol):
         """The request; ``None`` = none, an empty body suffices."""
 
     def read(self, body: bytes, now_s: float) -> Quote:
-        """Reads the answer.
+        """Parse the answer.
 
         Args:
             body: The answer.
-            now_s: Seconds since the epoch; the moment of prices that carry none.
+            now_s: Seconds since the epoch; the time of prices without one.
 
         Raises:
-            PriceUnreadable: it is not what was asked for.
+            PriceUnreadable: it does not match the query.
         """
 
 
@@ -130,10 +130,10 @@ def listed(raw: object, key: str, what: str) -> Sequence[Mapping[str, object]]:
 
 
 def checked(quote: Quote, now_s: float) -> Quote:
-    """A quote that may be believed; a moment just ahead of our clock is now.
+    """A plausible quote; a time slightly ahead of our clock is now.
 
     Raises:
-        PriceUnreadable: its price is none, or its moment lies outside what has happened.
+        PriceUnreadable: its price is invalid, or its time is not in the past.
     """
     if not (math.isfinite(quote.price_per_hour) and 0 < quote.price_per_hour <= MOST_PER_HOUR):
         raise PriceUnreadable(

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Prices that people write down: in the pool itself, in a file, in a ConfigMap.
+"""Prices written by users: in the pool itself, in a file, in a ConfigMap.
 
-A table maps pools to a number, or to an object with ``pricePerHour`` and ``at``. It must never take
-the price of another pool because the asked one is missing.
+A table maps pools to a number, or to an object with ``pricePerHour`` and ``at``. It must never use
+the price of another pool if the requested one is missing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StatedPrice:
     price_per_hour: float
 
     def fetch(self) -> PriceFetch | None:
-        """Nothing to get."""
+        """No request."""
         return None
 
     def read(self, body: bytes, now_s: float) -> Quote:
@@ -90,13 +90,13 @@ def stated(details: StaticPrice, pool: PoolRecord, where: Where) -> QuoteSource:
 
 
 def in_config_map(details: ConfigMapPrice, pool: PoolRecord, where: Where) -> QuoteSource:
-    """``type: ConfigMap``; the row is called like the pool unless it says otherwise."""
+    """``type: ConfigMap``; the row has the pool's name by default."""
     table = f"configmap:{where.namespace}/{details.name}/{details.key}"
     return TablePrice(where=table, row=details.row or pool.name)
 
 
 def in_file(details: FilePrice, pool: PoolRecord, where: Where) -> QuoteSource:
-    """``type: File``; the row is called like the pool unless it says otherwise.
+    """``type: File``; the row has the pool's name by default.
 
     Raises:
         PriceUnreadable: there is no folder of prices.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Durations of questions for prices, each with its reason."""
+"""Durations of price queries, each with its reason."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PRICE_RETRY_MOST_S: Final = 1800.0
 PRICE_CONNECT_S: Final = 5.0
 """Limit of connecting to a source. Chosen."""
 PRICE_AHEAD_MOST_S: Final = 300.0
-"""Most that a source's clock may be ahead of ours. Chosen."""
+"""Maximum lead of a source's clock over ours. Chosen."""
 GCP_CATALOGUE_S: Final = 3600.0
-"""Least time between two reads of the catalogue: tens of MiB that change once a day at most.
+"""Minimum time between two reads of the catalogue: tens of MiB that change once a day at most.
 Chosen."""
 TOKEN_EARLY_S: Final = 300.0
-"""A token is renewed so long before it ends. Chosen."""
+"""Time before its expiry at which a token is renewed. Chosen."""

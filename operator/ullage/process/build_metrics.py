@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics that every process of ours has: what was built, and what the process uses."""
+"""Metrics that every process has: build information, and resource use of the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def register_build(registry: CollectorRegistry, component: str) -> None:
     """Add ``ullage_build_info`` and ``process_*`` to a registry.
 
     Args:
-        registry: what the process serves as ``/metrics``.
+        registry: Registry behind the process's ``/metrics``.
         component: ``operator`` or ``node``, as the chart labels its pods.
 
     Raises:

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Connections of one port, within bounds that no caller can use up for the others.
+"""Connections of one port, within bounds that no client can use up for the others.
 
 Each costs memory from its first byte on, with TLS about 300 KiB. So a connection waits as a bare
-socket, which costs next to nothing, until its first byte is there and one of the places is free.
-Places go to the address that has fewest. Where all are taken, one that is quiet is closed: in its
-handshake, in the head of a request, or between requests, for a second. A request in progress is
-never cut off here; its handler bounds its time (:func:`sent`).
+socket, which costs next to nothing, until its first byte has arrived and a slot is free. Slots go
+to the address with the fewest. When all are in use, an idle one is closed: in its handshake, in the
+head of a request, or between requests, for a second. A request in progress is never cut off here;
+its handler bounds its time (:func:`sent`).
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from ullage.process.times import (
 log = structlog.get_logger("ullage.connections")
 
 MOST_SERVED: Final = 128
-"""Connections that have a place; requests come one at a time on each."""
+"""Connections with a slot; requests are sequential on each."""
 MOST_WAITING: Final = 1024
-"""Connections without, of a port that the API server calls in bursts."""
+"""Connections without a slot, of a port that the API server calls in bursts."""
 FEW_WAITING: Final = 256
-"""Connections without, of other ports: a process may have no more than 1,024 files."""
+"""Connections without a slot, of other ports: a process may have no more than 1,024 files."""
 RECEIVE_BYTES: Final = 16 * 1024
-"""Of a connection, which the kernel keeps (it takes twice as much) until they are read."""
+"""Receive buffer of a connection in the kernel (which doubles it)."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A bare socket; closed when its first byte does not come in time."""
+    """A bare socket; closed when its first byte does not arrive in time."""
 
     socket: socket.socket
     address: str
@@ -55,7 +55,7 @@ class _Waiting:
 
 @dataclass(slots=True, eq=False)
 class _Served:
-    """A connection that has a place, or is in its handshake."""
+    """A connection that has a slot, or is in its handshake."""
 
     address: str
     quiet_since: float
@@ -72,30 +72,30 @@ class ServerConnections:
     context: ssl.SSLContext | None = None
     most_waiting: int = field(default_factory=lambda: MOST_WAITING)
     _silent: dict[_Waiting, None] = field(default_factory=dict)
-    """Those whose first byte has not come, the oldest first."""
+    """Connections without their first byte, the oldest first."""
     _ready: dict[str, deque[_Waiting]] = field(default_factory=dict)
-    """Those that wait for a place, by address, the oldest first."""
+    """Connections that wait for a slot, by address, the oldest first."""
     _served: dict[_Served, None] = field(default_factory=dict)
     _places: dict[object, _Served] = field(default_factory=dict)
-    """By the protocol that aiohttp has for the connection."""
+    """By aiohttp's protocol of the connection."""
     _counts: Counter[str] = field(default_factory=Counter)
-    """Places by address."""
+    """Number of slots by address."""
     _handshakes: set[asyncio.Task[None]] = field(default_factory=set)
     _again: asyncio.TimerHandle | None = None
     _is_closed: bool = False
 
     @property
     def waiting(self) -> int:
-        """Connections without a place."""
+        """Number of connections without a slot."""
         return len(self._silent) + sum(map(len, self._ready.values()))
 
     @property
     def served(self) -> int:
-        """Connections with one."""
+        """Number of connections with one."""
         return len(self._served)
 
     def take(self, accepted: socket.socket, address: str, handlers: web.Server) -> None:
-        """Take a new connection; the oldest of the address that has most goes if they are many."""
+        """Accept a connection; with too many, the oldest of the busiest address is closed."""
         if self._is_closed:
             accepted.close()
             return
@@ -108,7 +108,7 @@ class ServerConnections:
         waiting.timer = loop.call_later(FIRST_BYTE_S, self._drop_silent, waiting)
 
     def make_room(self) -> None:
-        """Close one without a place: the oldest of the busiest address, a silent one first."""
+        """Close one without a slot: the oldest of the busiest address, a silent one first."""
         held = Counter({address: len(line) for address, line in self._ready.items()})
         held.update(waiting.address for waiting in self._silent)
         if not held:
@@ -121,7 +121,7 @@ class ServerConnections:
             self._next_of(busiest).socket.close()
 
     def middleware(self) -> Middleware:
-        """Tells these connections which of them have a request under way."""
+        """Record the state of these connections' requests."""
 
         @web.middleware
         async def counted(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -138,7 +138,7 @@ class ServerConnections:
         return counted
 
     async def refuse(self) -> None:
-        """Accept no more; connections without a place yet are closed."""
+        """Accept no more; connections without a slot are closed."""
         self._is_closed = True
         for waiting in tuple(self._silent):
             self._drop_silent(waiting)
@@ -188,7 +188,7 @@ class ServerConnections:
     # -- with a place ------------------------------------------------------------------------------
 
     def _serve_those_ready(self) -> None:
-        """Give free places away, to the address that has fewest; make one free if need be."""
+        """Grant free slots, to the address with the fewest; free one if needed."""
         while self._ready and not self._is_closed:
             if len(self._served) >= MOST_SERVED and not self._close_one_quiet():
                 self._look_again()
@@ -206,10 +206,9 @@ class ServerConnections:
         self._serve_those_ready()
 
     def _close_one_quiet(self) -> bool:
-        """Close the one that is quiet longest, of the address that has most; says if there is one.
+        """Close the longest idle one, of the busiest address; true if there is one.
 
-        Its place is free at once; what it holds is given back as soon as the event loop comes to
-        it.
+        Its slot is free at once; its resources are released as soon as the event loop runs.
         """
         before = asyncio.get_running_loop().time() - CONNECTION_QUIET_S
         quiet = [
@@ -252,7 +251,7 @@ class ServerConnections:
             self.left(place)
 
     def came(self, place: _Served, handler: asyncio.Protocol, transport: asyncio.Transport) -> None:
-        """A connection can say what it wants now."""
+        """The first byte of a connection has arrived."""
         place.close = transport.abort
         place.quiet_since = asyncio.get_running_loop().time()
         self._places[handler] = place
@@ -272,7 +271,7 @@ class ServerConnections:
 
 
 class _Counted(asyncio.Protocol):
-    """aiohttp's protocol of a connection; tells when that has begun and ended."""
+    """aiohttp's protocol of a connection; reports when its requests begin and end."""
 
     def __init__(
         self, handler: asyncio.Protocol, place: _Served, connections: ServerConnections
@@ -282,34 +281,34 @@ class _Counted(asyncio.Protocol):
         self._connections = connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is served from here on."""
+        """The connection is established."""
         self._connections.came(self._place, self._handler, cast(asyncio.Transport, transport))
         self._handler.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """A part of a request."""
+        """A part of a request has arrived."""
         self._handler.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """The caller sends no more."""
+        """The client sends no more."""
         return self._handler.eof_received()
 
     def pause_writing(self) -> None:
-        """The caller reads too slowly."""
+        """The client reads too slowly."""
         self._handler.pause_writing()
 
     def resume_writing(self) -> None:
-        """It has read enough."""
+        """The client has caught up."""
         self._handler.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has ended, from either side."""
+        """The connection has ended, from either side."""
         self._handler.connection_lost(exc)
         self._connections.left(self._place, self._handler)
 
 
 async def sent(request: web.Request, response: web.Response) -> web.StreamResponse:
-    """Send an answer, whose reader may be slow, but not for ever.
+    """Send an answer to a possibly slow reader, within a time limit.
 
     Raises:
         ConnectionResetError: the reader was too slow.

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Settings from environment variables: a tree of dataclasses, one variable a field.
+"""Settings from environment variables: a tree of dataclasses, one variable per field.
 
 A field ``cdi_dir`` of a section ``paths`` is ``<prefix>PATHS_CDI_DIR``. An unknown variable with
-the prefix is an error: a misspelt setting must never be a silent default. Operator and node agent
-share this module.
+the prefix is an error: a misspelt setting must never be a silent default. Shared by operator and
+node agent.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any, Final, TypeVar, get_type_hints
 
 SERVICE_LINK: Final = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP)\w*)$")
 SERVICE_URL: Final = re.compile(r"^(tcp|udp|sctp)://")
-"""Both: what kubelet injects for a Service whose name begins like the prefix."""
+"""Both: variables injected by kubelet for a Service whose name begins like the prefix."""
 
 _T = TypeVar("_T")
 
 
 class SettingsError(ValueError):
-    """A setting is unknown, missing or malformed; the text says which and what is allowed."""
+    """A setting is unknown, missing or malformed; the text has the name and the allowed values."""
 
 
 class LogLevel(StrEnum):
@@ -40,7 +40,7 @@ class LogLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """One variable: the field of which class it sets, and what it holds."""
+    """One variable: the field that it sets, the field's class, and its type."""
 
     name: str
     owner: type
@@ -74,10 +74,10 @@ def read_settings(
     """Read the settings from environment variables.
 
     Args:
-        kind: the dataclass of the whole tree.
-        prefix: of every variable.
-        environment: the process's.
-        problems_of: what is wrong with settings that could be read, in words.
+        kind: Dataclass of the whole tree.
+        prefix: Prefix of every variable.
+        environment: Environment of the process.
+        problems_of: Returns the problems of parsed settings, as text.
 
     Raises:
         SettingsError: a variable with the prefix is unknown or malformed, or a needed one is

@@ -8,13 +8,13 @@ import re
 from typing import Final
 
 MOST_CHARACTERS: Final = 300
-"""Texts of exceptions may quote what a tenant wrote, at any length."""
+"""Maximum length: texts of exceptions may quote tenants' data, at any length."""
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]+")
 
 
 def fault_text(error: BaseException) -> str:
     """Type and text of an exception, in one line of at most ``MOST_CHARACTERS``."""
-    words = _ADDRESS.sub("0x…", shortened(str(error)))  # the same fault reads the same everywhere
+    words = _ADDRESS.sub("0x…", shortened(str(error)))  # equal faults have equal texts
     return shortened(f"{type(error).__name__}: {words}".rstrip(": "))
 
 

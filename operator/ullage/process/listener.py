@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A port that serves an application, as plain HTTP or over TLS.
 
-A caller costs a bounded amount of memory and keeps no one else out (``connections``). With
-TLS the certificate is that of a mounted Secret, and is read again when it changes; as long as there
-is none that can be used the port is closed, and everything else of the process works.
+A client costs a bounded amount of memory and cannot block others (``connections``). With TLS the
+certificate is that of a mounted Secret, and is read again when it changes; without a usable one the
+port is closed, and the rest of the process works.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class HttpListener:
         self._name = name
         self.connections = ServerConnections(context, most_waiting)
         app.middlewares.append(self.connections.middleware())
-        # bodies are taken as they come: what unpacks to gigabytes is never unpacked
+        # bodies are read as they are: compressed ones are never unpacked
         self._runner = web.AppRunner(
             app, access_log=None, keepalive_timeout=KEEPALIVE_S, auto_decompress=False
         )
         self._socket: socket.socket | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.port = 0
-        """The port that is listened on; 0 = none yet."""
+        """The listening port; 0 = none yet."""
 
     async def start(self, port: int, host: str | None = None) -> None:
         """Listen on ``host`` (``None`` = everywhere).
@@ -64,7 +64,7 @@ class HttpListener:
         self._listen(host, port)
 
     async def stop(self) -> None:
-        """Close the port; requests under way are answered."""
+        """Close the port; requests in progress are answered."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -126,7 +126,7 @@ class TLSListener(HttpListener):
             await self._look(host, port)
 
     async def _look(self, host: str | None, port: int) -> None:
-        """Take a new certificate; the one in use stays where the new one cannot be used."""
+        """Load a new certificate; the one in use stays if the new one is unusable."""
         try:
             await in_thread(self._load)
             if self._loaded != (b"", b"") and self._socket is None:
@@ -144,7 +144,7 @@ class TLSListener(HttpListener):
         pair = certificate.read_bytes(), key.read_bytes()
         if pair == self._loaded:
             return
-        # a pair that does not fit would break the context in use: it is tried on another one
+        # a mismatched pair would break the context in use: it is tried on another one
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
         self._context.load_cert_chain(certificate, key)
         self._loaded = pair
@@ -152,7 +152,7 @@ class TLSListener(HttpListener):
 
 
 def _bound(host: str | None, port: int) -> socket.socket:
-    """A socket that listens; everywhere on both IPv4 and IPv6 where the host has both.
+    """A listening socket; for all addresses on both IPv4 and IPv6 where the host has both.
 
     Raises:
         OSError: the address cannot be had.
@@ -167,6 +167,6 @@ def _bound(host: str | None, port: int) -> socket.socket:
     else:
         listening = socket.create_server(("", port), backlog=BACKLOG)
     listening.setblocking(False)
-    # what is accepted inherits it: the kernel keeps no more for those who are not served yet
+    # accepted sockets inherit it: the kernel buffers no more for unserved connections
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
     return listening

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Logs: one JSON object a line on standard error, ours and those of the libraries."""
+"""Logs: one JSON object per line on standard error, ours and those of libraries."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import structlog
 from ullage.process.environment import LogLevel
 
 MOST_CHARACTERS: Final = 8_192
-"""Longest text in a log line; exceptions may quote what a tenant wrote, at any length."""
+"""Longest text in a log line; exceptions may quote tenants' data, at any length."""
 
 
 def bounded(_: object, __: str, entry: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Cut the middle out of long texts: beginning and end of a traceback say the most."""
+    """Cut the middle out of long texts: beginning and end of a traceback are most useful."""
     half = MOST_CHARACTERS // 2
     for name, value in entry.items():
         if isinstance(value, str) and len(value) > MOST_CHARACTERS:

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metric families from records of figures: a field says which metric its value is.
+"""Metric families from records of figures: a field's metadata name the metric of its value.
 
-A field made by :func:`gauge` or :func:`counter` holds a number, or numbers by label (a text, or a
-tuple of them where there are several labels); a field of a histogram is told as it is; any other
-field is a record of figures itself. Operator and node agent share this module.
+A field made by :func:`gauge` or :func:`counter` has a number, or numbers by label (a text, or a
+tuple of them with several labels); a field of a histogram is exported unchanged; any other field is
+a record of figures itself. Shared by operator and node agent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 METRIC: Final = "metric"
-"""Where a field's metadata hold its :class:`Family`."""
+"""Key of a field's :class:`Family` in its metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def families(figures: Any) -> Iterator[Metric]:
 
 
 class FiguresCollector(Collector):
-    """Asks for a record of figures at scrape time, so that nothing can drift from its source."""
+    """Gathers a record of figures at scrape time, so that nothing can drift from its source."""
 
     def __init__(self, gather: Callable[[], object]) -> None:
         self._gather = gather
@@ -86,7 +86,7 @@ def field_families(item: Field[Any], value: Any) -> Iterator[Metric]:
 
 
 def _histogram_family(histogram: Histogram) -> Iterator[Metric]:
-    """Its family; since when it counts is the process's start, which is told already."""
+    """The histogram's family, without ``_created``: the process's start is already exported."""
     for family in histogram.collect():
         family.samples = [
             sample for sample in family.samples if not sample.name.endswith("_created")

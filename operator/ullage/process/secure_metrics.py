@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""``/metrics`` over TLS, for callers that the API server knows and allows."""
+"""``/metrics`` over TLS, for clients that the API server authenticates and authorises."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SecureMetrics:
         *,
         look_s: float = CERTIFICATE_LOOK_S,
     ) -> None:
-        """``page`` makes the metrics; ``folder`` holds ``tls.crt`` and ``tls.key``."""
+        """``page`` renders the metrics; ``folder`` has ``tls.crt`` and ``tls.key``."""
         self._page = page
         self._access = access
         app = web.Application()
@@ -39,7 +39,7 @@ class SecureMetrics:
 
     @property
     def port(self) -> int:
-        """The port that is listened on; 0 = none yet."""
+        """The listening port; 0 = none yet."""
         return self._listener.port
 
     async def start(self, port: int, host: str | None = None) -> None:

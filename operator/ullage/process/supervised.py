@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the background tasks of a process going: a task that fails begins again after a pause.
+"""Supervises the background tasks of a process: a failed task restarts after a pause.
 
 A fault of one task is logged and counted; the other tasks continue. A task that keeps failing for a
 minute makes the process unhealthy. It must never swallow a cancellation.
@@ -28,7 +28,7 @@ Work = Callable[[], Awaitable[None]]
 
 @dataclass(slots=True)
 class _Faults:
-    """Failures of one task, none more than ``TASK_UNHEALTHY_S`` after the one before."""
+    """Failures of one task, each within ``TASK_UNHEALTHY_S`` of the one before."""
 
     first: float
     last: float
@@ -37,11 +37,11 @@ class _Faults:
 
 
 class TaskSupervisor:
-    """Runs tasks and begins those again that fail.
+    """Runs tasks and restarts failed ones.
 
     Args:
-        monotonic: Seconds of a clock that never goes back.
-        pause: Waits so many seconds.
+        monotonic: Seconds of a monotonic clock.
+        pause: Waits for a number of seconds.
     """
 
     def __init__(
@@ -57,17 +57,17 @@ class TaskSupervisor:
         """Failures by name of the task."""
 
     async def run(self, name: str, work: Work) -> None:
-        """Run a task until it returns or is cancelled; after an exception it begins again."""
+        """Run a task until it returns or is cancelled; after an exception it restarts."""
         while True:
             try:
                 return await work()
-            except Exception as error:  # the seam of one task
+            except Exception as error:  # the boundary of one task
                 wait_s = self._failed(name, error)
                 log.exception("task failed", task=name, again_in_s=wait_s)
             await self._pause(wait_s)
 
     def spawn(self, **work: Work) -> list[asyncio.Task[None]]:
-        """Run each piece of work as a task of that name; whoever asks for them awaits them."""
+        """Run each piece of work as a task with that name; the caller awaits them."""
         return [asyncio.create_task(self.run(name, each), name=name) for name, each in work.items()]
 
     def failing(self) -> Mapping[str, str]:
@@ -81,7 +81,7 @@ class TaskSupervisor:
         }
 
     def _failed(self, name: str, error: Exception) -> float:
-        """Note a failure; returns the seconds of pause before the task begins again."""
+        """Record a failure; returns the seconds of pause before the restart."""
         now = self._monotonic()
         self.failures[name] += 1
         faults = self._faults.get(name)
@@ -93,7 +93,7 @@ class TaskSupervisor:
 
 
 async def end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel the tasks and wait until they are over, whatever they end with."""
+    """Cancel the tasks and wait until they have ended, with any result."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

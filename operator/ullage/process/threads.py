@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Work in a thread, where the kernel may refuse one as it refuses a file."""
+"""Work in a thread, where the kernel may refuse one."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Result = TypeVar("Result")
 
 
 class ThreadRefused(OSError):
-    """No thread could be started: the process or its container has as many as it may have."""
+    """No thread could be started: the process or its container has reached its limit."""
 
 
 async def in_thread(
     work: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs
 ) -> Result:
-    """Run a function in a thread; what it raises is raised here.
+    """Run a function in a thread; its exceptions are raised here.
 
     Raises:
-        ThreadRefused: there is none, and the function was not called, or its answer is lost.
+        ThreadRefused: there is none, and the function was not called, or its result is lost.
     """
     loop = asyncio.get_running_loop()
     try:

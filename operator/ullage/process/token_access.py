@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access to paths: bearer tokens by TokenReview, rights by SubjectAccessReview.
 
-The same question as controller-runtime's ``WithAuthenticationAndAuthorization`` asks for the
-metrics of Kueue: verb ``get`` on the non-resource URL. The API server decides; answers are kept for
-a short time, a bounded number of them, under the token's hash.
+The same check as controller-runtime's ``WithAuthenticationAndAuthorization`` for the metrics of
+Kueue: verb ``get`` on the non-resource URL. The API server decides; a bounded number of answers is
+cached briefly, under the token's hash.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ Review = Callable[[str, Mapping[str, object]], Awaitable[Mapping[str, object]]]
 """Sends ``spec`` as a new review of this plural; the API server's answer. It may raise anything."""
 
 LONGEST_TOKEN: Final = 8 * 1024
-"""Characters; a service account's token has one or two thousand."""
+"""Maximum characters; a service account's token has one or two thousand."""
 MOST_ANSWERS: Final = 256
-"""Of those allowed, and of those refused."""
+"""Cached answers, of allowed and of refused clients each."""
 AT_ONCE: Final = 4
 MOST_WAITING: Final = 16
-"""Requests beyond are refused at once: tokens that no one knows must not occupy the API server."""
+"""Concurrent reviews; more are refused at once: unknown tokens must not load the API server."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessVerdict:
-    """An HTTP status, and what to say unless it is 200."""
+    """An HTTP status, and the text of the answer unless it is 200."""
 
     status: int
     text: str = ""
@@ -55,11 +55,11 @@ _Key = tuple[bytes, str]
 
 
 class Unreadable(Exception):
-    """The API server's answer has another shape than it must have."""
+    """The API server's answer has an invalid shape."""
 
 
 class TokenAccess:
-    """Judges callers; one for a process."""
+    """Authenticates and authorises clients; one per process."""
 
     def __init__(self, review: Review, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock`` is monotonic, in seconds."""
@@ -70,11 +70,11 @@ class TokenAccess:
         self._waiting = 0
 
     async def judge(self, authorization: str, path: str) -> AccessVerdict:
-        """Judge a caller that asks for a path.
+        """Authorise a client for a path.
 
         Args:
-            authorization: the header, whatever stands in it; "" = none.
-            path: of the request, as roles name it.
+            authorization: The untrusted header; "" = none.
+            path: Path of the request, as in roles.
         """
         token = _token(authorization)
         if not token:
@@ -99,7 +99,7 @@ class TokenAccess:
         return verdict
 
     def _keep(self, key: _Key, verdict: AccessVerdict) -> None:
-        """Keep an answer; refusals, of which anyone can cause many, push out refusals alone."""
+        """Cache an answer; refusals, which any client can cause, evict only refusals."""
         allowed = verdict is ALLOWED
         self._answers[not allowed].pop(key, None)
         kept = self._answers[allowed]
@@ -134,12 +134,12 @@ class TokenAccess:
 
 
 def _token(authorization: str) -> str:
-    """The token of a header; empty where it holds none."""
+    """The token of a header; empty without one."""
     scheme, _, token = authorization.partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or len(token) > LONGEST_TOKEN:
         return ""
-    # what RFC 6750 allows; anything else is no token of an API server
+    # the characters of RFC 6750; anything else is no token of an API server
     return token if token.isascii() and token.isprintable() and " " not in token else ""
 
 

@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The web page: what it shows of a snapshot, and its files."""
+"""The web page: its view of a snapshot, and its files."""

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""State that the web page shows, from the records that ``kubectl ullage`` reads too.
+"""State of the web page, from the records that ``kubectl ullage`` reads too.
 
-Pure. Bounded: of each list the first entries by need, and how many there are.
+Pure. Bounded: of each list the first entries by need, and the total number.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ullage.scheduling.times import HEARTBEAT_MAX_AGE_S
 
 MOST_DEVICES: Final = 256
 MOST_ROWS: Final = 200
-"""Of the queue, of the objectives and of the tenants."""
+"""Maximum rows of the queue, of the objectives and of the tenants."""
 LONGEST_TEXT: Final = 300
-"""Characters of a name or a message; the whole one is in ``kubectl ullage why``."""
+"""Maximum characters of a name or a message; ``kubectl ullage why`` has the whole one."""
 _WAITS: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RESTARTING)
 
 Json = dict[str, object]
@@ -38,8 +38,8 @@ def page_state(snapshot: Snapshot, currency: str) -> Json:
     """Everything on the page, as JSON.
 
     Args:
-        snapshot: the cluster now.
-        currency: of the prices, ISO 4217.
+        snapshot: The current snapshot.
+        currency: Currency of the prices, ISO 4217.
     """
     workloads = list(snapshot.workloads.values())
     return {
@@ -57,13 +57,13 @@ def _listed(items: Sequence[Json], most: int) -> Json:
 
 
 def cut(text: str) -> str:
-    """A text of at most so many characters; what cannot be printed becomes a space."""
+    """A text truncated to a number of characters; unprintable ones become spaces."""
     short = text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
     return "".join(letter if letter.isprintable() else " " for letter in short)
 
 
 def _devices(snapshot: Snapshot) -> list[Json]:
-    """Devices that are not well first, then by node."""
+    """Unhealthy devices first, then by node."""
     owners = {uid: pod.owner.name for uid, pod in snapshot.pods.items()}
     devices = []
     for node in snapshot.gpu_nodes.values():
@@ -125,7 +125,7 @@ def _named(workload: WorkloadRecord) -> Json:
 
 
 def _queue(snapshot: Snapshot) -> list[Json]:
-    """Workloads before Running: the most important first, of these the oldest."""
+    """Workloads before Running: highest priority first, ties to the oldest."""
     waiting = [
         workload
         for workload in snapshot.workloads.values()

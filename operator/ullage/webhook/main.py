@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Entry point of the webhook's pods: prepare pods that ask for devices, until SIGTERM."""
+"""Entry point of the webhook's pods: prepare pods that request devices, until SIGTERM."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = structlog.get_logger("ullage.webhook")
 PORT: Final = 9443
 CERTIFICATES: Final = "/etc/ullage/webhook"
 LEAVE_S: Final = 5.0
-"""The API server goes on asking a pod that ends until its endpoint is withdrawn everywhere."""
+"""The API server calls a terminating pod until its endpoint is withdrawn everywhere."""
 
 
 def run(arguments: list[str] | None = None) -> None:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Additions of admission to a pod that asks for devices: marks, our gate, slots of its container.
+"""Admission's additions to a pod that requests devices: marks, our gate, slots of its container.
 
-The chart's MutatingAdmissionPolicy says the same in CEL; one table of cases holds the two equal.
-Values that are wrong are refused after this, by the ValidatingAdmissionPolicies.
+The chart's MutatingAdmissionPolicy does the same in CEL; one table of cases keeps both equal.
+Invalid values are rejected afterwards, by the ValidatingAdmissionPolicies.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _DEVICES: Final = re.compile(r"[0-9]{1,2}")
 
 
 def mutation(pod: JsonObject) -> Patch:
-    """The JSON patch (RFC 6902) that prepares a new pod; empty where it asks for no devices.
+    """The JSON patch (RFC 6902) that prepares a new pod; empty without a request for devices.
 
     Raises:
-        WireError: the pod has another shape than a pod.
+        WireError: the object does not have the shape of a pod.
     """
     metadata, spec = section(pod, "metadata"), section(pod, "spec")
     if not asks_to_share(section(metadata, "labels")):
@@ -48,7 +48,7 @@ def _marks(metadata: JsonObject) -> Patch:
 
 
 def _gate(spec: JsonObject) -> Patch:
-    """Our gate; none beside a node, which the API server refuses in words that name no remedy."""
+    """Our gate; none for a pod with a node, which the API server rejects without a remedy."""
     if spec.get("nodeName"):
         return []
     gates = objects(spec, "schedulingGates")
@@ -61,7 +61,7 @@ def _gate(spec: JsonObject) -> Patch:
 
 
 def _slots(metadata: JsonObject, spec: JsonObject) -> Patch:
-    """The slots of the chosen container; none where no container has the name that was chosen."""
+    """The slots of the chosen container; none without a container of that name."""
     containers = objects(spec, "containers")
     names = [container.get("name") for container in containers]
     annotations = section(metadata, "annotations")
@@ -80,13 +80,13 @@ def _slots(metadata: JsonObject, spec: JsonObject) -> Patch:
 
 
 def _count(metadata: JsonObject) -> str:
-    """Slots: the number of devices, 1 for a share; a number that is none is refused after this."""
+    """Slots: the number of devices, 1 for a share; an invalid number is rejected afterwards."""
     devices = text(section(metadata, "labels"), AdoptionKey.DEVICES.key, "")
     return devices if _DEVICES.fullmatch(devices) else "1"
 
 
 def _present(holder: JsonObject, field: str, above: tuple[str, ...], empty: object) -> Patch:
-    """Make a field where there is none, so that something can be added to it."""
+    """Create a missing field, so that values can be added to it."""
     return [_add((*above, field), empty)] if holder.get(field) is None else []
 
 

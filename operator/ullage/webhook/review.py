@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An AdmissionReview (``admission.k8s.io/v1``) and the answer to it.
 
-Every answer allows the pod: what is wrong in it the API server says, by its policies.
+Every answer allows the pod: the API server reports its errors, by its policies.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 LONGEST_UID: Final = 128
 LONGEST_WARNING: Final = 200
-"""Characters; the API server cuts off more."""
+"""Maximum characters; the API server truncates longer ones."""
 
 
 def answer(body: bytes) -> bytes:
     """Answer a review with the patch that prepares its pod.
 
-    A pod that cannot be read goes on as it is, with a warning for whoever created it.
+    An unreadable pod is admitted unchanged, with a warning for its creator.
 
     Raises:
         WireError: the body is no review.
@@ -44,20 +44,20 @@ def answer(body: bytes) -> bytes:
 
 
 def allowed(uid: str, more: JsonObject) -> bytes:
-    """The answer that lets an object through, with warnings or a patch."""
+    """The answer that admits an object, with warnings or a patch."""
     response = {"uid": uid, "allowed": True, **more}
     return orjson.dumps({"apiVersion": VERSION, "kind": KIND, "response": response})
 
 
 def request_of(body: bytes) -> tuple[str, JsonObject]:
-    """The uid of a review, and what is asked.
+    """The uid of a review, and its request.
 
     Raises:
         WireError: the body is no review.
     """
     try:
         review = orjson.loads(body)
-    except orjson.JSONDecodeError as error:  # deep nesting is one, too
+    except orjson.JSONDecodeError as error:  # deep nesting raises it, too
         raise WireError(f"no JSON: {error}") from error
     if not isinstance(review, dict):
         raise WireError(f"expected an object, got {type(review).__name__}")
@@ -71,7 +71,7 @@ def request_of(body: bytes) -> tuple[str, JsonObject]:
 
 
 def _new_pod(request: JsonObject) -> JsonObject:
-    """The pod that is being created; empty where the review is about something else."""
+    """The pod that is being created; empty for a review of another kind."""
     resource = section(request, "resource")
     is_pod = (resource.get("group"), resource.get("resource")) == ("", "pods")
     if not is_pod or request.get("subResource") or request.get("operation") != "CREATE":

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves reviews over TLS, within bounds.
 
-That of pods knows nothing and asks no one, so any replica answers, and whoever else reaches the
-port learns nothing. What is refused here the API server lets through (``failurePolicy: Ignore``).
+The pod webhook is stateless and calls no other server, so any replica answers, and an untrusted
+client learns nothing. Reviews rejected here are admitted by the API server (``failurePolicy:
+Ignore``).
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ log = structlog.get_logger("ullage.webhook")
 
 PATH: Final = "/mutate"
 MOST_BYTES: Final = 4 * 1024 * 1024
-"""Of one review; the API server takes objects of at most 3 MiB."""
+"""Maximum bytes of one review; the API server accepts objects of at most 3 MiB."""
 MOST_HELD_BYTES: Final = 32 * 1024 * 1024
-"""Of all reviews under way: a review of a pod has some kilobytes."""
+"""Maximum bytes of all reviews in progress: a review of a pod has some kilobytes."""
 MOST_REQUESTS: Final = 512
 READ_S: Final = 4.0
-"""A review that comes more slowly is given up before the API server gives up."""
+"""Limit for receiving a review, below that of the API server."""
 COME_AGAIN: Final = {"Retry-After": "1"}
 
 Reply = Callable[[bytes], Awaitable[bytes]]
-"""Answers a review; ``WireError`` = it is none."""
+"""Answers a review; raises ``WireError`` for an invalid one."""
 
 
 async def prepared(body: bytes) -> bytes:
@@ -60,7 +61,7 @@ class WebhookServer:
         look_s: float = CERTIFICATE_LOOK_S,
         read_s: float = READ_S,
     ) -> None:
-        """``folder`` holds ``tls.crt`` and ``tls.key``; ``path`` is where reviews are posted."""
+        """``folder`` has ``tls.crt`` and ``tls.key``; ``path`` is where reviews are posted."""
         self._reply = reply
         self._read_s = read_s
         self._requests = 0
@@ -73,7 +74,7 @@ class WebhookServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on; 0 = none yet."""
+        """The listening port; 0 = none yet."""
         return self._listener.port
 
     async def start(self, port: int, host: str | None = None) -> None:
@@ -101,7 +102,7 @@ class WebhookServer:
         """The body of a request, within the bounds of one and of all.
 
         Raises:
-            HTTPException: a bound is reached, or the body comes too slowly.
+            HTTPException: a bound is reached, or the body arrives too slowly.
         """
         if self._requests >= MOST_REQUESTS:
             raise web.HTTPServiceUnavailable(text="too many reviews at once\n", headers=COME_AGAIN)

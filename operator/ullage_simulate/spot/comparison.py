@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Compares several ways of buying on the same spot pools, from options in words.
+"""Compares several ways of buying on the same spot pools, from textual options.
 
-One job is played from many starts under every rule; the same seed gives the same figures. Reads
-files; shows nothing and writes nothing.
+One job is simulated from many starts under every rule; the same seed gives the same figures. Reads
+files; prints and writes nothing.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from ullage_simulate.trace import JobTraceError
 
 DRAWN: Final = "zones"
 SPOT: Final = "spot"
-"""Price of every spot pool that has none of its own."""
+"""Price of a spot pool without a separate one."""
 GREEDY: Final = "greedy"
 UNIFORM: Final = "uniform-progress"
 PER_WORK: Final = "cost-per-work"
 STARTS: Final = 40
 POLICIES: Final = (ON_DEMAND, GREEDY, UNIFORM, PER_WORK)
 DOUBLING: Final = 0.97
-"""Part of the work per instance that every doubling of instances leaves."""
+"""Factor of the work per instance for each doubling of instances."""
 _HOUR: Final = 3600.0
 
 
@@ -61,17 +61,17 @@ class SpotRequest:
         trace: ``zones`` (drawn), a file, a folder or a pattern.
         select: pool=NAME each: these pools only.
         prices: POOL=DOLLARS each; ``spot`` and ``on-demand`` are understood.
-        policies: Beside the baselines.
-        seed: Of traces and starts.
-        starts: Moments from which the job is played.
+        policies: Policies beside the baselines.
+        seed: Seed of traces and starts.
+        starts: Number of start times.
         work_h: Hours of work of the whole gang.
         deadline_h: Hours from start to deadline.
         replicas: Instances of the gang.
-        min_replicas: Fewest on which it may run where cost per work decides; 0 = the whole gang.
-        restart_s: Of every start.
+        min_replicas: Minimum where cost per work decides; 0 = the whole gang.
+        restart_s: Seconds of every start.
         checkpoint_s: Seconds between checkpoints; 0 = only when asked to stop.
-        notice_s: Warning before a loss; 0 = none.
-        flush_s: What a checkpoint on notice takes.
+        notice_s: Seconds of notice before a loss; 0 = none.
+        flush_s: Seconds of a checkpoint on notice.
     """
 
     trace: str = DRAWN
@@ -96,7 +96,7 @@ class SpotRequest:
 
     @property
     def at_risk_s(self) -> float:
-        """Seconds of work that a loss takes at most."""
+        """Maximum seconds of work lost by an interruption."""
         if self.noticed:
             return self.flush_s
         return self.checkpoint_s or self.work_h * _HOUR
@@ -159,7 +159,7 @@ class SpotComparison:
 
     @property
     def on_demand(self) -> float:
-        """Mean cost on on-demand alone, which always stands first."""
+        """Mean cost on on-demand alone, which is always first."""
         return self.outcomes[0].dollars
 
     def figures(self) -> dict[str, dict[str, float | int]]:
@@ -171,10 +171,10 @@ class SpotComparison:
 
 
 def compare(asked: SpotRequest, follow: Follow) -> SpotComparison:
-    """Play every policy from the same starts, on-demand and greedy first.
+    """Simulate every policy from the same starts, on-demand and greedy first.
 
     Raises:
-        ValueError: the request makes no sense; the text says what to correct.
+        ValueError: the request is invalid; the text has the correction.
     """
     _check(asked)
     series = _priced(asked)
@@ -205,7 +205,7 @@ def compare(asked: SpotRequest, follow: Follow) -> SpotComparison:
 
 
 def to_json(comparison: SpotComparison, *, each: bool) -> str:
-    """Everything for scripts: pools, job, figures of every policy, and every start if wanted."""
+    """Output for scripts: pools, job, figures of every policy, and optionally every start."""
     asked, here = comparison.asked, comparison.market
     body = {
         "trace": asked.trace,
@@ -270,7 +270,7 @@ def _check(asked: SpotRequest) -> None:
 
 
 def _priced(asked: SpotRequest) -> tuple[Series, ...]:
-    """The pools with their prices: named, else of all spot, else of the trace."""
+    """The pools with their prices: by name, else for all spot, else of the trace."""
     prices = parsed_prices(asked.prices)
     drawn = asked.trace == DRAWN
     series = generate(seed=asked.seed) if drawn else read_series(asked.trace)
@@ -314,9 +314,9 @@ def _on_demand_price(asked: SpotRequest) -> float:
 
 
 def _line(asked: SpotRequest, tick_s: int) -> ProgressLine:
-    """Work and deadline; a start wastes what a loss takes and the restart, and not a second less.
+    """Work and deadline; a start wastes exactly the loss and the restart.
 
-    Whole seconds, rounded to the careful side.
+    Whole seconds, rounded conservatively.
     """
     return ProgressLine(
         work_s=int(-(-asked.work_h * _HOUR // 1)),
@@ -339,7 +339,7 @@ def _starts(asked: SpotRequest, here: SpotMarket) -> tuple[int, ...]:
 
 
 def _speed(gang: int) -> Callable[[int], float]:
-    """Seconds of the whole gang's work that this many instances do in a second."""
+    """Seconds of the whole gang's work by this many instances in a second."""
     scaling = ScalingCurve(per_doubling=DOUBLING)
 
     def speed(count: int) -> float:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pools of instances over time: what each gives at each tick, at which price, how often it goes.
+"""Pools of instances over time: available instances, price and hazard at each tick.
 
-Drawn here from hazards and run lengths as they were measured on public traces, so that comparisons
-need no data. Availability counts up: a pool gives instances where it says so, never the reverse.
+Drawn from hazards and run lengths measured on public traces, so that comparisons need no data.
+Availability counts up: 1 means that a pool has instances, never the reverse.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 ON_DEMAND: Final = "on-demand"
-"""Name of the pool that always gives."""
+"""Name of the pool that is always available."""
 PRIOR: Final = Prior(events=0.1, hours=10.0)
 DAYS: Final = 28
 SPREAD: Final = 1.3
@@ -38,8 +38,8 @@ class Series:
     Attributes:
         name: Of the pool, unique.
         tick_s: Seconds per tick.
-        up: Whether it gave instances at each tick.
-        price: Dollars per hour of one instance at each tick; empty = not known.
+        up: Availability at each tick.
+        price: Dollars per hour of one instance at each tick; empty = unknown.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Series:
 
     @property
     def available(self) -> float:
-        """Part of the time in which it gave instances."""
+        """Fraction of the time in which it was available."""
         return float(self.up.mean()) if len(self.up) else 0.0
 
 
@@ -59,10 +59,10 @@ class SpotMarket:
 
     Attributes:
         names: Of the pools.
-        kinds: How each is bought.
-        up: Pools x ticks; spot is gone after the last one, on-demand never is.
-        price: Dollars per hour of one instance, pools x ticks; the last one holds on.
-        hazard: Expected losses per hour of each pool as probes know it, pools x ticks.
+        kinds: Purchase option of each.
+        up: Pools x ticks; spot is unavailable after the last one, on-demand never is.
+        price: Dollars per hour of one instance, pools x ticks; the last one stays.
+        hazard: Expected losses per hour of each pool, as estimated by probes, pools x ticks.
         tick_s: Seconds per tick.
     """
 
@@ -79,7 +79,7 @@ class SpotMarket:
         return int(self.up.shape[1])
 
     def gives(self, tick: int) -> tuple[bool, ...]:
-        """Pools that give instances."""
+        """Available pools."""
         if tick < self.ticks:
             there: list[bool] = self.up[:, tick].tolist()
             return tuple(there)
@@ -91,7 +91,7 @@ class SpotMarket:
         return tuple(prices)
 
     def pools(self, tick: int) -> list[Pool]:
-        """The pools as the engine sees them."""
+        """The pools as input of the engine."""
         rates: list[float] = self.hazard[:, min(tick, self.ticks - 1)].tolist()
         return [
             Pool(
@@ -114,8 +114,8 @@ class Zone:
     Attributes:
         name: Of the pool.
         price: Dollars per hour of one instance.
-        hazard_per_hour: Losses per hour in which it gives instances.
-        gap_h: Mean hours until it gives some again.
+        hazard_per_hour: Losses per hour of availability.
+        gap_h: Mean hours of unavailability.
     """
 
     name: str
@@ -139,11 +139,11 @@ ON_DEMAND_PRICE: Final = 3.06
 def generate(
     zones: Sequence[Zone] = ZONES, *, seed: int = 0, days: float = DAYS, tick_s: int = MARKET_TICK_S
 ) -> tuple[Series, ...]:
-    """Draw what every zone gives: runs up and down by turns, lognormal, of the zones' means.
+    """Draw the availability of every zone: alternating lognormal runs of the zones' means.
 
     Args:
-        zones: Each from draws of its own, so that one zone more changes no other.
-        seed: Of the draws.
+        zones: Each has separate draws, so that one more zone changes no other.
+        seed: Seed of the draws.
         days: Length.
         tick_s: Seconds per tick; shorter runs are lost between two ticks.
     """
@@ -173,12 +173,12 @@ def _runs(zone: Zone, draw: np.random.Generator, ticks: int, tick_s: int) -> Boo
 
 
 def known_hazard(up: Bools, tick_s: int, prior: Prior = PRIOR) -> Floats:
-    """Expected losses per hour at each tick as a probe from the first tick on knows them.
+    """Expected losses per hour at each tick, as estimated by a probe from the first tick on.
 
     Args:
         up: Of one pool.
         tick_s: Seconds per tick.
-        prior: Before anything was seen.
+        prior: Prior.
     """
     hazard, hours = Hazard(prior=prior), tick_s / 3600
     rates = np.zeros(len(up))
@@ -198,8 +198,9 @@ def market(series: Sequence[Series], on_demand: float | None) -> SpotMarket:
     """Pools side by side, on-demand last.
 
     Args:
-        series: Of one tick; each with its prices. The shortest says how long all are.
-        on_demand: Dollars per hour of an instance that is always there; ``None`` = there is none.
+        series: Of one tick length; each with its prices. The shortest sets the length of all.
+        on_demand: Dollars per hour of an instance that is always available; ``None`` = there is
+            none.
 
     Raises:
         ValueError: no pools, ticks of several lengths, or a pool without a price.

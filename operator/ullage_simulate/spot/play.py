@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One job on pools that come and go: what it pays, does, loses, and when it is done.
+"""One job on interruptible pools: its cost, work, losses, and end.
 
-Every rule plays under the same laws: losses first, then the rule decides, then a tick is paid and
-worked. A rule sees the past and the present alone; this module must never decide for it.
+Every rule is simulated in the same order: losses first, then the rule decides, then a tick is paid
+and worked. A rule sees only the past and the present; this module must never decide for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Counts = tuple[int, ...]
 
 @dataclass(slots=True)
 class SpotRun:
-    """A job under way; times in seconds.
+    """A job in progress; times in seconds.
 
     Attributes:
         held: Instances of each pool.
@@ -27,14 +27,14 @@ class SpotRun:
         first: Tick of its start.
         paid_s: Instance seconds paid for, by pool.
         dollars: Spent.
-        done: Work that is done, in the job's unit.
-        safe: Work that a loss cannot take.
-        lost: Work that losses took.
+        done: Finished work, in the job's unit.
+        safe: Work that a loss cannot affect.
+        lost: Lost work.
         stall_s: Seconds until it works.
         elapsed_s: Since its start.
         evictions: Losses of pools.
-        starts: Times that it began to hold something else.
-        committed: On-demand until the end; kept for the rule.
+        starts: Number of changes of capacity.
+        committed: On-demand until the end; stored for the rule.
         history: (elapsed seconds, work done, spot instances, others) at each tick.
     """
 
@@ -55,19 +55,19 @@ class SpotRun:
 
 
 Rule = Callable[[SpotMarket, SpotRun, int], Counts]
-"""Chooses what to hold at a tick; it may set ``committed`` and nothing else."""
+"""Chooses the capacity at a tick; it may only set ``committed``."""
 Toll = Callable[[SpotRun, int, bool], float]
-"""Seconds until the job works: (run, pools lost now, something else is held) -> seconds."""
+"""Seconds until the job works: (run, pools lost now, changed capacity) -> seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotJob:
-    """The job to play.
+    """The job to simulate.
 
     Attributes:
         work: Work to be done.
         speed: Work per second of this many instances.
-        toll: What losses and changes cost.
+        toll: Cost of losses and changes.
         reliable_per_hour: Dollars per hour beside the pools.
         noticed: Losses are announced early enough for a checkpoint.
         flush_s: Seconds that this checkpoint takes; they do no work.
@@ -84,7 +84,7 @@ class SpotJob:
 
 
 def restarts(seconds: float) -> Toll:
-    """A run that loses or changes its machines starts again; an earlier start is forgotten."""
+    """A run that loses or changes its machines restarts; an earlier start is dropped."""
 
     def toll(run: SpotRun, lost: int, changed: bool) -> float:
         return seconds if (lost or changed) and any(run.held) else run.stall_s
@@ -114,7 +114,7 @@ def play(market: SpotMarket, job: SpotJob, rule: Rule, start: int = 0) -> SpotRu
 
 
 def _lose(market: SpotMarket, job: SpotJob, run: SpotRun, tick: int) -> int:
-    """Take what is gone; how many pools went."""
+    """Apply losses; returns the number of lost pools."""
     gives = market.gives(tick)
     gone = [pool for pool, held in enumerate(run.held) if held and not gives[pool]]
     if not gone:
@@ -139,12 +139,12 @@ def _carry_out(run: SpotRun, wanted: Counts, tick: int) -> bool:
     for pool in fresh:
         run.since[pool] = tick
     run.held = wanted
-    run.safe = run.done  # who is asked to stop saves its work
+    run.safe = run.done  # a job that is asked to stop saves its work
     return True
 
 
 def _work(market: SpotMarket, job: SpotJob, run: SpotRun, tick: int) -> bool:
-    """One tick of paying and working; whether the job is done."""
+    """Pay and work for one tick; true if the job is done."""
     count, tick_s = sum(run.held), market.tick_s
     speed = job.speed(count) if count else 0.0
     working_s = max(0.0, tick_s - run.stall_s) if count else 0.0

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of buying on spot: cost, times to the end, one job against its line, the pools."""
+"""Figures of buying on spot: cost, times to the end, one job against its line, the pools."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def draw(comparison: SpotComparison, where: Path) -> tuple[Path, ...]:
     """Write one PNG for each panel, and one with all of them.
 
     Args:
-        comparison: What was compared.
+        comparison: The comparison.
         where: A file that ends in ``.png`` for the one with all, or a folder for each of them.
 
     Returns:
@@ -80,7 +80,7 @@ def _progress(outcome: SpotOutcome, work_h: float) -> tuple[list[float], list[fl
 
 
 def _pools(axes: Axes, comparison: SpotComparison) -> None:
-    """Times when the spot pools give instances, and what the first start of each policy held."""
+    """Times of spot availability, and the capacity of each policy's first start."""
     tick_h = comparison.market.tick_s / HOUR
     first = comparison.starts[0]
     last = (
@@ -108,12 +108,12 @@ def _pools(axes: Axes, comparison: SpotComparison) -> None:
 
 
 def _held(run: SpotRun) -> tuple[list[bool], list[bool]]:
-    """At each tick, whether instances of spot and of others are held."""
+    """Flags of spot and other instances held at each tick."""
     return [spot > 0 for _, _, spot, _ in run.history], [firm > 0 for _, _, _, firm in run.history]
 
 
 def _spans(there: Sequence[bool], tick_h: float) -> list[tuple[float, float]]:
-    """Runs of what is there, as (start, length) in hours."""
+    """Runs of availability, as (start, length) in hours."""
     spans, at = [], 0
     for value, run in groupby(there):
         length = len(list(run))

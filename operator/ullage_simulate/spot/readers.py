@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Traces of spot capacity from files in SkyPilot's JSON form; they are read and never kept.
+"""Traces of spot capacity from files in SkyPilot's JSON form; they are read and never stored.
 
-The encoding counts instances that are up (1 = up). Files of another family say the reverse in the
-same form, so an index beside them overrules the file, and a note says what was read.
+The encoding counts available instances (1 = up). Files of another family use the reverse in the
+same form, so an index beside them overrides the file, and a note reports it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ullage_simulate.trace import JobTraceError
 
 INDEX: Final = "skypilot_index.csv"
 SAME: Final = 5e-4
-"""Means of availability closer than this are equal: the index rounds them."""
+"""Tolerance of the mean availability: the index rounds it."""
 MOST_BYTES: Final = 64 * 2**20
 
 
@@ -30,7 +30,7 @@ def read_series(where: str) -> tuple[Series, ...]:
     """Pools of a file, of all files of a folder, or of a pattern with ``*``; by name.
 
     Raises:
-        TraceError: there is none, or one cannot be read; the text says which and why.
+        TraceError: there is none, or one cannot be read; the text names it and the reason.
     """
     path = Path(where)
     if path.is_dir():
@@ -50,7 +50,7 @@ def read_series(where: str) -> tuple[Series, ...]:
 
 
 def _series(file: Path) -> tuple[int, Floats, int, Floats]:
-    """Seconds per tick, instances up, instances asked for, prices (empty = none)."""
+    """Seconds per tick, available instances, requested instances, prices (empty = none)."""
     if file.stat().st_size > MOST_BYTES:
         raise JobTraceError(f"{file}: larger than {MOST_BYTES // 2**20} MiB")
     try:
@@ -88,7 +88,7 @@ def _stated(file: Path) -> Mapping[str, str] | None:
 
 
 def _short(stems: Sequence[str]) -> list[str]:
-    """Names without the parts that all of them have: of a/b/c and a/d/c, b and d."""
+    """Names without their common parts: of a/b/c and a/d/c, b and d."""
     parts = [stem.split("__") for stem in stems]
     if len(stems) < 2 or len({len(part) for part in parts}) > 1:
         return list(stems)

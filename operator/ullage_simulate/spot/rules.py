@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ways to buy: on-demand alone, spot while there is some, Uniform Progress, cost per work.
+"""Ways to buy: on-demand alone, spot while available, Uniform Progress, cost per work.
 
-The engine's own functions decide; this module turns a run into their inputs and their answers into
+The engine's own functions decide; this module converts a run to their inputs and their answers to
 instances.
 """
 
@@ -23,7 +23,7 @@ Deadline = Callable[[ProgressLine, DeadlineProgress], DeadlineVerdict]
 
 
 def on_demand_only(gang: int) -> Rule:
-    """The whole gang on the cheapest pool that is no spot, from the first tick to the last."""
+    """The whole gang on the cheapest pool other than spot, from the first tick to the last."""
 
     def rule(market: SpotMarket, run: SpotRun, tick: int) -> Counts:
         return run.held if any(run.held) else _whole(market, gang, tick, spot=False) or run.held
@@ -35,7 +35,7 @@ def by_deadline(deadline: Deadline, line: ProgressLine, gang: int) -> Rule:
     """A rule on spot or on-demand, the whole gang on the cheapest pool of the kind.
 
     Args:
-        deadline: Says which kind.
+        deadline: Chooses the kind.
         line: Work, in seconds of the whole gang, and deadline.
         gang: Instances.
     """
@@ -69,7 +69,7 @@ def by_engine(ask: Ask, terms: CostTerms, line: ProgressLine | None = None) -> R
     """The operator's decision on the same pools.
 
     Args:
-        ask: Objective and limits; what is held is filled in.
+        ask: Objective and limits; the held capacity is filled in.
         terms: Of the job.
         line: Work and deadline, of objective ``Deadline``.
     """
@@ -115,7 +115,7 @@ def mode_of(market: SpotMarket, held: Counts) -> SpendMode:
 
 
 def _whole(market: SpotMarket, gang: int, tick: int, *, spot: bool) -> Counts | None:
-    """The gang on the cheapest pool of a kind that gives; ``None`` = none does."""
+    """The gang on the cheapest available pool of a kind; ``None`` = none is."""
     gives, prices = market.gives(tick), market.prices(tick)
     offers = [
         (prices[pool], pool)

@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Objects as observed, with the writes that are assumed until they are seen."""
+"""Observed objects, with writes that are assumed until they are observed."""

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Workloads that are pods of other controllers: made from the pods, kept as long as one lives.
+"""Workloads that are pods of other controllers: built from the pods, kept while one lives.
 
-A unit is one pod, or the pods of a gang. It is put together when a snapshot asks for it, so that
-ten thousand pods of one gang cost as much as ten thousand of none.
+A unit is one pod, or the pods of a gang. It is assembled when a snapshot needs it, so that ten
+thousand pods of one gang cost as much as ten thousand separate ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ullage.cluster.records.workload import AdoptedMember, WorkloadRecord, ended
 from ullage.cluster.values.bounded import Memo
 
 INHERITED_BYTES: Final = 4 * 2**20
-"""Memory of which devices failed pods that are gone; forgetting costs another try."""
+"""Maximum of deleted pods whose device failures are stored; dropping one costs another attempt."""
 
 
 class AdoptedPods:
@@ -38,7 +38,7 @@ class AdoptedPods:
     ) -> None:
         """``judge_claims`` is called with the uid of every unit that comes or goes.
 
-        ``groups`` are the PodGroups of Kubernetes, with the fewest pods that start together.
+        ``groups`` are the PodGroups of Kubernetes, with their minimum of members.
         """
         self._context = context
         self._workloads = workloads
@@ -48,19 +48,19 @@ class AdoptedPods:
         self._units: dict[str, set[str]] = {}
         self._inherited: Memo[tuple[str, str, str], tuple[Exclusion, ...]] = Memo(INHERITED_BYTES)
         self._changed: set[str] = set()
-        """Units that are not as the table shows them."""
+        """Units that differ from the table."""
         self._runs: dict[tuple[str, str], set[str]] = {}
         """Pods of gangs, by uid of the gang's name and of their controller."""
         self._run_of: dict[str, tuple[str, str]] = {}
         """The same by pod."""
         self._whole: set[tuple[str, str]] = set()
-        """Runs that are a gang by themselves."""
+        """Runs that form a gang of their own."""
 
     def join(self, adopted: AdoptedPod) -> tuple[AdoptedPod, Sequence[str]]:
-        """A pod in the gang that it belongs to.
+        """A pod in its gang.
 
-        A controller that has had as many pods as the gang counts is a gang by itself, until the
-        last of them is gone: a run of a CronJob has nothing to do with the run before. Pods of
+        A controller that has had as many pods as the gang's size forms a gang of its own, until the
+        last of them is gone: a run of a CronJob is independent of the previous run. Pods of
         controllers with fewer form one gang.
 
         Returns:
@@ -82,7 +82,7 @@ class AdoptedPods:
         return (_in_run(adopted) if run in self._whole else adopted), moved
 
     def move_to_run(self, uid: str) -> AdoptedPod | None:
-        """A pod in the gang that its controller's pods are by themselves; ``None`` = no pod."""
+        """A pod in the gang of its controller's pods; ``None`` = no pod."""
         held = self._pods.get(uid)
         if held is None:
             return None
@@ -100,7 +100,7 @@ class AdoptedPods:
             self._whole.discard(run)
 
     def put(self, adopted: AdoptedPod) -> bool:
-        """Keep a pod as it is now; returns True when more changed than the status that it holds."""
+        """Store a pod; returns True when more changed than its status."""
         uid = adopted.pod.uid
         held = self._pods.get(uid)
         if held == adopted:
@@ -115,19 +115,19 @@ class AdoptedPods:
         return held is None or replace(held, status=adopted.status) != adopted
 
     def move(self, uid: str, unit: ObjectRef) -> None:
-        """Put a pod into a unit, also its own, of whose PodGroup something changed."""
+        """Move a pod to a unit, or refresh its own after a change of its PodGroup."""
         held = self._pods.get(uid)
         if held is not None:
             self.put(replace(held, terms=replace(held.terms, ref=unit)))
             self._touch(unit.uid)
 
     def drop(self, uid: str) -> None:
-        """Let a pod go, if it is one of these."""
+        """Remove a pod, if it is one of these."""
         self._leave(uid)
         self._forget(uid)
 
     def _forget(self, uid: str) -> None:
-        """Take a pod out of its unit."""
+        """Remove a pod from its unit."""
         held = self._pods.pop(uid, None)
         if held is None:
             return
@@ -139,7 +139,7 @@ class AdoptedPods:
         self._touch(unit)
 
     def settle(self) -> None:
-        """Bring the table of workloads up to date."""
+        """Update the table of workloads."""
         changed, self._changed = self._changed, set()
         for unit in sorted(changed):
             everyone = [self._pods[uid] for uid in self._units.get(unit, ())]
@@ -151,7 +151,7 @@ class AdoptedPods:
                 if self._workloads.pop(unit) is not None:
                     self._judge_claims(unit)
                 continue
-            # those that were let go come first, then the oldest
+            # ungated ones come first, then the oldest
             pods.sort(key=lambda pod: (pod.gated, pod.terms.created, pod.pod.name))
             ended = [adopted.controller for adopted in everyone if adopted.succeeded]
             inherited = self._inherited.get(_kind_of_work(pods[0])) or ()
@@ -163,7 +163,7 @@ class AdoptedPods:
                 self._judge_claims(unit)
 
     def _remember(self, adopted: AdoptedPod) -> None:
-        """Keep the devices that failed a pod for its successor."""
+        """Keep a pod's failed devices for its successor."""
         assumed = self._context.overlay.get(StatusSet, adopted.terms.ref.uid)
         status = adopted.status if assumed is None else assumed[0].status
         if adopted.controller and status.scheduling.exclusions:
@@ -175,9 +175,9 @@ class AdoptedPods:
 
 
 def _kind_of_work(adopted: AdoptedPod) -> tuple[str, str, str]:
-    """Namespace, controller and class, which a pod and its successor have in common.
+    """Namespace, controller and class, which identify a pod and its successor.
 
-    A user may write any controller into a pod of his own namespace, and of no other.
+    A user may write any controller into a pod, but only in the user's own namespace.
     """
     return adopted.pod.namespace, adopted.controller, adopted.terms.workload_class
 
@@ -188,10 +188,10 @@ def _terms(
     ended: int,
     groups: Table[tuple[str, str], int],
 ) -> WorkloadRecord:
-    """Terms of a unit: those of its leading pod, with as many members as a PodGroup has.
+    """Terms of a unit: those of its leading pod, with the number of members of a PodGroup.
 
-    The fewest of a PodGroup bind while none of them was let go, as for the scheduler of
-    Kubernetes; those that come later join the others. ``ended`` have done their work.
+    The minimum of a PodGroup binds while none of them was ungated, as in kube-scheduler; later ones
+    join the others. ``ended`` have succeeded.
     """
     if not lead.group:
         return lead.terms
@@ -204,12 +204,12 @@ def _terms(
 
 
 def _pool_uid(gang: ObjectRef) -> str:
-    """Uid of a gang to which pods of any controller belong."""
+    """Uid of a gang with pods of any controller."""
     return f"gang/{gang.namespace}/{gang.name}"
 
 
 def _in_run(adopted: AdoptedPod) -> AdoptedPod:
-    """A pod in the gang that its controller's pods are by themselves."""
+    """A pod in the gang of its controller's pods."""
     ref = run_of(replace(adopted.terms.ref, uid=_pool_uid(adopted.terms.ref)), adopted.controller)
     return replace(adopted, terms=replace(adopted.terms, ref=ref))
 
@@ -222,14 +222,14 @@ def _unit(
 ) -> WorkloadRecord:
     """The workload of some pods, at least one, in the order of their places.
 
-    One without a status begins without the devices that failed those before it. Where not all of
-    them have the same status, it counts as not written, and is written again.
+    A workload without a status inherits the failed devices of its predecessor. If the pods have
+    different statuses, it counts as not written, and is written again.
 
     Args:
-        pods: Those that have not ended.
-        ended: Controllers of those that ended well.
-        groups: The PodGroups of Kubernetes, with the fewest pods that start together.
-        inherited: Devices that failed those before.
+        pods: Pods that have not ended.
+        ended: Controllers of those that succeeded.
+        groups: The PodGroups of Kubernetes, with their minimum of members.
+        inherited: Failed devices of the predecessor.
     """
     lead = _leading(pods)
     live = {pod.controller for pod in pods}
@@ -265,10 +265,10 @@ def _unit(
 
 
 def _leading(pods: Sequence[AdoptedPod]) -> AdoptedPod:
-    """The pod whose terms are those of the gang: the first, or the newest of a newer revision.
+    """The pod with the terms of the gang: the first, or the newest of a newer revision.
 
-    A StatefulSet replaces its pods one after the other: a new pod is placed by the new terms, and
-    a running one keeps its place until then.
+    A StatefulSet replaces its pods one after the other: a new pod is placed by the new terms, and a
+    running one keeps its place until then.
     """
     newest = max(
         (pod for pod in pods if pod.gated and pod.revision),
@@ -279,7 +279,7 @@ def _leading(pods: Sequence[AdoptedPod]) -> AdoptedPod:
 
 
 def _may_differ(adopted: AdoptedPod, lead: AdoptedPod) -> bool:
-    """True when a pod of another revision may ask for something else; its slots are its own."""
+    """True when a pod of another revision may have a different request; its slots are its own."""
     if not adopted.revision or adopted.controller != lead.controller:
         return False
     same_slots = adopted.terms.gpu.count == lead.terms.gpu.count
@@ -287,7 +287,7 @@ def _may_differ(adopted: AdoptedPod, lead: AdoptedPod) -> bool:
 
 
 def _knows(adopted: AdoptedPod) -> bool:
-    """True when the status of a pod says that it is one too many."""
+    """True when the status of a pod marks it as surplus."""
     condition = adopted.status.condition(ConditionType.ADMITTED)
     return condition is not None and condition.reason == Reason.GANG_COMPLETE
 
@@ -297,7 +297,7 @@ def _refused(record: WorkloadRecord, why: str) -> WorkloadRecord:
 
 
 def _asked(terms: WorkloadRecord) -> WorkloadRecord:
-    """Terms that pods of a gang must agree on: what their keys say, not their templates."""
+    """Terms that pods of a gang must agree on: those of their keys, not their templates."""
     return replace(
         terms,
         shape=PodShape(device_container=""),

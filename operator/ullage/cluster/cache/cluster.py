@@ -3,8 +3,8 @@
 """The operator's cache of the cluster: mutable, single-threaded, rebuilt from the API.
 
 Streams feed it, ``freeze`` returns immutable snapshots, ``assume`` overlays writes that were sent
-and not yet observed. An update costs what it changes. Nothing here decides, writes or waits, and no
-result may depend on the order in which different streams arrive.
+and not yet observed. An update costs what it changes. This module never decides, writes or waits,
+and no result may depend on the order of different streams.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from ullage.engines.admission.model import LearnedModel
 from ullage.ports import JsonObject
 
 MOST_EPOCH: Final = 2**31 - 2**16
-"""``leaseTransitions`` has 31 bits; the rest is left for leaders to come."""
+"""``leaseTransitions`` has 31 bits; the rest is left for future leaders."""
 
 
 class ClusterState:
@@ -80,7 +80,7 @@ class ClusterState:
         assume_ttl_s: float = ASSUME_TTL_S,
         complain: Complain | None = None,
     ) -> None:
-        """``effect_of`` gives the effect of an action, ``complain`` receives unreadable objects."""
+        """``effect_of`` returns an action's effect, ``complain`` receives unreadable objects."""
         self._effect_of = effect_of
         self._overlay = Overlay(assume_ttl_s)
         self._refusals = Refusals()
@@ -150,15 +150,15 @@ class ClusterState:
     # -- Sink ------------------------------------------------------------------------------
 
     def replace(self, stream: Stream, items: Sequence[JsonObject], now: float) -> bool:
-        """Take in a full list: adds, changes and removals follow from it."""
+        """Process a full list: adds, changes and removals follow from it."""
         return self._stores[stream.name].replace(items, now)
 
     def upsert(self, stream: Stream, item: JsonObject, now: float) -> bool:
-        """Take in an object that was added or changed."""
+        """Process an added or changed object."""
         return self._stores[stream.name].upsert(item, now)
 
     def remove(self, stream: Stream, item: JsonObject, now: float) -> bool:
-        """Take in that an object was deleted."""
+        """Process the deletion of an object."""
         return self._stores[stream.name].remove(item)
 
     # -- what was learned ------------------------------------------------------------------
@@ -174,18 +174,18 @@ class ClusterState:
         self._context.touch()
 
     def set_routers(self, loads: Mapping[str, RouterLoad]) -> None:
-        """Sets the loads that routers report, by uid of the service."""
+        """Set the loads reported by routers, by uid of the service."""
         self._routers = loads
         self._context.touch()
 
     def set_pool(self, uid: str, status: PoolStatus) -> bool:
-        """Sets the known state of a pool; returns whether it is new."""
+        """Set the known state of a pool; returns True if it changed."""
         return self._pools.tell(uid, status)
 
     # -- what is assumed ---------------------------------------------------------------------
 
     def assume(self, actions: Sequence[object], now: float) -> None:
-        """Count actions as done until they are seen, forgotten or expire."""
+        """Count actions as done until they are observed, dropped or expired."""
         for action in actions:
             effect = self._effect_of(action)
             if effect is not None:
@@ -193,7 +193,7 @@ class ClusterState:
                 self._context.touch()
 
     def forget(self, action: object) -> None:
-        """Take one assumption back; a newer one on the same object stays."""
+        """Undo one assumption; a newer one on the same object stays."""
         effect = self._effect_of(action)
         if effect is not None and self._overlay.drop(effect):
             self._context.touch()
@@ -201,7 +201,7 @@ class ClusterState:
     def refuse(
         self, key: RefusalKey, refused: RefusedWrite, *, now: float, owner_uid: str = ""
     ) -> None:
-        """Show that the API refused to write this object, and try again after a back-off.
+        """Report that the API rejected a write of this object, and retry after a back-off.
 
         Cleared by a new generation of the owner, by the object's appearance (pods), or when the
         wait is over (10 s doubling to 5 min).
@@ -217,7 +217,7 @@ class ClusterState:
         self._context.touch()
 
     def expire(self, now: float, backpressure_ended_at: float = 0.0) -> int:
-        """Drop assumptions that were never seen; returns how many. Ends back-offs too.
+        """Drop assumptions that were never observed; returns their number. Ends back-offs too.
 
         ``backpressure_ended_at`` is the time since which the API server keeps up; 0 = always.
         """
@@ -228,10 +228,10 @@ class ClusterState:
         return expired
 
     def end_term(self) -> None:
-        """Forget everything but what the streams show, as a new process would.
+        """Discard everything but the streams' data, like a new process.
 
-        The leadership that assumed and learned it is over; another may have led before the
-        next one of this process begins.
+        The leadership of these assumptions is over; another may have led before the next one of
+        this process begins.
         """
         self._overlay.clear()
         self._refusals.clear()
@@ -240,24 +240,24 @@ class ClusterState:
         self._context.touch()
 
     def next_retry(self) -> float | None:
-        """Time at which the next refused write may be tried again; ``None`` = none waits."""
+        """Time at which the next rejected write may be retried; ``None`` = none waits."""
         return self._refusals.next_end()
 
     @property
     def assumed(self) -> int:
-        """Number of assumptions that stand."""
+        """Number of assumptions in force."""
         return len(self._overlay)
 
     # -- reading -----------------------------------------------------------------------------
 
     @property
     def version(self) -> int:
-        """Grows with everything that a snapshot shows."""
+        """Increases with every change visible in a snapshot."""
         return self._context.version
 
     @property
     def projection_errors(self) -> Mapping[str, int]:
-        """Objects that could not be read, by stream."""
+        """Number of unreadable objects, by stream."""
         return self._context.errors
 
     @property
@@ -266,7 +266,7 @@ class ClusterState:
         return self._context.messages
 
     def counts(self) -> Mapping[str, int]:
-        """Number of objects kept, by stream."""
+        """Number of stored objects, by stream."""
         return {name: len(store) for name, store in self._stores.items()}
 
     def blueprint(self, uid: str) -> Blueprint | None:
@@ -274,15 +274,15 @@ class ClusterState:
         return self._jobs.blueprints.get(uid) or self._services.blueprints.get(uid)
 
     def seen(self, kind: str, namespace: str, name: str) -> Seen | None:
-        """Identity of a GPUNode, Deployment or Service as the watch shows it."""
+        """Identity of a GPUNode, Deployment or Service in the watch cache."""
         return self._context.seen.get((kind, namespace, name))
 
     def coordinator_pods(self) -> Mapping[str, PodRecord]:
-        """Pods that lead jobs in tiers as the watch shows them, by uid of the job; no snapshot."""
+        """Coordinator pods of jobs in tiers in the watch cache, by uid of the job; no snapshot."""
         return {pod.owner.uid: pod for pod in self._pods.coordinators() if pod.owner.uid}
 
     def pods_of(self, uid: str) -> Sequence[PodRecord]:
-        """Pods of ours of a TrainingJob, its lead and orders included, as watched; no snapshot."""
+        """Our pods of a TrainingJob, coordinator and requests included, as watched; no snapshot."""
         return self._pods.of(uid)
 
     def trials_of(self, uid: str) -> Set[str]:
@@ -300,7 +300,7 @@ class ClusterState:
         return routers
 
     def router_pods(self, namespace: str, service: str) -> int:
-        """Bound pods that say they route requests of a service and have not ended; no snapshot."""
+        """Bound pods that claim to route requests of a service and have not ended; no snapshot."""
         pods = self._foreign.routers.values()
         return sum((pod.namespace, pod.service) == (namespace, service) for pod in pods)
 
@@ -309,11 +309,11 @@ class ClusterState:
         return self._pods.foreign()
 
     def unprepared_pods(self) -> Mapping[str, ForeignPod]:
-        """Bound pods that ask for devices by a label and that admission did not prepare, by uid."""
+        """Bound pods that request devices by a label and were not prepared by admission, by uid."""
         return self._foreign.unprepared
 
     def pools_written(self) -> Mapping[str, PoolRecord]:
-        """CapacityPools as the API shows them."""
+        """CapacityPools as in the API."""
         return self._pools.written()
 
     def tuning_jobs(self) -> Mapping[tuple[str, str], TuningRecord]:
@@ -321,9 +321,9 @@ class ClusterState:
         return self._tunings.table.view()
 
     def highest_epoch(self) -> int:
-        """Highest epoch that any GPUNode bears, 0 without one.
+        """Highest epoch of any GPUNode, 0 without one.
 
-        An epoch that a Lease cannot continue is no leader's: an agent may have made it up.
+        An epoch that a Lease cannot continue is no leader's: an agent may have forged it.
         """
         highest = 0
         for record in self._gpu_nodes.table.values():
@@ -334,7 +334,7 @@ class ClusterState:
         return highest
 
     def freeze(self, now: float) -> Snapshot:
-        """An immutable snapshot; what did not change is shared with the last one."""
+        """An immutable snapshot; unchanged parts are shared with the last one."""
         self._pods.adopted.settle()
         if self._frozen is None or self._frozen.version != self.version:
             self._frozen = self._build(now)
@@ -408,11 +408,11 @@ class ClusterState:
         return {(space, service): fault for space, service, _, fault in sorted(faults)}
 
     def _has_rules(self) -> bool:
-        """True when any pod of ours has rules about other pods, ports or volumes."""
+        """True when any of our pods has rules about other pods, ports or volumes."""
         return bool(self._pods.ruled)
 
     def _counts(self, node: str) -> bool:
-        """True when other people's pods on a node matter: with rules, those of any node do."""
+        """True when foreign pods on a node are relevant: with rules, those of any node are."""
         is_ours = self._nodes.managed(node) or self._gpu_nodes.table.get(node) is not None
         return is_ours or self._has_rules()
 

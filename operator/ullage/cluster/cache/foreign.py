@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Other people's bound pods: requests and traits by node, and routers, which belong to services."""
+"""Foreign bound pods: requests and traits by node, and routers, which belong to services."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ullage.cluster.records.router import RouterPod
 from ullage.ports import JsonObject
 
 HOLDERS_NAMED: Final = 3
-"""Foreign pods that hold device slots of a node, as many as a refusal names."""
+"""Foreign pods named per node that hold device slots: as many as a refusal names."""
 
 
 class ForeignTable:
@@ -42,17 +42,17 @@ class ForeignTable:
         """By node, then uid."""
         self._alike: dict[str, tuple[AlikePods, ...]] = {}
         self._repelling: Counter[str] = Counter()
-        """By node: pods that keep others away."""
+        """By node: pods with anti-affinity against others."""
 
     def __len__(self) -> int:
         return len(self._pods)
 
     def keys(self) -> Iterable[str]:
-        """Uid of every pod that is counted."""
+        """Uid of every counted pod."""
         return self._pods.keys()
 
     def put(self, uid: str, use: ForeignUse | None) -> set[str]:
-        """Count a pod as it is now (``None`` = no more); returns the nodes that changed."""
+        """Update the count of a pod (``None`` = removed); returns the changed nodes."""
         before = self._pods.get(uid)
         if before == use:
             return set()
@@ -70,7 +70,7 @@ class ForeignTable:
         return touched
 
     def use(self, node: str) -> Resources | None:
-        """The sum on a node; ``None`` where nothing runs."""
+        """The sum on a node; ``None`` if nothing runs."""
         built = self._built.get(node)
         sums = self._sums.get(node)
         if built is not None or not sums:
@@ -90,24 +90,24 @@ class ForeignTable:
         return built
 
     def slot_holders(self, node: str) -> Set[str]:
-        """Pods on a node that ask for device slots, by namespace and name."""
+        """Pods on a node that request device slots, by namespace and name."""
         return self._holders.get(node, frozenset())
 
     def repels(self, uid: str) -> bool:
-        """True when a pod keeps others away."""
+        """True when a pod has anti-affinity against others."""
         use = self._pods.get(uid)
         return use is not None and use.traits is not None and bool(use.traits.anti_affinity)
 
     def nodes(self) -> Iterable[str]:
-        """Nodes with pods that rules can look at."""
+        """Nodes with pods relevant to rules."""
         return self._traits.keys()
 
     def repelling(self) -> Iterable[str]:
-        """Nodes with pods that keep others away."""
+        """Nodes with pods that have anti-affinity against others."""
         return self._repelling.keys()
 
     def alike(self, node: str) -> tuple[AlikePods, ...]:
-        """The pods on a node as rules look at them, those that are alike together."""
+        """The pods on a node as seen by rules, equal ones combined."""
         alike = self._alike.get(node)
         if alike is None:
             counts = Counter(self._traits.get(node, {}).values())
@@ -116,7 +116,7 @@ class ForeignTable:
         return alike
 
     def _look(self, uid: str, use: ForeignUse, sign: int) -> None:
-        """Note what rules can look at of a pod, or that it is gone."""
+        """Record a pod's traits for rules, or its removal."""
         traits = use.traits
         if traits is None:
             return
@@ -147,7 +147,7 @@ class ForeignTable:
             del self._sums[use.node]
 
     def _hold(self, node: str, holder: str, sign: int) -> None:
-        """Note a holder of slots on a node, or that it holds none any more."""
+        """Record a holder of slots on a node, or that it holds none any more."""
         if sign > 0:
             self._holders.setdefault(node, set()).add(holder)
             return
@@ -158,7 +158,7 @@ class ForeignTable:
 
 
 class ForeignStore(Store[str]):
-    """Other people's bound pods: sums on nodes of ours, and routers, which belong to services."""
+    """Foreign bound pods: sums on our nodes, and routers, which belong to services."""
 
     def __init__(self, stream: str, context: Context, wanted: Callable[[str], bool]) -> None:
         super().__init__(stream, context)
@@ -167,15 +167,15 @@ class ForeignStore(Store[str]):
         self._wanted = wanted
         self._shown: dict[str, tuple[AlikePods, ...]] = {}
         self.unprepared: dict[str, ForeignPod] = {}
-        """Pods whose labels ask for a device, and that no admission policy prepared; by uid."""
+        """Pods whose labels request a device, and that no admission policy prepared; by uid."""
         self.routers: dict[str, RouterPod] = {}
-        """Pods that say they route requests of a service; by uid."""
+        """Pods that claim to route requests of a service; by uid."""
 
     def __len__(self) -> int:
         return len(self.table)
 
     def keys(self) -> Iterable[str]:
-        """Uid of every pod that is counted."""
+        """Uid of every counted pod."""
         return self.table.keys()
 
     def key(self, raw: JsonObject) -> str:
@@ -183,7 +183,7 @@ class ForeignStore(Store[str]):
         return uid_of(raw)
 
     def put(self, raw: JsonObject, now: float) -> bool:
-        """Count a pod as it is now."""
+        """Update the count of a pod."""
         uid, use = project_foreign(raw, self.context.share)
         unprepared = project_unprepared(raw) if use is not None else None
         if unprepared is None:
@@ -194,17 +194,17 @@ class ForeignStore(Store[str]):
         return self._count(self.table, uid, use) or routes
 
     def drop(self, key: str) -> bool:
-        """Count a pod no more."""
+        """Stop counting a pod."""
         self.unprepared.pop(key, None)
         routes = self._route(key, None)
         return self._count(self.table, key, None) or routes
 
     def count_besides(self, uid: str, use: ForeignUse | None) -> bool:
-        """Count a pod of another stream that turned out to be foreign (``None`` = no more)."""
+        """Count a pod of another stream that was found to be foreign (``None`` = no longer)."""
         return self._count(self._besides, uid, use)
 
     def use(self, node: str) -> Resources | None:
-        """Requests of foreign pods on a node; ``None`` where none runs."""
+        """Requests of foreign pods on a node; ``None`` if none runs."""
         use, besides = self.table.use(node), self._besides.use(node)
         return use + besides if use is not None and besides is not None else use or besides
 
@@ -214,7 +214,7 @@ class ForeignStore(Store[str]):
         return tuple(sorted(holders)[:HOLDERS_NAMED])
 
     def alike(self, *, all_pods: bool) -> dict[str, tuple[AlikePods, ...]]:
-        """Pods by node as rules look at them; else only on nodes with some that repel others."""
+        """Pods by node as seen by rules; else only on nodes with some that repel others."""
         tables = (self.table, self._besides)
         nodes = {
             node for table in tables for node in (table.nodes() if all_pods else table.repelling())
@@ -229,7 +229,7 @@ class ForeignStore(Store[str]):
         return shown
 
     def _route(self, uid: str, pod: RouterPod | None) -> bool:
-        """Keep a router as it is now; says whether what decisions see of it is new."""
+        """Store a router; returns True if decisions see a change."""
         before = self.routers.pop(uid, None)
         if pod is not None:
             self.routers[uid] = pod
@@ -239,7 +239,7 @@ class ForeignStore(Store[str]):
         return True
 
     def _count(self, table: ForeignTable, uid: str, use: ForeignUse | None) -> bool:
-        """Count a pod as it is now; says whether a decision could see the change."""
+        """Update the count of a pod; returns True if a decision could see the change."""
         repels = table.repels(uid)
         nodes = table.put(uid, use)
         repels = bool(nodes) and (repels or table.repels(uid))

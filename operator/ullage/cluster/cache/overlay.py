@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes that were sent and not yet observed, and records as decisions see them with these on top.
+"""Writes that were sent and not yet observed, and records with these on top for decisions.
 
-A placement that is on its way counts as used, so that no slot is given twice. Every assumption
-ends by itself: when the watch shows its result, when the write failed, or after its time to live;
-the durable record of a decision is always the API's. The same ``seen_*`` functions serve whole
-snapshots and the check whether an event changed anything, so the two can never disagree.
+A pending placement counts as used, so that no slot is granted twice. Every assumption ends by
+itself: when the watch shows its result, when the write failed, or after its time to live; the
+durable record of a decision is always the API's. The same ``seen_*`` functions serve whole
+snapshots and the test if an event changed anything, so the two can never disagree.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ullage.cluster.times import ASSUME_TTL_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodCreated:
-    """A pod of this name was asked for."""
+    """A pod with this name was requested."""
 
     namespace: str
     name: str
 
     @property
     def target(self) -> Hashable:
-        """The object that the assumption is about."""
+        """The object of the assumption."""
         return (self.namespace, self.name)
 
 
@@ -48,7 +48,7 @@ class _UidEffect:
 
     @property
     def target(self) -> Hashable:
-        """The object that the assumption is about."""
+        """The object of the assumption."""
         return self.uid
 
 
@@ -86,13 +86,13 @@ class SlicesSet:
 
     @property
     def target(self) -> Hashable:
-        """The object that the assumption is about."""
+        """The object of the assumption."""
         return self.node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSet:
-    """A WorkloadProfile was asked for (``status`` ``None``), or its status was written.
+    """A WorkloadProfile was requested (``status`` ``None``), or its status was written.
 
     ``target`` is its namespace and name.
     """
@@ -119,12 +119,12 @@ Kept = TypeVar(
 Record = TypeVar("Record")
 
 EffectOf = Callable[[object], Effect | None]
-"""Names the effect of an action; ``None`` where the snapshot need not change."""
+"""Function from an action to its effect; ``None`` where the snapshot need not change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumption:
-    """An effect and when it was assumed."""
+    """An effect and the time of its assumption."""
 
     effect: Effect
     since: float
@@ -146,7 +146,7 @@ class Overlay:
         kept[effect.target] = Assumption(effect=effect, since=now)
 
     def drop(self, effect: Effect) -> bool:
-        """Forget an effect, but not a newer one on the same target; says whether it stood."""
+        """Drop an effect, but not a newer one on the same target; True if it was in force."""
         kept = self._kept.get(type(effect), {})
         assumption = kept.get(effect.target)
         if assumption is None or assumption.effect != effect:
@@ -155,7 +155,7 @@ class Overlay:
         return True
 
     def drop_target(self, kind: type[Effect], target: Hashable) -> bool:
-        """Forget whatever is assumed of a target; says whether something was."""
+        """Drop all assumptions about a target; returns True if there were any."""
         return self._kept.get(kind, {}).pop(target, None) is not None
 
     def get(self, kind: type[Kept], target: Hashable) -> tuple[Kept, float] | None:
@@ -176,7 +176,7 @@ class Overlay:
                 yield assumption.effect
 
     def targets(self, *kinds: type[Effect]) -> set[str]:
-        """Objects, by uid or name, of which something of these kinds is assumed."""
+        """Objects, by uid or name, with assumptions of these kinds."""
         return {
             target
             for kind in kinds
@@ -185,14 +185,14 @@ class Overlay:
         }
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         self._kept.clear()
 
     def expire(self, now: float, backpressure_ended_at: float = 0.0) -> int:
-        """Forget what was not seen within the time to live; returns how many.
+        """Drop assumptions not observed within the time to live; returns their number.
 
-        Time before ``backpressure_ended_at`` does not count, up to ten times the time to live: what
-        still waits to be written cannot be seen.
+        Time before ``backpressure_ended_at`` does not count, up to ten times the time to live: a
+        queued write cannot be observed.
         """
         ttl_s = self._ttl_s if now - backpressure_ended_at >= self._ttl_s else 10 * self._ttl_s
         late = [
@@ -207,7 +207,7 @@ class Overlay:
 
 
 class Overlaid(Generic[Record]):
-    """Records with assumptions on top, the same objects as long as neither changes.
+    """Records with assumptions on top, the same objects while neither changes.
 
     A snapshot is compared with the last one by identity: a new record would be sent again.
     """
@@ -218,7 +218,7 @@ class Overlaid(Generic[Record]):
         kinds: tuple[type[Effect], ...],
         see: Callable[[Record, Overlay], Record],
     ) -> None:
-        """``see`` lays assumptions of these kinds over a record."""
+        """``see`` applies assumptions of these kinds to a record."""
         self._overlay = overlay
         self._kinds = kinds
         self._see = see
@@ -259,7 +259,7 @@ def seen_pod(record: PodRecord, overlay: Overlay) -> PodRecord:
 def seen_gpu_node(
     name: str, record: GPUNodeRecord | None, overlay: Overlay
 ) -> GPUNodeRecord | None:
-    """A GPUNode with its assumed slice list; one that is only asked for has no uid yet."""
+    """A GPUNode with its assumed slice list; one only requested has no uid yet."""
     assumed = overlay.get(SlicesSet, name)
     if assumed is None:
         return record
@@ -287,7 +287,7 @@ def seen_gpu_node(
 
 
 def seen_profile(record: ProfileRecord | None, assumed: ProfileSet) -> ProfileRecord | None:
-    """A WorkloadProfile with its assumed status; one that is only asked for has no uid yet."""
+    """A WorkloadProfile with its assumed status; one only requested has no uid yet."""
     if assumed.status is not None:
         return replace(record, status=assumed.status) if record is not None else None
     namespace, name = assumed.target

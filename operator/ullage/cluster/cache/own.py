@@ -3,7 +3,7 @@
 """Stores of the kinds that decisions act on: nodes, GPUNodes, workloads, CapacityPools.
 
 They know the overlay: an observed object ends its assumption, and the echo of our own write, which
-the last snapshot already showed, is no news.
+the last snapshot already included, is no change.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ GPU_NODE = "GPUNode"
 
 
 class NodeStore(PlainStore[str, NodeRecord]):
-    """Kubernetes nodes; a change of a node that is not ours triggers no decision."""
+    """Kubernetes nodes; a change of an unmanaged node triggers no decision."""
 
     def __init__(self, stream: str, context: Context) -> None:
         super().__init__(stream, context, name_of, project_node, lambda node: node.uid)
 
     def put(self, raw: JsonObject, now: float) -> bool:
-        """Keep a node as it is now."""
+        """Store a node."""
         key = self.key(raw)
         was_ours = self.managed(key)
         return super().put(raw, now) and (was_ours or self.managed(key))
 
     def drop(self, key: str) -> bool:
-        """Let a node go."""
+        """Remove a node."""
         was_ours = self.managed(key)
         return super().drop(key) and was_ours
 
     def managed(self, name: str) -> bool:
-        """True when the node bears our label."""
+        """True when the node has our label."""
         held = self.table.get(name)
         return held is not None and held.managed
 
     def ours(self) -> set[str]:
-        """Names of the nodes that bear our label."""
+        """Names of the nodes with our label."""
         return {record.name for record in self.table.values() if record.managed}
 
 
@@ -69,7 +69,7 @@ class GPUNodeStore(Store[str]):
         super().__init__(stream, context)
         self.table: Table[str, GPUNodeRecord] = Table()
         self._beats: dict[str, float] = {}
-        """By name: the moment that the agent itself wrote into its last heartbeat."""
+        """By name: the time written by the agent into its last heartbeat."""
 
     def __len__(self) -> int:
         return len(self.table)
@@ -83,12 +83,12 @@ class GPUNodeStore(Store[str]):
         return name_of(raw)
 
     def held_uid(self, key: str) -> str:
-        """Uid of the kept GPUNode."""
+        """Uid of the stored GPUNode."""
         held = self.table.get(key)
         return held.uid if held else ""
 
     def put(self, raw: JsonObject, now: float) -> bool:
-        """Keep a GPUNode as it is now."""
+        """Store a GPUNode."""
         name = self.key(raw)
         overlay = self.context.overlay
         held = self.table.get(name)
@@ -130,7 +130,7 @@ class GPUNodeStore(Store[str]):
         return before is None or _as_later(before, record) != after
 
     def drop(self, key: str) -> bool:
-        """Let a GPUNode go."""
+        """Remove a GPUNode."""
         self.context.seen.pop((GPU_NODE, "", key), None)
         self.context.overlay.drop_target(SlicesSet, key)
         self._beats.pop(key, None)
@@ -142,8 +142,8 @@ class GPUNodeStore(Store[str]):
     def _heard(self, record: GPUNodeRecord, held: GPUNodeRecord | None, now: float) -> float:
         """Time of the agent's last heartbeat by our clock, because its own may jump.
 
-        Of a heartbeat that was there before we looked, only the agent's own time is known, and it
-        cannot be later than now.
+        For a heartbeat from before the first observation, only the agent's own time is known, which
+        is capped at now.
         """
         stamp, before = record.heartbeat, self._beats.get(record.name)
         self._beats[record.name] = stamp
@@ -153,7 +153,7 @@ class GPUNodeStore(Store[str]):
 
 
 def _as_later(before: GPUNodeRecord, now: GPUNodeRecord) -> GPUNodeRecord:
-    """The record with the heartbeat and observations of now: these trigger no decision."""
+    """The record with the current heartbeat and observations: these trigger no decision."""
     return replace(
         before,
         heartbeat=now.heartbeat,
@@ -196,7 +196,7 @@ class WorkloadStore(Store[str]):
         return uid_of(raw)
 
     def put(self, raw: JsonObject, now: float) -> bool:
-        """Keep a workload as it is now."""
+        """Store a workload."""
         overlay = self.context.overlay
         uid = self.key(raw)
         held = self._table.get(uid)
@@ -229,7 +229,7 @@ class WorkloadStore(Store[str]):
         return replace(before, resource_version=record.resource_version) != after
 
     def drop(self, key: str) -> bool:
-        """Let a workload go."""
+        """Remove a workload."""
         record = self._table.pop(key)
         self._mine.discard(key)
         self.blueprints.pop(key, None)
@@ -253,7 +253,7 @@ class WorkloadStore(Store[str]):
             drop_from(self.trials, record.trial.tuning_uid, record.ref.uid)
 
     def _settle(self, record: WorkloadRecord) -> bool:
-        """End what was assumed and is seen now; says whether anything was."""
+        """End assumptions that are observed now; returns True if there were any."""
         overlay = self.context.overlay
         uid = record.ref.uid
         settled = [
@@ -264,10 +264,10 @@ class WorkloadStore(Store[str]):
 
 
 class PoolStore(PlainStore[str, PoolRecord]):
-    """CapacityPools by name: what the API shows, with what this process knows by now on top.
+    """CapacityPools by name: the API's records, with this process's newer state on top.
 
-    The leader's own figures are newer than what it wrote of them; a decision sees those. The echo
-    of a write of ours triggers no decision.
+    The leader's own figures are newer than the written ones; a decision uses those. The echo of our
+    own write triggers no decision.
     """
 
     tells = ports.CAPACITY_POOL.kind
@@ -279,7 +279,7 @@ class PoolStore(PlainStore[str, PoolRecord]):
         self._view: dict[str, PoolRecord] = {}
 
     def put(self, raw: JsonObject, now: float) -> bool:
-        """Keep a pool as it is now; a status of ours that was read back is no news."""
+        """Store a pool; our own status read back is no change."""
         held = self.table.get(self.key(raw))
         changed = super().put(raw, now)
         record = self.table.get(self.key(raw))
@@ -288,11 +288,11 @@ class PoolStore(PlainStore[str, PoolRecord]):
         return replace(held, status=record.status) != record
 
     def written(self) -> Mapping[str, PoolRecord]:
-        """Every pool as the API shows it, status included."""
+        """Every pool as in the API, including its status."""
         return self.table.view()
 
     def tell(self, uid: str, status: PoolStatus) -> bool:
-        """Sets the known state of a pool; returns whether it is new."""
+        """Set the known state of a pool; returns True if it changed."""
         if self._told.get(uid) == status:
             return False
         uids = {pool.uid for pool in self.table.values()}
@@ -302,11 +302,11 @@ class PoolStore(PlainStore[str, PoolRecord]):
         return True
 
     def forget_told(self) -> None:
-        """Forget the states that the API does not show."""
+        """Drop the states that are not in the API."""
         self._told = {}
 
     def seen(self) -> Mapping[str, PoolRecord]:
-        """Every pool as decisions see it: the same objects as long as nothing changes.
+        """Every pool as seen by decisions: the same objects while nothing changes.
 
         Without price sources: decisions do not need them, and readers of a snapshot must not see
         their addresses.

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pods of ours: their owners, and those that only claim one.
+"""Our pods: their owners, and foreign pods that only claim one.
 
-Anyone who may create pods in a namespace can write our labels and any uid into them. A pod is ours
-where it is consistent in itself and the workload of the uid that it claims is the one that it
-names, in the pod's own namespace. No result depends on which stream arrives first.
+Any user with permission to create pods in a namespace can write our labels and any uid into them. A
+pod is ours if it is consistent in itself and the workload of the claimed uid is the named one, in
+the pod's own namespace. No result depends on the order of streams.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ GroupName: TypeAlias = tuple[str, str]
 
 
 class PodStore(Store[str]):
-    """Pods of ours, and apart from them those that claim to be ours and are not.
+    """Our pods, and separately those that claim to be ours and are not.
 
-    Only pods of ours reach a snapshot. What a foreign one takes from its node still counts.
+    Only our pods reach a snapshot. The resources of a foreign one on its node still count.
     """
 
     def __init__(
@@ -51,25 +51,25 @@ class PodStore(Store[str]):
         workloads: Table[str, WorkloadRecord],
         others: ForeignStore,
     ) -> None:
-        """``workloads`` are those that pods may belong to, ``others`` counts what pods take."""
+        """``workloads`` are possible owners of pods, ``others`` counts foreign pods' resources."""
         super().__init__(stream, context)
         self.table: Table[str, PodRecord] = Table()
         self._workloads = workloads
         self._others = others
         self._foreign: dict[str, tuple[PodRecord, str]] = {}
-        """With what contradicts their claim, by uid."""
+        """Foreign claimants with the contradiction to their claim, by uid."""
         self._claimed: dict[str, set[str]] = {}
-        """Pods by the uid of the workload that they claim."""
+        """Pods by the claimed uid of their workload."""
         self._services: dict[tuple[str, str], str] = {}
         self._serving: dict[tuple[str, str], set[str]] = {}
         self._coordinators: set[str] = set()
         self.ruled: set[str] = set()
-        """Pods of ours that are not over and have rules about others, by uid."""
+        """Our unfinished pods with rules about others, by uid."""
         self._group_of: dict[str, GroupName] = {}
-        """PodGroup that a pod names, by the pod's uid."""
+        """PodGroup named by a pod, by the pod's uid."""
         self._grouped: dict[GroupName, set[str]] = {}
         self.groups: Table[GroupName, int] = Table()
-        """Fewest pods of each PodGroup that start together; 0 = each alone."""
+        """Minimum of members of each PodGroup; 0 = each alone."""
         self.adopted = AdoptedPods(context, workloads, self.groups, self.judge_claims)
 
     def __len__(self) -> int:
@@ -80,16 +80,16 @@ class PodStore(Store[str]):
         return (*self.table.keys(), *self._foreign)
 
     def coordinators(self) -> Iterable[PodRecord]:
-        """Pods that lead jobs in tiers, found without looking at the others."""
+        """Coordinator pods of jobs in tiers, indexed."""
         return [pod for uid in self._coordinators if (pod := self.table.get(uid)) is not None]
 
     def of(self, uid: str) -> Sequence[PodRecord]:
-        """Pods of ours that claim a TrainingJob, found without looking at the others."""
+        """Our pods that claim a TrainingJob, indexed."""
         claiming = (self.table.get(pod_uid) for pod_uid in self._claimed.get(uid, ()))
         return [pod for pod in claiming if pod is not None]
 
     def foreign(self) -> Mapping[str, ForeignPod]:
-        """Pods that bear our label and are none of ours, by uid."""
+        """Pods with our label that are not ours, by uid."""
         return {
             uid: ForeignPod(namespace=pod.namespace, name=pod.name, claims=pod.owner, why=why)
             for uid, (pod, why) in self._foreign.items()
@@ -100,7 +100,7 @@ class PodStore(Store[str]):
         return uid_of(raw)
 
     def put(self, raw: JsonObject, now: float) -> bool:
-        """Keep a pod as it is now."""
+        """Store a pod."""
         uid = self.key(raw)
         held = self.table.get(uid)
         before = seen_pod(held, self.context.overlay) if held is not None else None
@@ -121,7 +121,7 @@ class PodStore(Store[str]):
         return self.adopted.put(adopted) or bool(moved) or changed
 
     def drop(self, key: str) -> bool:
-        """Let a pod go."""
+        """Remove a pod."""
         self._unindex(key)
         self.adopted.drop(key)
         if self._foreign.pop(key, None) is not None:
@@ -129,7 +129,7 @@ class PodStore(Store[str]):
         return self._let_go(key)
 
     def _move(self, uid: str) -> None:
-        """Put a pod into another gang of the same name."""
+        """Move a pod to another gang of the same name."""
         record, moved = self.table.get(uid), self.adopted.move_to_run(uid)
         if record is None or moved is None:
             return
@@ -150,7 +150,7 @@ class PodStore(Store[str]):
                 self.context.touch()
 
     def regroup(self, name: GroupName) -> None:
-        """Place the pods of a PodGroup that came, went or changed with its gang, or alone."""
+        """Regroup the pods of an added, removed or changed PodGroup."""
         for uid in tuple(self._grouped.get(name, ())):
             record = self._known(uid)
             if record is None:
@@ -166,7 +166,7 @@ class PodStore(Store[str]):
             self.adopted.move(uid, owned.owner)
 
     def judge_claims(self, uid: str) -> None:
-        """Check the claims of pods again whose claimed workload came or went."""
+        """Recheck the claims of pods whose claimed workload was added or removed."""
         for pod_uid in tuple(self._claimed.get(uid, ())):
             record = self._known(pod_uid)
             if record is not None:
@@ -174,11 +174,11 @@ class PodStore(Store[str]):
                 self._keep(record, self._contradicted(record), before)
 
     def service_uid(self, namespace: str, name: str) -> str:
-        """Uid of the InferenceDeployment of this name, empty where there is none."""
+        """Uid of the InferenceDeployment of this name, empty without one."""
         return self._services.get((namespace, name), "")
 
     def _index(self, uid: str, record: PodRecord, claim: Claim) -> None:
-        """Index a pod by the group, service or workload that it claims."""
+        """Index a pod by its claimed group, service or workload."""
         if claim.against:
             return
         if claim.group:
@@ -212,7 +212,7 @@ class PodStore(Store[str]):
         return "the uid that it claims is that of another workload"
 
     def _keep(self, record: PodRecord, against: str, before: PodRecord | None) -> bool:
-        """Keep a pod with the others of ours, or apart where something contradicts its claim."""
+        """Store a pod among ours, or separately if its claim is contradicted."""
         uid = record.uid
         if against:
             changed = self._let_go(uid)
@@ -237,7 +237,7 @@ class PodStore(Store[str]):
         return before != seen_pod(record, self.context.overlay)
 
     def _let_go(self, uid: str) -> bool:
-        """Take a pod out of those that are ours; says whether it was one."""
+        """Remove a pod from ours; returns True if it was one."""
         self._coordinators.discard(uid)
         self.ruled.discard(uid)
         self.context.overlay.drop_target(PodUngated, uid)
@@ -249,7 +249,7 @@ class PodStore(Store[str]):
         return True
 
     def _settle(self, record: PodRecord) -> bool:
-        """End what was assumed and is seen now; says whether anything was."""
+        """End assumptions that are observed now; returns True if there were any."""
         overlay = self.context.overlay
         name = (record.namespace, record.name)
         settled = [
@@ -261,7 +261,7 @@ class PodStore(Store[str]):
         return any(settled)
 
     def _placed_with(self, record: PodRecord, name: GroupName, alone: ObjectRef) -> PodRecord:
-        """The pod as one of its PodGroup's gang; alone where that is none, or not there."""
+        """The pod as a member of its PodGroup's gang; alone if there is none."""
         owner = group_unit(*name) if self.groups.get(name) else alone
         return replace(record, owner=self.context.share(owner))
 
@@ -271,7 +271,7 @@ class PodStore(Store[str]):
     def _projected(
         self, raw: JsonObject, now: float, held: PodRecord | None, before: PodRecord | None
     ) -> tuple[PodRecord, Claim]:
-        """The record with what only this process knows: owner's uid, start of the stage."""
+        """The record with data known only to this process: owner's uid, start of the stage."""
         record, claim = project_pod(raw, now, self.context.share)
         if claim.replica and not claim.against:
             key = (record.namespace, record.owner.name)
@@ -286,7 +286,7 @@ class PodStore(Store[str]):
 
 
 class PodGroupStore(PlainStore[GroupName, int]):
-    """PodGroups of Kubernetes: whose pods start together, and how many at least."""
+    """PodGroups of Kubernetes: gangs, and their minimum of members."""
 
     def __init__(self, stream: str, context: Context, pods: PodStore) -> None:
         """``pods`` are regrouped with every change."""
@@ -295,14 +295,14 @@ class PodGroupStore(PlainStore[GroupName, int]):
         self._pods = pods
 
     def put(self, raw: JsonObject, now: float) -> bool:
-        """Keep a group as it is now."""
+        """Store a group."""
         changed = super().put(raw, now)
         if changed:
             self._pods.regroup(self.key(raw))
         return changed
 
     def drop(self, key: GroupName) -> bool:
-        """Let a group go."""
+        """Remove a group."""
         gone = super().drop(key)
         if gone:
             self._pods.regroup(key)
@@ -310,7 +310,7 @@ class PodGroupStore(PlainStore[GroupName, int]):
 
 
 def _as_it_ended(record: PodRecord, held: PodRecord | None) -> PodRecord:
-    """A pod that was seen to end by itself stays so, though it is deleted afterwards."""
+    """Keep the end of a pod that was observed to end by itself, though it is deleted afterwards."""
     if held is None or not held.stage.finished:
         return record
     if held.stage is PodStage.SUCCEEDED and record.stage is PodStage.STOPPED:
@@ -321,7 +321,7 @@ def _as_it_ended(record: PodRecord, held: PodRecord | None) -> PodRecord:
 
 
 def _use_of(record: PodRecord) -> ForeignUse | None:
-    """Requests of a pod on its node; ``None`` where it takes nothing (any more)."""
+    """Requests of a pod on its node; ``None`` if it uses nothing (any more)."""
     if not record.node or record.stage.finished:
         return None
     requests = record.shape.requests
@@ -331,7 +331,7 @@ def _use_of(record: PodRecord) -> ForeignUse | None:
 
 
 def drop_from(index: dict[Key, set[str]], key: Key, uid: str) -> None:
-    """Take a uid out of an index, and an entry that is empty then."""
+    """Remove a uid from an index, and an entry that is empty then."""
     uids = index.get(key)
     if uids is not None:
         uids.discard(uid)

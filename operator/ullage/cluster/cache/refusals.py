@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Refusals: writes that the API refused, with back-off, and slices that nodes refused."""
+"""Refusals: writes rejected by the API, with back-off, and slices refused by nodes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ullage.cluster.times import (
 from ullage.process.doubling import doubled_s
 
 MOST_CHARACTERS: Final = 1024
-"""Characters kept of a refusal's text: every decision is sent all of them."""
+"""Maximum characters of a refusal's text: every decision receives all of them."""
 RefusalKey = tuple[str, str, str]
 """Kind, namespace and name of the object that was not written."""
 TIMES_KEPT: Final = 8
 MOST_NAMES: Final = 10_000
-"""Names of pods for which refusals are remembered, at most; the oldest are forgotten."""
+"""Maximum of pod names with stored refusals; the oldest are dropped."""
 PodOnDevice = tuple[str, str]
 """uid of the pod, uuid of the device."""
 PodName = tuple[str, str]
-"""Namespace and name: a pod that is created again under its name is tried again."""
+"""Namespace and name: identifies a pod that is recreated under its name."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,14 +41,14 @@ class _Refusal:
 
 
 class Refusals:
-    """Writes that the API refused for a reason the user must see, and when to try again."""
+    """Writes rejected by the API for a reason for the user, and the times of their retries."""
 
     def __init__(
         self, first_s: float = REFUSAL_BACKOFF_FIRST_S, most_s: float = REFUSAL_BACKOFF_MOST_S
     ) -> None:
         self._kept: dict[RefusalKey, _Refusal] = {}
         self._of: dict[str, set[RefusalKey]] = {}
-        """By uid of the owner: every event of a workload asks for its own."""
+        """By uid of the owner: every event of a workload looks up its own."""
         self._first_s = first_s
         self._most_s = most_s
 
@@ -83,7 +83,7 @@ class Refusals:
         return gone
 
     def expire(self, now: float) -> int:
-        """End the waits that are over; returns how many. Long-idle records are forgotten."""
+        """End expired waits; returns their number. Long-idle records are dropped."""
         ended = 0
         for key, refusal in list(self._kept.items()):
             if refusal.waiting and now >= refusal.until:
@@ -94,9 +94,9 @@ class Refusals:
         return ended
 
     def settle(self, key: RefusalKey, owner_uid: str) -> bool:
-        """End the refusal of an object that was seen; says whether it was shown.
+        """End the refusal of an observed object; returns True if it was shown.
 
-        Someone else's object of the same name ends nothing: it may be the obstacle.
+        A foreign object with the same name ends nothing: it may be the obstacle.
         """
         refusal = self._kept.get(key)
         if refusal is None or refusal.owner_uid != owner_uid:
@@ -111,12 +111,12 @@ class Refusals:
         return any(refusal is not None and refusal.waiting for refusal in gone)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         self._kept.clear()
         self._of.clear()
 
     def shown(self) -> Mapping[RefusalKey, RefusedWrite]:
-        """Writes that are refused now."""
+        """Currently rejected writes."""
         return {key: refusal.refused for key, refusal in self._kept.items() if refusal.waiting}
 
     def next_end(self) -> float | None:
@@ -125,10 +125,10 @@ class Refusals:
 
 
 class NodeRefusals:
-    """Times at which nodes were seen to refuse a pod's slice on a device, oldest first.
+    """Times at which nodes refused a pod's slice on a device, oldest first.
 
-    The only fact that no list of objects can restore: it is in this process's memory, bounded in
-    time and number, and a new leader begins without it.
+    The only data that no list of objects can restore: it is kept in memory, bounded in time and
+    number, and a new leader begins without it.
     """
 
     def __init__(self) -> None:
@@ -142,12 +142,12 @@ class NodeRefusals:
         wanted: tuple[DesiredSlice, ...],
         now: float,
     ) -> bool:
-        """Count what a node refuses now and did not refuse before; says whether there was any.
+        """Count new refusals of a node; returns True if there were any.
 
         Args:
-            before: The node's report of its slices last time.
-            after: The report now.
-            wanted: Its slices; they name the pods.
+            before: The node's previous report of its slices.
+            after: The current report.
+            wanted: Its desired slices, with the names of the pods.
             now: Seconds since the epoch.
         """
         earlier = set(before)
@@ -167,12 +167,12 @@ class NodeRefusals:
         return bool(fresh)
 
     def forget(self, pod_uid: str) -> None:
-        """Forget a pod that is gone; the refusals of its name stay."""
+        """Drop a deleted pod; the refusals of its name stay."""
         for key in [key for key in self._times if key[0] == pod_uid]:
             del self._times[key]
 
     def expire(self, now: float) -> bool:
-        """Forget what is long past; says whether there was any."""
+        """Drop long-expired entries; returns True if there were any."""
         times, by_name = (
             {key: seen for key, seen in kept.items() if now - seen[-1] < NODE_REFUSALS_KEPT_S}
             for kept in (self._times, self._by_name)
@@ -182,9 +182,9 @@ class NodeRefusals:
         return expired
 
     def shown(self) -> Mapping[PodOnDevice, tuple[float, ...]]:
-        """Everything remembered of pods."""
+        """All refusals of pods."""
         return dict(self._times)
 
     def shown_by_name(self) -> Mapping[PodName, tuple[float, ...]]:
-        """Everything remembered of names."""
+        """All refusals of names."""
         return dict(self._by_name)

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One store per stream: keys, keeps and compares its objects.
+"""One store per stream: keys, stores and compares its objects.
 
-A store says of every change whether a decision could see it; what only the store's own bookkeeping
-sees (a heartbeat, the echo of our own write) triggers no decision. An unreadable object never
+A store reports for every change if a decision could see it; changes only relevant to its own
+bookkeeping (a heartbeat, the echo of our own write) trigger no decision. An unreadable object never
 stops its stream: the last good record stays and the error is counted.
 """
 
@@ -42,7 +42,7 @@ Record = TypeVar("Record")
 
 
 class Table(Generic[Key, Record]):
-    """Records by key; ``view`` hands the dict out, the next change makes a new one."""
+    """Records by key; copy-on-write: after ``view`` the next change makes a new dict."""
 
     def __init__(self) -> None:
         self._items: dict[Key, Record] = {}
@@ -69,14 +69,14 @@ class Table(Generic[Key, Record]):
         self._items[key] = record
 
     def pop(self, key: Key) -> Record | None:
-        """Take a record out."""
+        """Remove a record."""
         if key not in self._items:
             return None
         self._unshare()
         return self._items.pop(key)
 
     def view(self) -> Mapping[Key, Record]:
-        """The records as they are now; stays as it is whatever comes later."""
+        """The current records, unaffected by later changes."""
         self._lent = True
         return self._items
 
@@ -87,13 +87,13 @@ class Table(Generic[Key, Record]):
 
 
 class UnreadBook:
-    """Problems of unreadable objects, and the conditions that the objects show."""
+    """Problems of unreadable objects, and the conditions of these objects."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, Hashable], Unread] = {}
 
     def note(self, kind: str, key: Hashable, raw: JsonObject, text: str) -> bool:
-        """Note an object's error, ``text`` empty where it is readable; says whether that is new."""
+        """Record an object's error, ``text`` empty if it is readable; True if it changed."""
         entry = _entry(kind, raw, text)
         if entry is None or not (entry.text or entry.told):
             return self.forget(kind, key)
@@ -103,18 +103,18 @@ class UnreadBook:
         return True
 
     def forget(self, kind: str, key: Hashable) -> bool:
-        """Forget an object that is gone or readable; says whether it was noted."""
+        """Drop an object that is deleted or readable; returns True if it was recorded."""
         return self._entries.pop((kind, key), None) is not None
 
     def keep(self, kind: str, keys: Set[Hashable]) -> bool:
-        """Keep entries of these objects of a kind alone; says whether another was noted."""
+        """Keep only entries of these objects of a kind; returns True if another was recorded."""
         gone = [entry for entry in self._entries if entry[0] == kind and entry[1] not in keys]
         for entry in gone:
             del self._entries[entry]
         return bool(gone)
 
     def shown(self) -> tuple[Unread, ...]:
-        """Every entry, in one order."""
+        """Every entry, in a fixed order."""
         entries = self._entries.values()
         return tuple(
             sorted(entries, key=lambda entry: (entry.ref.kind, entry.ref.namespace, entry.ref.name))
@@ -125,7 +125,7 @@ def _entry(kind: str, raw: JsonObject, text: str) -> Unread | None:
     try:
         meta = identity(raw)
         conditions = read_conditions(section(raw, "status"))
-    except Exception:  # counted already where it could not be read: there is nothing to show
+    except Exception:  # already counted when it could not be read
         return None
     ref = ObjectRef(kind=kind, namespace=meta.namespace, name=meta.name, uid=meta.uid)
     invalid = (condition for condition in conditions if condition.type == ConditionType.INVALID)
@@ -133,9 +133,9 @@ def _entry(kind: str, raw: JsonObject, text: str) -> Unread | None:
 
 
 BINDING_POLICY: Final = "default"
-"""Name of the SchedulingPolicy that binds."""
+"""Name of the SchedulingPolicy in force."""
 _DEFAULTS: Final = PolicyRecord()
-"""One object: what is kept from cycle to cycle rests on the identity of the policy."""
+"""A single object: caches across cycles depend on the identity of the policy."""
 
 
 Complain = Callable[[str, str, str], None]
@@ -143,7 +143,7 @@ Complain = Callable[[str, str, str], None]
 
 
 def _silent(stream: str, item: str, error: str) -> None:
-    """Reports nothing."""
+    """Ignore the error."""
 
 
 @dataclass(slots=True)
@@ -164,17 +164,17 @@ class Context:
     """By (kind, namespace, name)."""
 
     def touch(self) -> None:
-        """Note that something that a snapshot shows has changed."""
+        """Record a change visible in a snapshot."""
         self.version += 1
 
     def failed(self, stream: str, error: Exception, raw: JsonObject) -> None:
-        """Count an object that could not be read, whatever kind of error says so."""
+        """Count an unreadable object, with any kind of error."""
         self.errors[stream] += 1
         self.messages[stream] = complaint(error)
         self.complain(stream, called(raw), self.messages[stream])
 
     def remember(self, kind: str, raw: JsonObject) -> None:
-        """Keep the identity of an object that we apply."""
+        """Store the identity of an object that we apply."""
         meta = read_meta(raw)
         self.seen[kind, meta.namespace, meta.name] = Seen(
             uid=meta.uid,
@@ -200,7 +200,7 @@ def full_name_of(raw: JsonObject) -> tuple[str, str]:
 
 
 class Store(ABC, Generic[Key]):
-    """Takes what one stream says; subclasses know one kind."""
+    """Processes one stream; subclasses handle one kind."""
 
     tells: str = ""
     """Kind whose unreadable objects get a condition; empty = they get none."""
@@ -210,7 +210,7 @@ class Store(ABC, Generic[Key]):
         self.context = context
 
     def replace(self, items: Sequence[JsonObject], now: float) -> bool:
-        """Take in a full list: objects that it lacks are gone."""
+        """Process a full list: objects missing in it are deleted."""
         gone, listed = set(self.keys()), set[Hashable]()
         changed = False
         for raw in items:
@@ -229,7 +229,7 @@ class Store(ABC, Generic[Key]):
         return changed
 
     def upsert(self, raw: JsonObject, now: float) -> bool:
-        """Take in an object that was added or changed."""
+        """Process an added or changed object."""
         try:
             changed = self.put(raw, now)
         except Exception as error:  # the last good record stays
@@ -238,7 +238,7 @@ class Store(ABC, Generic[Key]):
         return self._note(raw, "") or changed
 
     def remove(self, raw: JsonObject) -> bool:
-        """Take in that an object is gone; one that was re-created under its name stays."""
+        """Process a deletion; an object recreated under its name stays."""
         try:
             key, uid = self.key(raw), uid_of(raw)
         except Exception as error:  # of this object alone
@@ -249,12 +249,12 @@ class Store(ABC, Generic[Key]):
         return self.drop(key) if self.held_uid(key) in ("", uid) else False
 
     def _note(self, raw: JsonObject, text: str) -> bool:
-        """Note what is wrong with an object, or that nothing is; says whether that is new."""
+        """Record an object's problem, empty if none; returns True if it changed."""
         if not self.tells:
             return False
         try:
             new = self.context.unread.note(self.tells, self.key(raw), raw, text)
-        except Exception:  # it has no key, which is counted already
+        except Exception:  # it has no key, which is already counted
             return False
         if new:
             self.context.touch()
@@ -262,31 +262,31 @@ class Store(ABC, Generic[Key]):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Number of objects kept."""
+        """Number of stored objects."""
 
     @abstractmethod
     def keys(self) -> Iterable[Key]:
-        """Key of every object kept."""
+        """Key of every stored object."""
 
     @abstractmethod
     def key(self, raw: JsonObject) -> Key:
         """Key of an object."""
 
     def held_uid(self, key: Key) -> str:
-        """Uid of the kept object, empty where the key says it already."""
+        """Uid of the stored object, empty where the key has it already."""
         return ""
 
     @abstractmethod
     def put(self, raw: JsonObject, now: float) -> bool:
-        """Keep an object; says whether a decision could see the change."""
+        """Store an object; returns True if a decision could see the change."""
 
     @abstractmethod
     def drop(self, key: Key) -> bool:
-        """Let an object go; says whether it was kept."""
+        """Remove an object; returns True if it was stored."""
 
 
 class PlainStore(Store[Key], Generic[Key, Record]):
-    """Objects that nothing is assumed of: kept as projected."""
+    """Objects without assumptions: stored as projected."""
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ class PlainStore(Store[Key], Generic[Key, Record]):
         return len(self.table)
 
     def keys(self) -> Iterable[Key]:
-        """Key of every object kept."""
+        """Key of every stored object."""
         return self.table.keys()
 
     def key(self, raw: JsonObject) -> Key:
@@ -314,12 +314,12 @@ class PlainStore(Store[Key], Generic[Key, Record]):
         return self._key(raw)
 
     def held_uid(self, key: Key) -> str:
-        """Uid of the kept object, empty where the record has none."""
+        """Uid of the stored object, empty where the record has none."""
         held = self.table.get(key)
         return "" if held is None else self._uid(held)
 
     def put(self, raw: JsonObject, now: float) -> bool:
-        """Keep an object as it is now."""
+        """Store an object."""
         key, record = self._key(raw), self._project(raw)
         if self.table.get(key) == record:
             return False
@@ -327,17 +327,17 @@ class PlainStore(Store[Key], Generic[Key, Record]):
         return self._changed()
 
     def drop(self, key: Key) -> bool:
-        """Let an object go."""
+        """Remove an object."""
         return self.table.pop(key) is not None and self._changed()
 
     def _changed(self) -> bool:
-        """Note that a snapshot shows something else; returns True when a decision could see it."""
+        """Record a change of snapshots; returns True when a decision could see it."""
         self.context.touch()
         return True
 
 
 class ChildStore(PlainStore[tuple[str, str], Record]):
-    """Deployments and Services: also remembered by name for the writer."""
+    """Deployments and Services: also indexed by name for the writer."""
 
     def __init__(
         self,
@@ -351,19 +351,19 @@ class ChildStore(PlainStore[tuple[str, str], Record]):
         self._kind = kind
 
     def put(self, raw: JsonObject, now: float) -> bool:
-        """Keep an object as it is now."""
+        """Store an object."""
         changed = super().put(raw, now)
         self.context.remember(self._kind, raw)
         return changed
 
     def drop(self, key: tuple[str, str]) -> bool:
-        """Let an object go."""
+        """Remove an object."""
         self.context.seen.pop((self._kind, *key), None)
         return super().drop(key)
 
 
 class ProfileStore(PlainStore[tuple[str, str], ProfileRecord]):
-    """WorkloadProfiles; a status of ours that was read back is no news."""
+    """WorkloadProfiles; our own status read back is no change."""
 
     tells = ports.WORKLOAD_PROFILE.kind
 
@@ -373,7 +373,7 @@ class ProfileStore(PlainStore[tuple[str, str], ProfileRecord]):
         )
 
     def put(self, raw: JsonObject, now: float) -> bool:
-        """Keep a profile as it is now."""
+        """Store a profile."""
         key = self.key(raw)
         held = self.table.get(key)
         changed = super().put(raw, now)
@@ -389,12 +389,12 @@ class ProfileStore(PlainStore[tuple[str, str], ProfileRecord]):
         return changed
 
     def drop(self, key: tuple[str, str]) -> bool:
-        """Let a profile go."""
+        """Remove a profile."""
         self.context.overlay.drop_target(ProfileSet, key)
         return super().drop(key)
 
     def seen(self) -> Mapping[tuple[str, str], ProfileRecord]:
-        """Every profile with what is assumed of it."""
+        """Every profile with its assumptions."""
         observed = self.table.view()
         changed = {}
         for assumed in self.context.overlay.all(ProfileSet):
@@ -405,7 +405,7 @@ class ProfileStore(PlainStore[tuple[str, str], ProfileRecord]):
 
 
 class PolicyStore(PlainStore[str, PolicyRecord]):
-    """SchedulingPolicies; the one named ``default`` binds, the others get a condition."""
+    """SchedulingPolicies; the one named ``default`` is in force, the others get a condition."""
 
     tells = ports.SCHEDULING_POLICY.kind
 
@@ -415,13 +415,13 @@ class PolicyStore(PlainStore[str, PolicyRecord]):
         )
 
     def _note(self, raw: JsonObject, text: str) -> bool:
-        """Note the policy that binds; the others get another condition."""
+        """Record the policy in force; the others get another condition."""
         metadata = raw.get("metadata")
         binds = isinstance(metadata, dict) and metadata.get("name") == BINDING_POLICY
         return super()._note(raw, text) if binds else False
 
     def binding(self) -> PolicyRecord:
-        """The policy that binds, or the defaults."""
+        """The policy in force, or the defaults."""
         return self.table.get(BINDING_POLICY) or _DEFAULTS
 
     def idle(self) -> tuple[PolicyRecord, ...]:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims of our pods, joined with their volumes and classes, and the nodes that can use them.
 
-Every claim and volume of the cluster is kept, in few fields, because a pod of ours may use it next;
-only those that one uses reach a snapshot, and only then a change of one triggers a decision.
+Every claim and volume of the cluster is stored, in few fields, because one of our pods may use it
+next; only used ones reach a snapshot, and only then a change of one triggers a decision.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ONE_NODE: Final = "ReadWriteOnce"
 
 
 class QuietStore(PlainStore[Key, Record]):
-    """Objects whose changes matter only while a pod of ours has rules."""
+    """Objects whose changes are relevant only while one of our pods has rules."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class QuietStore(PlainStore[Key, Record]):
 
 
 class Volumes:
-    """Stores of what claims depend on, and the answer for each claim."""
+    """Stores of the inputs of claims, and the result for each claim."""
 
     def __init__(self, context: Context, wanted: Callable[[], bool]) -> None:
-        """``wanted`` says whether any pod of ours has rules."""
+        """``wanted`` returns True if any of our pods has rules."""
         share = context.share
         self.claims: QuietStore[tuple[str, str], Claim] = QuietStore(
             streams.CLAIMS.name, context, full_name_of, project_claim, wanted
@@ -77,7 +77,7 @@ class Volumes:
         self._shown: dict[tuple[str, str], ClaimRecord] = {}
 
     def shown(self, pods: list[PodRecord]) -> Mapping[tuple[str, str], ClaimRecord]:
-        """The claims of some pods; one that did not change is the same object as last time."""
+        """The claims of some pods; an unchanged one is the same object as last time."""
         claims: dict[tuple[str, str], ClaimRecord] = {}
         for pod in pods:
             for name in pod.rules.claims if pod.rules is not None else ():
@@ -149,7 +149,7 @@ class Volumes:
 
 
 def _suits(volume: Volume, claim: Claim, storage_class: str) -> bool:
-    """True when a volume could be bound to a claim, its nodes apart."""
+    """True when a volume could be bound to a claim, apart from its nodes."""
     if volume.deleting or volume.size < claim.size or volume.volume_mode != claim.volume_mode:
         return False
     if volume.claim is not None:

@@ -3,8 +3,7 @@
 """Shared readers of raw Kubernetes objects: metadata, strings, conditions, sharing of equals.
 
 Raw JSON is read here with type checks and dropped at once; specs are read as they are declared, by
-``ullage.api.spec``.
-A reader never guesses: what has the wrong type is a ``WireError`` that names the field.
+``ullage.api.spec``. A reader never guesses: a wrong type is a ``WireError`` that names the field.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ _ACCELERATOR: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DOMAIN: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _VERSION: Final = re.compile(r"[-a-zA-Z0-9]{1,64}")
 NAME_MAX: Final = 253
-"""Characters of a name of Kubernetes."""
+"""Maximum characters of a Kubernetes name."""
 MESSAGE_LIMIT: Final = 1024
-"""Characters kept of a text that someone else wrote."""
+"""Maximum characters kept of a foreign text."""
 
 
 class Sharer:
-    """Gives one object for equal values, so that ten thousand alike pods share one shape.
+    """Returns one object for equal values, so that ten thousand equal pods share one shape.
 
-    Bounded by bytes: forgetting costs sharing and nothing else.
+    Bounded by bytes: eviction costs only sharing.
     """
 
     def __init__(self, limit_bytes: int = 16 * MIB) -> None:
@@ -60,11 +59,11 @@ class Sharer:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that are kept to be shared."""
+        """Bytes of the shared values."""
         return self._seen.held_bytes
 
     def __call__(self, value: Value) -> Value:
-        """The first value seen that equals this one."""
+        """The first value that equals this one."""
         kept = self._seen.get(value)
         if isinstance(kept, type(value)):
             return kept
@@ -74,7 +73,7 @@ class Sharer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
-    """The owner that controls an object, as the object itself says; ``group`` is its API group."""
+    """The controller of an object, as in the object itself; ``group`` is its API group."""
 
     group: str
     kind: str
@@ -87,12 +86,12 @@ class Controller:
         return self.group == GROUP
 
     def names(self, kind: str, name: str) -> bool:
-        """True when it is the object of ours with this kind and name, whatever its uid."""
+        """True when it names our object with this kind and name, whatever its uid."""
         return self.ours and (self.kind, self.name) == (kind, name)
 
     @property
     def said(self) -> str:
-        """Kind and name for people, with the group of a kind that only looks like ours."""
+        """Human-readable kind and name, with the group of a kind that only resembles ours."""
         strange = self.kind in _KINDS and not self.ours
         kind = f"{self.kind}.{self.group}" if strange else self.kind
         return short(f"{kind} {self.name}", 253)
@@ -115,13 +114,13 @@ class Meta:
 
     @property
     def owner_uid(self) -> str:
-        """Uid of the workload of ours that controls the object, empty where none does."""
+        """Uid of our workload that controls the object, empty without one."""
         return self.controller.uid if self.controller is not None and self.controller.ours else ""
 
 
 @contextmanager
 def within(path: str) -> Iterator[None]:
-    """Put the path of the enclosing object in front of a reader's complaint."""
+    """Prefix a reader's error with the path of the enclosing object."""
     try:
         yield
     except WireError as error:
@@ -132,7 +131,7 @@ def string_map(raw: JsonObject, field: str) -> dict[str, str]:
     """Read a map of strings; absent or null is empty.
 
     Raises:
-        WireError: the field is no map of strings.
+        WireError: the field is not a map of strings.
     """
     value = section(raw, field)
     entries: dict[str, str] = {}
@@ -147,7 +146,7 @@ def optional_text(raw: JsonObject, field: str) -> str:
     """Read a string; absent or null is empty.
 
     Raises:
-        WireError: the field is there and no string.
+        WireError: the field is present and not a string.
     """
     value = raw.get(field)
     return "" if value is None else text(raw, field)
@@ -157,7 +156,7 @@ def optional_whole(raw: JsonObject, field: str, default: int = 0) -> int:
     """Read a whole number; absent or null is the default.
 
     Raises:
-        WireError: the field is there and no whole number.
+        WireError: the field is present and not a whole number.
     """
     value = raw.get(field)
     return default if value is None else whole(raw, field)
@@ -167,7 +166,7 @@ def word(raw: JsonObject, field: str) -> str:
     """Read a name or a word of Kubernetes; absent or null is empty.
 
     Raises:
-        WireError: the field is no string, or longer than any name.
+        WireError: the field is not a string, or longer than any name.
     """
     value = optional_text(raw, field)
     if len(value) > NAME_MAX:
@@ -179,7 +178,7 @@ def one_of(raw: JsonObject, field: str, default: Word) -> Word:
     """Read a word of a list; absent or null is the default.
 
     Raises:
-        WireError: the field is no string, or none of the words.
+        WireError: the field is not a string, or none of the words.
     """
     if raw.get(field) is None:
         return default
@@ -188,7 +187,7 @@ def one_of(raw: JsonObject, field: str, default: Word) -> Word:
 
 
 def version_of(annotations: Mapping[str, str]) -> str:
-    """The version of the template that an object was made from; empty where it is none of ours."""
+    """The template version of an object; empty if it is not ours."""
     version = annotations.get(ANNOTATION_TEMPLATE_HASH, "")
     return version if _VERSION.fullmatch(version) else ""
 
@@ -204,24 +203,24 @@ def is_domain(name: str) -> bool:
 
 
 LINE_LIMIT: Final = 200
-"""Characters of a line of a program's log that we repeat."""
+"""Maximum characters of a quoted log line of a program."""
 _LAST_BYTES: Final = 4096
 
 
 def short(value: str, limit: int = MESSAGE_LIMIT) -> str:
-    """A foreign text cut to what a condition can show."""
+    """A foreign text truncated for a condition."""
     return value if len(value) <= limit else value[: limit - 1] + "…"
 
 
 def last_line(value: str) -> str:
-    """The last line of a foreign text that says something, fit to stand in a sentence of ours."""
+    """The last informative line of a foreign text, formatted for a sentence of ours."""
     lines = (" ".join(line.split()) for line in reversed(value[-_LAST_BYTES:].splitlines()))
     line = next((line for line in lines if line), "")
     return short("".join(sign if sign.isprintable() else "?" for sign in line), LINE_LIMIT)
 
 
 def controller_of(metadata: JsonObject) -> Controller | None:
-    """The owner that controls the object, if it has one.
+    """The controller of the object, if any.
 
     Raises:
         WireError: the owner references are malformed.
@@ -239,20 +238,20 @@ def controller_of(metadata: JsonObject) -> Controller | None:
 
 
 def read_meta(raw: JsonObject) -> Meta:
-    """Read the metadata of an object that the edge could decode in full.
+    """Read the metadata of an object that was decoded completely.
 
     Raises:
-        WireError: it could not, name or uid is missing, or something has the wrong type.
+        WireError: it was not, name or uid is missing, or a field has the wrong type.
     """
     complete(raw)
     return identity(raw)
 
 
 def identity(raw: JsonObject) -> Meta:
-    """Read an object's metadata, whatever the rest is like.
+    """Read an object's metadata, whatever its other fields.
 
     Raises:
-        WireError: name or uid is missing, or something has the wrong type.
+        WireError: name or uid is missing, or a field has the wrong type.
     """
     with within("metadata"):
         metadata = section(raw, "metadata")
@@ -272,7 +271,7 @@ def identity(raw: JsonObject) -> Meta:
 
 
 def read_conditions(status: JsonObject) -> tuple[Condition, ...]:
-    """Read ``conditions`` of a status in the order they stand.
+    """Read ``conditions`` of a status in their order.
 
     Raises:
         WireError: an entry is malformed.
@@ -281,7 +280,7 @@ def read_conditions(status: JsonObject) -> tuple[Condition, ...]:
 
 
 def ranked(types: Iterable[ConditionType]) -> Kind:
-    """Conditions of these types, in this order; those of other managers are left alone."""
+    """Conditions of these types, in this order; those of other managers are ignored."""
     rank = {type_.value: at for at, type_ in enumerate(types)}
 
     def ours(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:

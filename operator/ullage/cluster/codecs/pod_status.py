@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The status of pods that were adopted: conditions of each pod, and one bounded annotation.
 
-An object of our own for each pod would double what etcd holds. What people read stands in the
-conditions, and what the next decision needs in the annotation. A pod whose annotation cannot be
-read counts as new: only the memory of its failures is lost.
+A separate object for each pod would double etcd's content. The human-readable part is in the
+conditions, and the next decision's input in the annotation. A pod with an unreadable annotation
+counts as new: only the record of its failures is lost.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ullage.cluster.codecs.objects import condition_from_wire, condition_to_wire
 from ullage.cluster.records.status import Condition, DecisionRecord, Sharing, WorkloadStatus
 
 MOST_BYTES: Final = 1024
-"""Of the annotation."""
+"""Maximum bytes of the annotation."""
 MOST_EXCLUSIONS: Final = 2
 _TEXT: Final = 80
-"""Characters kept of what happened on a device that is left out."""
+"""Maximum characters of the event on an excluded device."""
 SHOWN: Final = (
     ConditionType.ADMITTED,
     ConditionType.ENFORCED,
@@ -33,9 +33,9 @@ SHOWN: Final = (
     ConditionType.DEGRADED,
     ConditionType.INVALID,
 )
-"""Conditions that a pod does not have anyway, in this order."""
+"""Conditions that a pod does not have otherwise, in this order."""
 _PLAIN: Final = 1000
-"""Characters of a message that certainly stays whole."""
+"""Characters of a message that is never truncated."""
 _KEPT: Final = ("phase", "decision", "scheduling", "sharing")
 _MEMORY: Final = derived(
     WorkloadStatus, [field.name for field in fields(WorkloadStatus) if field.name not in _KEPT]
@@ -44,7 +44,7 @@ _NEW: Final = WorkloadStatus()
 
 
 def kept_in_pods(status: WorkloadStatus) -> WorkloadStatus:
-    """The part of a status that pods hold, as it will read back; the same object if equal."""
+    """The part of a status stored in pods, as it reads back; the same object if equal."""
     conditions = tuple(
         condition
         if condition.observed_generation == 1
@@ -86,7 +86,7 @@ def scheduling_annotation(status: WorkloadStatus) -> str:
 
 
 def pod_conditions(status: WorkloadStatus) -> list[dict[str, object]]:
-    """Conditions of ours as a pod has them; not every API server knows their generation."""
+    """Our conditions of a pod; not every API server knows their generation."""
     shown = []
     for type_ in SHOWN:
         condition = status.condition(type_)
@@ -98,7 +98,7 @@ def pod_conditions(status: WorkloadStatus) -> list[dict[str, object]]:
 
 
 def read_pod_status(annotations: Mapping[str, str], status: JsonObject) -> WorkloadStatus:
-    """The status that a pod holds; an empty one where it holds none that can be read."""
+    """The status of a pod; an empty one without a readable one."""
     annotation = annotations.get(ANNOTATION_SCHEDULING, "")
     if not annotation or len(annotation) > MOST_BYTES:
         return _NEW
@@ -118,7 +118,7 @@ def read_pod_status(annotations: Mapping[str, str], status: JsonObject) -> Workl
 
 
 def _conditions(status: JsonObject) -> tuple[Condition, ...]:
-    """Conditions of ours, in the order of ``SHOWN``."""
+    """Our conditions, in the order of ``SHOWN``."""
     conditions: dict[str, Condition] = {}
     for raw in objects(status, "conditions"):
         type_ = raw.get("type")
@@ -129,7 +129,7 @@ def _conditions(status: JsonObject) -> tuple[Condition, ...]:
 
 
 def _with_texts(decision: DecisionRecord, conditions: tuple[Condition, ...]) -> DecisionRecord:
-    """The decision with its text, which stands in the condition."""
+    """The decision with its text, which is in the condition."""
     message = next(
         (condition.message for condition in conditions if condition.type == ConditionType.ADMITTED),
         "",
@@ -140,7 +140,7 @@ def _with_texts(decision: DecisionRecord, conditions: tuple[Condition, ...]) -> 
 
 
 def _shortened(status: WorkloadStatus) -> WorkloadStatus:
-    """The status without the parts that stand elsewhere."""
+    """The status without the parts stored elsewhere."""
     decision, scheduling, sharing = status.decision, status.scheduling, status.sharing
     return replace(
         status,

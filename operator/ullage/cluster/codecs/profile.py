@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measured parts of profiles as JSON, both ways.
 
-As for workloads, what was written reads back equal: else the operator would write for ever.
-Numbers are rounded to six significant digits, times to seconds, lists get one order. A number that
-is not finite or below 0 is an error, from any source. No estimate becomes a measurement: the source
-travels with every speed.
+As for workloads, written values read back equal: else the operator would write for ever. Numbers
+are rounded to six significant digits, times to seconds, lists get one order. A number that is not
+finite or below 0 is an error, from any source. No estimate becomes a measurement: every speed has
+its source.
 """
 
 from __future__ import annotations
@@ -264,13 +264,13 @@ PROFILE_STATUS: Final = derived(
 
 
 def profile_status_to_wire(status: ProfileStatus) -> dict[str, object]:
-    """The status of a WorkloadProfile as the API stores it; what says nothing is left out."""
+    """The status of a WorkloadProfile as JSON for the API; empty values are left out."""
     body = PROFILE_STATUS.write(status)
     return body | {"rows": len(status.step_time)} if status.step_time else body
 
 
 def profile_status_from_wire(raw: JsonObject) -> ProfileStatus:
-    """The status that was read back; lists in one order, newest windows first.
+    """The status read back; lists in one order, newest windows first.
 
     Raises:
         WireError: a field has the wrong type; the text names it.
@@ -279,7 +279,7 @@ def profile_status_from_wire(raw: JsonObject) -> ProfileStatus:
 
 
 def profile_as_stored(status: ProfileStatus) -> ProfileStatus:
-    """The status as it will read back once written; equal for what was read back."""
+    """The status as it will read back once written; equal if it was read back."""
     return profile_status_from_wire(profile_status_to_wire(status))
 
 
@@ -334,7 +334,7 @@ device_model_from_wire, device_model_to_wire = DEVICE_MODEL.read, DEVICE_MODEL.w
 
 
 def device_model_of(status: JsonObject) -> DeviceModel | None:
-    """The model in a DeviceProfile's status, ``None`` where nothing was learned yet.
+    """The model in a DeviceProfile's status, ``None`` if nothing was learned yet.
 
     Raises:
         WireError: it is malformed.

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statuses of workloads, searches and pools as JSON, both ways.
 
-Reading what was written gives an equal record, else "nothing changed" could not be decided by
-equality and the operator would write for ever. What the API cannot hold (fractions of a second,
-fields of the other kind, over-long texts) is removed by ``as_stored`` before comparing, and rounded
-in pools. Lists get one order when they are read: server-side apply merges them by key and keeps no
-order of ours.
+Written values read back as an equal record, else "no change" could not be decided by equality and
+the operator would write for ever. Values that the API cannot store (fractions of a second, fields
+of the other kind, over-long texts) are removed by ``as_stored`` before comparing, and rounded in
+pools. Lists get one order on reading: server-side apply merges them by key and keeps no order of
+ours.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _LOST_WORK: Final = Schema(
 
 
 def _account_to_wire(account: Account | None) -> dict[str, object]:
-    """The figures as they stand in ``status.spend``; what says nothing is left out."""
+    """The figures for ``status.spend``; empty values are left out."""
     if account is None:
         return {}
     lost = filled({name: getattr(account, attribute) for name, attribute in _LOST.items()})
@@ -70,7 +70,7 @@ def _account_to_wire(account: Account | None) -> dict[str, object]:
 
 
 def _account_from_wire(raw: JsonObject) -> Account | None:
-    """The books that stand in ``status.spend``; ``None`` = there are none.
+    """The account in ``status.spend``; ``None`` = there is none.
 
     Raises:
         WireError: a field is missing or malformed.
@@ -89,9 +89,9 @@ _DECISION: Final = derived(SpendDecision)
 
 
 def _decision(raw: JsonObject) -> SpendDecision | None:
-    """A decision; one with a reason of another version counts as none and is decided again.
+    """A decision; one with a reason of another version is dropped and decided again.
 
-    A commitment is never forgotten with it: its own word stays readable.
+    A commitment is never dropped with it: it has a separate field.
     """
     readable = reason_of(text(raw, "reason")) is not None
     return _DECISION.read(raw) if readable or flag(raw, "committed") else None
@@ -175,16 +175,16 @@ SERVICE_STATUS: Final = derived(
     template_hash=_says("Version of the template that runs."),
     conditions=(_CONDITIONS, _says("Admitted, Placed, Ready, Enforced, SLOMet and Invalid.")),
 )
-"""Autoscalers read the replicas of a service, so these stand there even when 0."""
+"""Autoscalers read the replicas of a service, so they are present even when 0."""
 
 
 def status_to_wire(kind: WorkloadKind, status: WorkloadStatus) -> dict[str, object]:
-    """The status as the API stores it; fields that the kind does not have are left out."""
+    """The status as JSON for the API; fields of other kinds are left out."""
     return _codec(kind).write(status)
 
 
 def status_from_wire(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
-    """The status that was read back; only conditions of our types are kept.
+    """The status read back; only conditions of our types are kept.
 
     Raises:
         WireError: a field has the wrong type; the text names it.
@@ -197,14 +197,14 @@ def _codec(kind: WorkloadKind) -> Codec[WorkloadStatus]:
 
 
 def as_stored(kind: WorkloadKind, status: WorkloadStatus) -> WorkloadStatus:
-    """The status as it will read back once written; equal for what was read back."""
+    """The status as it will read back once written; equal if it was read back."""
     if kind is WorkloadKind.POD:
         return kept_in_pods(status)
     return status_from_wire(kind, status_to_wire(kind, status))
 
 
 def whole_second(moment: float) -> float:
-    """The moment as the API can store it."""
+    """The time as the API can store it."""
     return float(floor(moment))
 
 

@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Projects raw objects to records; refuses unreadable fields with their path."""
+"""Projects raw objects to records; rejects unreadable fields with their path."""

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pods of other controllers as workloads: what their labels and annotations ask for.
+"""Pods of other controllers as workloads, by their labels and annotations.
 
-Every value goes through the reader of the field of our kinds that means the same. A pod that asks
-for something unreadable waits and says so; it keeps its gate, and nothing else is stopped.
+Every value is parsed like the corresponding field of our kinds. A pod with an unreadable request
+waits and reports it; it keeps its gate, and nothing else is stopped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.cluster.values.readable import complaint, complete
 
 KeyValues = Mapping[AdoptionKey, str]
-"""Values of the keys that a pod bears."""
+"""Values of the pod's keys."""
 _SHARE: Final = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?")
 _METRIC: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,199}")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,6}")
@@ -46,7 +46,7 @@ _REVISION: Final = "controller-revision-hash"
 """Label of pods of StatefulSets and DaemonSets."""
 _UID_MOST: Final = 64
 _TOO_FAR: Final = 2**40
-"""Stands for a number that is none: every bound refuses it."""
+"""Placeholder for an invalid number: every bound rejects it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,31 +55,31 @@ class AdoptedPod:
 
     pod: ObjectRef
     terms: WorkloadRecord
-    """The workload as this pod alone describes it."""
+    """The workload described by this pod alone."""
     status: WorkloadStatus
-    """The status that it holds."""
+    """The pod's status."""
     gated: bool
     finished: bool
     leaving: bool
     """It is being deleted, or has ended."""
     controller: str
-    """uid of the controller that creates another one in its place; empty where none does."""
+    """uid of the controller that recreates it; empty without one."""
     succeeded: bool = False
-    """It ended well by itself."""
+    """It succeeded by itself."""
     group: str = ""
-    """PodGroup of Kubernetes that it is placed with; empty where it names none, or a gang of
-    ours."""
+    """PodGroup of Kubernetes that it is placed with; empty if it names none, or one of our
+    gangs."""
     gang: bool = False
     """It belongs to a gang."""
     revision: str = ""
-    """Of the template that its controller made it from, where one controller keeps several."""
+    """Revision of its template, where one controller keeps several."""
 
 
 def unit_of(meta: Meta) -> ObjectRef:
-    """The workload that an adopted pod belongs to: itself, or the gang in its own namespace.
+    """The workload of an adopted pod: itself, or the gang in its own namespace.
 
     A gang has no object, and a uid that no object can have. A ReplicaSet is one revision of its
-    Deployment: its pods are a gang of their own. ``AdoptedPods`` knows the others that are one.
+    Deployment: its pods are a separate gang. ``AdoptedPods`` knows the others.
     """
     gang = meta.labels.get(AdoptionKey.GANG.key, "")
     name, uid = (gang, f"gang/{meta.namespace}/{gang}") if gang else (meta.name, meta.uid)
@@ -91,18 +91,18 @@ def unit_of(meta: Meta) -> ObjectRef:
 
 
 def run_of(gang: ObjectRef, controller: str) -> ObjectRef:
-    """The gang that the pods of one controller are by themselves.
+    """The gang of one controller's pods.
 
     Args:
         gang: All pods of the gang's name.
-        controller: uid of the controller, as a pod says it.
+        controller: uid of the controller, as in a pod.
     """
     known = controller if len(controller) <= _UID_MOST else sha256(controller.encode()).hexdigest()
     return replace(gang, uid=f"{gang.uid}/{known}")
 
 
 def scheduling_group(meta: Meta, spec: JsonObject) -> str:
-    """The PodGroup that an adopted pod names; its label of a gang counts more.
+    """The PodGroup named by an adopted pod; its gang label has precedence.
 
     Raises:
         WireError: the field is malformed.
@@ -119,10 +119,10 @@ def group_unit(namespace: str, group: str) -> ObjectRef:
 
 
 def read_pod_group(raw: JsonObject) -> int:
-    """Fewest pods of a PodGroup that start together; 0 = each of them alone.
+    """Minimum of members of a PodGroup; 0 = each of them alone.
 
     Raises:
-        WireError: the object is malformed, or asks for more than a gang has here.
+        WireError: the object is malformed, or exceeds the limit of a gang.
     """
     complete(raw)
     gang = section(section(section(raw, "spec"), "schedulingPolicy"), "gang")
@@ -130,24 +130,24 @@ def read_pod_group(raw: JsonObject) -> int:
 
 
 def device_container(meta: Meta, spec: JsonObject) -> int:
-    """Index of the container that gets the device; the first where the pod names none that is."""
+    """Index of the container with the device; the first where the pod names no existing one."""
     container_name = meta.annotations.get(AdoptionKey.CONTAINER.key)
     names = [container.get("name") for container in objects(spec, "containers")]
     return names.index(container_name) if container_name in names else 0
 
 
 def project_adopted(raw: JsonObject, record: PodRecord, share: Sharer) -> AdoptedPod:
-    """Read what an adopted pod asks for, and its status.
+    """Read an adopted pod's request, and its status.
 
     Args:
-        raw: the pod.
-        record: what else is known of it; its owner is the workload.
-        share: gives one object for equal values.
+        raw: The pod.
+        record: Its other data; its owner is the workload.
+        share: Returns one object for equal values.
     """
     meta = identity(raw)
     try:
         terms = _terms(meta, raw, record)
-    except Exception as error:  # whatever it is, it is about this object alone
+    except Exception as error:  # any error concerns only this object
         terms = replace(
             _plain(meta, record), shape=PodShape(device_container=""), invalid=complaint(error)
         )
@@ -174,7 +174,7 @@ def project_adopted(raw: JsonObject, record: PodRecord, share: Sharer) -> Adopte
 
 
 def _plain(meta: Meta, record: PodRecord) -> WorkloadRecord:
-    """The workload with nothing but its identity."""
+    """The workload with only its identity."""
     return WorkloadRecord(
         ref=record.owner,
         kind=WorkloadKind.POD,
@@ -224,7 +224,7 @@ def _terms(meta: Meta, raw: JsonObject, record: PodRecord) -> WorkloadRecord:
 
 
 def _key_values(meta: Meta) -> KeyValues:
-    """Values by key; the class may stand in a label or an annotation."""
+    """Values by key; the class may be in a label or an annotation."""
     values: dict[AdoptionKey, str] = {}
     for key, meaning in KEYS.items():
         place = meta.labels if meaning.is_label else meta.annotations
@@ -237,7 +237,7 @@ def _key_values(meta: Meta) -> KeyValues:
 
 @contextmanager
 def _about(key: AdoptionKey, values: KeyValues) -> Iterator[None]:
-    """Put a key in front of a reader's complaint, and the remedy behind it.
+    """Prefix a reader's error with its key, and append the remedy.
 
     Raises:
         WireError: the value could not be read.
@@ -254,7 +254,7 @@ def _wrong(key: AdoptionKey, value: str, why: str) -> WireError:
 
 
 def _gpu(values: KeyValues) -> GPURequest:
-    """The devices that a pod asks for."""
+    """The devices requested by a pod."""
     share, devices = values.get(AdoptionKey.SHARE), values.get(AdoptionKey.DEVICES)
     if share is not None and devices is not None:
         raise WireError(
@@ -325,7 +325,7 @@ def _members(values: KeyValues) -> int:
 
 
 def _objectives(values: KeyValues) -> tuple[float | None, LatencyObjective | None]:
-    """Most slowdown, or a latency; one of them or neither."""
+    """Maximum slowdown, or a latency; one of them or neither."""
     slowdown, latency = values.get(AdoptionKey.MAX_SLOWDOWN), values.get(AdoptionKey.LATENCY_MS)
     if latency is None:
         for key in (AdoptionKey.PERCENTILE, AdoptionKey.METRIC):
@@ -396,7 +396,7 @@ def _check_prepared(meta: Meta, spec: JsonObject, record: PodRecord, gpu: GPUReq
 
 
 def _check_let_go(spec: JsonObject) -> None:
-    """Check that a pod without our gate was pinned when the gate was taken away."""
+    """Check that a pod without our gate was pinned when the gate was removed."""
     affinity = section(section(spec, "affinity"), "nodeAffinity")
     if not affinity.get("requiredDuringSchedulingIgnoredDuringExecution"):
         raise WireError(

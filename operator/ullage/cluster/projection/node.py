@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes and GPUNodes.
 
-A node's heartbeats are not part of its record, and a GPUNode's heartbeat is the one field that may
-change without notifying anyone.
+A node's heartbeats are not part of its record, and a GPUNode's heartbeat is the only field that may
+change without a notification.
 """
 
 from __future__ import annotations
@@ -67,19 +67,19 @@ def project_node(raw: JsonObject) -> NodeRecord:
 
 
 def by_key(slices: Iterable[DesiredSlice]) -> tuple[DesiredSlice, ...]:
-    """Slices in the order of their keys, so that lists compare whatever order they came in."""
+    """Slices in the order of their keys, so that lists compare in any order."""
     return tuple(sorted(slices, key=lambda item: item.key))
 
 
 def slices_since(
     desired: tuple[DesiredSlice, ...], first_wanted: Mapping[DesiredSlice, float], now: float
 ) -> dict[SliceKey, float]:
-    """Time since which each slice is wanted as it is; a change of any field begins it again."""
+    """Time since which each slice has been desired unchanged; a change of any field resets it."""
     return {item.key: first_wanted.get(item, now) for item in desired}
 
 
 def first_wanted(record: GPUNodeRecord) -> dict[DesiredSlice, float]:
-    """Time since which each slice of a record is wanted."""
+    """Time since which each slice of a record has been desired."""
     return {
         item: record.desired_since[item.key]
         for item in record.desired
@@ -88,7 +88,7 @@ def first_wanted(record: GPUNodeRecord) -> dict[DesiredSlice, float]:
 
 
 def _observations(status: JsonObject) -> tuple[tuple[Observation, ...], int]:
-    """Observations, and the number of unreadable entries: these block nothing else."""
+    """Observations, and the number of unreadable entries, which are skipped."""
     entries = objects(status, "observations")
     observations: dict[str, Observation] = {}
     unreadable = 0
@@ -103,7 +103,7 @@ def _observations(status: JsonObject) -> tuple[tuple[Observation, ...], int]:
 
 
 def _faults(status: JsonObject) -> tuple[DeviceFault, ...]:
-    """Newest faults of devices; an unreadable entry is left out and blocks nothing else."""
+    """Newest faults of devices; unreadable entries are skipped."""
     faults: dict[str, DeviceFault] = {}
     for entry in objects(status, "faults")[-MAX_FAULTS:]:
         with contextlib.suppress(WireError):
@@ -123,7 +123,7 @@ def _interruption(status: JsonObject) -> Interruption | None:
 def project_gpu_node(
     raw: JsonObject, now: float, wanted_since: Mapping[DesiredSlice, float]
 ) -> GPUNodeRecord:
-    """Read a GPUNode; ``wanted_since`` is what earlier records and assumptions knew.
+    """Read a GPUNode; ``wanted_since`` comes from earlier records and assumptions.
 
     Raises:
         WireError: a field that is needed is missing or malformed.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Notices that stand on a Node as taints of the one that will take the machine away.
+"""Notices on a Node as taints of the actor that will remove the machine.
 
 The operator's own taint is never read as a notice: it follows from one, and would keep itself
 alive.
@@ -15,9 +15,9 @@ from ullage.api.interruptions import Interruption, InterruptionKind, sooner
 from ullage.cluster.records.pod_shape import Taint
 
 TAINT_KEY: Final = "ullage.dev/interruption"
-"""Our own taint, which says that a notice to terminate is in force."""
+"""Our own taint, which marks a termination notice in force."""
 DRAIN_KEY: Final = "ullage.dev/drain"
-"""A taint of people: work is to leave the node as before a termination without a time."""
+"""A taint set by users: work should leave the node as before a termination without a time."""
 NOTICE_TAINTS: Final[Mapping[str, InterruptionKind]] = {
     # Karpenter: voluntary disruption and interruptions alike; see PLANNED_TAINTS
     "karpenter.sh/disrupted": InterruptionKind.TERMINATE,
@@ -36,9 +36,9 @@ NOTICE_TAINTS: Final[Mapping[str, InterruptionKind]] = {
 }
 """Notice of each taint, by its key. None of them has a time."""
 PLANNED_TAINTS: Final = frozenset({"karpenter.sh/disrupted", "karpenter.sh/disruption"})
-"""Taints that stand before it is certain that the node goes: Karpenter sets its own, makes the
-replacement, and takes the taint back if none comes; only then it deletes the node. The second key
-is that of Karpenter before 1.0."""
+"""Taints set before the removal is certain: Karpenter sets its own, creates the replacement, and
+removes the taint if none arrives; only then it deletes the node. The second key is that of
+Karpenter before 1.0."""
 CHOSEN_TAINTS: Final = frozenset(
     {
         *PLANNED_TAINTS,
@@ -47,18 +47,18 @@ CHOSEN_TAINTS: Final = frozenset(
         "aws-node-termination-handler/asg-lifecycle-termination",
     }
 )
-"""Taints of a removal that someone chose. A provider that takes the machine may stand behind
-Karpenter's too, but nothing on the node says so."""
+"""Taints of a voluntary removal. A provider's reclaim may be the cause of Karpenter's too, but
+nothing on the node shows it."""
 
 
 def notice_of_taints(taints: Iterable[Taint], *, deleting: bool = False) -> Interruption | None:
-    """The gravest notice among a node's taints; ``None`` where there is none.
+    """The most severe notice among a node's taints; ``None`` without one.
 
-    Of two equally grave ones the provider's is named: it is the one to learn from.
+    Ties go to the provider's notice, which is used for learning.
 
     Args:
-        taints: Those of the node.
-        deleting: The Node object is being deleted: what was planned is done.
+        taints: Taints of the node.
+        deleting: The Node object is being deleted: planned removals are executed.
     """
     interruption: Interruption | None = None
     for taint in sorted(taints, key=lambda taint: taint.key in CHOSEN_TAINTS):

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The owner that a pod claims, and what in the pod contradicts the claim.
+"""The owner claimed by a pod, and contradictions to the claim.
 
-Labels, ownerReferences and names come from anyone who may create pods in a namespace, so a claim
-holds inside its own namespace only, and only for a pod as the operator would have made it.
-``ClusterState`` checks that the workload of the claimed uid is the one that the pod names.
+Labels, ownerReferences and names are untrusted: any user with permission to create pods writes
+them. So a claim is valid only inside its own namespace, and only for a pod as the operator would
+have created it. ``ClusterState`` checks that the workload of the claimed uid is the named one.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from ullage.cluster.values.names import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The owner that a pod with our label claims.
+    """The claimed owner of a pod with our label.
 
     Attributes:
-        owner: The workload it names, always in the pod's own namespace. The uid is the
-            controller's for a job's pod; a replica's is the ReplicaSet's business, hence empty.
-            Adopted pods belong to themselves, or to their gang.
-        replica: It belongs to an InferenceDeployment, by way of a ReplicaSet.
+        owner: The named workload, always in the pod's own namespace. The uid is the controller's
+            for a job's pod; for a replica it is empty, since a ReplicaSet controls it. Adopted pods
+            belong to themselves, or to their gang.
+        replica: It belongs to an InferenceDeployment, through a ReplicaSet.
         group: PodGroup of Kubernetes that an adopted pod names beside that.
-        against: Reason why the operator cannot have caused this pod; empty = it is consistent.
+        against: Reason why the operator cannot have created this pod; empty = it is consistent.
     """
 
     owner: ObjectRef
@@ -92,8 +92,8 @@ def _against_child(meta: Meta, job: str) -> str:
 def _against_replica(meta: Meta, service: str) -> str:
     """Reason why the pod is no replica of the service; empty = it may be one.
 
-    Labels alone prove nothing: the controller must be a ReplicaSet of the Deployment that bears
-    the service's name. The pod's own name proves nothing: a ReplicaSet adopts pods by label.
+    Labels alone prove nothing: the controller must be a ReplicaSet of the Deployment with the
+    service's name. The pod's own name proves nothing: a ReplicaSet adopts pods by label.
     """
     holder = meta.controller
     if holder is None:

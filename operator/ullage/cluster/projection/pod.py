@@ -1,9 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pods: ours in full, other people's as what they take from a node.
+"""Pods: ours in full, foreign ones as their use of a node.
 
-Reads the API's pod and nothing else; ``ClusterState`` checks the claimed owner, because only it
-knows the uids.
+Reads only the API's pod; ``ClusterState`` checks the claimed owner, because only it knows the uids.
 """
 
 from __future__ import annotations
@@ -56,9 +55,9 @@ ROUTER_CONTAINER: Final = "router"
 _ROUTER_STARTING: Final = ("", "ContainerCreating", "PodInitializing")
 _CRASHED: Final = "CrashLoopBackOff"
 MOST_FAULT: Final = 300
-"""Characters of a router's fault."""
+"""Maximum characters of a router's fault."""
 MOST_WORD: Final = 64
-"""Characters of kubelet's word for an end."""
+"""Maximum characters of kubelet's reason for an end."""
 _STARTING: Final = "PodInitializing"
 """Reason of a container while init containers run, which have reasons of their own."""
 
@@ -70,9 +69,9 @@ class ForeignUse:
     node: str
     requests: Resources
     slot_holder: str = ""
-    """Namespace and name of the pod, where it asks for device slots."""
+    """Namespace and name of the pod, if it requests device slots."""
     traits: PodTraits | None = None
-    """Traits that rules of others look at; ``None`` = they cannot be read."""
+    """Traits relevant to the rules of others; ``None`` = unreadable."""
 
 
 def _stage(phase: str, gates: tuple[str, ...], node: str) -> PodStage:
@@ -101,7 +100,7 @@ class _End:
 def _end(status: JsonObject, device: str) -> _End:
     """The end of the device container; where it has none or 0, of the first that failed.
 
-    Where no container has one, kubelet's word for the end of the pod.
+    Without one in any container, kubelet's reason for the end of the pod.
     """
     device_end: JsonObject = {}
     failed: JsonObject = {}
@@ -131,7 +130,7 @@ def _end(status: JsonObject, device: str) -> _End:
 
 
 def _before(container: JsonObject) -> str:
-    """End of a container before it was started again; empty where it was not."""
+    """End of a container before it was restarted; empty if it was not."""
     ended = section(section(container, "lastState"), "terminated")
     if not ended:
         return ""
@@ -149,7 +148,7 @@ def _report(status: JsonObject, device: str) -> tuple[EpochValue, ...]:
 
 
 def _waiting(status: JsonObject, device: str) -> tuple[str, str]:
-    """Reason and message of the device container that waits, or of its init container."""
+    """Reason and message of the waiting device container, or of its init container."""
     waiting = ("", "")
     for container in objects(status, "containerStatuses"):
         if container.get("name") == device:
@@ -174,7 +173,7 @@ def _scheduling_message(status: JsonObject) -> str:
 
 
 def _ready_since(status: JsonObject) -> float:
-    """Time of the last change of readiness; one that cannot be read costs nothing else."""
+    """Time of the last change of readiness; an unreadable one has no other effect."""
     for condition in objects(status, "conditions"):
         if condition.get("type") == "Ready":
             with suppress(WireError):
@@ -183,7 +182,7 @@ def _ready_since(status: JsonObject) -> float:
 
 
 def _ended_at(status: JsonObject) -> float:
-    """Time of the last container's end; 0 where none has ended, or it cannot be read."""
+    """Time of the last container's end; 0 if none has ended, or it is unreadable."""
     ends = [
         _moment(section(section(container, "state"), "terminated"), "finishedAt")
         for container in objects(status, "containerStatuses")
@@ -192,7 +191,7 @@ def _ended_at(status: JsonObject) -> float:
 
 
 def _stop_asked(metadata: JsonObject, status: JsonObject) -> float | None:
-    """Time when deletion or disruption began; ``None`` = never, 0 = it cannot be read.
+    """Time when deletion or disruption began; ``None`` = never, 0 = unreadable.
 
     The time in the object is the end of the deletion's grace period.
     """
@@ -209,7 +208,7 @@ def _stop_asked(metadata: JsonObject, status: JsonObject) -> float | None:
 
 
 def _moment(raw: JsonObject, field: str) -> float:
-    """A time that only puts ends in order: one that cannot be read costs nothing else."""
+    """A time used only to order ends: an unreadable one has no other effect."""
     try:
         return seconds(raw.get(field), field)
     except WireError:
@@ -217,7 +216,7 @@ def _moment(raw: JsonObject, field: str) -> float:
 
 
 def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, Claim]:
-    """Read a pod with our label, and the owner that it claims.
+    """Read a pod with our label, and its claimed owner.
 
     Raises:
         WireError: a field that is needed is missing or malformed.
@@ -286,7 +285,7 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
 
 
 def project_foreign(raw: JsonObject, share: Sharer) -> tuple[str, ForeignUse | None]:
-    """Read uid and use of someone else's pod; ``None`` where it takes nothing (any more).
+    """Read uid and resources of a foreign pod; ``None`` if it uses nothing (any more).
 
     Raises:
         WireError: a field that is needed is missing or malformed.
@@ -304,7 +303,7 @@ def project_foreign(raw: JsonObject, share: Sharer) -> tuple[str, ForeignUse | N
         metadata = section(raw, "metadata")
         holder = f"{optional_text(metadata, 'namespace')}/{optional_text(metadata, 'name')}"
     traits: PodTraits | None = None
-    with suppress(WireError):  # what it takes of its node counts, whatever its rules are like
+    with suppress(WireError):  # its resources count, whatever its rules
         traits = foreign_traits(raw, share)
     use = ForeignUse(
         node=node, requests=resources_of(requests, pods=1), slot_holder=holder, traits=traits
@@ -313,7 +312,7 @@ def project_foreign(raw: JsonObject, share: Sharer) -> tuple[str, ForeignUse | N
 
 
 def project_unprepared(raw: JsonObject) -> ForeignPod | None:
-    """A pod whose labels ask for a device though admission did not prepare it, else ``None``.
+    """A pod whose labels request a device though admission did not prepare it, else ``None``.
 
     Raises:
         WireError: its metadata are malformed.
@@ -329,7 +328,7 @@ def project_unprepared(raw: JsonObject) -> ForeignPod | None:
 
 
 def project_router_pod(raw: JsonObject) -> RouterPod | None:
-    """Read a router; ``None`` where a pod does not say that it is one.
+    """Read a router; ``None`` for a pod that does not claim to be one.
 
     Raises:
         WireError: its metadata or status are malformed.
@@ -349,7 +348,7 @@ def project_router_pod(raw: JsonObject) -> RouterPod | None:
 
 
 def _router_fault(status: JsonObject) -> str:
-    """Reason why a router does not run: its own last words or kubelet's; empty = it runs."""
+    """Reason why a router does not run: its own message or kubelet's; empty = it runs."""
     for container in objects(status, "containerStatuses"):
         if container.get("name") != ROUTER_CONTAINER or container.get("ready") is True:
             continue

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pod's rules about other pods, ports and volumes, as kube-scheduler reads them.
 
-Preferences are not read: a pin never breaks them. What is read of one pod is bounded: a user who
-may create pods chooses how much stands in it, and the rules of every pod are held against all
+Preferences are not read: a pin never violates them. The amount read of one pod is bounded: a user
+with permission to create pods chooses its size, and the rules of every pod are compared with all
 others.
 """
 
@@ -39,13 +39,13 @@ from ullage.cluster.records.pod_shape import Requirement
 from ullage.ports import JsonObject
 
 MOST_TERMS: Final = 16
-"""Terms of affinity, of anti-affinity, and constraints of spread, each (our choice)."""
+"""Maximum of affinity terms, of anti-affinity terms, and of spread constraints (our choice)."""
 MOST_REQUIREMENTS: Final = 32
-"""Requirements of one selector (our choice)."""
+"""Maximum requirements of one selector (our choice)."""
 MOST_NAMES: Final = 256
-"""Values of a requirement, namespaces of a term, ports and claims of a pod (our choice)."""
+"""Maximum values of a requirement, namespaces of a term, ports and claims of a pod (our choice)."""
 MOST_LABELS: Final = 128
-"""Labels of a pod that rules look at, in order of their keys (our choice)."""
+"""Maximum labels of a pod for rules, in order of their keys (our choice)."""
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _ANY_IP: Final = "0.0.0.0"
 
@@ -53,27 +53,27 @@ Value = TypeVar("Value")
 
 
 class _TooMuch(Exception):
-    """A part of the rules is larger than what is read of one pod."""
+    """A part of the rules exceeds the bound per pod."""
 
 
 def labels_of(labels: Mapping[str, str], share: Sharer) -> Labels:
-    """The labels that rules look at."""
+    """The labels relevant to rules."""
     return share(tuple(share(pair) for pair in nsmallest(MOST_LABELS, labels.items())))
 
 
 def pod_rules(
     spec: JsonObject, *, namespace: str, name: str, labels: Mapping[str, str]
 ) -> PodRules | None:
-    """The rules of a pod; ``None`` where it has none.
+    """The rules of a pod; ``None`` without any.
 
     Args:
         spec: The pod's ``spec``.
-        namespace: Its namespace, which its terms mean where they name none.
-        name: Its name, from which claims of ephemeral volumes have theirs.
-        labels: Its labels, whose values ``matchLabelKeys`` take.
+        namespace: Its namespace, the default of its terms.
+        name: Its name, from which the names of ephemeral volumes' claims follow.
+        labels: Its labels, with the values for ``matchLabelKeys``.
 
     Raises:
-        WireError: something is malformed.
+        WireError: a field is malformed.
     """
     with within("spec"):
         try:
@@ -92,13 +92,13 @@ def pod_rules(
 
 
 def foreign_traits(raw: JsonObject, share: Sharer) -> PodTraits:
-    """Traits of someone else's pod that rules of others look at.
+    """Traits of a foreign pod relevant to the rules of others.
 
-    Where it has more anti-affinity, ports or claims than are read of one pod, it has none: no
-    tenant may keep others away by the size of an object.
+    With more anti-affinity, ports or claims than the bound, it has none: no tenant may exclude
+    others by the size of an object.
 
     Raises:
-        WireError: something is malformed.
+        WireError: a field is malformed.
     """
     metadata, spec = section(raw, "metadata"), section(raw, "spec")
     namespace, labels = optional_text(metadata, "namespace"), string_map(metadata, "labels")
@@ -151,7 +151,7 @@ def _bounded(entries: Sized, what: str, most: int) -> None:
 
 
 def _few(values: Iterable[Value], what: str) -> set[Value]:
-    """The distinct values; iteration ends at the first one too many."""
+    """The distinct values; iteration ends at the first one beyond the bound."""
     distinct: set[Value] = set()
     for value in values:
         distinct.add(value)
@@ -161,7 +161,7 @@ def _few(values: Iterable[Value], what: str) -> set[Value]:
 
 
 def _check_shape(spec: JsonObject) -> None:
-    """Check that all of a pod was read that its shape is made of."""
+    """Check that no input of a pod's shape was truncated."""
     _bounded(objects(spec, "tolerations"), "tolerations", MOST_TOLERATIONS)
     _bounded(section(spec, "nodeSelector"), "nodeSelector", MOST_SELECTED)
     for container in (*objects(spec, "containers"), *objects(spec, "initContainers")):
@@ -179,7 +179,7 @@ def _check_shape(spec: JsonObject) -> None:
 def _with_keys(
     selector: LabelSelector | None, raw: JsonObject, labels: Mapping[str, str]
 ) -> LabelSelector | None:
-    """A selector narrowed by the pod's own values of ``matchLabelKeys``, or away from them."""
+    """A selector narrowed by the pod's own values of ``matchLabelKeys``, or excluding them."""
     if selector is None:
         return None
     more: list[Requirement] = []
@@ -244,7 +244,7 @@ def _term(raw: JsonObject, namespace: str, labels: Mapping[str, str]) -> PodTerm
 
 
 def _ports(spec: JsonObject) -> tuple[HostPort, ...]:
-    """Ports of the node that containers take which run as long as the pod."""
+    """Host ports of the containers that run as long as the pod."""
     on_host = spec.get("hostNetwork") is True
     containers = [
         *objects(spec, "containers"),
@@ -275,7 +275,7 @@ def _claims(spec: JsonObject, name: str) -> tuple[str, ...]:
 
 
 def _claim_names(spec: JsonObject, name: str) -> Iterator[tuple[str, bool]]:
-    """Each claim's name, with True for one that is made for this pod alone."""
+    """Each claim's name, with True for one created for this pod alone."""
     for volume in objects(spec, "volumes"):
         if volume.get("persistentVolumeClaim") is not None:
             yield text(section(volume, "persistentVolumeClaim"), "claimName"), False

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pod spec's demands on a node: requests as kube-scheduler counts them, selectors, tolerations.
 
-The same reader serves live pods and pod templates, so that a job is measured before its pods
-exist exactly as they are afterwards. It must never count less than kube-scheduler does, but of a
-pod that exceeds ``template_bounds`` or ``MOST_RESOURCES`` only the first entries are read: a
-template with more is refused, and a pod with more gets no place (``pod_rules``).
+The same reader serves live pods and pod templates, so that a job is evaluated before its pods exist
+exactly as afterwards. It must never count less than kube-scheduler does, but of a pod that exceeds
+``template_bounds`` or ``MOST_RESOURCES`` only the first entries are read: a larger template is
+rejected, and a larger pod gets no place (``pod_rules``).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Amounts = dict[str, int]
 
 _NAME_MAX: Final = 63
 MOST_RESOURCES: Final = 256
-"""Names that are counted of one pod (our choice): no node has as many."""
+"""Maximum resource names counted of one pod (our choice): no node has as many."""
 _KEPT: Final = ("cpu", "memory", "ephemeral-storage", SLOT_RESOURCE)
-"""Resources that are counted whatever else there is."""
+"""Resources that are always counted."""
 _POD_LEVEL: Final = ("cpu", "memory")
 """Resources that pod-level requests may set; ``hugepages-*`` besides."""
 
@@ -43,10 +43,10 @@ _POD_LEVEL: Final = ("cpu", "memory")
 def read_amounts(raw: JsonObject, field: str) -> Amounts:
     """A map of resource name to amount; cpu in thousandths of a core, the rest whole.
 
-    Of more than ``MOST_RESOURCES`` the first are read, beside those that always count.
+    Beyond ``MOST_RESOURCES`` only the first are read, beside those that always count.
 
     Raises:
-        WireError: an amount is no quantity.
+        WireError: an amount is not a quantity.
     """
     amounts = section(raw, field)
     if len(amounts) > MOST_RESOURCES:
@@ -56,7 +56,7 @@ def read_amounts(raw: JsonObject, field: str) -> Amounts:
 
 
 def resources_of(amounts: Mapping[str, int], pods: int = 0) -> Resources:
-    """The record of some amounts; ``pods`` is a node's capacity or what a pod occupies."""
+    """The record of some amounts; ``pods`` is a node's capacity or a pod's use."""
     extended = (
         (name, amount)
         for name, amount in amounts.items()
@@ -98,7 +98,7 @@ def _raise_to(total: Amounts, floor: Mapping[str, int]) -> None:
 
 
 def _containers_requests(spec: JsonObject) -> Amounts:
-    """Greatest need over the pod's life.
+    """Maximum need over the pod's life.
 
     Source: resource helpers of Kubernetes, ``AggregateContainerRequests``: containers and
     restartable init containers (sidecars) run together; an ordinary init container runs beside
@@ -117,7 +117,7 @@ def _containers_requests(spec: JsonObject) -> Amounts:
             beside = {name: sidecars[name] for name in needs if name in sidecars}
         else:
             beside = {name: amount + sidecars.get(name, 0) for name, amount in needs.items()}
-        # the others are as they were when a container last named them
+        # the others are unchanged since a container last named them
         _raise_to(starting, beside)
     _raise_to(total, starting)
     return total
@@ -214,7 +214,7 @@ def _cpu_limit(container: JsonObject) -> int:
 
 
 def _container_name(container: JsonObject) -> str:
-    """Name of a container; one that the API refuses would stop all slices of a node."""
+    """Name of a container; one rejected by the API would block all slices of a node."""
     name = text(container, "name")
     if len(name) > _NAME_MAX:
         raise WireError(f"containers[0].name: {len(name)} characters, at most {_NAME_MAX}")
@@ -222,16 +222,16 @@ def _container_name(container: JsonObject) -> str:
 
 
 def pod_shape(spec: JsonObject, *, slots: int = 0, device: int = 0) -> PodShape:
-    """Demands of a pod with this spec on a node, itself (one pod) included.
+    """Demands of a pod with this spec on a node, including the pod itself.
 
     Args:
-        spec: a pod's or a template's ``spec``.
-        slots: slots that the operator will add to the first container; 0 for a live pod, which
-            bears them already.
-        device: index of the container that gets the device.
+        spec: ``spec`` of a pod or a template.
+        slots: Slots that the operator will add to the first container; 0 for a live pod, which
+            already has them.
+        device: Index of the container with the device.
 
     Raises:
-        WireError: there is no container, or something is malformed.
+        WireError: there is no container, or a field is malformed.
     """
     with within("spec"):
         containers = objects(spec, "containers")

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Facts that the writer needs beside an action: raw templates, identities of children.
+"""Data that the writer needs beside an action: raw templates, identities of children.
 
-Templates are kept as compact JSON text, not as nested dicts: ten thousand of them must fit the
-operator's memory. They never travel to the decision process.
+Templates are stored as compact JSON text, not as nested dicts: ten thousand of them must fit the
+operator's memory. They are never sent to the decision process.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from ullage.api.trainingjob import TierTerms
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
-    """A workload's pod template and what is added to it."""
+    """A workload's pod template and its additions."""
 
     template_json: str
     """The raw template as canonical JSON."""
     read: object = field(default=None, compare=False, repr=False)
-    """The parsed template: kept as long as a blueprint refers to it."""
+    """The parsed template: kept while a blueprint refers to it."""
     generation: int = field(default=0, compare=False)
-    """Of the workload, when this was read."""
+    """Generation of the workload at the time of reading."""
     template_hash: str
     replicas: int
     slots: int
     """Slots of the device container = devices of a member."""
     grace_s: int = 0
-    """Least termination grace, seconds (from ``spec.checkpoint``); 0 = the template's."""
+    """Minimum termination grace period, seconds (from ``spec.checkpoint``); 0 = the template's."""
     runtime: Runtime = field(default_factory=Runtime)
     """Additions to the device container."""
     tiers: TierTerms | None = None
-    """Of a job in tiers."""
+    """Tier settings of a job in tiers."""
     least: int = 0
-    """Fewest members of an elastic gang; 0 = it is none."""
+    """Minimum members of an elastic gang; 0 = not elastic."""
 
     def template(self) -> dict[str, object]:
-        """A fresh copy of the raw template, the caller's to change."""
+        """A fresh copy of the raw template, which the caller may change."""
         decoded = json.loads(self.template_json)
         return decoded if isinstance(decoded, dict) else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Identity of an object that we apply, as the watch shows it; the owner is its controller."""
+    """Identity of an applied object in the watch cache; the owner is its controller."""
 
     uid: str
     generation: int
@@ -66,7 +66,7 @@ def template_hash(template_json: str, slots: int) -> str:
     devices differ. Source: derived.
 
     Args:
-        template_json: the template as canonical JSON.
-        slots: slots of the device container.
+        template_json: The template as canonical JSON.
+        slots: Slots of the device container.
     """
     return hashlib.sha256(f"{slots} {template_json}".encode()).hexdigest()[:12]

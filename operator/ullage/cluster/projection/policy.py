@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""SchedulingPolicies, with the bounds of the schema: one that cannot be read never binds."""
+"""SchedulingPolicies, with the bounds of the schema: an unreadable one is never in force."""
 
 from __future__ import annotations
 

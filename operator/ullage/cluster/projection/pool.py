@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""CapacityPools as the API shows them."""
+"""CapacityPools from the API."""
 
 from __future__ import annotations
 

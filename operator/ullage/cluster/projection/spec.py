@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of a workload's spec that its declaration does not read: members, replicas, lanes.
+"""Parts of a workload's spec beyond its declaration: members, replicas, lanes.
 
-The declarations in ``ullage.api`` read the spec with the bounds and the rules of the CRD, for the
-API server may have an older one; what is refused becomes condition ``Invalid``.
+The declarations in ``ullage.api`` read the spec with the bounds and the rules of the CRD, since the
+API server may have an older one; rejected values become condition ``Invalid``.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def read_accelerators(spec: JsonObject) -> tuple[str, ...]:
 
 
 def scaling_of(spec: InferenceDeploymentSpec) -> ReplicaBounds | None:
-    """Bounds where the operator scales; ``None`` = people or other autoscalers do."""
+    """Bounds where the operator scales; ``None`` = scaled by users or other autoscalers."""
     scaling = spec.scaling
     if scaling is None or scaling.policy is ScalingPolicy.EXTERNAL:
         return None
@@ -88,7 +88,7 @@ def scaling_of(spec: InferenceDeploymentSpec) -> ReplicaBounds | None:
 
 
 def elasticity_of(spec: TrainingJobSpec) -> Elasticity | None:
-    """The number of members that a job may have; ``None`` = it is fixed."""
+    """The allowed numbers of members of a job; ``None`` = fixed."""
     bounds = spec.elasticity
     if bounds is None:
         return None
@@ -106,7 +106,7 @@ def elasticity_of(spec: TrainingJobSpec) -> Elasticity | None:
 
 
 def _names_rendezvous(template: JsonObject) -> bool:
-    """True when the device container names the place where members meet."""
+    """True when the device container sets the place of rendezvous."""
     containers = objects(section(template, "spec"), "containers")
     variables = objects(containers[0], "env") if containers else []
     names = [variable.get("name") for variable in variables]

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Trials that a client outside asks for in a TuningJob.
+"""Trials requested by an external client in a TuningJob.
 
-What is wrong with one trial is said of it alone; the others run.
+An invalid trial is reported alone; the others run.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def suggested_trials(spec: TuningJobSpec, space: SearchSpace) -> tuple[StatedTri
     """The trials, by number.
 
     Args:
-        spec: Of the TuningJob.
-        space: That parameters are taken from.
+        spec: Spec of the TuningJob.
+        space: Space of the parameters.
 
     Raises:
         WireError: the list is longer than ``spec.trials``.
@@ -51,7 +51,7 @@ def _trial(suggestion: TrialSuggestion, space: SearchSpace, max_epochs: int) -> 
 def _refusal(
     epochs: tuple[int, ...], stated: Mapping[str, object], space: SearchSpace, max_epochs: int
 ) -> str:
-    """Why the trial cannot run; "" = it can."""
+    """Reason why the trial cannot run; "" = it can."""
     if any(a >= b for a, b in pairwise(epochs)):
         return "its epochs do not rise"
     if epochs[-1] > max_epochs:

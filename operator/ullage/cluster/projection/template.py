@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A pod template as its user wrote it, checked before anything is made of it.
+"""A user's pod template, validated before it is used.
 
-The schema keeps whatever a template holds, because the API server judges it when the pod is
-created. What the operator itself reads or changes on the way there is checked here, so that a wild
-value becomes condition ``Invalid`` with its path and no failure of a later step.
+The schema keeps any content of a template, because the API server validates it when the pod is
+created. Fields that the operator itself reads or changes are checked here, so that an invalid value
+becomes condition ``Invalid`` with its path and no failure of a later step.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ullage.cluster.records.workload import WorkloadKind
 from ullage.cluster.values.readable import outsized
 
 MOST_BYTES: Final = 256 * 1024
-"""Of a template as compact JSON."""
+"""Maximum bytes of a template as compact JSON."""
 INT32_MAX: Final = 2**31 - 1
 READERS: Final[Mapping[WorkloadKind, Callable[[JsonObject], object]]] = {
     WorkloadKind.TRAINING_JOB: read_training_template,
     WorkloadKind.INFERENCE_DEPLOYMENT: read_serving_template,
 }
-"""What the CRDs declare of a template."""
+"""The CRDs' declaration of a template."""
 _PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
 _WORDS: Final = (
     "hostname",
@@ -39,21 +39,21 @@ _WORDS: Final = (
 
 
 def check_declared(kind: WorkloadKind, template: JsonObject) -> None:
-    """Check what the CRD declares, the lengths of lists among it, before any of it is read.
+    """Check the CRD's declaration, including the lengths of lists, before any of it is read.
 
-    An object that is refused is looked at again with each of its events.
+    A rejected object is checked again with each of its events.
 
     Raises:
-        WireError: a field is wrong; the text begins with ``template``.
+        WireError: a field is invalid; the text begins with ``template``.
     """
     READERS[kind](template)
 
 
 def check_depth(template: JsonObject, field: str) -> None:
-    """Check that a template may be walked at all; before anything else is done with it.
+    """Check that a template may be traversed, before any other use.
 
     Raises:
-        WireError: it is nested too deep, or of too many parts.
+        WireError: it is nested too deep, or has too many parts.
     """
     if fault := outsized(template):
         raise WireError(f"{field}: {fault}")
@@ -74,10 +74,10 @@ def check_size(template_json: str, field: str) -> None:
 
 
 def check_template(template: JsonObject) -> None:
-    """Check what the operator reads or changes beside what the CRD declares.
+    """Check fields that the operator reads or changes beyond the CRD's declaration.
 
     Raises:
-        WireError: one is wrong; the text begins with its path within the template.
+        WireError: one is invalid; the text begins with its path within the template.
     """
     with within("metadata"):
         metadata = section(template, "metadata")

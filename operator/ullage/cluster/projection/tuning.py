@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""TuningJobs as the API shows them."""
+"""TuningJobs from the API."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _space(spec: TuningJobSpec) -> SearchSpace:
 
 
 def _domain(parameter: Parameter) -> Domain:
-    """The values of a parameter whose rules hold.
+    """The valid values of a parameter.
 
     Raises:
         SearchSpaceError: there are none or too many, or one is there twice.

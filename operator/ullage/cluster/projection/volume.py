@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Claims, volumes, storage classes and namespaces, as far as rules of pods look at them."""
+"""Claims, volumes, storage classes and namespaces, as far as rules of pods need them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _BOUND: Final = "pv.kubernetes.io/bind-completed"
 _SELECTED: Final = "volume.kubernetes.io/selected-node"
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 Topology = tuple[tuple[str, tuple[str, ...]], ...]
-"""Labels that a node has, by key: any of the values."""
+"""Required labels of a node, by key: any of the values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A PersistentVolumeClaim as it stands."""
+    """A PersistentVolumeClaim, unresolved."""
 
     namespace: str
     name: str
@@ -45,17 +45,17 @@ class Claim:
     volume_mode: str
     selector: LabelSelector | None
     bound: bool
-    """It has its volume for good."""
+    """It is bound to its volume."""
     lost: bool
     deleting: bool
     selected_node: str
     pod_uid: str
-    """Uid of the pod that controls it, of an ephemeral volume."""
+    """Uid of the controlling pod of an ephemeral volume's claim."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """A PersistentVolume as it stands."""
+    """A PersistentVolume, unresolved."""
 
     name: str
     storage_class: str
@@ -68,7 +68,7 @@ class Volume:
     available: bool
     deleting: bool
     claim: tuple[str, str, str] | None
-    """Namespace, name and uid of the claim that it is for."""
+    """Namespace, name and uid of its claim."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +178,7 @@ def project_namespace(raw: JsonObject, share: Sharer) -> tuple[str, Labels]:
 
 
 def _zones(labels: Mapping[str, str]) -> Topology:
-    """Labels that a volume demands of its nodes; one may have several values, as ``a__b``."""
+    """Labels that a volume requires of its nodes; one may have several values, as ``a__b``."""
     named = {
         key: sorted({zone.strip() for zone in labels[key].split("__")})
         for key in ZONE_LABELS

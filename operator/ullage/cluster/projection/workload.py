@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """TrainingJobs and InferenceDeployments.
 
-Schema, defaults and rules were applied by the API server; what still cannot be read never stops
-the stream: the last good record stays and says what is wrong with the newest version. A TrainingJob
-runs a trial if the operator's labels match its name, because names of trials are fixed.
+The API server applied schema, defaults and rules; an unreadable object never stops the stream: the
+last good record stays and reports the error of the newest version. A TrainingJob runs a trial if
+the operator's labels match its name, because names of trials are fixed.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def _reference(kind: WorkloadKind, meta: Meta) -> ObjectRef:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class _Template:
-    """A pod template and what is read from it."""
+    """A pod template and the data read from it."""
 
     json: str
     labels: frozenset[tuple[str, str]]
-    """Of the owner: they name class and family where the template does not."""
+    """Labels of the owner: they name class and family where the template does not."""
     shape: PodShape
     version: str
     priority: int
@@ -71,7 +71,7 @@ class _Template:
 
 _Key = tuple[WorkloadKind, bytes, int, frozenset[tuple[str, str]]]
 _TEMPLATES: Final[WeakValueDictionary[_Key, _Template]] = WeakValueDictionary()
-"""By kind, hash, slots and labels: read once, however many workloads and status events bear it.
+"""By kind, hash, slots and labels: parsed once, however many workloads and status events share it.
 
 Bounded by what exists: the blueprints hold the templates, and an edited or deleted one goes."""
 
@@ -79,10 +79,10 @@ Bounded by what exists: the blueprints hold the templates, and an edited or dele
 def _read_template(
     kind: WorkloadKind, template: JsonObject, slots: int, labels: frozenset[tuple[str, str]]
 ) -> _Template:
-    """Read a template, or find it read already.
+    """Read a template, or look it up.
 
     Raises:
-        WireError: it is too deep or too long, has no containers, or something is malformed.
+        WireError: it is too deep or too long, has no containers, or a field is malformed.
     """
     check_declared(kind, template)
     check_depth(template, "template")
@@ -116,7 +116,7 @@ def _parsed(template_json: str, slots: int, labels: frozenset[tuple[str, str]]) 
 
 
 def read_status(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
-    """The status as it was read back.
+    """The status read back.
 
     Raises:
         WireError: it is malformed.
@@ -158,7 +158,7 @@ def _job(
         deleting=meta.deleting,
         shape=share(template.shape),
         template_hash=share(_version(template, spec.runtime)),
-        # of an elastic job the last size that was decided
+        # of an elastic job the last decided size
         replicas=elasticity.within(status.replicas) if elasticity else spec.replicas or 1,
         elasticity=elasticity,
         gpu=share(gpu),
@@ -264,8 +264,8 @@ def unreadable(
 ) -> WorkloadRecord:
     """The record of an object whose newest version cannot be read.
 
-    With an earlier good record its spec stays in force; without one the record holds identity
-    alone: no containers, nothing to place. Either way ``invalid`` says what is wrong.
+    With an earlier good record its spec stays in force; without one the record has only its
+    identity: no containers, nothing to place. Either way ``invalid`` has the error.
     """
     text_ = complaint(error)
     if before is not None:
@@ -299,15 +299,15 @@ def project_workload(
 ) -> tuple[WorkloadRecord, Blueprint | None]:
     """Read a workload; the blueprint is ``None`` where the spec cannot be read.
 
-    ``before`` and ``known`` are what was read of it last.
+    ``before`` and ``known`` are the results of the last read.
 
     Raises:
-        WireError: not even the metadata can be read, so nothing can be said of the object.
+        WireError: not even the metadata can be read, so no condition can be set on the object.
     """
     meta = identity(raw)
     try:
         status = read_status(kind, raw)
-    except Exception as error:  # whatever it is, it is about this object alone
+    except Exception as error:  # any error concerns only this object
         return unreadable(kind, meta, error, before), None
     try:
         complete(raw)
@@ -328,7 +328,7 @@ def read_trial(meta: Meta) -> TrialOf | None:
     """The trial; ``None`` = the TrainingJob runs none.
 
     Args:
-        meta: Of a TrainingJob.
+        meta: Metadata of a TrainingJob.
     """
     tuning = meta.controller
     if tuning is None or not tuning.ours or tuning.kind != TUNING_KIND:
@@ -348,7 +348,7 @@ def read_trial(meta: Meta) -> TrialOf | None:
 
 
 def _trial_parameters(stated: str) -> tuple[tuple[str, str], ...]:
-    """Parameters as the operator wrote them; none where they cannot be read any more."""
+    """Parameters as the operator wrote them; none where they are no longer readable."""
     if not stated or len(stated) > _LONGEST_PARAMETERS:
         return ()
     try:

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Derives the workload class and the model family from a pod template.
 
-What was learned is kept by class, so the key must be the same for the same work and another one
-whenever batch, precision or program change: image as written, command and arguments. People who
-know better set the labels. Pure.
+Knowledge is stored by class, so the key must be the same for the same work and change with batch,
+precision or program: image as written, command and arguments. Users may set the labels instead.
+Pure.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def class_key(template: JsonObject, owner_labels: Mapping[str, str]) -> str:
 def family_key(template: JsonObject, owner_labels: Mapping[str, str]) -> str:
     """Family of models: label ``ullage.dev/family``, else the image's repository.
 
-    It enters the slices of a GPUNode beside those of other tenants, and one that the API refuses
-    would stop them all: a repository too long for that counts by its hash.
+    It enters the slices of a GPUNode beside those of other tenants, and one rejected by the API
+    would block them all: a repository too long for that is replaced by its hash.
 
     Raises:
         WireError: labels or image are malformed.

@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Frozen records of what a snapshot holds."""
+"""Frozen records of a snapshot."""

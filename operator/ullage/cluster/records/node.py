@@ -40,7 +40,7 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPUNodeRecord:
-    """A GPUNode: desired slices (with what was assumed) and what the agent reports."""
+    """A GPUNode: desired slices (assumed ones included) and the agent's report."""
 
     name: str
     uid: str
@@ -50,21 +50,21 @@ class GPUNodeRecord:
     devices: tuple[ObservedDevice, ...] = ()
     observed: tuple[ObservedSlice, ...] = ()
     heartbeat: float = 0.0
-    """Last heartbeat of its agent: by our clock once we saw one come, by its own before; 0 =
+    """Last heartbeat of its agent: by our clock once we observed one, by its own before; 0 =
     never."""
     conditions: tuple[Condition, ...] = ()
     slots: int = 0
     observations: tuple[Observation, ...] = ()
     """Recent observations of the node about classes of work, oldest first."""
     observations_read: str = ""
-    """Id of the newest observation that was acknowledged to the node."""
+    """Id of the newest observation acknowledged to the node."""
     lane_policy: IterationPolicy = IterationPolicy.FAIR
-    """Policy for the next step in its lanes, as its spec has it."""
+    """Policy for the next step in its lanes, from its spec."""
     unreadable_observations: int = 0
-    """Observations that could not be read; they cost nothing else of the record."""
+    """Number of unreadable observations, which are skipped."""
     faults: tuple[DeviceFault, ...] = ()
     """Faults of its devices that the agent reports, oldest first."""
     interruption: Interruption | None = None
     """The provider's notice, as the agent reports it."""
     desired_since: Mapping[SliceKey, float] = field(default_factory=dict)
-    """Time at which this process first saw (or assumed) each desired slice."""
+    """Time at which this process first observed (or assumed) each desired slice."""

@@ -17,16 +17,16 @@ _NO_RULES = PodRules()
 
 
 class PodStage(StrEnum):
-    """Stage of a pod of ours; ``GATED`` by us, by others, or both."""
+    """Stage of one of our pods; ``GATED`` by us, by others, or both."""
 
     GATED = "Gated"
     UNSCHEDULED = "Unscheduled"
     BOUND = "Bound"
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
-    """It ended with exit code 0 before anything asked it to end."""
+    """It ended with exit code 0 before a deletion or disruption."""
     STOPPED = "Stopped"
-    """It ended with exit code 0 after its deletion or disruption began: its work may go on."""
+    """It ended with exit code 0 after its deletion or disruption began: its work may continue."""
     FAILED = "Failed"
 
     @property
@@ -37,11 +37,11 @@ class PodStage(StrEnum):
 
 _PLAIN_ENDS: Final = ("", "Error", "Completed")
 
-"""Kubelet's words that say no more than the exit code."""
+"""Kubelet's reasons that add nothing to the exit code."""
 
 
 def end_text(code: int | None, reason: str, line: str) -> str:
-    """The end of a container in words: exit code, kubelet's word for it, the last line."""
+    """Text of the end of a container: exit code, kubelet's reason, the last line."""
     status = "no exit code" if code is None else f"exit code {code}"
     word = f" ({reason})" if reason not in _PLAIN_ENDS else ""
     return f"{status}{word}" + (f": {line}" if line else "")
@@ -49,11 +49,11 @@ def end_text(code: int | None, reason: str, line: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRecord:
-    """A pod of ours (label ``ullage.dev/managed=true``).
+    """One of our pods (label ``ullage.dev/managed=true``).
 
     ``owner`` is the TrainingJob or InferenceDeployment named by our labels; its uid is empty when
-    the pod belongs to a ReplicaSet, and ``ClusterState`` fills it from the name.
-    ``stage_since`` is when this process first saw the stage.
+    the pod belongs to a ReplicaSet, and ``ClusterState`` sets it from the name. ``stage_since`` is
+    when this process first observed the stage.
     """
 
     uid: str
@@ -78,11 +78,11 @@ class PodRecord:
     """Failed at kubelet's admission (``UnexpectedAdmissionError``, ``OutOf*``)."""
     exit_code: int | None = None
     end_reason: str = ""
-    """Kubelet's word for the end that ``exit_code`` is of, such as OOMKilled."""
+    """Kubelet's reason for the end with ``exit_code``, such as OOMKilled."""
     last_line: str = ""
-    """The last line that a failed container left, in its termination message or log."""
+    """The last line of a failed container, from its termination message or log."""
     last_end: str = ""
-    """End of the device container before kubelet started it again, in words."""
+    """Text of the end of the device container before kubelet restarted it."""
     container_restarts: int = 0
     """Restarts of the device container in this pod."""
     waiting_reason: str = ""
@@ -90,17 +90,17 @@ class PodRecord:
     scheduling_message: str = ""
     template_hash: str = ""
     order: str = ""
-    """Pool that it orders a node of; such a pod is no member of its owner."""
+    """Pool of its node request; such a pod is no member of its owner."""
     lead: bool = False
-    """It leads a job in tiers; such a pod is no member of its owner."""
+    """It coordinates a job in tiers; such a pod is no member of its owner."""
     address: str = ""
     """Address of a coordinator."""
     grace_s: int = 30
     """Seconds between SIGTERM and SIGKILL."""
     world_size: int = 0
-    """Members of the elastic gang that it was made for; 0 = its gang is not elastic."""
+    """Members of its elastic gang; 0 = its gang is not elastic."""
     controlled: bool = False
-    """A controller of others creates another one in its place, of an adopted pod."""
+    """True for an adopted pod whose controller recreates it."""
     controller: str = ""
     """uid of that controller."""
     report: tuple[EpochValue, ...] = ()
@@ -116,7 +116,7 @@ class PodRecord:
 
     @property
     def traits(self) -> PodTraits:
-        """The part of the pod that rules of other pods look at."""
+        """The part of the pod relevant to rules of other pods."""
         rules = self.rules or _NO_RULES
         return PodTraits(
             namespace=self.namespace,
@@ -130,22 +130,22 @@ class PodRecord:
 
     @property
     def stopped(self) -> bool:
-        """True when others ended it, whatever its exit code."""
+        """True when it was ended externally, whatever its exit code."""
         return self.stage is PodStage.STOPPED or (self.stage is PodStage.FAILED and self.disrupted)
 
     @property
     def how_it_ended(self) -> str:
-        """The end in words: exit code, kubelet's word for it, the last line."""
+        """Text of the end: exit code, kubelet's reason, the last line."""
         return end_text(self.exit_code, self.end_reason, self.last_line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignPod:
-    """A pod with our label that no workload of ours created; nothing is ever done to it.
+    """A pod with our label that no workload of ours created; it is never changed.
 
     Attributes:
-        namespace: Its own.
-        name: Its own.
+        namespace: Its namespace.
+        name: Its name.
         claims: The workload that it names, in its own namespace.
         why: Contradiction to the claim.
     """

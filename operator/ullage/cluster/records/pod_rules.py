@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of a pod about other pods, ports and volumes that kube-scheduler holds it to: values.
+"""Rules of a pod about other pods, ports and volumes that kube-scheduler enforces: values.
 
-What a pod asks of a node alone (selector, taints, requests) is its shape.
+Demands of a pod on a node alone (selector, taints, requests) are its shape.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelSelector:
-    """Labels that an object has: all requirements hold; without one it matches everything."""
+    """A label selector: all requirements hold; without one it matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """True when labels fulfil it."""
+        """True when labels match."""
         return all(requirement.holds(labels) for requirement in self.requirements)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTerm:
-    """Other pods, and the part of the cluster that they are looked for in."""
+    """A term about other pods, and its topology domain."""
 
     topology_key: str
     """Label of nodes; those with the same value are one domain."""
@@ -37,26 +37,26 @@ class PodTerm:
     """``None`` = no pod."""
     namespaces: tuple[str, ...] = ()
     namespace_selector: LabelSelector | None = None
-    """Namespaces beside those that are named; ``None`` = none."""
+    """Namespaces beside the named ones; ``None`` = none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadRule:
-    """A topology spread constraint that must hold."""
+    """A hard topology spread constraint."""
 
     topology_key: str
     max_skew: int
     min_domains: int = 1
     selector: LabelSelector | None = None
     honours_affinity: bool = True
-    """Only nodes that the pod's selector and affinity match are counted."""
+    """True when only nodes that the pod's selector and affinity match are counted."""
     honours_taints: bool = False
-    """Only nodes whose taints the pod tolerates are counted."""
+    """True when only nodes whose taints the pod tolerates are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPort:
-    """A port of the node that a container takes."""
+    """A host port of a container."""
 
     ip: str
     protocol: str
@@ -74,14 +74,14 @@ class PodRules:
     claims: tuple[str, ...] = ()
     """Names of PersistentVolumeClaims."""
     ephemeral: tuple[str, ...] = ()
-    """Those of them that are made for this pod alone."""
+    """Those of them created for this pod alone."""
     unjudged: str = ""
-    """Reason why they are not judged: they are more than is read of one pod."""
+    """Reason why they are not evaluated: they exceed the bound per pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTraits:
-    """A pod on a node, as far as the rules of others look at it; equal ones are one object."""
+    """A pod on a node, as seen by the rules of others; equal ones are one object."""
 
     namespace: str
     labels: Labels = ()
@@ -90,12 +90,12 @@ class PodTraits:
     claims: tuple[str, ...] = ()
     leaving: bool = False
     assumed: bool = False
-    """It is ours, and kube-scheduler has not bound it yet."""
+    """True for one of our pods that kube-scheduler has not bound yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlikePods:
-    """So many pods of others on one node that rules do not tell apart."""
+    """A number of foreign pods on one node that are equal to rules."""
 
     traits: PodTraits
     count: int
@@ -112,29 +112,29 @@ class FreeVolume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRecord:
-    """A PersistentVolumeClaim that a pod of ours uses, and the nodes that it allows."""
+    """A PersistentVolumeClaim of one of our pods, and its allowed nodes."""
 
     problem: str = ""
-    """Reason why it can be used on no node, in words."""
+    """Text of the reason why it is usable on no node."""
     once: bool = False
     """One pod of the cluster at a time."""
     one_node: bool = False
     """Pods of one node at a time."""
     volume: str = ""
-    """Name of the volume that it is bound to; empty = it waits for its first consumer."""
+    """Name of its bound volume; empty = it waits for its first consumer."""
     nodes: tuple[SelectorTerm, ...] | None = None
     """Nodes that reach its volume; ``None`` = all."""
     zones: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Labels of its volume that a node in any zone must share: key and values."""
     selected_node: str = ""
-    """Node that a volume is being made for."""
+    """Node for which a volume is being provisioned."""
     size: int = 0
-    """Bytes that it asks for."""
+    """Requested bytes."""
     candidates: tuple[FreeVolume, ...] = ()
     """Volumes that it may be bound to, the smallest first."""
     own: str = ""
-    """Volume that names this claim: no other will do."""
+    """Volume that names this claim: it is the only candidate."""
     provisioned: bool = False
-    """A volume can be made for it."""
+    """True when a volume can be provisioned for it."""
     topologies: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...] = ()
-    """Places where it can be made: one of these, of each all labels; empty = everywhere."""
+    """Allowed topologies: one of these, with all its labels; empty = everywhere."""

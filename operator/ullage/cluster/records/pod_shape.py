@@ -16,7 +16,7 @@ from ullage.cluster.records.profile import SoloEntry as SoloEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """Amounts of what Kubernetes counts on a node; extended resources sorted by name."""
+    """Amounts of resources on a node; extended resources sorted by name."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
@@ -98,10 +98,10 @@ class SelectorTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAffinity:
-    """The part of a pod's affinity that matters to placement.
+    """The part of a pod's affinity relevant to placement.
 
-    ``required`` is ``None`` where no required node affinity exists; the flags tell which parents
-    exist already, because the pin must be added at the right depth.
+    ``required`` is ``None`` where no required node affinity exists; the flags mark existing
+    parents, because the pin must be added at the right depth.
     """
 
     has_affinity: bool = False

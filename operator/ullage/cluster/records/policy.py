@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The SchedulingPolicy that is in force."""
+"""The SchedulingPolicy in force."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ullage.engines.allocation.policies import POLICIES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRecord:
-    """A SchedulingPolicy; the one named ``default`` binds, without it these defaults do."""
+    """A SchedulingPolicy; the one named ``default`` is in force, or these defaults without it."""
 
     name: str = "default"
     uid: str = ""
@@ -37,7 +37,7 @@ class PolicyRecord:
     tenants: tuple[Tenant, ...] = ()
     """Parties by name; empty = jobs share the cluster directly."""
     trust_domains: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Namespaces that may share devices across their borders, by name of the trust domain."""
+    """Namespaces that may share devices with one another, by name of the trust domain."""
     knowledge: Knowledge = field(default_factory=Knowledge)
     """Namespaces that learn from one another."""
     last_solve: SolveRecord | None = None
@@ -51,5 +51,5 @@ class PolicyRecord:
             raise ValueError(f"objective {self.objective!r} is none of {', '.join(POLICIES)}")
 
     def rules(self) -> PolicyRecord:
-        """The policy without its status, which changes all the time."""
+        """The policy without its status, which changes frequently."""
         return replace(self, last_solve=None, quota_status=None, conditions=())

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The pods that route requests of a service, and the load that they report."""
+"""The routers of a service's requests, and their reported load."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _Seconds: TypeAlias = Annotated[int, between(0, ROUTER_TIME_MOST_S), NEEDED]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterPod:
-    """A pod that says it routes requests of a service; it may be anyone's of the namespace.
+    """A pod that claims to route requests of a service; it is untrusted.
 
-    ``fault`` is the reason why its container does not run; empty where it does, or starts.
+    ``fault`` is the reason why its container does not run; empty if it runs or starts.
     """
 
     uid: str
@@ -36,15 +36,15 @@ class RouterReport:
     """Load that one router reports."""
 
     arrived: Annotated[Counted, NEEDED]
-    """Requests since it began."""
+    """Requests since its start."""
     requests_milli: Counted = 0
     """Requests per 1,000 seconds, over the last 15 seconds."""
     waiting: Counted = 0
     """Requests that wait for a replica."""
     idle_seconds: _Seconds
-    """Since a request arrived or was under way."""
+    """Time since a request arrived or ran."""
     wake_millis: Counted = 0
-    """From the first request that was held, the last time, to a ready replica; 0 = none was."""
+    """Time from the last wake's first held request to a ready replica; 0 = none was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +52,14 @@ class RouterLoad:
     """Load of a service by all of its routers.
 
     Attributes:
-        heard: Routers that answered lately.
+        heard: Number of routers that answered recently.
         heard_at: Time of the oldest of these answers, seconds since the epoch.
         requests_per_s: Requests that arrive.
         waiting: Requests that wait for a replica.
-        idle_s: Since a request arrived or was under way, or since a router began, as of
-            ``heard_at``.
-        asked_s: The same, but of requests alone; ``None`` = none arrived since they began.
-        wake_s: From the first request that was held, the last time, to a ready replica; 0 = none.
-        missing: Routers that are to stay and did not answer lately.
+        idle_s: Time since a request arrived or ran, or since a router's start, as of ``heard_at``.
+        asked_s: The same for requests only; ``None`` = none arrived since their start.
+        wake_s: Time from the last wake's first held request to a ready replica; 0 = none.
+        missing: Number of current routers without a recent answer.
         silent: One of them has not answered for so long that requests may wait there unseen.
     """
 
@@ -82,6 +81,6 @@ def router_report(raw: JsonObject) -> RouterReport:
     """The report in a router's answer.
 
     Raises:
-        WireError: it is no answer of a router.
+        WireError: it is not an answer of a router.
     """
     return _REPORT.read(raw)

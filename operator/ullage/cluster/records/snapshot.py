@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator's knowledge of the cluster, as small immutable records.
 
-Everything ``decide`` may look at stands here; raw JSON is projected to these records at once and
-dropped. Times are seconds since the epoch, memory is bytes or MiB as the name says.
+``decide`` may read only these records; raw JSON is projected to them at once and dropped. Times are
+seconds since the epoch, memory is bytes or MiB as the name says.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ class ServiceRecord:
     owner_uid: str
     ports: tuple[int, ...] = ()
     routed: bool = False
-    """It leads to a router, not to the pods of its owner."""
+    """It selects a router, not the pods of its owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """An object of ours, no workload, whose newest version cannot be read: the last good stands.
+    """An object of ours, not a workload, whose newest version is unreadable: the last good is used.
 
-    ``text`` says what is wrong and where, empty where the object can be read again and still bears
-    the condition ``told``.
+    ``text`` has the problem and its place, empty if the object is readable again and still has the
+    condition ``told``.
     """
 
     ref: ObjectRef
@@ -75,7 +75,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedWrite:
-    """Refusal of an object by the API: a reason of ours, and the API's own words."""
+    """Refusal of an object by the API: a reason of ours, and the API's own text."""
 
     reason: Reason
     message: str
@@ -85,8 +85,8 @@ class RefusedWrite:
 class Snapshot:
     """One immutable snapshot of the cluster, observed and assumed.
 
-    Pods that were asked for but not yet seen stand in ``creating`` as (namespace, name); pods
-    whose ungating was sent but not yet seen have no gate any more; deleted ones are ``deleting``.
+    Pods that were requested and not yet observed are in ``creating`` as (namespace, name); pods
+    whose ungating was sent and not yet observed have no gate; deleted ones are ``deleting``.
     """
 
     version: int
@@ -97,21 +97,21 @@ class Snapshot:
     foreign_use: Mapping[str, Resources] = field(default_factory=dict)
     """Requests of foreign bound pods, by node."""
     slot_holders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Some of other people's bound pods that hold device slots, by node."""
+    """Some of the foreign bound pods that hold device slots, by node."""
     pods_around: Mapping[str, tuple[AlikePods, ...]] = field(default_factory=dict)
-    """Other people's bound pods by node; while no pod of ours has rules about others, only those
-    that keep others away."""
+    """Foreign bound pods by node; while none of our pods has rules about others, only those with
+    anti-affinity against others."""
     namespaces: Mapping[str, Labels] = field(default_factory=dict)
-    """Labels of namespaces, while rules look at any pods."""
+    """Labels of namespaces, while there are rules about pods."""
     claims: Mapping[tuple[str, str], ClaimRecord] = field(default_factory=dict)
-    """PersistentVolumeClaims that pods of ours use, by namespace and name."""
+    """PersistentVolumeClaims of our pods, by namespace and name."""
     workloads: Mapping[str, WorkloadRecord] = field(default_factory=dict)
     deployments: Mapping[tuple[str, str], DeploymentRecord] = field(default_factory=dict)
     services: Mapping[tuple[str, str], ServiceRecord] = field(default_factory=dict)
     profiles: Mapping[tuple[str, str], ProfileRecord] = field(default_factory=dict)
     device_profiles: Mapping[str, DeviceProfileRecord] = field(default_factory=dict)
     pools: Mapping[str, PoolRecord] = field(default_factory=dict)
-    """CapacityPools by name, with what is known of them now."""
+    """CapacityPools by name, with their current known state."""
     leads: Mapping[str, CoordinatorReport] = field(default_factory=dict)
     """Reports of coordinators, by uid of the job."""
     routers: Mapping[str, RouterLoad] = field(default_factory=dict)
@@ -119,16 +119,16 @@ class Snapshot:
     router_faults: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Reason why a router does not run, by namespace and name of its service."""
     models: Mapping[str, LearnedModel] = field(default_factory=dict)
-    """Learned model of each accelerator; one that is missing has no history."""
+    """Learned model of each accelerator; a missing one has no history."""
     policy: PolicyRecord = field(default_factory=PolicyRecord)
     idle_policies: tuple[PolicyRecord, ...] = ()
-    """SchedulingPolicies that bind nothing, because of their name; sorted by it."""
+    """SchedulingPolicies not in force, because of their name; sorted by it."""
     unread: tuple[Unread, ...] = ()
-    """Policies, profiles and pools that cannot be read, or could not."""
+    """Policies, profiles and pools that are or were unreadable."""
     creating: frozenset[tuple[str, str]] = frozenset()
     refused_writes: Mapping[tuple[str, str, str], RefusedWrite] = field(default_factory=dict)
-    """Writes that the API refused and that wait for another try, by (kind, namespace, name)."""
+    """Writes rejected by the API that wait for a retry, by (kind, namespace, name)."""
     node_refusals: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
-    """Times at which this process saw a node refuse a slice, by uid of the pod and device."""
+    """Times at which this process observed a refused slice, by uid of the pod and device."""
     refused_starts: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
-    """The same by namespace and name of the pod, whichever pod bore it."""
+    """The same by namespace and name of the pod, for any pod with that name."""

@@ -18,27 +18,27 @@ class ReplicaBounds:
     min_replicas: int
     max_replicas: int
     idle_s: int = 300
-    """Without a request for so long, the last replica goes where ``min_replicas`` is 0."""
+    """Time without a request after which the last replica is removed, if ``min_replicas`` is 0."""
 
 
 RENDEZVOUS: Final = ("MASTER_ADDR", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT")
-"""Variables that say where members in place meet; a template that sets one has its own place."""
+"""Variables that set the place of rendezvous; a template that sets one has its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elasticity:
-    """``spec.elasticity``: between how many members the gang may have."""
+    """``spec.elasticity``: bounds of the gang's members."""
 
     min_replicas: int
     max_replicas: int
     on_notice: OnNotice = OnNotice.CHECKPOINT
     in_place: bool = False
-    """``membership: InPlace``: the program lets members come and go, the others are left alone."""
+    """``membership: InPlace``: members may join and leave, the others are unaffected."""
     tiers: TierTerms | None = None
-    """Of a job in tiers; such a job is ``in_place`` too."""
+    """True for a job in tiers; such a job is ``in_place`` too."""
     meets_elsewhere: bool = False
-    """The template names the place where members in place meet, which is their first one else."""
+    """True when the template sets the place of rendezvous, which is the first member otherwise."""
 
     def within(self, members: int) -> int:
-        """A number of members, held to the bounds."""
+        """A number of members, clamped to the bounds."""
         return min(max(members, self.min_replicas), self.max_replicas)

@@ -20,7 +20,7 @@ from ullage.cluster.records.status import WorkloadStatus
 
 
 class WorkloadKind(StrEnum):
-    """The kinds that are placed."""
+    """The kinds that need placement."""
 
     TRAINING_JOB = "TrainingJob"
     INFERENCE_DEPLOYMENT = "InferenceDeployment"
@@ -29,14 +29,14 @@ class WorkloadKind(StrEnum):
 
 
 def ended_in_wave(size: int, ended: Iterable[str], live: Collection[str]) -> int:
-    """Pods of a gang that have ended well and count as its members still.
+    """Succeeded pods of a gang that still count as its members.
 
-    A controller may run a gang again and again: pods of a controller none of whose pods lives
-    belong to a run that is over, and as many pods as the gang counts are a whole wave.
+    A controller may run a gang repeatedly: pods of a controller without a living pod belong to a
+    finished run, and as many pods as the gang's size are a complete wave.
 
     Args:
-        size: Pods of the gang.
-        ended: Controllers (uid) of its pods that ended well, one for each pod.
+        size: Number of pods of the gang.
+        ended: Controllers (uid) of its succeeded pods, one per pod.
         live: Controllers of its pods that have not ended.
     """
     return sum(controller in live for controller in ended) % size
@@ -44,13 +44,13 @@ def ended_in_wave(size: int, ended: Iterable[str], live: Collection[str]) -> int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptedMember:
-    """A pod that a workload of kind Pod consists of."""
+    """A pod of a workload of kind Pod."""
 
     pod: ObjectRef
     told: bool
-    """Its own status says what that of the workload says, or that it is one too many."""
+    """Its own status equals that of the workload, or marks it as surplus."""
     too_many: bool = False
-    """The gang has all its pods without this one."""
+    """The gang is complete without this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +62,12 @@ class TrialOf:
     trial: int
     until_epoch: int
     parameters: tuple[tuple[str, str], ...] = ()
-    """As texts, by name."""
+    """Text values, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadRecord:
-    """A TrainingJob, InferenceDeployment or adopted pods: spec, and the status that was read back.
+    """A TrainingJob, InferenceDeployment or adopted pods: spec, and the status read back.
 
     Fields that only one kind has keep their neutral value on the other. The pod template itself
     is not here (``ClusterState`` keeps it for the writer); ``template_hash`` names it.
@@ -82,7 +82,7 @@ class WorkloadRecord:
     shape: PodShape
     template_hash: str
     replicas: int = 1
-    """Members; of an elastic job as many as are wanted now."""
+    """Number of members; the desired number of an elastic job."""
     elasticity: Elasticity | None = None
     gpu: GPURequest = field(default_factory=GPURequest)
     accelerators: tuple[str, ...] = ()
@@ -91,21 +91,21 @@ class WorkloadRecord:
     trust_domain: str
     profile_ref: str = ""
     weight: int = 1
-    """Part of the cluster's time against others of its tenant."""
+    """Weight of its time against other jobs of its tenant."""
     tenant: str = ""
     """Party that its time is booked to."""
     priority: int = 0
-    """From the template's ``priority`` if it states one, else 0; pods know the real one."""
+    """From the template's ``priority`` if declared, else 0; pods have the real one."""
     suspend: bool = False
     max_slowdown: float | None = None
     min_throughput: float | None = None
-    """Least steps per second of each member."""
+    """Minimum steps per second of each member."""
     slo: LatencyObjective | None = None
     batching: Batching | None = None
     """The router before the replicas of a service."""
     load: OfferedLoad | None = None
     scaling: ReplicaBounds | None = None
-    """Bounds of a service whose replicas follow its objective; ``None`` = others scale it."""
+    """Bounds of a service whose replicas follow its objective; ``None`` = not scaled by us."""
     sharing: SharingRules = field(default_factory=SharingRules)
     workload_class: str = ""
     """Key of its class of work."""
@@ -121,12 +121,12 @@ class WorkloadRecord:
     invalid: str = ""
     """Error of the object's newest generation; the rest is the last good record."""
     aside: bool = False
-    """It is set aside: nothing is decided about it, and what it holds stays."""
+    """It is set aside: nothing is decided about it, and its slices stay."""
     status: WorkloadStatus = field(default_factory=WorkloadStatus)
     trial: TrialOf | None = None
     """The trial that it runs, of a TrainingJob that a TuningJob created."""
     adopted: tuple[AdoptedMember, ...] = ()
-    """Pods that it consists of, of kind Pod: its status stands in each of them."""
+    """Its pods, of kind Pod: its status is stored in each of them."""
 
     @property
     def is_gang(self) -> bool:
@@ -140,5 +140,5 @@ class WorkloadRecord:
 
     @property
     def in_place(self) -> bool:
-        """True when members come and go while the others run on."""
+        """True when members join and leave while the others keep running."""
         return self.elasticity is not None and self.elasticity.in_place

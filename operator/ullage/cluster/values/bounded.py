@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Caches bounded by bytes, because tenants choose what goes in.
+"""Caches bounded by bytes, because tenants choose their content.
 
-A limit on entries is no limit on memory where one entry can be a mebibyte.
+A limit on entries is no limit on memory, since one entry can be a mebibyte.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Value = TypeVar("Value")
 
 MIB: Final = 2**20
 _ENTRY_BYTES: Final = 120
-"""A dict's part of an entry: hash, two references, free room (derived)."""
+"""Overhead of an entry in a dict: hash, two references, free room (derived)."""
 
 
 def size_of(value: object) -> int:
-    """Bytes of a value with all that it refers to; what is shared counts each time."""
+    """Bytes of a value with all that it references; shared parts count each time."""
     size = getsizeof(value, 0)
     if isinstance(value, (str, bytes, int, float)):
         return size
@@ -38,10 +38,10 @@ def size_of(value: object) -> int:
 
 
 class Memo(Generic[Key, Value]):
-    """A dict that forgets what was not asked for lately, before it outgrows its bytes.
+    """A dict that drops entries without recent use, before it exceeds its bytes.
 
-    Two generations: one that is full becomes the old one, and the old one goes. What is asked for
-    moves to the young one, so forgetting never takes what is in use all at once.
+    Two generations: a full one becomes the old one, and the old one is dropped. A used entry moves
+    to the young one, so entries in use are never dropped all at once.
     """
 
     def __init__(self, limit_bytes: int, weigh: Callable[[object], int] = size_of) -> None:
@@ -61,7 +61,7 @@ class Memo(Generic[Key, Value]):
         return self._bytes + sum(weight for _, weight in self._old.values())
 
     def get(self, key: Key) -> Value | None:
-        """The value, if it is still known."""
+        """The value, if it is still cached."""
         entry = self._young.get(key)
         if entry is None:
             entry = self._old.pop(key, None)
@@ -71,7 +71,7 @@ class Memo(Generic[Key, Value]):
         return entry[0]
 
     def put(self, key: Key, value: Value) -> None:
-        """Remember a value; one that is too large for a generation is not kept at all."""
+        """Cache a value; one that is too large for a generation is not kept at all."""
         self.forget(key)
         same = key is value
         weight = _ENTRY_BYTES + self._weigh(value) + (0 if same else self._weigh(key))
@@ -79,13 +79,13 @@ class Memo(Generic[Key, Value]):
             self._add(key, value, weight)
 
     def forget(self, key: Key) -> None:
-        """Forget a key."""
+        """Drop a key."""
         gone = self._young.pop(key, None)
         self._bytes -= gone[1] if gone is not None else 0
         self._old.pop(key, None)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         self._young, self._old, self._bytes = {}, {}, 0
 
     def _add(self, key: Key, value: Value, weight: int) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The finalizer that holds an object until its end is in order, and the kinds that may have it."""
+"""The finalizer that holds an object until its ordered end, and the kinds that may have it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from ullage.ports import (
 
 FINALIZER: Final = "ullage.dev/life"
 ORPHAN: Final = "orphan"
-"""Finalizer of a deletion whose author keeps what the object has made."""
+"""Finalizer of a deletion that orphans the object's children."""
 MOST: Final = 1_000
-"""Objects of a kind that have lives; the others end in any order."""
+"""Maximum objects of a kind with ordered ends; the ends of others are unordered."""
 MOST_OF_NAMESPACE: Final = 200
 KINDS_HELD: Final[Mapping[Kind, float]] = {
     INFERENCE_DEPLOYMENT: 120.0,
@@ -31,8 +31,8 @@ KINDS_HELD: Final[Mapping[Kind, float]] = {
     TUNING_JOB: 60.0,
     CAPACITY_POOL: 900.0,
 }
-"""Seconds after the deletion until what is not in order is waited for no longer. Roles, the policy
-for the operator, the hook of an uninstall and the doctor follow these kinds."""
+"""Seconds after the deletion until the wait for an ordered end is abandoned. Roles, the policy for
+the operator, the hook of an uninstall and the doctor follow these kinds."""
 
 
 def finalizers_of(item: JsonObject) -> list[object]:
@@ -42,7 +42,7 @@ def finalizers_of(item: JsonObject) -> list[object]:
 
 
 def deleted_at(metadata: JsonObject) -> float:
-    """Time of an object's deletion, seconds since the epoch; infinity = it gives no sensible time.
+    """Time of an object's deletion, seconds since the epoch; infinity = it has no valid time.
 
     A wait that begins then, or now if that is earlier, is neither endless nor too short.
     """

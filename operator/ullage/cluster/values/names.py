@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Names of what the operator creates: one for each job and part, fixed for ever; labels of nodes.
+"""Names of the operator's objects: one for each job and part, permanently fixed; labels of nodes.
 
-A fixed name makes creating twice creating once, and is a record of what was created: a pod of any
-other name is none of the operator's, whatever its labels say.
+A fixed name makes creation idempotent, and records it: a pod with any other name is not the
+operator's, whatever its labels.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from functools import lru_cache
 from typing import Final
 
 MAX_RANK: Final = 4095
-"""Highest rank that a TrainingJob can have."""
+"""Highest rank of a TrainingJob."""
 HOSTNAME: Final = "kubernetes.io/hostname"
-"""Label of a node: its name, as pods select it."""
+"""Label of a node: its name, used in pods' selectors."""
 _DIGITS: Final = 6
-"""Digits of the highest number that is read from a name; no job has more pods than that."""
+"""Maximum digits of a number in a name; no job has more pods than that."""
 
 
 def pod_name(job: str, rank: int) -> str:
@@ -30,7 +30,7 @@ def workers_service(job: str) -> str:
 
 
 def coordinator_name(job: str) -> str:
-    """Name of the pod that leads a job in tiers, and of the Service in front of it."""
+    """Name of the coordinator pod of a job in tiers, and of its Service."""
     return f"{job}-lead"
 
 
@@ -45,7 +45,7 @@ def replicas_service(service: str) -> str:
 
 
 def order_name(job: str, number: int) -> str:
-    """Name of a placeholder pod that orders a node for a job."""
+    """Name of a placeholder pod that requests a node for a job."""
     return f"{job}-order-{number}"
 
 
@@ -67,7 +67,7 @@ def trial_run_name(tuning: str, trial: int, until_epoch: int) -> str:
 
 
 def number_of(text: str) -> int:
-    """A whole number as the operator writes it, without sign or leading zeros; -1 = it is none."""
+    """Parse a whole number in the operator's form, without sign or leading zeros; -1 = invalid."""
     if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS:
         return -1
     number = int(text)

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Percentiles as people write them, and as the fractions that formulas take.
+"""Percentiles in human-readable form, and as fractions for formulas.
 
-One value must have one spelling both ways, else rows of the same percentile would stand apart.
+One value must have one spelling both ways, else rows of the same percentile would be separate.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ullage.api.readers import WireError
 
 
 def percentile_of(quantile: float) -> str:
-    """A quantile as people write it: ``0.999`` -> ``99.9``."""
+    """A quantile in human-readable form: ``0.999`` -> ``99.9``."""
     return f"{quantile * 100:.8g}"
 
 
@@ -19,7 +19,7 @@ def quantile_of(percentile: str) -> float:
     """A percentile as a fraction.
 
     Raises:
-        WireError: it is none.
+        WireError: it is not a percentile.
     """
     try:
         value = float(percentile) / 100

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Recognises objects that are unreadable as a whole, and says why.
+"""Detects unreadable objects, with the reason.
 
-The edge marks an object that it could not decode in full with ``UNREADABLE``: the API server never
-sends that field, because it drops fields that a kind does not have.
+The decoder marks an incompletely decoded object with ``UNREADABLE``: the API server never sends
+that field, because it drops unknown fields.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from ullage.api.readers import WireError, quoted
 from ullage.ports import JsonObject
 
 UNREADABLE: Final = "ullage.dev/unreadable"
-"""Field of an object that lacks what could not be decoded; its text says what and where."""
+"""Field of an object with undecodable parts; its text has the problem and the place."""
 MOST_LEVELS: Final = 64
-"""Of objects and lists in one another; a pod template needs less than 20."""
+"""Maximum nesting of objects and lists; a pod template needs less than 20."""
 MOST_PARTS: Final = 16_384
-"""Objects and lists in one value: each costs time, however few bytes it has."""
+"""Maximum objects and lists in one value: each costs time, however few bytes it has."""
 TOO_MANY: Final = f"more than {MOST_PARTS} objects and lists"
 TOO_DEEP: Final = f"nested more than {MOST_LEVELS} levels deep"
 
 
 def outsized(value: object) -> str:
-    """Reason why a value is not walked: too deep, or too many parts; empty = it may be walked."""
+    """Reason not to traverse a value: too deep, or too many parts; empty = none."""
     level = [value] if isinstance(value, (dict, list)) else []
     room = MOST_PARTS
     for _ in range(MOST_LEVELS):
@@ -47,10 +47,10 @@ def outsized(value: object) -> str:
 
 
 def complete(raw: JsonObject) -> None:
-    """Check that the edge could decode all of an object.
+    """Check that an object was decoded completely.
 
     Raises:
-        WireError: it could not; the text says what and where.
+        WireError: it was not; the text has the problem and the place.
     """
     fault = raw.get(UNREADABLE)
     if fault is not None:
@@ -64,7 +64,7 @@ def complaint(error: Exception) -> str:
 
 
 def called(raw: JsonObject) -> str:
-    """Namespace and name of an object, as far as it has them."""
+    """Namespace and name of an object, as far as available."""
     metadata = raw.get("metadata") if isinstance(raw, dict) else None
     named = metadata if isinstance(metadata, dict) else {}
     words = [str(named.get(field) or "")[:_PATH] for field in ("namespace", "name")]
@@ -72,7 +72,7 @@ def called(raw: JsonObject) -> str:
 
 
 def shown(field: str) -> str:
-    """A path as an error shows it, whatever a user put into it."""
+    """A path for an error text, with untrusted parts sanitised."""
     plain = field.encode(errors="replace").decode()
     return plain if len(plain) <= _PATH else quoted(plain)
 

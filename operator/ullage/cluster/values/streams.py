@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Streams of the objects that the operator keeps a snapshot of, and their receiver."""
+"""Streams of the objects in the operator's snapshot, and their receiver."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Stream:
     kind: Kind
     selector: Selector = field(default_factory=Selector)
     optional: bool = False
-    """An API server need not serve the kind; where it does not, there are none."""
+    """True when an API server need not serve the kind; without it there are no objects."""
 
 
 NODES: Final = Stream(name="nodes", kind=ports.NODE)
@@ -74,16 +74,16 @@ STREAMS: Final[tuple[Stream, ...]] = (
 
 
 class Sink(Protocol):
-    """Receives what a stream sees; each call says whether anything that matters changed."""
+    """Receives a stream's events; each call returns True if anything relevant changed."""
 
     def replace(self, stream: Stream, items: Sequence[JsonObject], now: float) -> bool:
-        """Take in a full list: adds, changes and removals follow from it."""
+        """Process a full list: adds, changes and removals follow from it."""
         ...
 
     def upsert(self, stream: Stream, item: JsonObject, now: float) -> bool:
-        """Take in an object that was added or changed."""
+        """Process an added or changed object."""
         ...
 
     def remove(self, stream: Stream, item: JsonObject, now: float) -> bool:
-        """Take in that an object was deleted."""
+        """Process the deletion of an object."""
         ...

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bias model: a sensitivity and an aggressiveness for each class.
 
-The plainest model that learns; it beats richer ones for families that were never seen.
+The simplest learned model; it beats richer ones on families without observations.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 PULL: Final = 2.0
-"""Rows' worth of evidence that an effect is zero (our default)."""
+"""Number of pseudo-observations of a zero effect (our default)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BiasModel:
     """Residual of (victim, aggressor) = mean + sensitivity + aggressiveness, by class number.
 
-    ``sd`` is of a new row; a class without rows has zero effect.
+    ``sd`` is that of a new row; a class without rows has zero effect.
     """
 
     mean: float

@@ -5,7 +5,7 @@
 A predictor's own spread is over-confident for work it has not seen, so the margin is calibrated on
 observations: for each novelty group and band of objectives, the smallest margin at which the
 violations *among the admitted* stay within the risk budget, by a test that is valid for few rows.
-Pure arithmetic; it must never look at a label to choose where a test begins.
+Pure arithmetic; the start of a run of tests must never depend on a label.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ LOOSER_CONFIDENCE: Final = 0.95
 """Minimum confidence of every test after the first: a run of tests ends by chance, and each looser
 margin admits pairs that break objectives more often (not measured)."""
 LEAST_TRIALS: Final = 45
-"""See :func:`trials_needed`. With 29, as 10 % would need, a device type with 48 observed pairs
+"""See :func:`trials_needed`. With 29, the requirement at 10 %, a device type with 48 observed pairs
 broke 17 % of the objectives it admitted."""
 _ROUNDING: Final = 1e-9
 
 
 HARDER: Final = (Group.SEEN_PAIR, Group.KNOWN, Group.NEW_CONFIG, Group.NEW_FAMILY)
-"""Groups of two tenants, the better known first."""
+"""Groups of two tenants, the best known first."""
 
 
 class Band(StrEnum):
-    """Tightest objective on a device, in bands; each is calibrated on its own."""
+    """Bands of the tightest objective on a device; each is calibrated separately."""
 
     TIGHT = "<=1.3"
     CLOSE = "<=1.6"
@@ -64,10 +64,10 @@ def band_of(tightest: float) -> Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """One past co-location as the predictor saw it beforehand, and how it ended.
+    """One past co-location: its predicted margin and its outcome.
 
-    ``z`` is the smallest margin of its tenants, (log SLO - mean) / sd; ``violated`` says that any
-    tenant was above its objective.
+    ``z`` is the smallest margin of its tenants, (log SLO - mean) / sd; ``violated`` is true when
+    any tenant exceeded its objective.
     """
 
     z: float
@@ -77,7 +77,7 @@ class Scored:
     pair: tuple[str, ...] = ()
     """Classes of the tenants, sorted."""
     trial: tuple[str, ...] = ()
-    """Names the rows that were left out; scores of a trial count as one (``()`` = its own)."""
+    """Identifies the rows that were left out; scores of a trial count as one (``()`` = its own)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +89,8 @@ class Threshold:
         rows: Distinct pairs of classes that it rests on.
         admitted: Pairs among them that it admits, rounded down.
         violations: Admitted pairs that broke an objective, rounded up.
-        needed: Admitted pairs that can certify the budget at least; 0 = pairs are not missing.
-        pooled: Harder groups whose pairs were added because the group's own are too few.
+        needed: Minimum of admitted pairs that can certify the budget; 0 = enough pairs.
+        pooled: Harder groups whose pairs were added because the group itself has too few.
     """
 
     value: float
@@ -106,7 +106,7 @@ class Threshold:
         return math.isinf(self.value)
 
     def said(self) -> str:
-        """A short text for people."""
+        """A short human-readable text."""
         if not self.refuses:
             return f"{self.value:.2f}"
         return f"none yet: rows {self.rows} of {self.needed}" if self.needed else "none is safe"
@@ -187,8 +187,8 @@ def thresholds(
 ) -> Mapping[tuple[Group, Band], Threshold]:
     """The threshold of every group and band; a pair without rows refuses.
 
-    A group with too few rows of its own also uses those of the next harder groups of two tenants: a
-    margin that is certified for less known work holds for better known work (derived).
+    A group with too few rows also uses those of the next harder groups of two tenants: a margin
+    certified for less known work holds for better known work (derived).
 
     Args:
         scored: Past co-locations; rows without a finite margin do not count.
@@ -268,9 +268,9 @@ def fixed_sequence(rows: Sequence[Scored], *, eps: float, confidence: float) -> 
 
 
 def weights(rows: Sequence[Scored]) -> list[float]:
-    """The weight of each score: its part of a trial.
+    """The weight of each score within its trial.
 
-    A pair is scored in every fold that leaves it out, and at several shares, which is no further
+    A pair is scored in every fold that leaves it out, and at several shares, which adds no
     evidence. Errors of pairs of the same two families, left out together, are not independent
     (derived).
     """
@@ -279,7 +279,7 @@ def weights(rows: Sequence[Scored]) -> list[float]:
 
 
 def distinct(rows: Sequence[Scored]) -> int:
-    """Number of trials of the scores."""
+    """Number of independent trials among the scores."""
     return _count(weights(rows))
 
 

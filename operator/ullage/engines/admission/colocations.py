@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Observed rows as input for learning: checked, bounded, in a fixed order.
 
-A row with an impossible number is refused by its name; rows are never repaired.
+A row with an impossible number is rejected with an error that names it; rows are never repaired.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ def check_row(row: Row) -> None:
 def bounded(rows: Sequence[Row], *, limit: int = MAX_ROWS) -> tuple[Row, ...]:
     """At most ``limit`` rows: the newest of every class pair and share step before older ones.
 
-    The origins of classes take turns, and each gives at most half of the rows if there are several,
-    so that no namespace outweighs all others together.
+    The origins of classes take turns, and with several origins each contributes at most half of the
+    rows, so that no namespace outweighs all others together.
 
     Args:
         rows: Observations with at least one partner each; the first partner names the pair.
@@ -179,7 +179,7 @@ def in_turn(
     *,
     most: int | None = None,
 ) -> list[Item]:
-    """At most ``limit`` of the items, one of every origin in turn, in their order.
+    """At most ``limit`` of the items, taken round-robin by origin, in their order.
 
     No origin displaces another's first ``limit / origins`` items.
 

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The decision whether a newcomer may join a device, at which share, and at which cost for others.
+"""The admission decision for a newcomer to a device: its share, and its cost to others.
 
 Hard limits first (:func:`admit`), then the risk of breaking an objective, then worth
-(:func:`predict`, for limits that were judged already). Pure and deterministic: same inputs, same
-bytes. It must never fit, wait or look at the clock.
+(:func:`predict`, for limits that were checked already). Pure and deterministic: same inputs, same
+bytes. It must never fit, wait or read the clock.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from ullage.engines.admission.verdict import (
 TOLERANCE: Final = 1e-9
 """Values closer than this are equal; then the smaller share wins."""
 MOST_ARRIVALS: Final = 4
-"""Classes for which lost room is priced: the most frequent; the others count as unharmed."""
+"""The most frequent classes, for which lost room is priced; the others count as unharmed."""
 LOOK_UPS: Final = 1600
-"""Pairs of tenants looked up to price room, as a decision has ten milliseconds: on a crowded device
-enough for the two most promising shares, with few tenants for all."""
+"""Pairs of tenants looked up to price room, since a decision has ten milliseconds: on a crowded
+device enough for the two most promising shares, with few tenants for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def predict(query: AdmissionQuery, basis: Basis) -> Verdict:
 
     Args:
         query: The newcomer, the residents and the shares.
-        basis: As for :func:`admit`, without arrivals: only the hard limits tell where they fit.
+        basis: As for :func:`admit`, without arrivals: placement elsewhere needs the hard limits.
 
     Raises:
         ValueError: a figure of the inputs or of the forecast is impossible; the text names it.
@@ -102,12 +102,12 @@ def predict(query: AdmissionQuery, basis: Basis) -> Verdict:
 
 
 def confirm(device: Device, newcomer: Newcomer, percent: int, basis: Basis) -> Verdict:
-    """Confirm a share that is granted already: hard limits and risk, without worth.
+    """Confirm a share that was already granted: hard limits and risk, without worth.
 
     It may only refuse; an admitted verdict has exactly this share.
 
     Args:
-        device: Facts of the device and all tenants that really are on it.
+        device: Facts of the device and all tenants actually on it.
         newcomer: The tenant of the share.
         percent: The share.
         basis: As for :func:`admit`.
@@ -241,7 +241,7 @@ def _weigh(
 
 
 def _ceiling(option: _Option, newcomer: Tenant, basis: Basis, present: float) -> float:
-    """Worth before the price of room: an upper bound of the net."""
+    """Worth before the price of room: an upper bound of the net value."""
     risk = 0.5 * math.erfc(option.margin.z / math.sqrt(2))
     risk *= basis.settings.eviction_weight * newcomer.weight
     return option.value - present - risk

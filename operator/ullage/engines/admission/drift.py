@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Detects that a class changed its behaviour, by sums of residuals that do not average out.
+"""Detects that a class changed its behaviour, by cumulative sums of residuals.
 
-An image of the same name may behave differently; its old rows then mislead. Pure; a single odd row
-must never count as a change.
+A new image of the same name may behave differently; its old rows then mislead. Pure; a single
+outlier must never count as a change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ALARM: Final = 5.0
 SLACK: Final = 0.5
 """Part of every residual that is ignored: half of the shift to detect, in sd."""
 CLIP: Final = 3.0
-"""Bound of a residual, so that no single row raises the alarm."""
+"""Bound of a residual, so that no single row raises an alarm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ def follow(before: Drift, residual: float) -> Drift:
         residual: (observed - mean) / sd of log slowdown, without unit.
 
     Raises:
-        ValueError: the residual is no finite number.
+        ValueError: the residual is not a finite number.
     """
     if not math.isfinite(residual):
         raise ValueError(f"a residual must be a finite number, not {residual:g}")

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measurements of classes alone, as standardised numbers that a kernel can compare.
 
-Only figures that were measured for at least half of the classes take part; gaps are filled with the
-mean, which is neutral.
+Only figures measured for at least half of the classes are used; gaps are filled with the mean,
+which is neutral.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _LOGS = {"launches_per_s", "pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "peak_m
 
 
 def class_features(profiles: Sequence[ClassProfile]) -> Floats:
-    """One row a class: log time alone, log batch, the fingerprint, and its family.
+    """One row per class: log time alone, log batch, the fingerprint, and its family.
 
     Raises:
         ValueError: a measured value is negative or not finite.
     """
-    # declarations of a class with rows would teach about other classes, so they do not count
+    # declarations of a class with rows would influence other classes, so they do not count
     profiles = [
         replace(profile, fingerprint=Fingerprint(), curve=None)
         if profile.declared and profile.rows

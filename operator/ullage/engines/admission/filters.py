@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The hard limits for a newcomer to one device, with refusals in words and numbers.
+"""The hard limits for a newcomer to one device, with human-readable refusals.
 
-The limits themselves are in :mod:`limits`; this module has the records of one device, their figures
+The limits are defined in :mod:`limits`; this module has the records of one device, their figures
 and the refusals. Pure.
 """
 
@@ -43,10 +43,10 @@ _FIGURES: Final[Callable[[Fingerprint], tuple[float | None, ...]]] = attrgetter(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resident:
-    """A tenant that is, or surely will be, on a device.
+    """A tenant that is, or will certainly be, on a device.
 
     ``memory_mib`` ``None`` = in proportion to its share, contexts included; otherwise without
-    them. ``enforced`` = its limits were verified.
+    contexts. ``enforced`` = its limits were verified.
     """
 
     tenant: Tenant
@@ -62,7 +62,7 @@ class Resident:
 class Newcomer:
     """A tenant that wants to join and its range of shares; its own percent does not count.
 
-    ``memory_mib`` 0 = no limit of its own: 1.05 times the peak of its profile, or in proportion to
+    ``memory_mib`` 0 = no explicit limit: 1.05 times the peak of its profile, or in proportion to
     the share without a peak.
     """
 
@@ -115,7 +115,7 @@ def own_memory_mib(newcomer: Newcomer) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """A newcomer's request as the limits take it."""
+    """A newcomer's request as input of the limits."""
 
     min_percent: int
     max_percent: int
@@ -193,7 +193,7 @@ def query_for(newcomer: Newcomer, device: Device) -> AdmissionQuery:
 
 
 def first_refusal(newcomer: Newcomer, device: Device) -> Refusal | None:
-    """The first limit that a newcomer breaks at its minimum share; ``None`` = none."""
+    """The first limit that a newcomer breaks at its minimum share, or ``None``."""
     if newcomer.devices != 1:
         text = f"a share of {newcomer.devices} devices; only 1 is shared"
         return Refusal(reason=Reason.MULTI_GPU, text=text)
@@ -210,7 +210,7 @@ def first_refusal(newcomer: Newcomer, device: Device) -> Refusal | None:
 
 
 def impossible_objective(tenant: Tenant) -> Refusal | None:
-    """The refusal of an objective that cannot be kept even alone on a whole device."""
+    """The refusal of an objective that cannot be met even alone on a whole device."""
     allowed = tenant.max_slowdown
     if allowed is None or allowed >= 1:
         return None
@@ -229,7 +229,7 @@ def _words(
     facts: Facts[int],
     request: Request,
 ) -> tuple[str, str]:
-    """The text of a broken limit with its number, and the tenant that breaks it."""
+    """The text of a broken limit with its figures, and the tenant that breaks it."""
     match reason:
         case Reason.TRUST_DOMAIN:
             domain = newcomer.trust_domain
@@ -273,7 +273,7 @@ def _memory_words(
 
 
 def check_device(device: Device) -> None:
-    """Refuse impossible facts of a device.
+    """Reject impossible facts of a device.
 
     Raises:
         ValueError: naming the figure.
@@ -292,7 +292,7 @@ def check_device(device: Device) -> None:
 
 
 def check_newcomer(newcomer: Newcomer, device: Device) -> None:
-    """Refuse an impossible request.
+    """Reject an impossible request.
 
     Raises:
         ValueError: naming the figure.
@@ -312,7 +312,7 @@ def check_newcomer(newcomer: Newcomer, device: Device) -> None:
 
 
 def check_query(query: AdmissionQuery) -> None:
-    """Refuse tenants and shares that cannot be predicted.
+    """Reject tenants and shares that cannot be predicted.
 
     Raises:
         ValueError: naming the figure.
@@ -349,7 +349,7 @@ def _check_tenant(tenant: Tenant) -> None:
 
 
 def check_profile(profile: ClassProfile) -> None:
-    """Refuse a profile with figures that no measurement gives.
+    """Reject a profile with impossible figures.
 
     Raises:
         ValueError: naming the class and the figure.

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the rung of each novelty group, its spread, and the scores that set its threshold.
+"""Chooses the rung of each novelty group, its spread, and the scores for its threshold.
 
 All from predictions of left-out rows: a pair, a class or a whole family at a time, as new as the
-group says. It must never look at a prediction that had seen its own row.
+group. A prediction that saw its own row must never be used.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FOLDS: Final = 10
-"""Pairs are left out in this many folds; classes and families one at a time, ..."""
+"""Folds of left-out pairs; classes and families are left out one at a time, ..."""
 MOST_FOLDS: Final = 12
 """... until there are more than this, and they share folds."""
 PARTS: Final = 10
-"""Trials are scored in this many parts, each by what was chosen on the others."""
+"""Parts that trials are divided into; each is scored by the choice made on the others."""
 _LEAST_SD: Final = 1e-3
 
 
@@ -125,7 +125,7 @@ def leave_out(
 
 
 def folds_of(data: Pairs, sides: Sides) -> dict[Group, list[Ints]]:
-    """Folds whose rows, left out together, are as new as each group says.
+    """Folds whose left-out rows are as new as each group.
 
     Args:
         data: Directional rows.
@@ -152,7 +152,7 @@ def folds_of(data: Pairs, sides: Sides) -> dict[Group, list[Ints]]:
     return {
         Group.SEEN_PAIR: _deal(repeated, FOLDS),
         Group.KNOWN: _deal(blocks_by(pair), FOLDS),
-        Group.NEW_CONFIG: [  # a class that met few others, and two families that never met
+        Group.NEW_CONFIG: [  # a class with few partners, and two unpaired families
             *_deal(
                 [np.flatnonzero((victim == index) | (aggressor == index)) for index in siblings],
                 MOST_FOLDS,
@@ -170,9 +170,9 @@ def folds_of(data: Pairs, sides: Sides) -> dict[Group, list[Ints]]:
 
 
 def as_new_as(group: Group, data: Pairs, sides: Sides, out: LeftOut) -> NDArray[np.bool_]:
-    """Left-out rows that were as new as the group says, by the rows of the same fold that stayed.
+    """Left-out rows that were as new as the group, given the rows of the same fold that stayed.
 
-    A fold that leaves a pair out may leave a class without any row: its prediction is one for a new
+    A fold that leaves out a pair may leave a class without any row: its prediction is one for a new
     class.
 
     Args:
@@ -205,14 +205,14 @@ def named(row: Row, sides: Sides) -> tuple[Named, Named]:
 
 
 def trial_of(classes: tuple[Named, Named], group: Group) -> tuple[str, str]:
-    """The two classes, or two whole families, that are left out with a row of this group."""
+    """The two classes, or the two families, that are left out with a row of this group."""
     if group in (Group.SEEN_PAIR, Group.KNOWN):
         return pair_of(*(name for name, _ in classes))
     return families_of(*classes)
 
 
 def blocks_by(numbers: Ints) -> list[Ints]:
-    """Indices of the rows that have the same number, by rising number."""
+    """Indices of the rows that have the same number, in ascending order of the number."""
     return [np.flatnonzero(numbers == number) for number in np.unique(numbers)]
 
 
@@ -224,7 +224,7 @@ def _deal(blocks: Sequence[Ints], folds: int) -> list[Ints]:
 def left_out_by_group(
     data: Pairs, sides: Sides, hyper: Hyper | None, *, plain: Rung
 ) -> dict[Group, LeftOut]:
-    """By group: left-out predictions of rows that were as new as it says.
+    """Left-out predictions of rows as new as each group, by group.
 
     Args:
         data: Directional rows.
@@ -278,15 +278,15 @@ def score_apart(
 ) -> list[Scored]:
     """Scores of left-out rows, by a rung and a trim that were chosen on other trials.
 
-    Chosen on the same rows they would be over-fitted, and the threshold with them. Trials are dealt
-    into ``PARTS``, and each part is scored by the choice on the others. Source: cross-fitting
+    Choosing on the same rows would over-fit the choice and the threshold. Trials are divided into
+    ``PARTS``, and each part is scored by the choice on the others. Source: cross-fitting
     (Chernozhukov et al. 2018).
 
     Args:
         data: Directional rows.
         sides: Their classes.
         out: Their left-out predictions.
-        group: How new the left-out rows were.
+        group: Novelty of the left-out rows.
         plain: The rung of the base forecast.
         risk: The budget at which recall is compared.
     """
@@ -308,7 +308,7 @@ def weigh(
     Args:
         data: Directional rows.
         out: Their left-out predictions.
-        group: How new the left-out rows were.
+        group: Novelty of the left-out rows.
         plain: The rung of the base forecast.
         risk: The budget at which recall is compared.
     """
@@ -344,7 +344,7 @@ def score(
         out: Their left-out predictions.
         rung: The rung in force.
         trim: Its trim.
-        group: How new the left-out rows were.
+        group: Novelty of the left-out rows.
     """
     by_colocation: dict[tuple[int, int], list[int]] = {}
     for place, (number, fold) in enumerate(zip(out.index, out.fold, strict=True)):

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses the rung of the model ladder: the plainest, until a richer one has proven better.
 
-Judged group by group on rows that each model predicted before it saw them.
+Evaluated per group on rows that each model predicted without seeing them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOMINAL_Z: Final = 1.2816
 """Normal 90 % quantile: the bound that a trim calibrates."""
 RECALL_SLACK: Final = 0.1
 """Recall that a richer model may lose among known classes and still take over: at a few percent of
-violations recall depends on a handful of rows (our default)."""
+violations, recall depends on few rows (our default)."""
 _SPREADS: Final = (0.5, 5.0)
 _FEW: Final = 10
 
@@ -83,7 +83,7 @@ def fit_trim(mean: Floats, sd: Floats, observed: Floats, centre: float) -> Trim:
 
 
 def finite_quantile(values: Floats, coverage: float) -> float:
-    """The value below which a new value lies with at least this probability.
+    """The value that bounds a new value with at least this probability.
 
     Of n values the ceil((n + 1) coverage)-th smallest, or the largest where n is too small. Source:
     the finite-sample quantile of split conformal prediction (Vovk et al.); the plain 90 % quantile
@@ -114,8 +114,8 @@ class Outcomes:
         """Mean continuous ranked probability score of the normal forecasts (lower is better).
 
         Proper, in log slowdown. It grows linearly with a miss: the noise has heavy tails, and with
-        a log density one odd row would outweigh hundreds of close forecasts. Source: Gneiting and
-        Raftery, closed form for a normal law.
+        a log density one outlier would outweigh hundreds of close forecasts. Source: Gneiting and
+        Raftery, closed form for a normal distribution.
         """
         z = (self.observed - self.mean) / self.sd
         inside = np.array([math.erf(value / math.sqrt(2)) for value in z])

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Learns a model from rows, in the background and never inside a decision.
 
-Rungs, spreads and thresholds rest on predictions of left-out rows. The same rows give the same
+Rungs, spreads and thresholds come from predictions of left-out rows. The same rows give the same
 bytes.
 """
 
@@ -89,15 +89,15 @@ def learn(
         previous: The model before, or one read from a summary.
         refit: Fit hyper-parameters, rungs and thresholds again. Otherwise condition on the rows
             with those of ``previous``, and fill only the cells of classes that changed; their
-            effect on other cells comes with the next fit. Without a previous fit always done.
+            effect on other cells comes with the next fit. Always true without a previous fit.
         wanted: Classes whose cells come first: tenants and waiting work.
         risk: Budget of the thresholds.
-        hyper: Hyper-parameters fitted on these rows before, if only rungs and thresholds are to be
-            fitted; ``None`` = fit them too.
+        hyper: Hyper-parameters fitted on these rows before, to fit only rungs and thresholds;
+            ``None`` = fit them too.
         classes: Largest number of classes with cells; they take most of the time of a fit.
 
     Raises:
-        ValueError: a row or a profile has an impossible number; names it.
+        ValueError: a row or a profile has an impossible number; the text names it.
     """
     windows = [row for row in rows if row.accelerator == accelerator and row.partners]
     for row in windows:
@@ -139,7 +139,7 @@ def plain_rung(sides: Sides) -> Rung:
 
 
 def score_many(model: LearnedModel, rows: Sequence[Row]) -> tuple[Scored, ...]:
-    """Score co-locations of three or more; the model never learned from them.
+    """Score co-locations of three or more tenants, which the model never learned from.
 
     Args:
         model: The model to score.
@@ -239,7 +239,7 @@ def _assemble(
 def marks(data: Pairs, sides: Sides) -> dict[str, str]:
     """A digest of the inputs of every class: its profile, its features, its rows.
 
-    Features are standardised over all classes, so a new class may change the mark of every class.
+    Features are standardised over all classes, so a new class may change every digest.
 
     Args:
         data: Rows that the model learns from.
@@ -268,7 +268,7 @@ def fill(
     *,
     keep: Cells = NO_CELLS,
 ) -> Cells:
-    """Cells of the wanted classes first, then of those with most rows, up to a bound.
+    """Cells of the wanted classes first, then of those with the most rows, up to a bound.
 
     Args:
         posterior: The process.

@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The hard limits of a device, each declared once, for one device and for all devices at a time.
+"""The hard limits of a device, each declared once, for one device and for all devices at once.
 
-:data:`LIMITS` lists them. The operator's search applies it to columns, the decision about one
-device and the final check of the node agent to whole numbers, by the same lines. A limit gives the
-amount by which a device falls short: a positive amount is a refusal, the smallest one is the
-closest miss, and the order decides which reason is reported. Memory and contexts are physics and
-trust domains are promises, so no forecast may override them.
+:data:`LIMITS` lists them. The operator's search applies the same code to columns, the decision
+about one device and the final check of the node agent to whole numbers. A limit gives the amount by
+which a device falls short: a positive amount is a refusal, the smallest one is the closest miss,
+and the order decides which reason is reported. Memory and contexts are physical limits and trust
+domains are guarantees, so no forecast may override them.
 
-It must never round in favour of a newcomer. The node agent judges single devices and has no numpy:
-it is loaded with the first column.
+It must never round in favour of a newcomer. The node agent checks single devices and has no numpy:
+numpy is loaded with the first column.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ALL_MODES: Final = sum(MODE_BIT.values())
 NO_DOMAIN: Final = -1
 """Trust domain of an empty device."""
 MIXED: Final = -2
-"""Trust domain of a device whose tenants differ or are not known: no newcomer joins them."""
+"""Trust domain of a device with several or unknown trust domains: no newcomer joins it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ class Facts(Generic[N]):
     memory_used: N
     """Contexts included."""
     mps: N
-    """Above 0 where an MPS server should serve shares and does not."""
+    """Above 0 where an MPS server is required and missing."""
     loose: N
     unmeasured: N
     suspends: N
-    """Above 0 where its node can suspend programs on it."""
+    """Above 0 where the node can suspend programs on the device."""
 
 
 EMPTY: Final[Facts[int]] = Facts(
@@ -89,7 +89,7 @@ EMPTY: Final[Facts[int]] = Facts(
     unmeasured=0,
     suspends=0,
 )
-"""An empty device of no size, as the base for the figures of a single device."""
+"""An empty device of size zero, as the base for the figures of a single device."""
 
 
 class Request(Protocol):
@@ -102,7 +102,7 @@ class Request(Protocol):
 
     @property
     def exclusive(self) -> bool:
-        """True for whole devices."""
+        """True for a request for whole devices."""
         ...
 
     @property
@@ -112,7 +112,7 @@ class Request(Protocol):
 
     @property
     def suspendable(self) -> bool:
-        """True when it relies on being suspended while idle."""
+        """True when the request relies on suspension while idle."""
         ...
 
     @property
@@ -137,7 +137,7 @@ class Request(Protocol):
 
     @property
     def contexts(self) -> int:
-        """Contexts that it opens."""
+        """Contexts that the tenant opens."""
         ...
 
     @property
@@ -147,27 +147,27 @@ class Request(Protocol):
 
     @property
     def unmeasured(self) -> Collection[int]:
-        """Models on which it must be measured alone first."""
+        """Models on which it must first be measured alone."""
         ...
 
 
 def node_answers(facts: Facts[N], request: Request) -> N:
-    """Its node is ready and its agent reports."""
+    """The node is ready and its agent reports."""
     return facts.health % NODE_LEAVES // NODE_UNHEALTHY
 
 
 def node_stays(facts: Facts[N], request: Request) -> N:
-    """Its node is not being emptied."""
+    """The node is not being drained."""
     return facts.health // NODE_LEAVES
 
 
 def device_is_healthy(facts: Facts[N], request: Request) -> N:
-    """Nothing is wrong with the device itself."""
+    """The device itself is healthy."""
     return facts.health % NODE_UNHEALTHY // DEVICE_UNHEALTHY
 
 
 def mode_is_offered(facts: Facts[N], request: Request) -> N:
-    """It offers the mode."""
+    """The device offers the mode."""
     return 1 - facts.modes // MODE_BIT[request.mode] % 2
 
 
@@ -177,29 +177,29 @@ def programs_can_leave(facts: Facts[N], request: Request) -> N:
 
 
 def device_is_free(facts: Facts[N], request: Request) -> N:
-    """It is empty for a request without neighbours; no such tenant is on it for a share."""
+    """The device is empty for an exclusive request, and has no exclusive tenant for a share."""
     return facts.sharers if request.lonely else facts.whole
 
 
 def trusts_the_others(facts: Facts[N], request: Request) -> N:
-    """All tenants on it are of the same trust domain."""
+    """All tenants of the device are of the trust domain of the request."""
     return facts.sharers * (1 - _is_among(facts.domain, (request.domain,)))
 
 
 def everyone_is_measured(facts: Facts[N], request: Request) -> N:
-    """No tenant on it is being measured alone; a request that must be measured needs it empty."""
+    """No tenant is being measured alone; a request that must be measured needs an empty device."""
     if not request.unmeasured:
         return facts.unmeasured
     return facts.unmeasured + facts.sharers * _is_among(facts.model, tuple(request.unmeasured))
 
 
 def shares_are_served(facts: Facts[N], request: Request) -> N:
-    """Its MPS server is ready."""
+    """The MPS server of the device is ready."""
     return facts.mps
 
 
 def everyone_is_held(facts: Facts[N], request: Request) -> N:
-    """No tenant on it runs without verified limits: such a tenant may take the whole device."""
+    """No tenant runs without verified limits, since it may take the whole device."""
     return facts.loose
 
 
@@ -218,7 +218,7 @@ def percent_fits(facts: Facts[N], request: Request) -> N:
 def memory_fits(facts: Facts[N], request: Request) -> N:
     """The smallest memory of the request, contexts included, fits beside the others.
 
-    It must hold at least one MiB beside the contexts: a share that is smaller than its own contexts
+    At least one MiB must be left beside the contexts: a share that is smaller than its own contexts
     falls short on every device.
     """
     asked = memory_needed(facts, request, request.min_percent)
@@ -254,18 +254,18 @@ LIMITS: Final = (
     HardLimit(Reason.MPS_NOT_READY, shares_are_served),
     HardLimit(Reason.ENFORCEMENT_MISSING, everyone_is_held),
     HardLimit(Reason.CONTEXT_LIMIT, contexts_are_left),
-    # before memory: without a limit of its own, memory follows the share and says less
+    # before memory: without an explicit limit, memory follows the share and explains less
     HardLimit(Reason.PERCENT_LIMIT, percent_fits),
     HardLimit(Reason.MEMORY_WOULD_OVERFLOW, memory_fits),
 )
-"""All limits in the order of judging."""
+"""All limits in the order of evaluation."""
 
 
 def first_broken(facts: Facts[int], request: Request) -> tuple[Reason, int] | None:
-    """The first limit that one device breaks.
+    """The first limit that a device breaks.
 
     Returns:
-        The reason and the amount in the unit of the limit; ``None`` = none is broken.
+        The reason and the amount in the unit of the limit, or ``None``.
     """
     for limit in LIMITS:
         short = limit.short(facts, request)
@@ -317,12 +317,12 @@ def memory_of_share_mib(device_mib: N, percent: N | int) -> N:
 
 
 def with_contexts_mib(memory_mib: int, contexts: int, overhead_mib: N) -> N:
-    """Memory that a tenant takes which may allocate so much beside its contexts.
+    """Memory of a tenant, its contexts included.
 
     Args:
-        memory_mib: What it may allocate, MiB.
+        memory_mib: Memory that it may allocate, MiB.
         contexts: Its contexts.
-        overhead_mib: What one context costs on the device, MiB.
+        overhead_mib: Memory of one context on the device, MiB.
     """
     return memory_mib + contexts * overhead_mib
 

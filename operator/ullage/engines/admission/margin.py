@@ -20,7 +20,7 @@ from ullage.engines.admission.records import Forecast, Group, Tenant
 SLACK_TOLERANCE: Final = 1e-6
 """Log slowdowns closer than this to an objective meet it."""
 ALONE_Z: Final = 1.645
-"""Margin of a tenant alone: the normal 95 % quantile, since no co-location row can calibrate the
+"""Margin of a lone tenant: the normal 95 % quantile, since no co-location row can calibrate the
 cost of its own share (derived)."""
 
 
@@ -76,7 +76,7 @@ def margin(
     """Compare a forecast with all objectives and the threshold of its group and band.
 
     A mixture that passes with all objectives capped at the edge of a tighter band passes as it is,
-    since a tenant that keeps the tighter objective keeps the looser one. So a tighter objective
+    since a tenant that meets the tighter objective meets the looser one. So a tighter objective
     never admits more, and rows of a tighter band count where the own band has few (derived).
 
     Args:
@@ -161,5 +161,5 @@ def _margin(
 
 
 def nearest(failed: Sequence[tuple[int, Margin]]) -> tuple[int, Margin]:
-    """The share (percent) with the closest miss; of equal ones the larger margin, then the less."""
+    """The share (percent) with the closest miss; ties: larger margin, then smaller share."""
     return min(failed, key=lambda pair: (pair[1].missing, -pair[1].z, pair[0]))

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The learned model that decisions use: tables only.
+"""The learned model that decisions use: look-up tables only.
 
-Built elsewhere, in the background. A look-up without a cell answers one rung lower, and reports the
-rung; it must never solve, fit, wait, or import fitting code.
+Built in the background. A look-up without a cell falls back to the next lower rung and reports it;
+it must never solve, fit, wait, or import fitting code.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _STEP_OF: Final = tuple(step_of(percent) for percent in range(101))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cells:
-    """Mean and sd of the log residual of (victim, its step, aggressor, its step); NaN = not yet."""
+    """Mean and sd of the log residual of (victim, its step, aggressor, its step); NaN = no cell."""
 
     index: Mapping[str, int] = field(default_factory=dict)
     mean: Table = field(default_factory=lambda: np.zeros((0, STEPS, 0, STEPS), np.float32))
@@ -70,7 +70,7 @@ class Cells:
 
         Returns:
             Two arrays of shape (n, n).
-        NaN where there is no cell yet; zero on the diagonal.
+        NaN where there is no cell; zero on the diagonal.
         """
         classes = np.array([self.index.get(workload_class, -1) for workload_class, _ in sides])
         steps = np.array([_STEP_OF[percent] for _, percent in sides])
@@ -125,8 +125,8 @@ class LearnedModel:
     def forecast(self, tenants: Sequence[Tenant]) -> Forecast:
         """Log slowdown of every tenant, by table look-ups.
 
-        For three or more tenants the residuals of pairs add up, and so do their spreads, since they
-        are correlated through the victim.
+        For three or more tenants the residuals and the spreads of pairs are summed, since they are
+        correlated through the victim.
 
         Raises:
             ValueError: there is no tenant, a share is not 1..100, or a profile has an impossible
@@ -155,7 +155,7 @@ class LearnedModel:
         )
 
     def _side(self, tenant: Tenant) -> Side:
-        """A tenant as input of the prior; a learned profile of its class precedes its own."""
+        """A tenant as input of the prior; a learned profile of its class takes precedence."""
         profile = tenant.profile
         learned = None if profile is None else self.classes.get(profile.workload_class)
         if learned is None:
@@ -165,7 +165,7 @@ class LearnedModel:
     def _residuals(
         self, tenants: Sequence[Tenant], group: Group, wanted: Rung
     ) -> tuple[Floats, Floats, list[Rung | None]]:
-        """Residual sums over the others, on the wanted rung or the next lower one with an answer.
+        """Residual sums over the others, on the wanted rung or the next lower one available.
 
         Returns:
             Mean, sd and rung of each tenant; ``None`` = the base forecast alone.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Classifies the novelty of a co-location on one accelerator; its least known tenant decides."""
+"""Classifies the novelty of a co-location on one accelerator by its least known tenant."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Final, Self
 from ullage.engines.admission.records import Group
 
 KNOWN_PARTNERS: Final = 3
-"""Different classes that a class must have met to count as known; repeated meetings with one say
-nothing about the next one (derived)."""
+"""Different partners that make a class known; repeated meetings with one say nothing about the next
+one (derived)."""
 
 Named = tuple[str, str]
 """A class and its family; the family may be empty."""

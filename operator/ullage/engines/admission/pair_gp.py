@@ -4,7 +4,7 @@
 
 Seven kernel terms: similarity of two victims and of two aggressors in their solo features, and
 identity of their classes (learned sensitivity and aggressiveness, and their products). Built and
-used in the background only; a decision must never solve against its factor.
+used only in the background; a decision must never solve against its factor.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _JITTER: Final = 1e-6
 _LEAST_WEIGHT: Final = 0.02
 _NO_FACTOR: Final = 1e10
 _NEGLIGIBLE: Final = 1e-13
-"""Part of the power of a block's strongest direction below which a direction is rounding."""
+"""Fraction of the power of a block's strongest direction below which a direction is rounding."""
 MAX_ROWS: Final = 2_000
 FOLDS: Final = 5
 """Inner folds in which the kind of noise and the kernel shape are chosen."""
@@ -52,7 +52,7 @@ class Fit:
     """Settings of the search for hyper-parameters.
 
     ``tail`` is the degrees of freedom of the Student t noise, 0 = Gaussian noise; ``rounds`` the
-    number of times the rows are weighed again under it; ``shape`` the shape of the kernel.
+    number of reweighting rounds under it; ``shape`` the shape of the kernel.
     """
 
     iterations: int = 40
@@ -66,13 +66,13 @@ class Fit:
 REFERENCE: Final = Fit(iterations=25, max_rows=300)
 """A run of 25 iterations on at most 300 rows, Gaussian noise."""
 ROBUST: Final = Fit(tail=2.0)
-"""Heavy-tailed noise: single measurements without repeats contain outliers, which would otherwise
-distort every prediction around them."""
+"""Heavy-tailed noise: unrepeated measurements contain outliers, which would otherwise distort every
+prediction around them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hyper:
-    """Fitted hyper-parameters: enough to condition on any rows again."""
+    """Fitted hyper-parameters, sufficient to condition on any rows."""
 
     theta: tuple[float, ...]
     tail: float = 0.0
@@ -310,8 +310,8 @@ def condition(
         rows: At most ``MAX_ROWS`` directional rows.
         target: Log residual of each row, shape (n,).
         hyper: From ``fit``.
-        weights: Known weights of the rows, shape (n,); ``None`` = weigh them ``rounds`` times.
-        rounds: Number of times to weigh rows under heavy-tailed noise.
+        weights: Known weights of the rows, shape (n,); ``None`` = reweight them ``rounds`` times.
+        rounds: Number of reweighting rounds under heavy-tailed noise.
 
     Raises:
         ValueError: there is no row, too many, or a target is not a finite number.
@@ -380,7 +380,7 @@ def left_out(
 ) -> tuple[Ints, Floats, Floats]:
     """Predict every block from the rows outside it, with fixed hyper-parameters.
 
-    Rows are weighed again without the block, so that the prediction does not depend on it.
+    Rows are reweighted without the block, so that the prediction does not depend on it.
 
     Args:
         rows: Directional rows.

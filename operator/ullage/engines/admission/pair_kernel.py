@@ -21,13 +21,13 @@ Ints = NDArray[np.int64]
 TERMS: Final = 7
 VICTIM_SCALE, AGGRESSOR_SCALE, NOISE = 7, 8, 9
 _STRIP: Final = 50
-"""Rows at a time: intermediate results stay in the cache, four times as fast at 2,000 rows."""
+"""Rows at a time: intermediate results fit the cache, four times as fast at 2,000 rows."""
 THETA_START: Final = np.log(np.array([0.05] * 5 + [0.02] * 2 + [1.0] * 2 + [0.01]))
 """Log amplitudes of the terms, log length scales of victim and aggressor, log noise variance."""
 
 
 class Shape(StrEnum):
-    """The fall of similarity with the distance r of two classes, in length scales.
+    """The decrease of similarity with the distance r of two classes, in length scales.
 
     ``Gaussian``, exp(-r^2/2), assumes that effects change smoothly between classes; ``Matern``,
     (1 + sqrt(3) r) exp(-sqrt(3) r), lets them change faster (Rasmussen and Williams, 4.2).
@@ -106,7 +106,7 @@ class Distances:
 
     @classmethod
     def between(cls, left: Rows, right: Rows) -> Distances:
-        """Computes the distances of every left row to every right one.
+        """Distances of every left row to every right row.
 
         Args:
             left: n rows.

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Predicts contention before any co-location was seen, from demands that exceed the device.
+"""Predicts contention before any co-location was observed, from demands that exceed the device.
 
-Uses measurements of classes alone. Where a number is missing the answer is the utilisation sum, and
-the rung reports it; gaps are never filled with a guess.
+Uses measurements of classes alone. Where a number is missing, the utilisation sum answers, and the
+rung reports it; gaps are never filled with a guess.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def side_of(
         profile: Profile of its class.
         percent: Its share.
         utilisation: Used where none was measured.
-        checked: The fingerprint was checked before, when it was learned.
+        checked: The fingerprint was already checked when it was learned.
 
     Raises:
         ValueError: the share is not within 1..100, or a demand is negative or not finite.
@@ -66,7 +66,7 @@ def side_of(
 
 
 def check_fingerprint(workload_class: str, fingerprint: Fingerprint) -> None:
-    """Refuse impossible measurements.
+    """Reject impossible measurements.
 
     Args:
         workload_class: Named in the message.
@@ -151,7 +151,7 @@ def own_share(side: Side) -> float:
 
 
 def base(sides: Sequence[Side]) -> tuple[tuple[float, ...], Rung]:
-    """Log slowdown of every tenant against the whole device, and the rung that answers."""
+    """Log slowdown of every tenant against the whole device, and the rung of the prediction."""
     factors = contention(sides)
     rung = Rung.PRIOR
     if factors is None:

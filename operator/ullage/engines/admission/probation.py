@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Decides on trials: which classes get one, where, how long, and how it ends.
+"""Decides on trials: their classes, devices, durations and outcomes.
 
 Rows come only from co-locations, so without trials an unknown class would stay unknown. A trial is
 small, short, guarded and charged to the class's own budget. Pure; it must never risk a latency
-objective, and never put two trials on one device.
+objective, and never run two trials on one device.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ HEADROOM: Final = 1.10
 """Smallest objective of a tenant beside a trial, as a multiple of the slowdown by its share alone:
 neighbours slow each step further, by 4 to 9 % where it was measured (derived)."""
 LEAST_WINDOWS: Final = 4
-"""Windows with a finished step or request that a trial needs to end well."""
+"""Windows with a finished step or request that a trial needs to succeed."""
 VIOLATIONS: Final = 2
 OF_WINDOWS: Final = 3
-"""A violation is two windows above an objective in three that count, as for the guard."""
+"""A violation is two windows above an objective among three counted, as for the guard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +56,13 @@ def needs_trial(verdict: Verdict, account: Account) -> bool:
 def may_probe(
     verdict: Verdict, query: AdmissionQuery, account: Account, settings: RiskSettings
 ) -> Trial | Refusal:
-    """The trial of a newcomer that was refused for lack of rows, or whose class faulted.
+    """The trial of a newcomer that was refused for lack of rows, or whose class has faults.
 
     Args:
         verdict: The refusal, or the admission.
         query: The newcomer on the device of the verdict, with its residents.
         account: Cost of the class's trials so far.
-        settings: Hold the budget of a class, seconds.
+        settings: Settings with the budget of a class, seconds.
 
     Returns:
         A trial with its share (percent) and length (seconds), or a refusal.
@@ -83,7 +83,7 @@ def may_probe(
             Reason.NEED_PROFILE,
             f"no one is tried out beside the latency objective of {beside.name}",
         )
-    # at the share of the verdict the forecast keeps every objective best
+    # the share of the verdict has the best forecast for every objective
     percent = verdict.tenants[-1].percent
     tight = next((tenant for tenant in query.mixture(percent) if _is_tight(tenant)), None)
     if tight is not None:
@@ -107,14 +107,14 @@ def may_probe(
 def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Trial) -> TrialOutcome:
     """State of a trial after these windows.
 
-    It is rolled back at once after two violations in three counted windows, and at its end without
-    enough counted windows.
+    The trial is rolled back at once after two violations in three counted windows, and at its end
+    without enough counted windows.
 
     Args:
         windows: Oldest first. ``True`` = a tenant of the device was above its objective, ``None``
             = no tenant finished a step or a request, which does not count.
         elapsed_s: Seconds since the trial began.
-        trial: Its terms.
+        trial: Share and time limit of the trial.
     """
     counted = [window for window in windows if window is not None]
     for last in range(VIOLATIONS, len(counted) + 1):

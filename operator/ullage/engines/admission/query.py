@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The query of admission: a newcomer, the residents of a device, and a range of shares.
 
-Memory, contexts and trust are not part of it: the hard limits are judged before. Values only.
+Memory, contexts and trust are not included: the hard limits are checked before. Values only.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Account:
     Attributes:
         spent_s: Seconds of trial.
         rows: Rows of the class after the last trial that was booked.
-        faults: Recent device faults by its programs. With any, it joins others on trial only,
-            whatever its rows certify.
+        faults: Recent device faults by its programs. With any, the class joins others on trial
+            only, whatever its rows certify.
     """
 
     workload_class: str
@@ -52,7 +52,7 @@ class AdmissionQuery:
     accelerator: str
     residents: tuple[Tenant, ...] = ()
     newcomer: Tenant
-    """Its own percent does not count."""
+    """The newcomer; its own percent does not count."""
     least: int
     most: int
     steps: tuple[int, ...] = ()
@@ -73,7 +73,7 @@ class AdmissionQuery:
         return tuple(sorted({*(p for p in snapped if p is not None), *inside[:1]}))
 
     def mixture(self, percent: int) -> tuple[Tenant, ...]:
-        """All tenants of the device with the newcomer at this share; it comes last."""
+        """All tenants of the device with the newcomer, last, at this share."""
         return (*self.residents, self.newcomer.at(percent))
 
     def beside(self, residents: tuple[Tenant, ...]) -> AdmissionQuery:

@@ -4,7 +4,7 @@
 
 A server that slows down by a tenth can double its queue, so a latency objective has no meaning
 without the load. Admission then works on slowdowns for both training and serving. Pure arithmetic;
-it must never answer for a load that was neither declared nor measured.
+it must never map an objective for a load that was neither declared nor measured.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def replica_load(requests_per_s: float, replicas: int, *, cv2: float = 1.0) -> L
         cv2: Squared coefficient of variation of the times between arrivals.
 
     Raises:
-        ValueError: there is no replica to carry it.
+        ValueError: there is no replica.
     """
     if replicas < 1:
         raise ValueError("a load needs at least one replica to carry it")
@@ -79,7 +79,7 @@ def latency_s(slowdown: float, service: Service, load: Load, quantile: float) ->
         quantile: 0..1.
 
     Returns:
-        Seconds; ``inf`` when more arrives than is served.
+        Seconds; ``inf`` when arrivals exceed the capacity.
     """
     mean = slowdown * service.mean_s
     busy = load.requests_per_s * mean

@@ -19,7 +19,7 @@ TOLERANCE: Final = 1e-6
 
 
 class Rung(StrEnum):
-    """The model that answers, from the plainest to the richest (the model ladder)."""
+    """The predicting model, from the plainest to the richest (the model ladder)."""
 
     UTILISATION_SUM = "utilisation-sum"
     PRIOR = "prior"
@@ -28,10 +28,10 @@ class Rung(StrEnum):
 
 
 class Group(StrEnum):
-    """Novelty of a co-location; each group is calibrated on its own."""
+    """Novelty of a co-location; each group is calibrated separately."""
 
     SEEN_PAIR = "G0"
-    """This pair of classes was seen on this accelerator."""
+    """This pair of classes was observed on this accelerator."""
     KNOWN = "G1"
     """Every class has enough rows of its own."""
     NEW_CONFIG = "G2"
@@ -44,7 +44,7 @@ class Group(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """Demand of a class on a device when it is alone on the whole of it.
+    """Demand of a class on a whole device without neighbours.
 
     Fractions of the device's peak (0..1) unless the name says otherwise.
     """
@@ -62,13 +62,13 @@ class Fingerprint:
     fp64: float | None = None
     """Double precision units busy."""
     occupancy: float | None = None
-    """Warps resident, of what fits."""
+    """Warps resident, as a fraction of the maximum."""
     kernel_idle: float | None = None
-    """Part of a step without a kernel on the device."""
+    """Fraction of a step without a kernel on the device."""
     graph: float | None = None
-    """Part of the launches that are graphs."""
+    """Fraction of the launches that are graphs."""
     duty_cycle: float | None = None
-    """Part of the time in which the container worked at all."""
+    """Fraction of the time in which the container was active."""
     cpu_cores: float | None = None
     """CPU cores used."""
     power_watts: float | None = None
@@ -80,7 +80,7 @@ class Fingerprint:
     pcie_rx_bytes_per_s: float | None = None
     """Bytes to the device over PCIe per second."""
     peak_memory_mib: float | None = None
-    """Most device memory in use."""
+    """Peak device memory in use."""
     stressor_dram: float | None = None
     """Slowdown beside the DRAM stressor; its siblings for tensor cores and L2."""
     stressor_tensor: float | None = None
@@ -110,7 +110,7 @@ class ClassProfile:
     """Measurements of one class of work on one accelerator.
 
     ``rows`` counts its co-location rows there, ``curve`` is ``None`` until a time was measured.
-    ``declared`` = fingerprint or curve were declared by people: they are used for the class itself,
+    ``declared`` = fingerprint or curve were declared by users: they are used for the class itself,
     and never to learn about others.
     """
 
@@ -127,9 +127,9 @@ class ClassProfile:
 class Tenant:
     """One workload on a shared device.
 
-    ``utilisation`` is the fraction of the device it uses when alone on the whole of it (0..1],
-    ``percent`` its share, ``max_slowdown`` its objective (``None`` = no objective; a latency
-    objective has become a slowdown by the queue map, and ``latency`` says so).
+    ``utilisation`` is the fraction of the device that it uses alone on the whole of it (0..1],
+    ``percent`` its share, ``max_slowdown`` its objective (``None`` = no objective); ``latency`` = a
+    latency objective that the queue map converted to a slowdown.
     """
 
     name: str
@@ -177,10 +177,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Predicted log slowdown of every tenant of a mixture, in the order asked.
+    """Predicted log slowdown of every tenant of a mixture, in the order of the query.
 
     ``mean`` and ``sd`` are of log(T with the others / T alone on the whole device); ``rung`` is the
-    model that answered, the lowest among the tenants if they differ.
+    predicting model, the lowest among the tenants if they differ.
     """
 
     mean: tuple[float, ...]
@@ -205,8 +205,8 @@ class Row:
     """One observation: a class at a share, alone or beside others, on one accelerator.
 
     ``slowdown`` is against running alone on the whole device. ``counterfactual`` rows come from a
-    freeze (with and without the neighbour inside seconds) and are the cleanest; ``at_s`` is
-    seconds since the epoch. ``max_slowdown`` is the objective it had then (``None`` = none).
+    freeze (with and without the neighbour within seconds) and are the most accurate; ``at_s`` is
+    seconds since the epoch. ``max_slowdown`` is the objective at that time (``None`` = none).
     """
 
     id: str

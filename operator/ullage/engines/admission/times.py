@@ -11,6 +11,6 @@ COLOCATION_WINDOW_S: Final = 30.0
 MEETING_GAP_S: Final = 900.0
 """Windows of one mixture further apart than this belong to two meetings. Chosen."""
 PROBATION_LEAST_S: Final = 20.0
-"""Shortest trial beside others: less shows too little. Chosen."""
+"""Shortest trial beside others: a shorter one shows too little. Chosen."""
 PROBATION_MOST_S: Final = 60.0
-"""Longest trial that is asked for. Chosen."""
+"""Longest requested trial. Chosen."""

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The protocol of predictors, and the baseline: the sum of utilisations.
 
-The baseline needs one number per workload, so it works before anything was measured; a better
-predictor has to beat it. Pure arithmetic; it must never look at the identity of a tenant.
+The baseline needs one number per workload, so it works without measurements; a better predictor has
+to beat it. Pure arithmetic; it must never use the identity of a tenant.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs and result of a decision, and its text: the same record for operator, node and people.
+"""Inputs and result of a decision, and its text: the same record for operator, node and users.
 
-A verdict has every figure that it was made from, so that anyone can check it. Nothing is decided
-here.
+A verdict includes every figure it was made from, so that it can be verified. Nothing is decided in
+this module.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Verdict:
 
     @property
     def admitted(self) -> bool:
-        """True when it may join."""
+        """True when the newcomer may join."""
         return self.reason is None
 
     @property

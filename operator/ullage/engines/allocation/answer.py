@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Maps the program's columns back to jobs: an allocation, checked against V, or the last good one.
 
-It decides nothing; a point that breaks a constraint by more than the tolerance is refused.
+It decides nothing; a point that breaks a constraint by more than the tolerance is rejected.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def settled(
     Args:
         shape: Groups and columns.
         solved: An optimum.
-        floors: Steps/s of one member that every optimum to choose from keeps, shape (groups,).
+        floors: Minimum steps/s of one member in every optimum to choose from, shape (groups,).
         gain: Goal of each column, shape (columns,), where the goal is a sum.
-        value: What that sum reaches.
+        value: Value of that sum.
 
     Returns:
         Time of each column, shape (columns,).
@@ -57,10 +57,10 @@ def settled(
 
 
 def held(shape: ProblemShape) -> Floats | None:
-    """Time of each column in the allocation in force; ``None`` where there is none to speak of.
+    """Time of each column in the allocation in force; ``None`` without a usable one.
 
-    Jobs that it does not name count as their equals that it names do on average: equals are always
-    given the same, so a newcomer that counted as nothing would move those that were there.
+    Jobs that it does not name get the average of its jobs of the same group: equal jobs always get
+    equal time, so a newcomer that counted as zero would move the existing ones.
     """
     previous = shape.problem.previous
     if previous is None or not previous.jobs:
@@ -111,8 +111,8 @@ def answer(
         shape: Groups and columns.
         x: Time of each column, a sum over the members of its group, shape (columns,).
         objective: Value reached, in the unit of the objective.
-        solved: Duals of the last solve; ``None`` = no prices are told.
-        dropped: Deadlines that are not kept.
+        solved: Duals of the last solve; ``None`` = no prices are reported.
+        dropped: Deadlines that are missed.
 
     Raises:
         SolveError: the point violates V by more than the tolerance.
@@ -158,7 +158,7 @@ def guarded(
     """A policy's answer; the last good allocation where the solver found no optimum.
 
     Args:
-        problem: What is solved, with the allocation in force.
+        problem: The problem, with the allocation in force.
         solve: The policy.
         shape: Groups and columns of the problem.
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the deadlines that can be kept together: drops the fewest, and names each.
+"""Finds the deadlines that can be met together: drops the fewest, and names each.
 
 It promises rates, not finish times; a job whose deadline is dropped keeps its floor.
 """
@@ -21,9 +21,9 @@ Flags = NDArray[np.bool_]
 
 MILP_SECONDS: Final = 2.0
 MILP_NODES: Final = 500
-"""Branches of the search: a bound that is the same on every machine, met long before the other."""
+"""Branches of the search: a machine-independent bound, reached long before the time limit."""
 MOST_WEIGHED: Final = 400
-"""Deadlines that are weighed against one another exactly; of more, what lacks most is dropped."""
+"""Most deadlines compared exactly; beyond it, those with the largest shortfall are dropped."""
 _MISSED: Final = 1e-6
 
 
@@ -44,9 +44,9 @@ def needed_rates(problem: Problem) -> Floats:
 def keepable(shape: ProblemShape, needed: Floats) -> tuple[Floats, tuple[DroppedSLO, ...]]:
     """The rates to promise (0 where dropped) and what was dropped.
 
-    Each job with a deadline must be a group of its own. Where all can be kept a linear program
-    shows it; else the fewest are dropped by a mixed-integer one within limits, and past these by
-    the linear one, which minimises the total shortfall instead: then it says so (derived).
+    Each job with a deadline must be a group of its own. A linear program shows when all can be met;
+    else a mixed-integer one drops the fewest within limits, and past these the linear one, which
+    minimises the total shortfall instead; the result then says so (derived).
 
     Args:
         shape: Groups and columns.
@@ -82,7 +82,7 @@ def keepable(shape: ProblemShape, needed: Floats) -> tuple[Floats, tuple[Dropped
 
 
 def _fewest(shape: ProblemShape, asked: Ints, needs: Floats) -> tuple[Flags, bool]:
-    """The deadlines to give up, and whether these need not be the fewest."""
+    """The deadlines to drop, and a flag: these need not be the fewest."""
     rows, columns = len(asked), shape.columns
     base, speed = shape.base.tocoo(), shape.speed[asked].tocoo()
     # speed / need + given up >= 1, written as an upper limit.

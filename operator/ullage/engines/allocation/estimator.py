@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimates unmeasured speeds beside partners from jobs whose rows look alike.
 
-Estimates are normalised (beside a partner / alone) and always say how sure they are. A cell that no
+Estimates are normalised (beside a partner / alone) and always have a confidence. A cell that no
 reference measured stays unknown, which is not 0; a measured value is never overwritten.
 """
 
@@ -27,10 +27,10 @@ class Completed:
 
     Attributes:
         values: Normalised speeds in [0, 1]; NaN where no reference measured the column.
-        confidence: 1 for a measured cell; else 1 minus the references' weighted disagreement, as
-            wide as the estimate missed the observed cells at least.
+        confidence: 1 for a measured cell; else 1 minus the references' weighted disagreement, at
+            least the error of the estimate on the observed cells.
         observed: Cells that were measured.
-        references: Effective number of rows behind it (1 / sum of squared weights).
+        references: Effective number of rows behind the estimate (1 / sum of squared weights).
     """
 
     values: Floats
@@ -63,7 +63,7 @@ def complete(references: Floats, row: Floats) -> Completed:
     shared = common.sum(axis=1)
     away = (gaps**2).sum(axis=1) / np.maximum(shared, 1)
     if seen.any() and (shared > 0).any():
-        # A reference without a common cell says nothing of likeness: it counts as the farthest.
+        # A reference without a common cell gives no similarity: it counts as the farthest.
         away = np.where(shared > 0, away, away[shared > 0].max())
     weight = np.exp(-(away - away.min(initial=np.inf)) / WIDTH) if len(away) else away
     mass = weight @ known

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Linear programs of the policies: built as sparse rows, solved by HiGHS, checked afterwards.
 
-Variables are never negative and rows are upper limits. A status other than optimal is an error that
-the caller answers by keeping the last good allocation; no half-solved point leaves this module.
+Variables are never negative and rows are upper limits. A status other than optimal is an error, on
+which the caller keeps the last good allocation; no half-solved point leaves this module.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ullage.engines.allocation.shape import ProblemShape
 HELD: Final = 1e-7
 """Part of the optimum that a second solve may give up."""
 _MANY: Final = 200
-"""Groups from which on it pays to look for rows that can be left out."""
+"""Minimum of groups for which finding redundant rows pays off."""
 _SURE: Final = 1e-6
-"""Part by which a bound must hold to be relied on."""
+"""Relative margin by which a bound must hold to be used."""
 _PRICINGS: Final = 24
-"""Sets of prices that a bound is looked for with."""
+"""Number of price vectors tried for a bound."""
 
 Bools = NDArray[np.bool_]
 
 
 class SolveError(RuntimeError):
-    """The solver gave no optimum; the text is the solver's."""
+    """The solver found no optimum; the text is the solver's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ def wanted_rows(floors: Floats, rise: Floats) -> Ints:
 
 
 def scaled(rows: scipy.sparse.csr_array, by: Floats) -> scipy.sparse.csr_array:
-    """Each row times a number.
+    """Each row multiplied by its factor.
 
     Args:
         rows: Shape (rows, columns).
@@ -130,9 +130,9 @@ def maximise(
         gain: Goal of each column, shape (columns,).
         gain_z: Goal of the further variable.
         extra: Rows beside V.
-        corner: Only the value and the prices matter: never pay for the middle.
+        corner: Only the value and the prices matter: never pay for the centre.
         ample: Groups whose time no optimum can use up (see ``_ample``), shape (groups,): their rows
-            are left out.
+            are omitted.
 
     Raises:
         SolveError: no optimum was found.
@@ -162,7 +162,7 @@ def maximise(
     x = np.maximum(point[:-1], 0.0)
     if ample is not None:
         used = shape.base[: shape.groups] @ x
-        # a group with more time than there is has more than it needs
+        # a group with more time than exists has more than it needs
         x /= np.where(ample, np.maximum(used, 1.0), 1.0)[shape.left]
     return Solved(
         x=x,
@@ -183,7 +183,7 @@ def raise_floors(
         shape: Groups and columns.
         rise: Steps/s for a unit of z, shape (groups,).
         floors: Steps/s of one member, shape (groups,); ``None`` = 0 for all.
-        corner: Only the value and the prices matter: never pay for the middle.
+        corner: Only the value and the prices matter: never pay for the centre.
 
     Raises:
         SolveError: no optimum was found.
@@ -196,12 +196,12 @@ def raise_floors(
 
 
 def _ample(shape: ProblemShape, low: Floats, rise: Floats) -> Bools | None:
-    """Groups that reach any z that can be reached on their slowest type, with time to spare.
+    """Groups that reach any reachable z on their slowest type, with time to spare.
 
-    Their rows of time never bind: an optimum that breaks one is scaled back to it and is still one,
-    and a price of 0 is right. No z is larger than what the job that is nearest to its best speed
-    allows, nor than what all devices do when each job takes the cheapest by some prices (weak
-    duality); both bounds rest on rows that stay. Derived. ``None`` where that is not worth asking.
+    Their rows of time never bind: an optimum that breaks one is scaled back to it and stays
+    optimal, and a price of 0 is right. z is bounded by the job nearest to its best speed, and by
+    all devices when each job takes the cheapest by some prices (weak duality); both bounds rest on
+    rows that stay. Derived. ``None`` where the search does not pay off.
     """
     raised = np.flatnonzero(rise > 0)
     if not len(raised) or shape.groups < _MANY or (shape.right >= 0).any():
@@ -215,7 +215,7 @@ def _ample(shape: ProblemShape, low: Floats, rise: Floats) -> Bools | None:
 
 
 def _by_devices(shape: ProblemShape, floors: Floats, rise: Floats) -> float:
-    """No z is larger than this, by the devices alone: the least over a few sets of prices."""
+    """Upper bound of z by the devices alone: the least over a few price vectors."""
     size = (shape.gang * shape.count)[:, None]
     with np.errstate(divide="ignore"):
         each = np.where(shape.rate > 0, size / shape.rate, np.inf)
@@ -229,7 +229,7 @@ def _by_devices(shape: ProblemShape, floors: Floats, rise: Floats) -> float:
         if not spent > 0:
             return most_scaled
         most_scaled = min(most_scaled, (room - float(least @ floors)) / spent)
-        # what is asked for more than the others gets dearer
+        # the price of a pool with excess demand rises
         asked = np.zeros(len(shape.pools))
         np.add.at(asked, shape.pool_of[kind], least * (floors + rise * max(most_scaled, 0.0)))
         prices *= np.sqrt((asked + _SURE * room) / (prices * shape.capacity + _SURE * room))
@@ -239,14 +239,14 @@ def _by_devices(shape: ProblemShape, floors: Floats, rise: Floats) -> float:
 def nearest(
     shape: ProblemShape, floors: Floats, target: Floats, gain: Floats, value: float
 ) -> Floats:
-    """Among points that keep the floors and the goal, the one with the fewest devices moved.
+    """Among points that keep the floors and the goal, the one that moves the fewest devices.
 
     Args:
         shape: Groups and columns.
         floors: Steps/s that each group keeps, shape (groups,).
         target: Time of each column in the allocation in force, shape (columns,).
         gain: Goal of each column, shape (columns,); zeros where the floors are the goal.
-        value: What the goal must reach.
+        value: Minimum value of the goal.
 
     Returns:
         Time of each column, shape (columns,).

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The values that a policy reads and returns.
+"""Inputs and outputs of a policy.
 
-They hold facts and results only; nothing here solves anything, and no record is ever changed.
+They hold facts and results only; nothing in this module solves anything, and records are immutable.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 FEASIBLE: Final = 1e-6
-"""Largest violation of a constraint that an allocation may show."""
+"""Largest allowed violation of a constraint in an allocation."""
 
 
 class ProblemError(ValueError):
-    """The numbers given do not describe a cluster and its jobs; the text says which and why."""
+    """The inputs do not describe a cluster and its jobs; the text names the fault."""
 
 
 class PriceMissingError(ProblemError):
@@ -51,14 +51,14 @@ class JobView:
 
     Attributes:
         name: Stable key; ties are broken by it.
-        gang: Devices that all its workers hold together; below 1 = a part of one.
+        gang: Devices that all its workers hold together; below 1 = a fraction of one.
         weight: Of the fair share, above 0.
         steps_left: Steps still to do.
         age_s: Seconds since it arrived.
-        isolated_s: What the steps already done would have taken on an isolated share.
+        isolated_s: Time that the finished steps would have taken on an isolated share.
         deadline_in_s: Seconds from now until its deadline; ``None`` where there is none.
         tenant: Entity of hierarchical fairness; empty for the one unnamed tenant.
-        kind: Jobs of one kind have the same speeds in every pair; empty where it has no pairs.
+        kind: Jobs of one kind have the same speeds in every pair; empty for a job without pairs.
     """
 
     name: str
@@ -86,8 +86,8 @@ class TypeView:
 
     Attributes:
         name: Column of the speeds.
-        devices: How many there are.
-        dollars_per_hour: Price of one device; 0 is no price.
+        devices: Number of devices.
+        dollars_per_hour: Price of one device; 0 = no price.
         pool: Types of one pool share its devices (consolidated and spread); the name by default.
     """
 
@@ -102,7 +102,7 @@ class TypeView:
 
     @property
     def capacity_row(self) -> str:
-        """The pool whose devices it takes."""
+        """The pool that provides its devices."""
         return self.pool or self.name
 
 
@@ -160,9 +160,9 @@ class PairShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedSLO:
-    """A deadline that cannot be kept, with the rate it needs and the best it could reach alone.
+    """A deadline that cannot be met, with the required rate and the best it could reach alone.
 
-    ``approximate``: which ones to give up was not searched to the end; they need not be the fewest.
+    ``approximate``: the search was cut short; the dropped deadlines need not be the fewest.
     """
 
     job: str
@@ -184,8 +184,8 @@ class Allocation:
         result: How the solve ended.
         residual: Largest violation of a constraint.
         unplaceable: Jobs that no type can run (NoFeasibleAccelerator).
-        dropped: Deadlines given up.
-        capacity_prices: Dual of each pool's devices: what one device more is worth.
+        dropped: Deadlines that are missed.
+        capacity_prices: Dual of each pool's devices: the value of one more device.
         time_prices: Dual of each job's own time: above 0 when it already runs all the time.
         effective: Steps/s of each job.
     """
@@ -216,17 +216,18 @@ Centre = Callable[["scipy.sparse.csr_array", Floats, Floats], tuple[Floats, Floa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Everything a policy decides from; the same problem gives the same allocation.
+    """Inputs of a policy; the same problem gives the same allocation.
 
     Attributes:
         jobs: Rows of the speeds.
         types: Columns of the speeds.
         throughputs: Speeds, alone and in pairs.
-        previous: The allocation in force; among equal optima the nearest to it is taken.
+        previous: The allocation in force; ties among optima go to the nearest to it.
         tenants: Entities; jobs of a tenant that is not named here have weight 1 and Fairness.
-        min_service: Floor of the cost policies: part of a proportional share that every job keeps.
+        min_service: Floor of the cost policies: fraction of a proportional share that every job
+            keeps.
         min_combined: Pairs whose normalised speeds sum to no more than this are not considered.
-        centre: Takes a point of the optimal face that is no corner, from rows, limits and goal;
+        centre: Computes a point of the optimal face that is no corner, from rows, limits and goal;
             ``None`` = a corner.
     """
 
@@ -253,7 +254,7 @@ class Problem:
 
 
 def _one_size_per_pool(types: Sequence[TypeView]) -> None:
-    """Types of one pool describe the same devices."""
+    """Check that types of one pool describe the same devices."""
     sizes: dict[str, float] = {}
     for kind in types:
         if sizes.setdefault(kind.capacity_row, kind.devices) != kind.devices:

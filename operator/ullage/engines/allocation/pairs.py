@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Two jobs on the same devices: which pairs are worth a column, and who is whose partner.
+"""Two jobs on the same devices: pairs that are worth a column, and the choice of partners.
 
-A pair that was never measured nor predicted is no row and gets no time. A gang is paired with a
-gang of its size only.
+A pair that was neither measured nor predicted gets no time. A gang is paired only with a gang of
+its size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Part = tuple[Ints, Ints, Ints, Floats, Floats]
 def pair_columns(
     problem: Problem, kinds: Floats, rate: Floats, gang: Floats, count: Floats
 ) -> list[Part]:
-    """Columns of two groups side by side, without those that hardly gain anything.
+    """Columns of two groups side by side, without those of little gain.
 
     Args:
         problem: Jobs and the speeds of pairs (steps/s).
@@ -67,7 +67,7 @@ def pair_columns(
 
 
 def as_before(members: Sequence[str], previous: Mapping[str, Sequence[str]]) -> list[str]:
-    """The members of a group with those side by side who were partners before.
+    """The members of a group, previous partners next to each other.
 
     Args:
         members: In any order.
@@ -86,7 +86,7 @@ def as_before(members: Sequence[str], previous: Mapping[str, Sequence[str]]) -> 
 def beside_before(
     left: Sequence[str], right: Sequence[str], previous: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    """The right members in the order of the left ones whose partners they were before.
+    """The right members in the order of the left ones that were their partners before.
 
     Args:
         left: Members of one group, in order.
@@ -110,9 +110,9 @@ def partners(
 ) -> Iterator[PairShare]:
     """Split the time of two groups side by side into few pairs of members, evenly.
 
-    Every member spends the same time in pairs; a pair is two different jobs. At most
-    ``len(left) + len(right) - 1`` shares come out, so rounds stay as many as jobs. Within a group
-    each has one partner, as long as there are two: to change partners is to start again.
+    Every member spends the same time in pairs; a pair is two different jobs. The result has at most
+    ``len(left) + len(right) - 1`` shares, so rounds stay as many as jobs. Within a group each has
+    one partner while there are two jobs: a change of partners is a restart.
 
     Args:
         left: Members of one group.

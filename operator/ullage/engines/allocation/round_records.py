@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The values of a round: what each job is owed, what runs, and what the next round changes.
+"""Inputs and results of a round: debts of jobs, what runs, and the changes of the next round.
 
-Plain numbers that a status can hold: an operator that restarts between two rounds loses nothing.
+Plain numbers that a status can store: an operator restart between two rounds loses nothing.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from ullage.engines.allocation.model import ProblemError
 Members = tuple[str, ...]
 """One job, or two side by side in the order of the allocation."""
 Cell = tuple[Members, str]
-"""Who, and on which type."""
+"""The jobs, and their type."""
 
 MEMORY_ROUNDS: Final = 20.0
-"""Rounds of time that a debt is remembered: history must not outweigh the present."""
+"""Rounds of time to which a debt is bounded: history must not outweigh the present."""
 
 
 class RoundJob(NamedTuple):
-    """One job as rounds see it; a tuple, because every cycle makes one of each job.
+    """One job as rounds see it; a tuple, because every cycle makes one per job.
 
     Attributes:
-        name: As in the allocation.
+        name: Name in the allocation.
         gang: Devices that all its workers hold together.
-        speeds: Steps/s on each type; a type that is missing or 0 is never taken.
-        checkpointable: It saves its work on a signal; one that cannot is never preempted.
-        restart_s: What stopping and starting it again costs.
-        unsaved_s: Work that stopping it now would lose beside that.
+        speeds: Steps/s on each type; a type that is missing or 0 is never used.
+        checkpointable: It saves its work on a signal; other jobs are never preempted.
+        restart_s: Time that stopping and restarting it costs.
+        unsaved_s: Additional work lost if it were stopped now.
     """
 
     name: str
@@ -45,14 +45,14 @@ class RoundJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundSettings:
-    """Length of rounds, and bounds on what jobs and gangs lose by them.
+    """Length of rounds, and limits on the losses of jobs and gangs.
 
     Attributes:
         round_s: Length of a round.
         gang_skip_limit: Rounds that a gang may be passed over before devices are kept for it.
-        most_lost: Part of its time that a job may lose to being stopped for its equals: it keeps
-            its devices until others are owed its cost of stopping divided by this (at most half of
-            what debts are remembered for). Swept on a public trace at 30 and 120 s.
+        most_lost: Fraction of its time that a job may lose to preemption by equals: it keeps its
+            devices until others are owed its cost of stopping divided by this (at most half of the
+            bound of debts). Swept on a public trace at 30 and 120 s.
         pool_of: Pool of a type, where it is not the type itself.
     """
 
@@ -70,21 +70,21 @@ class RoundSettings:
             raise ProblemError(f"most_lost is a part of the time, not {self.most_lost}")
 
     def pool(self, kind: str) -> str:
-        """The pool whose devices a type takes."""
+        """The pool that provides the devices of a type."""
         return self.pool_of.get(kind, kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundState:
-    """State that survives from one round to the next.
+    """State that persists from one round to the next.
 
     Attributes:
-        at_s: When it was written, on the clock that ``now`` comes from.
+        at_s: Time of writing, on the clock of ``now``.
         promised: Fraction of time in force for each cell.
-        owed_s: Promised minus received time of each cell; negative = had more than promised.
-        received_s: Time each cell has had.
-        running: Who runs where.
-        skipped: Rounds in a row that a job was passed over for its size.
+        owed_s: Promised minus received time of each cell; negative = received more than promised.
+        received_s: Time that each cell has received.
+        running: Jobs that run, with their type.
+        skipped: Consecutive rounds in which a job was passed over for its size.
     """
 
     at_s: float = 0.0
@@ -96,13 +96,13 @@ class RoundState:
 
 
 class RoundRun(NamedTuple):
-    """One gang of devices in the next round; a tuple, as there are as many as jobs run.
+    """One gang of devices in the next round; a tuple, since there is one per running job.
 
     Attributes:
-        members: Who shares them.
+        members: Jobs that share them.
         type: Their type.
-        kept: It runs there already: the lease is extended and nothing stops.
-        spare: It has no promise there and only fills devices that would idle.
+        kept: It already runs there: the lease is extended and nothing stops.
+        spare: It has no promise there and only fills idle devices.
     """
 
     members: Members
@@ -116,10 +116,10 @@ class Stop:
     """A running job that must save its work and leave its devices.
 
     Attributes:
-        job: Who.
-        type: Where it runs now.
-        moves_to: Where it runs next; ``None`` = it waits.
-        costs_s: What that costs.
+        job: The job.
+        type: Type where it runs now.
+        moves_to: Type of its next round; ``None`` = it waits.
+        costs_s: Cost of the stop or move.
     """
 
     job: str
@@ -143,11 +143,11 @@ class RoundPlan:
     """The next round, and the state to keep.
 
     Attributes:
-        runs: Who runs where, largest gang first.
+        runs: Jobs that run, largest gang first.
         stops: Preemptions and moves.
-        waiting: Jobs without devices, those that are owed most first.
+        waiting: Jobs without devices, the most owed first.
         reserved: Devices kept for gangs.
-        state: What to persist.
+        state: State to persist.
     """
 
     runs: tuple[RoundRun, ...]

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds: who runs on which type next, so that received time follows the promised fractions.
+"""Rounds: choose jobs and types, so that received time follows the promised fractions.
 
-Order is by time owed. A lease is extended until another is owed enough to pay for a restart; a job
-that cannot save its work is never stopped; no device idles while a job that may use it waits.
+Order is by time owed. A lease is extended until another job is owed enough to pay for a restart; a
+job that cannot save its work is never stopped; no device idles while a job that may use it waits.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from ullage.engines.allocation.round_records import (
 NOTHING: Final = 1e-6
 """Fraction of time below which a promise is rounding."""
 _STAY_S: Final = 1e-3
-"""Seconds in favour of the job that holds the devices already: equals do not change places."""
+"""Seconds in favour of the current holder of devices: equals do not swap."""
 
 
 DIGITS: Final = 4
-"""Of urgencies in seconds: equals stay equal though their sums were rounded."""
+"""Resolution of urgencies in seconds: equals stay equal despite rounding of their sums."""
 TICK_S: Final = 1e-3
-"""Moments that differ by less are one: sums of times are rounded."""
+"""Times closer than this are equal: sums of times are rounded."""
 
 
 class RoundClaim(NamedTuple):
-    """One way of using devices in the next round, with what speaks for it."""
+    """One way of using devices in the next round, with its priority."""
 
     members: Members
     type: str
@@ -52,13 +52,13 @@ class RoundClaim(NamedTuple):
 
 
 class RoundQuota(Protocol):
-    """Quota as those who plan a round know it; it changes as the round fills up."""
+    """Quota as a round's planning sees it; it changes as the round fills up."""
 
     def has_room(self, members: Members, kind: str, *, nominal: bool = False) -> bool:
-        """True if jobs may have devices of a type; ``nominal`` = without borrowing."""
+        """True if jobs may get devices of a type; ``nominal`` = without borrowing."""
 
     def take(self, members: Members, kind: str) -> None:
-        """Count them as having these devices."""
+        """Charge these devices to the jobs."""
 
 
 @dataclass(slots=True)
@@ -85,12 +85,12 @@ class _Filling:
         return self.quota.has_room(claim.members, claim.type, nominal=nominal)
 
     def take(self, claim: RoundClaim, *, nominal: bool = False, stays: bool = False) -> bool:
-        """Give the claim its devices; remembers who was too large for what is left.
+        """Grant the claim its devices; records it as passed over if it is too large for the rest.
 
         Args:
-            claim: Who, and where.
+            claim: The jobs, and their type.
             nominal: Only if no quota is borrowed for it.
-            stays: It holds the devices, and quota takes them from no one.
+            stays: It already holds the devices, and quota preempts nothing for it.
         """
         if not self.placed.isdisjoint(claim.members):
             return False
@@ -133,11 +133,11 @@ def next_round(
         state: As the last round left it.
         allocation: The fractions in force from now on.
         free: Devices of each pool that rounds may use, those held by running jobs included.
-        now: Seconds on any clock; one that went back counts as standing still.
+        now: Seconds on any clock; a clock that went back counts as standing still.
         jobs: Active jobs; others in the state are forgotten.
         settings: Length of rounds and the limit of skips.
-        quota: Those that fit inside their nominal quota come first; what the round gives is counted
-            in it. ``None`` = no one has quota.
+        quota: Jobs within their nominal quota come first; grants of the round are charged to it.
+            ``None`` = there is no quota.
 
     Returns:
         The same plan for the same arguments.
@@ -150,11 +150,11 @@ def next_round(
 
 
 class Filled(NamedTuple):
-    """The devices of a round as they are given.
+    """The devices granted in a round.
 
     Attributes:
-        runs: Who runs where, largest gang first.
-        passed: Jobs that a smaller one passed by, as far as they were looked at.
+        runs: Jobs that run, largest gang first.
+        passed: Jobs known to have been passed over by a smaller one.
         reserved: Devices kept for gangs.
     """
 
@@ -171,7 +171,7 @@ def fill_round(
     settings: RoundSettings,
     quota: RoundQuota | None = None,
 ) -> Filled:
-    """Give the devices of a round whose time is booked already.
+    """Grant the devices of a round whose time is already booked.
 
     Args:
         current: Settled at the beginning of the round.
@@ -195,7 +195,7 @@ def fill_round(
             filling.take(claim, nominal=True)
     for claim in claims:
         if filling.take(claim) and filling.is_full:
-            break  # no one else is placed, nor passed by
+            break  # break  # no other job is placed or passed over
     for kept in reserved:
         filling.free[settings.pool(kept.type)] += kept.devices
     passed = filling.passed - filling.placed
@@ -205,10 +205,10 @@ def fill_round(
 
 
 def rounds_passed(since: float, now: float, settings: RoundSettings) -> int:
-    """Rounds that smaller jobs have passed by one that waits; it counts from the first one on.
+    """Rounds during which smaller jobs have passed over a waiting one, counting the first.
 
     Args:
-        since: When it was first passed by, seconds on the clock of ``now``.
+        since: Time when it was first passed over, seconds on the clock of ``now``.
         now: The moment.
         settings: Of the rounds.
     """
@@ -216,35 +216,35 @@ def rounds_passed(since: float, now: float, settings: RoundSettings) -> int:
 
 
 def are_patient(skips: Iterable[int], settings: RoundSettings) -> bool:
-    """True if turns last: no gang waits that was passed over too often.
+    """True if turns last a full round: no waiting gang was passed over too often.
 
-    A string of short turns could else keep it from ever finding all its devices free at once.
+    Otherwise, short turns could keep it from ever finding all its devices free at once.
 
     Args:
-        skips: Rounds that each of those who wait was passed over.
+        skips: Rounds for which each waiting job was passed over.
         settings: Of the rounds.
     """
     return not any(count >= settings.gang_skip_limit for count in skips)
 
 
 def keeps_turn(began: float, now: float, settings: RoundSettings, *, patient: bool) -> bool:
-    """True if a job that runs keeps its devices because its turn is not a round long yet.
+    """True if a running job keeps its devices because its turn is shorter than a round.
 
     Args:
-        began: When its turn began.
-        now: The moment.
+        began: Start of its turn.
+        now: The current time.
         settings: Of the rounds.
-        patient: Turns last.
+        patient: Turns last a full round.
     """
     return patient and now + TICK_S < began + settings.round_s
 
 
 def next_end(began: Iterable[float], now: float, settings: RoundSettings) -> float:
-    """The end of the next turn: a round after it began, at the latest with the clock's round.
+    """The end of the next turn: a round after it began, at the latest at the clock's next round.
 
     Args:
-        began: Beginnings of the turns that are on.
-        now: The moment.
+        began: Starts of the current turns.
+        now: The current time.
         settings: Of the rounds.
     """
     grid = (math.floor((now + TICK_S) / settings.round_s) + 1) * settings.round_s
@@ -253,7 +253,7 @@ def next_end(began: Iterable[float], now: float, settings: RoundSettings) -> flo
 
 
 def promises(allocation: Allocation, known: Mapping[str, RoundJob]) -> dict[Cell, float]:
-    """Fraction of time of each cell: alone, and for each pair; rounding left out.
+    """Fraction of time of each cell: alone, and for each pair; rounding omitted.
 
     Args:
         allocation: The allocation in force.
@@ -300,7 +300,7 @@ def settle(
 ) -> RoundState:
     """Book the time since the last round by the fractions that were in force, then take new ones.
 
-    A debt is bounded, and lapses where nothing is promised any more.
+    A debt is bounded, and expires where nothing is promised any more.
 
     Args:
         state: After the last round.
@@ -313,7 +313,7 @@ def settle(
     most = most_owed_s(settings)
     received = {cell: s for cell, s in state.received_s.items() if known.keys() >= set(cell[0])}
     owed: dict[Cell, float] = {}
-    # A job whose partner has left continues alone, on the same devices.
+    # A job whose partner left continues alone, on the same devices.
     left = {tuple(n for n in who if n in known): kind for who, kind in state.running.items()}
     running = {who: kind for who, kind in left.items() if who}
     for members, kind in running.items():
@@ -357,9 +357,8 @@ def order(
 ) -> list[tuple[float, float, Members, str]]:
     """Urgency and promise, both below 0, of every promised cell, the most urgent first.
 
-    Urgency is the time owed at the end of the round if it got nothing; what holds its devices
-    already is ahead in proportion to what stopping it would cost. Ties: larger promise, then name.
-    Derived.
+    Urgency is the time owed at the end of the round without a grant; a current holder of devices is
+    ahead in proportion to its cost of stopping. Ties: larger promise, then name. Derived.
 
     Args:
         state: Settled at the beginning of the round.
@@ -380,7 +379,7 @@ def order(
 
 
 def most_owed_s(settings: RoundSettings) -> float:
-    """Seconds beyond which neither a debt nor a lead is remembered.
+    """Largest debt or lead that is kept, in seconds.
 
     Args:
         settings: Of the rounds.
@@ -391,7 +390,7 @@ def most_owed_s(settings: RoundSettings) -> float:
 def worth_of_staying(
     members: Iterable[str], known: Mapping[str, RoundJob], settings: RoundSettings
 ) -> float:
-    """Seconds that another must be owed more before these jobs are stopped for it.
+    """Extra seconds that another job must be owed before these jobs are stopped for it.
 
     Args:
         members: Jobs that share devices.
@@ -403,7 +402,7 @@ def worth_of_staying(
 
 
 def _hold_unpromised(state: RoundState, known: Mapping[str, RoundJob], filling: _Filling) -> None:
-    """Jobs that cannot be stopped stay where they are, whatever the fractions say now."""
+    """Jobs that cannot be stopped stay in place, whatever the fractions are now."""
     for members, kind in sorted(state.running.items()):
         if not all(known[name].checkpointable for name in members):
             filling.take(_spare(members, kind, known, running=True), stays=True)
@@ -415,7 +414,7 @@ def _serve_skipped(
     known: Mapping[str, RoundJob],
     filling: _Filling,
 ) -> tuple[Reserved, ...]:
-    """Gangs passed over too often go first; what they still lack is kept from everyone else."""
+    """Gangs passed over too often go first; devices that they still lack are kept for them."""
     limit = filling.settings.gang_skip_limit
     late = sorted(
         (name for name, count in state.skipped.items() if count >= limit),
@@ -444,9 +443,9 @@ def _serve_skipped(
 def _fill(
     state: RoundState, known: Mapping[str, RoundJob], filling: _Filling, waiting: set[str]
 ) -> None:
-    """Idle devices go to jobs that wait; reserved ones only to jobs that can be stopped again.
+    """Grant idle devices to waiting jobs; reserved ones only to jobs that can be stopped again.
 
-    A job that cannot be stopped is not put where it has no promise: it would stay to its end.
+    A job that cannot be stopped is not placed without a promise: it would stay to its end.
     """
     if filling.is_full:
         return

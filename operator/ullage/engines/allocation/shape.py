@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The shape of a problem: jobs that a policy cannot tell apart become one block of columns.
+"""The shape of a problem: jobs that are equal to a policy become one block of columns.
 
-Equal rows have equal optima, so a thousand jobs of a few kinds are a program of a few columns. It
-never rounds two different rows together, and splits a block's time evenly again.
+Equal rows have equal optima, so a thousand jobs of a few kinds are a program of a few columns. Only
+equal rows are merged, and a block's time is split evenly again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ullage.engines.allocation.pairs import pair_columns
 class ProblemShape:
     """Groups of equal jobs and the columns of the program.
 
-    A column is one way of spending devices: a group alone on a type, or two groups side by side.
-    Its variable is the time that all members spend so, in job-seconds per second.
+    A column is one way of using devices: a group alone on a type, or two groups side by side. Its
+    variable is the time that all members spend in it, in job-seconds per second.
 
     Attributes:
-        problem: What it was made from.
+        problem: The problem.
         group_of: Group of each job; -1 for a job that no type can run.
         count: Jobs in each group.
         rate: Steps/s of one member on each type; 0 where it is not allowed.
@@ -75,7 +75,7 @@ class ProblemShape:
 
     @cached_property
     def speed(self) -> scipy.sparse.csr_array:
-        """Steps/s of one member of each group (rows) for a unit of each column."""
+        """Steps/s of one member of each group (rows) per unit of each column."""
         return self._incidence(
             self.left_rate / self.count[self.left],
             self.right_rate / self.count[self.right],
@@ -99,16 +99,16 @@ class ProblemShape:
 
     @cached_property
     def proportional(self) -> Floats:
-        """e: steps/s of one member that holds every pool in proportion to its size, all the time.
+        """e: steps/s of one member that always holds every pool in proportion to its size.
 
-        Of two ways of placing a gang in one pool the quicker counts.
+        Of two ways of placing a gang in one pool the faster counts.
         """
         total = self.capacity.sum()
         return np.asarray(self._best_in_pool() @ (self.capacity / total))
 
     @cached_property
     def isolated(self) -> Floats:
-        """Steps/s of one member on its own equal part of every pool."""
+        """Steps/s of one member on its equal part of every pool."""
         part = self.capacity[None, :] / self.jobs / self.gang[:, None]
         part /= np.maximum(part.sum(axis=1, keepdims=True), 1.0)
         return np.asarray((self._best_in_pool() * part).sum(axis=1))
@@ -141,7 +141,7 @@ class ProblemShape:
 
 
 def _stacked(*blocks: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-    """Blocks of rows over the same columns, one below the other."""
+    """Row blocks over the same columns, stacked."""
     indptr = [np.zeros(1, dtype=np.int64)]
     for block in blocks:
         indptr.append(block.indptr[1:].astype(np.int64) + indptr[-1][-1])
@@ -160,14 +160,14 @@ def shape_of(problem: Problem, *extra: Floats) -> ProblemShape:
 
     Args:
         problem: Jobs, types and speeds.
-        extra: Further values of each job that a policy tells jobs apart by.
+        extra: Further values by which a policy distinguishes jobs.
     """
     types = problem.types
     pools = tuple(dict.fromkeys(kind.capacity_row for kind in types))
     pool_of = np.array([pools.index(kind.capacity_row) for kind in types], dtype=np.intp)
     devices = np.array([float(kind.devices) for kind in types])
     gang = np.array([float(job.gang) for job in problem.jobs])
-    # A gang larger than the type can never be placed there; the program must not grant it time.
+    # A gang larger than the type can never be placed there and must not get time.
     rate = np.where(gang[:, None] > devices[None, :], 0.0, problem.throughputs.rates)
     possible = np.flatnonzero((rate > 0).any(axis=1)) if rate.size else np.zeros(0, np.intp)
     kinds = _numbers([job.kind or job.name for job in problem.jobs])
@@ -207,7 +207,7 @@ def shape_of(problem: Problem, *extra: Floats) -> ProblemShape:
 
 
 def _numbers(names: list[str]) -> Floats:
-    """A number for each different name, in order of appearance."""
+    """A number for each distinct name, in order of appearance."""
     seen: dict[str, int] = {}
     return np.array([float(seen.setdefault(name, len(seen))) for name in names])
 
@@ -215,7 +215,7 @@ def _numbers(names: list[str]) -> Floats:
 def _equal_rows(table: Floats) -> tuple[Ints, Ints, Floats]:
     """First index, group of each row and size of each group, groups in order of appearance."""
     seen: dict[bytes, int] = {}
-    # + 0.0 makes a negative zero the same bytes as zero.
+    # + 0.0 gives a negative zero the bytes of zero.
     whole = np.ascontiguousarray(table + 0.0)
     data, width = whole.tobytes(), whole.shape[1] * whole.itemsize
     rows = (data[at : at + width] for at in range(0, len(data), width))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The time of a batch: ``c0 + c1(k) * longest member``, and what it makes of a histogram."""
+"""The time of a batch: ``c0 + c1(k) * longest member``, and its effect on a histogram."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BatchCosts:
         return tuple(sorted(self.factors))
 
     def batch_s(self, size: int, longest_s: float) -> float:
-        """Seconds of a batch whose longest member takes so long.
+        """Seconds of a batch, from the seconds of its longest member.
 
         A batch between two sizes is padded to the larger one.
 

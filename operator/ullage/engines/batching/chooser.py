@@ -23,11 +23,11 @@ from ullage.engines.batching.waiting import Places, WaitingRequests
 
 SIZES: Final = (1, 2, 4, 8, 16)
 MIX_STEPS: Final = 8
-"""Weights of applications are rounded to this part before a table is made for them."""
+"""Weights of applications are rounded to this fraction before a table is made for them."""
 LEAST_S: Final = 1e-9
-"""An estimate of nothing is taken for so many seconds."""
+"""Seconds that an estimate of zero counts as."""
 TABLES: Final = 64
-"""Mixtures whose tables are kept."""
+"""Mixtures with cached tables."""
 
 
 class BatchPolicy(StrEnum):
@@ -42,7 +42,7 @@ class SizeRule(StrEnum):
     """Rule for the batch size.
 
     EDF by ``FinishesPerTime`` takes the earliest of those whose slack allows the estimate of the
-    size; by ``LargestFeasible`` it never passes the earliest request over.
+    size; by ``LargestFeasible`` it never skips the earliest request.
     """
 
     FINISHES_PER_TIME = "FinishesPerTime"
@@ -53,7 +53,7 @@ class SizeRule(StrEnum):
 class BatchRules:
     """Settings of an owner.
 
-    ``drop_threshold`` is the least probability to finish alone that keeps a request; with 0 only
+    ``drop_threshold`` is the minimum probability to finish alone that keeps a request; with 0 only
     hopeless requests are refused. ``rate_per_s`` is b of the score, by default one over the mean
     batch time. ``quantile`` is the estimate of EDF, ``None`` for the mean.
 
@@ -81,7 +81,7 @@ class BatchRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchChoice:
-    """Positions in the waiting requests: what runs as one batch and what is refused."""
+    """Positions among the waiting requests: the batch that runs, and the refused ones."""
 
     run: tuple[int, ...] = ()
     dropped: tuple[int, ...] = ()
@@ -89,7 +89,7 @@ class BatchChoice:
 
 @dataclass(slots=True, kw_only=True)
 class BatchChooser:
-    """Chooses by the distributions it was given; they are replaced as a whole.
+    """Chooses by the given distributions; they are replaced as a whole.
 
     A chooser without the histogram of a waiting application falls back to EDF with the mean.
     """
@@ -114,11 +114,11 @@ class BatchChooser:
         self._alone.clear()
 
     def choose(self, waiting: WaitingRequests, now_s: float) -> BatchChoice:
-        """Choose what one idle worker runs.
+        """Choose the batch of one idle worker.
 
         Args:
             waiting: Requests, by earlier deadline first.
-            now_s: The present on the requests' clock.
+            now_s: The current time on the requests' clock.
         """
         if not waiting:
             return BatchChoice()
@@ -132,14 +132,14 @@ class BatchChooser:
                 return self._by_deadline(waiting, slack)
 
     def _first_come(self, waiting: WaitingRequests, slack: Floats) -> BatchChoice:
-        """In order of arrival, the largest size that is full; only what is past is refused."""
+        """In order of arrival, the largest full size; only expired requests are refused."""
         alive = np.flatnonzero(slack > 0)
         order = alive[np.argsort(waiting.arrival_s[alive], kind="stable")]
         size = max((k for k in self.rules.sizes if k <= order.size), default=order.size)
         return _chosen(order[:size], slack <= 0)
 
     def _by_deadline(self, waiting: WaitingRequests, slack: Floats) -> BatchChoice:
-        """Earliest deadline first, by the estimate of the longest application that waits."""
+        """Earliest deadline first, by the estimate of the longest waiting application."""
         by_app = np.zeros(1 + max(waiting.apps.values()))
         for app, number in waiting.apps.items():
             by_app[number] = self._estimate(app)
@@ -169,7 +169,7 @@ class BatchChooser:
 
     def _by_distribution(self, waiting: WaitingRequests, slack: Floats) -> BatchChoice:
         hopeless = self._hopeless(waiting, slack)
-        if slack.size == 1:  # the only choice there is, without a table
+        if slack.size == 1:  # if slack.size == 1:  # the only choice, without a table
             return BatchChoice(dropped=(0,)) if hopeless[0] else BatchChoice(run=(0,))
         kept = np.flatnonzero(~hopeless)
         if kept.size == 0:
@@ -192,7 +192,7 @@ class BatchChooser:
         return float(row.in_time(slack).sum()) / row.mean_s
 
     def _hopeless(self, waiting: WaitingRequests, slack: Floats) -> NDArray[np.bool_]:
-        """Cannot finish even alone, or only with less than the probability that is asked for."""
+        """Requests that cannot finish even alone, or only below the required probability."""
         hopeless = np.zeros(slack.size, dtype=np.bool_)
         for app, number in waiting.apps.items():
             places = slice(None) if len(waiting.apps) == 1 else waiting.app == number
@@ -224,7 +224,7 @@ class BatchChooser:
 def _candidates(row: ScoreRow, slack: Floats) -> Places | None:
     """The best positions by score, ties by earlier deadline; ``None`` if a batch is not full.
 
-    ``slack`` never falls, so what is feasible is its end.
+    ``slack`` never falls, so the feasible requests are its end.
     """
     first = int(np.searchsorted(slack, row.batch.least_s, side="right"))
     if slack.size - first < row.size:

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Learns c0 and c1(k) while batches run, for each device and share by itself.
+"""Learns c0 and c1(k) while batches run, separately for each device and share.
 
 Least squares with forgetting: batch time against the estimated time of its longest member, one
-slope for each size and one intercept for all. It starts from the profile's costs, which weigh
-less than one batch, so that sizes that never ran keep theirs and no other size is biased.
+slope for each size and one intercept for all. It starts from the profile's costs, which weigh less
+than one batch, so that sizes that never ran keep theirs and no other size is biased.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ullage.engines.batching.batch_time import BatchCosts
 from ullage.engines.batching.histogram import Floats
 
 FORGETTING: Final = 0.998
-"""Weight of a batch after each later one; about 500 batches are remembered."""
+"""Weight of a batch after each later one; the memory is about 500 batches."""
 PRIOR_BATCHES: Final = 0.1
-"""The profile weighs as so much of a batch of each size."""
+"""Weight of the profile, in batches of each size."""
 WARM_UP: Final = 5
-"""First batches on a device at a share that teach nothing: they load, compile and page."""
+"""First batches on a device at a share, which are ignored: they load, compile and page."""
 LEAST_FACTOR: Final = 1e-3
 KEYS: Final = 256
-"""Devices and shares that are remembered."""
+"""Number of devices and shares in memory."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class CostFit:
     """The fit of one device at one share.
 
     The prior weighs as ``prior_batches`` of each size. With ``fixed_known`` its c0 is kept: where
-    all batches have about the same longest member, nothing tells c0 from c1(k).
+    all batches have about the same longest member, c0 and c1(k) cannot be separated.
     """
 
     prior: BatchCosts
@@ -52,7 +52,7 @@ class CostFit:
         self._gram, self._right = np.zeros((count, count)), np.zeros(count)
 
     def add(self, size: int, longest_s: float, batch_s: float) -> None:
-        """Take in a batch; what is no positive finite time and an unknown size are left out."""
+        """Add a batch; a time that is not positive and finite, or an unknown size, is ignored."""
         if size not in self.prior.factors or not (longest_s > 0 and batch_s > 0):
             return
         if not (math.isfinite(longest_s) and math.isfinite(batch_s)):
@@ -67,7 +67,7 @@ class CostFit:
         self._scale_s = max(self._scale_s * FORGETTING, longest_s)
 
     def costs(self) -> BatchCosts:
-        """The costs as they are known now."""
+        """The current costs."""
         if self._scale_s == 0:
             return self.prior
         sizes = self.prior.sizes
@@ -91,7 +91,7 @@ class CostFits:
     _fits: OrderedDict[Hashable, CostFit] = field(init=False, default_factory=OrderedDict)
 
     def of(self, device: str, share_percent: float) -> CostFit:
-        """The fit of a device at a share; the one that was used longest ago makes room."""
+        """The fit of a device at a share; the least recently used one is dropped for it."""
         key = (device, share_percent)
         fit = self._fits.setdefault(key, CostFit(prior=self.prior))
         self._fits.move_to_end(key)

@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Choice of the request that takes a free place of a generative server, and of those refused.
+"""Choice of the request that takes a free slot of a generative server, and of those refused.
 
-Such a server batches continuously: a request holds its place for as many steps as its answer has
-tokens, whatever others do. So the score of ``score.py`` is divided by the time that the place is
-held, and not by that of a batch: what is gained is first tokens in time for each second of a place.
+Such a server batches continuously: a request holds its slot for as many steps as its answer has
+tokens, whatever others do. So the score of ``score.py`` is divided by the time that the slot is
+held, not by that of a batch: the gain is first tokens in time per second of a slot.
 
     value(u) = (P(T <= u) - P(T + tau <= u)) / E[place],  tau ~ Exp(b)
 
-with slack u, and T the time from start to what the deadline is about: the first token, or the end.
+with slack u, and T the time from start to the event of the deadline: the first token, or the end.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from ullage.engines.batching.score import ScoreRow
 from ullage.engines.batching.waiting import Places, WaitingRequests
 
 ROWS: Final = 256
-"""Distributions whose scores are kept."""
+"""Distributions with cached scores."""
 DISTRIBUTIONS: Final = 128
-"""Distributions of requests that wait; with more of them order is that of deadlines."""
+"""Most distributions of waiting requests; beyond it the order is by deadline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prospect:
-    """Expectation of a request once it has a place.
+    """Expectation of a request once it has a slot.
 
-    ``due`` is the distribution of the time to what its deadline is about, ``place_s`` the expected
-    time that it holds its place, seconds.
+    ``due`` is the distribution of the time to the event of its deadline, ``place_s`` the expected
+    time that it holds its slot, seconds.
     """
 
     due: TimeHistogram
@@ -49,11 +49,11 @@ class Prospect:
 
 @dataclass(slots=True, kw_only=True)
 class GenerativeChooser:
-    """Chooses one request for one free place; reads no clock and knows no connection.
+    """Chooses one request for one free slot; reads no clock and knows no connection.
 
-    ``prospect`` says what is known of an application's requests; while one of those that wait is
-    not known, the earliest deadline goes first and none is hopeless before it. ``rate_per_s`` is b:
-    one over the time that a request waits if it is not chosen now.
+    ``prospect`` returns the expectation of an application's requests; while that of a waiting
+    request is unknown, the earliest deadline goes first and none is refused before it.
+    ``rate_per_s`` is b: one over the time that a request waits if it is not chosen now.
     """
 
     policy: BatchPolicy
@@ -67,11 +67,11 @@ class GenerativeChooser:
             raise ValueError("the rate of waiting is positive")
 
     def choose(self, waiting: WaitingRequests, now_s: float) -> BatchChoice:
-        """Choose what takes a place, one at most, and what is refused.
+        """Choose at most one request for the slot, and the requests to refuse.
 
         Args:
             waiting: Requests, by earlier deadline first.
-            now_s: The present on the requests' clock.
+            now_s: The current time on the requests' clock.
         """
         if not waiting:
             return BatchChoice()
@@ -100,9 +100,9 @@ class GenerativeChooser:
     def _prospects(
         self, waiting: WaitingRequests
     ) -> tuple[list[TimeHistogram], Places, Floats] | None:
-        """Distributions, and by request which of them it has and how long it holds its place.
+        """Distributions, and the distribution and slot time of each request.
 
-        ``None`` while those of a request are not known, or where wild requests have too many.
+        ``None`` while those of a request are unknown, or with too many distributions.
         """
         count = 1 + max(waiting.apps.values())
         due_of, place_s = np.zeros(count, dtype=np.intp), np.ones(count)
@@ -127,7 +127,7 @@ class GenerativeChooser:
 
 
 def _best(value: Floats, refused: NDArray[np.bool_]) -> BatchChoice:
-    """The most valuable of what is not refused; of equal ones the earliest deadline."""
+    """The most valuable request that is not refused; ties by earliest deadline."""
     dropped = tuple(np.flatnonzero(refused).tolist())
     kept = np.flatnonzero(~refused)
     if kept.size == 0:

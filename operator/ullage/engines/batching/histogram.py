@@ -25,17 +25,17 @@ TAIL_BINS: Final = 22
 LEAST_WIDTH: Final = 1e-6
 """Width of a bin relative to its edge where all samples are equal."""
 WINDOW: Final = 4096
-"""Samples that a sliding window keeps."""
+"""Samples in a sliding window."""
 LEAST_SAMPLES: Final = 50
-"""Samples before a window is trusted."""
+"""Samples before a window is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TimeHistogram:
     """A distribution of positive times, uniform inside each bin.
 
-    ``edges`` are in seconds and strictly increasing, ``cdf`` is the part of samples at most as
-    long as each edge: it begins with 0 and ends with 1.
+    ``edges`` are in seconds and strictly increasing, ``cdf`` is the fraction of samples up to each
+    edge: it begins with 0 and ends with 1.
     """
 
     edges: Floats
@@ -73,7 +73,7 @@ class TimeHistogram:
 
     @property
     def least_s(self) -> float:
-        """No time is shorter, seconds."""
+        """Shortest time, seconds."""
         return float(self.edges[0])
 
     @property
@@ -82,11 +82,11 @@ class TimeHistogram:
         return float(np.dot(np.diff(self.cdf), (self.edges[1:] + self.edges[:-1]) / 2))
 
     def below(self, times_s: Floats | float) -> Floats:
-        """Probability that a time is at most so long."""
+        """Probability that a time is at most this long."""
         return np.asarray(np.interp(times_s, self.edges, self.cdf), dtype=np.float64)
 
     def quantile_s(self, part: float) -> float:
-        """The time, seconds, that a part (0..1) of requests does not exceed."""
+        """The time, seconds, that a fraction (0..1) of requests does not exceed."""
         at = min(max(int(np.searchsorted(self.cdf, part)), 1), self.cdf.size - 1)
         low, high = self.cdf[at - 1], self.cdf[at]
         share = (part - low) / (high - low) if high > low else 0.0
@@ -102,7 +102,7 @@ class TimeHistogram:
 
 
 def mixture(parts: Mapping[str, TimeHistogram], weights: Mapping[str, float]) -> TimeHistogram:
-    """The mixture of applications, weighted by what the queue is composed of.
+    """The mixture of applications, weighted by the composition of the queue.
 
     Raises:
         ValueError: no application has a weight.
@@ -131,10 +131,10 @@ class SlidingWindow:
         self.samples = deque(maxlen=self.size)
 
     def add(self, time_s: float) -> None:
-        """Take a time in; what is not a positive finite number is left out."""
+        """Add a time; values that are not positive and finite are ignored."""
         if 0 < time_s < math.inf:
             self.samples.append(time_s)
 
     def histogram(self, *, least: int = LEAST_SAMPLES) -> TimeHistogram | None:
-        """The window's histogram; ``None`` while it holds too few samples."""
+        """The window's histogram; ``None`` with too few samples."""
         return TimeHistogram.of(list(self.samples)) if len(self.samples) >= least else None

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Length in tokens of an application's answers, learned from those that were seen.
+"""Length in tokens of an application's answers, learned from observed ones.
 
-An answer that its ``max_tokens`` ended says only that it would have had at least as many: such
-counts are censored, and the distribution is the product-limit estimate (Kaplan and Meier 1958).
+An answer that was cut off by its ``max_tokens`` gives only a lower bound: such counts are censored,
+and the distribution is the product-limit estimate (Kaplan and Meier 1958).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 from ullage.engines.batching.histogram import Floats
 
 MOST_TOKENS: Final = 1_000_000
-"""No answer counts as longer, whatever a server or a client says."""
+"""Upper bound of an answer's tokens, whatever a server or a client reports."""
 WINDOW: Final = 1024
-"""Answers that are remembered of an application."""
+"""Answers kept per application."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +52,11 @@ class OutputTokens:
     def of(cls, seen: Sequence[TokenCount]) -> Self:
         """The product-limit estimate.
 
-        What lies beyond the longest answer, where that was cut, counts as if it ended there: a
-        mean is one of at most so many tokens.
+        The tail beyond the longest answer, if that was cut, counts as if it ended there: a mean is
+        a lower bound.
 
         Raises:
-            ValueError: nothing was seen.
+            ValueError: there is no answer.
         """
         if not seen:
             raise ValueError("a distribution needs an answer at least")
@@ -77,11 +77,11 @@ class OutputTokens:
         return self._expected(0, most)
 
     def remaining(self, had: float, most: float = math.inf) -> float:
-        """Expected tokens that are still to come of an answer that has ``had`` so many.
+        """Expected remaining tokens of an answer that has ``had`` so many.
 
-        An answer longer than all that were seen is expected to have as many again (the mean
-        residual of a tail that falls as 1/n^2), at most those that its bound leaves. Never below 1:
-        what runs has its place for one more step.
+        An answer longer than all observed ones is expected to have as many again (the mean residual
+        of a tail that falls as 1/n^2), up to its bound. Never below 1: a running answer holds its
+        slot for one more step.
         """
         most = min(most, MOST_TOKENS)
         longer = int(np.searchsorted(self.counts, had, side="right"))
@@ -100,7 +100,7 @@ class OutputTokens:
         return OutputTokens(counts=counts, parts=np.append(self.parts[:whole], rest))
 
     def _expected(self, first: int, most: float) -> float:
-        """The sum of min(count, most) by its probability, from a place on."""
+        """The sum of min(count, most) by its probability, from an index on."""
         whole = max(first, int(np.searchsorted(self.counts, most, side="left")))
         inside = float(self._mean_below[whole] - self._mean_below[first])
         beyond = 1.0 - float(self._below[whole])
@@ -114,6 +114,6 @@ class TokenWindow:
     seen: deque[TokenCount] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     def add(self, tokens: int, *, cut: bool) -> None:
-        """Take an answer in; one without a token says nothing."""
+        """Add an answer; one without tokens is ignored."""
         if tokens > 0:
             self.seen.append(TokenCount(tokens=min(tokens, MOST_TOKENS), cut=cut))

@@ -3,7 +3,7 @@
 """The priority of a request in a batch: what running it now gains over running it later.
 
 The score is (P(in time if run now) - P(in time after a wait tau)) / E[batch time] with tau ~
-Exp(b): small for what is hopeless and for what can wait. The closed form over bins is derived by
+Exp(b): small for requests that are hopeless or can wait. The closed form over bins is derived by
 integrating each bin's density against e^{-b(u - x)}.
 """
 
@@ -55,7 +55,7 @@ class ScoreRow:
 
     @classmethod
     def of(cls, size: int, batch: TimeHistogram, rate_per_s: float | None = None) -> ScoreRow:
-        """The row of a batch-time distribution; b is one over its mean unless it is given."""
+        """The row of a batch-time distribution; b defaults to one over its mean."""
         mean = batch.mean_s
         rate = 1.0 / mean if rate_per_s is None else rate_per_s
         between = np.geomspace(batch.edges[0], batch.edges[-1], GRID)
@@ -70,7 +70,7 @@ class ScoreRow:
         )
 
     def score(self, slack_s: Floats) -> Floats:
-        """Interpolated on the grid; above the longest time it decays by e^{-bu} exactly."""
+        """Interpolate on the grid; above the longest time it decays by e^{-bu} exactly."""
         beyond = np.maximum(slack_s - self.grid_s[-1], 0.0)
         inside = np.interp(slack_s, self.grid_s, self.scores, left=0.0)
         return np.asarray(inside * np.exp(-self.rate_per_s * beyond), dtype=np.float64)

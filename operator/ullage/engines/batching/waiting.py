@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that wait, by earlier deadline, with what the chooser reads of them as arrays."""
+"""Waiting requests, by earlier deadline, with the chooser's inputs as arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ullage.engines.batching.histogram import Floats
 Places = NDArray[np.intp]
 
 _FIRST: Final = 64
-"""Requests that the arrays hold at first; they double."""
+"""Initial capacity of the arrays, in requests; they double."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +32,9 @@ class BatchRequest:
 
 @dataclass(slots=True)
 class WaitingRequests:
-    """Requests in the order of their deadlines; of equal ones the first that came.
+    """Requests in the order of their deadlines, ties in order of arrival.
 
-    Only applications that have a request waiting are numbered, so wild names take no memory.
+    Only applications with a waiting request are numbered, so arbitrary names take no memory.
     """
 
     _requests: list[BatchRequest] = field(default_factory=list)
@@ -44,11 +44,11 @@ class WaitingRequests:
     _numbers: dict[str, int] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
     _free: list[int] = field(default_factory=list)
-    """Numbers below the largest that no application has."""
+    """Free numbers below the largest one in use."""
 
     @classmethod
     def of(cls, requests: Iterable[BatchRequest]) -> Self:
-        """So many requests, offered one after the other."""
+        """Number of requests."""
         made = cls()
         for request in requests:
             made.add(request)
@@ -80,11 +80,11 @@ class WaitingRequests:
 
     @property
     def apps(self) -> dict[str, int]:
-        """Applications that wait, and their numbers."""
+        """Waiting applications, and their numbers."""
         return self._numbers
 
     def add(self, request: BatchRequest) -> None:
-        """Take a request in at its place.
+        """Insert a request at its position.
 
         Raises:
             ValueError: its deadline is not a number.
@@ -107,7 +107,7 @@ class WaitingRequests:
         self._requests.insert(at, request)
 
     def take(self, places: Sequence[int]) -> tuple[BatchRequest, ...]:
-        """Remove the requests at these places and return them in the given order."""
+        """Remove the requests at these positions and return them in the given order."""
         taken = tuple(self._requests[at] for at in places)
         left = len(self) - len(taken)
         if left:
@@ -122,7 +122,7 @@ class WaitingRequests:
         return taken
 
     def _number(self, app: str) -> int:
-        """The number of an application that has one more request waiting."""
+        """The number of an application that gets one more waiting request."""
         self._counts[app] = self._counts.get(app, 0) + 1
         if app not in self._numbers:
             self._numbers[app] = self._free.pop() if self._free else len(self._numbers)

@@ -3,7 +3,7 @@
 """Expected cost per work of an allocation (after BidBrain, with today's inputs).
 
 One hazard per pool, not per instance: losses are bulk. It must never count an hour of machines that
-are expected to be gone, nor work without what scaling, evictions and changes take from it.
+are expected to be lost, nor work without the losses from scaling, evictions and changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ScalingCurve:
     """phi(n): work of n instances / (n x work of one).
 
     Attributes:
-        per_doubling: Factor that each doubling leaves; holds beyond the table.
+        per_doubling: Factor of each doubling; holds beyond the table.
         table: Measured (instances, phi), ascending; between them log2(n) is interpolated.
     """
 
@@ -29,7 +29,7 @@ class ScalingCurve:
     table: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse curves that are none.
+        """Reject invalid curves.
 
         Raises:
             ValueError: a factor outside 0 to 1, or a table out of order.
@@ -65,11 +65,11 @@ class CostTerms:
         scaling: phi.
         eviction_h: Hours of work lost per loss event (lambda).
         change_h: Hours lost by adding or removing instances (sigma).
-        meet_h: The same of a gang in place whose members come or go while none moves; those that
-            move lose ``change_h`` (derived). ``None`` = every change costs ``change_h``.
+        meet_h: The same for a gang in place whose members join or leave while none moves; those
+            that move lose ``change_h`` (derived). ``None`` = every change costs ``change_h``.
         reliable_per_hour: Dollars per hour of machines that are held anyway and do no work.
-        delay_per_hour: What an hour more of run time costs the owner, dollars, outside any budget;
-            ``None`` = no one said, and nothing is given back to save it.
+        delay_per_hour: Cost to the owner of one more hour of run time, dollars, outside any budget;
+            ``None`` = not declared, and no instance is released to save it.
     """
 
     scaling: ScalingCurve = ScalingCurve()
@@ -110,7 +110,7 @@ def expected(
         pools: Every one with instances has a price.
         counts: Instances of each pool.
         terms: Of the job.
-        changed: Part of ``change_h`` that is paid, 0 to 1; 0 = it is what is held.
+        changed: Fraction of ``change_h`` that is paid, 0 to 1; 0 = the allocation is held.
         horizon_h: Hours ahead.
 
     Raises:

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spot or on-demand under a deadline: Uniform Progress with a safety net.
 
-After "Can't Be Late" (NSDI 2024): progress follows a line to the deadline, on-demand is bought
-when it falls behind and there is no spot, and for good when the rest of the time is just enough.
-Time and work are whole seconds: sums of fractions have missed deadlines. A gang is all on spot or
-all on on-demand. It must never let the rest of the time fall below work left and one start.
+After "Can't Be Late" (NSDI 2024): progress follows a line to the deadline; on-demand is bought when
+it falls behind and there is no spot, and permanently when the remaining time is just enough. Time
+and work are whole seconds: sums of fractions have missed deadlines. A gang is all on spot or all on
+on-demand. It must never let the remaining time fall below the work left and one start.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class ProgressLine:
     """The line from nothing at 0 to all work at the deadline.
 
     Attributes:
-        work_s: Seconds of undisturbed running that the work takes.
-        deadline_s: Seconds from the start until it has to be done.
+        work_s: Seconds of uninterrupted running that the work takes.
+        deadline_s: Seconds from the start until the deadline.
         changeover_s: Seconds from a decision until work resumes: start and restore.
         tick_s: Seconds between decisions.
     """
@@ -33,10 +33,10 @@ class ProgressLine:
     tick_s: int
 
     def __post_init__(self) -> None:
-        """Whole seconds only.
+        """Accept whole seconds only.
 
         Raises:
-            ValueError: a time that is not a whole number, or below what it means.
+            ValueError: a time that is not a whole number, or out of range.
         """
         times = (self.work_s, self.deadline_s, self.changeover_s, self.tick_s)
         if not all(isinstance(value, int) for value in times):
@@ -49,7 +49,7 @@ class ProgressLine:
         """Seconds above the work left at which waiting ends.
 
         Two changeovers: one that spot may still waste, one for on-demand. Where decisions are
-        further apart than a changeover takes, a lost tick comes on top.
+        further apart than a changeover, a lost tick is added.
         """
         return 2 * self.changeover_s + (self.tick_s if self.changeover_s < self.tick_s else 0)
 
@@ -60,11 +60,11 @@ class DeadlineProgress:
 
     Attributes:
         elapsed_s: Seconds since its start.
-        done_s: Seconds of work that are safe.
-        running: What it runs on; spot that was taken is idle.
+        done_s: Seconds of work that are saved.
+        running: Current capacity; idle after spot was interrupted.
         spot_available: The whole gang could run on spot now.
         committed: It stays on on-demand until the end.
-        changeover_left_s: Seconds until it works; only the public rules look at it.
+        changeover_left_s: Seconds until it works; used only by the published rules.
     """
 
     elapsed_s: int
@@ -81,7 +81,7 @@ class DeadlineVerdict:
 
     Attributes:
         mode: Spot, on-demand or nothing.
-        reason: Why.
+        reason: Reason of the choice.
         committed: On-demand until the end.
     """
 
@@ -91,7 +91,7 @@ class DeadlineVerdict:
 
 
 def infeasible(line: ProgressLine, *, allow_spot: bool, allow_on_demand: bool) -> str | None:
-    """Reason to refuse a deadline at admission; ``None`` = it can be kept.
+    """Reason to refuse a deadline at admission; ``None`` = it can be met.
 
     Args:
         line: Work and deadline.
@@ -112,11 +112,11 @@ def infeasible(line: ProgressLine, *, allow_spot: bool, allow_on_demand: bool) -
 
 
 def uniform_progress(line: ProgressLine, at: DeadlineProgress) -> DeadlineVerdict:
-    """Choose what to run on.
+    """Choose the capacity to run on.
 
     Args:
         line: Work and deadline.
-        at: Where the job stands.
+        at: State of the job.
     """
     if at.done_s >= line.work_s:
         return DeadlineVerdict(mode=SpendMode.IDLE, reason=CapacityWhy.FINISHED)
@@ -140,7 +140,7 @@ def uniform_progress(line: ProgressLine, at: DeadlineProgress) -> DeadlineVerdic
     held = (
         not at.spot_available
         or _behind(line, at, ahead_s=2 * line.changeover_s)
-        # leaving may waste a changeover and a tick, and on-demand then has to start again
+        # a switch back may waste a changeover and a tick, and on-demand then has to start again
         or spare_s < line.reserve_s
     )
     if held:
@@ -149,11 +149,11 @@ def uniform_progress(line: ProgressLine, at: DeadlineProgress) -> DeadlineVerdic
 
 
 def greedy(line: ProgressLine, at: DeadlineProgress) -> DeadlineVerdict:
-    """The baseline: spot when there is some, else idle until the safety net.
+    """The baseline: spot when available, else idle until the safety net.
 
     Args:
         line: Work and deadline.
-        at: Where the job stands.
+        at: State of the job.
     """
     if at.done_s >= line.work_s:
         return DeadlineVerdict(mode=SpendMode.IDLE, reason=CapacityWhy.FINISHED)
@@ -177,12 +177,12 @@ def next_in_s(line: ProgressLine, at: DeadlineProgress, verdict: DeadlineVerdict
 
     Args:
         line: Work and deadline.
-        at: Where the job stands.
-        verdict: What was decided there.
+        at: State of the job.
+        verdict: The verdict for that state.
     """
     if verdict.mode is not SpendMode.IDLE or verdict.reason is CapacityWhy.FINISHED:
         return line.tick_s
-    # the line passes what is done at t = cp R0 / C0; the net is reached as idle time passes
+    # the line passes the work done at t = cp R0 / C0; the net is reached as idle time passes
     crossing_s = at.done_s * line.deadline_s // line.work_s + 1 - at.elapsed_s
     net_s = _spare_s(line, at) - line.reserve_s + 1
     return max(1, min(line.tick_s, crossing_s, net_s))
@@ -194,5 +194,5 @@ def _spare_s(line: ProgressLine, at: DeadlineProgress) -> int:
 
 
 def _behind(line: ProgressLine, at: DeadlineProgress, *, ahead_s: int) -> bool:
-    """Less is done than the line asks for some seconds ahead, in whole numbers."""
+    """True when the work done is below the line some seconds ahead, in whole numbers."""
     return at.done_s * line.deadline_s < (at.elapsed_s + ahead_s) * line.work_s

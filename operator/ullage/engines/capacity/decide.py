@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The decision of one job: its objective, limits and pools to what it should hold.
+"""The capacity decision of one job, from its objective, limits and pools.
 
-Every decision says what else was looked at, why, and when to decide again. Pure and deterministic:
-same inputs, same bytes. It must never leave a deadline to cost alone: cheap waiting comes late.
+Every decision includes its alternatives, its reason, and the time of the next one. Pure and
+deterministic: same inputs, same bytes. It must never leave a deadline to cost alone, which waits
+too long because waiting is cheap.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ DEFAULT: Final = CapacitySettings()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """A deadline with where the job stands.
+    """A deadline with the state of the job.
 
     Attributes:
         line: Work and deadline.
         elapsed_s: Seconds since the job's start.
-        done_s: Seconds of undisturbed running that are done and safe.
-        committed: As the last decision said.
+        done_s: Seconds of uninterrupted running that are done and saved.
+        committed: As in the last decision.
     """
 
     line: ProgressLine
@@ -58,13 +59,13 @@ def decide(
     due: Due | None = None,
     settings: CapacitySettings = DEFAULT,
 ) -> CapacityDecision:
-    """Decides what a job should hold from now on.
+    """Decide the capacity that a job should hold from now on.
 
     Args:
-        ask: Objective, limits and what it holds.
-        pools: As this job sees them; names are unique.
+        ask: Objective, limits and current holdings.
+        pools: Pools as seen by this job; names are unique.
         terms: Measured for this job.
-        due: Its deadline; needed by, and only by, objective ``Deadline``.
+        due: Its deadline; required by, and only by, objective ``Deadline``.
         settings: Of the policy.
 
     Raises:
@@ -86,7 +87,7 @@ def decide(
 def _search(
     ask: Ask, pools: Sequence[Pool], terms: CostTerms, settings: CapacitySettings
 ) -> CapacitySearch:
-    """A search over the pools with a price; what is held elsewhere does not count."""
+    """A search over the pools with a price; holdings elsewhere do not count."""
     priced = sorted(
         (pool for pool in pools if pool.price_per_hour is not None), key=lambda pool: pool.name
     )
@@ -147,7 +148,7 @@ def _decision(
 
 
 def _next_s(search: CapacitySearch) -> float:
-    """The usual period, or when the first minimum hold ends that something waits for."""
+    """The usual period, or the end of the first minimum hold that blocks a change."""
     period_s = search.settings.period_s
     if not search.waited:
         return period_s
@@ -160,7 +161,7 @@ def _next_s(search: CapacitySearch) -> float:
 
 
 def _due(search: CapacitySearch, pools: Sequence[Pool], due: Due, digest: str) -> CapacityDecision:
-    """Uniform Progress says spot or on-demand; cost ranks the pools of that kind."""
+    """Choose spot or on-demand by Uniform Progress; cost ranks the pools of that kind."""
     ask = search.ask
     kinds = {pool.name: pool.capacity_type for pool in search.pools}
     kept = {
@@ -230,7 +231,7 @@ def _fresh(search: CapacitySearch, *, spot: bool) -> Counts | None:
 def _carry_out(
     verdict: DeadlineVerdict, offers: dict[SpendMode, Counts | None]
 ) -> tuple[Counts | None, CapacityWhy]:
-    """The allocation of a verdict; spot, if there is any, where on-demand cannot be had."""
+    """The allocation of a verdict; spot, if available, where on-demand is not."""
     if verdict.mode is SpendMode.IDLE:
         return None, verdict.reason
     wanted = offers[verdict.mode]
@@ -242,6 +243,6 @@ def _carry_out(
 def _other(
     search: CapacitySearch, offers: dict[SpendMode, Counts | None], chosen: Counts
 ) -> CapacityOption | None:
-    """The other kind of capacity, which the verdict decided against."""
+    """The other kind of capacity, which the verdict rejected."""
     others = [counts for counts in offers.values() if counts is not None and counts != chosen]
     return search.option(min(others, key=search.rank)) if others else None

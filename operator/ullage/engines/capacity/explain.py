@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A decision in words, with the numbers that made it.
+"""The text of a decision, with its figures.
 
-It must never say more than the records hold.
+It must never state more than the records contain.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ def text(
     line: ProgressLine | None = None,
     at: DeadlineProgress | None = None,
 ) -> str:
-    """One sentence: what, why, what else, and where the job stands.
+    """One sentence: decision, reason, alternative, and state of the job.
 
     Args:
         why: The reason.
-        chosen: What to hold.
-        current: What is held.
+        chosen: Allocation to hold.
+        current: Allocation held.
         runner_up: The next best.
         ask: Of the job.
-        line: Its deadline, if it has one.
-        at: Where it stands on it.
+        line: Its deadline, if any.
+        at: State on the way to it.
     """
     budget = "" if ask.budget_per_hour is None else f"{ask.budget_per_hour:g}"
     sentence = _SAYS[why].format(

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Losses of a pool: a Gamma posterior over events per pool-hour that forgets.
+"""Losses of a pool: a Gamma posterior over events per pool-hour, with forgetting.
 
 Losses inside a zone are bulk, so an event counts once however many instances it takes, and exposure
 is counted in pool-hours, never in instance-hours. A hazard is never 0: a young pool without losses
-has its prior. Providers' hints are weak priors; they must never outweigh what was seen.
+has its prior. Providers' hints are weak priors; they must never outweigh observations.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Final
 from ullage.engines.capacity.times import BULK_LOSS_H, HAZARD_HALF_LIFE_H, HAZARD_PRIOR_H, MONTH_H
 
 DEFAULT_PRIOR_PER_HOUR: Final = 0.01
-"""Rate where no provider says anything: one event in 100 hours."""
+"""Rate without provider data: one event in 100 hours."""
 REBALANCE_WEIGHT: Final = 0.1
-"""Part of an event that a rebalance recommendation counts as (derived: often without a loss)."""
+"""Weight of a rebalance recommendation, in events (derived: often without a loss)."""
 
 
 class AdvisorBand(StrEnum):
-    """Part of instances interrupted per month, as the AWS Spot Advisor publishes it."""
+    """Fraction of instances interrupted per month, as the AWS Spot Advisor publishes it."""
 
     UNDER_5 = "<5%"
     FROM_5_TO_10 = "5-10%"
@@ -37,7 +37,7 @@ _MIDDLE: Final = {
     AdvisorBand.FROM_5_TO_10: 0.075,
     AdvisorBand.FROM_10_TO_15: 0.125,
     AdvisorBand.FROM_15_TO_20: 0.175,
-    # an open band: its half, until someone publishes what lies above
+    # an open band: half of the rest, until data is published
     AdvisorBand.OVER_20: 0.3,
 }
 
@@ -53,7 +53,7 @@ class Prior:
 
     Attributes:
         events: Pseudo-events, above 0.
-        hours: Pool-hours they stand for, above 0.
+        hours: Equivalent pool-hours, above 0.
     """
 
     events: float
@@ -73,7 +73,7 @@ def prior(band: AdvisorBand | None = None, *, hours: float = HAZARD_PRIOR_H) -> 
     """The prior of a pool.
 
     Args:
-        band: What the provider publishes; ``None`` = nothing.
+        band: Band published by the provider; ``None`` = none.
         hours: Its weight in pool-hours.
     """
     rate = DEFAULT_PRIOR_PER_HOUR if band is None else band_rate_per_hour(band)
@@ -88,7 +88,7 @@ class Hazard:
         prior: Never forgotten.
         events: Loss events seen, forgotten by half-lives.
         hours: Pool-hours seen, forgotten likewise.
-        lost_sum: Sum of the fractions that those events took, forgotten likewise.
+        lost_sum: Sum of the fractions lost in those events, forgotten likewise.
         draining_h: Hours since the last loss, while nothing was gained; ``None`` = no loss since.
     """
 
@@ -105,7 +105,7 @@ class Hazard:
 
     @property
     def mean_lost_fraction(self) -> float:
-        """Mean part of the instances that an event took; 1 where none was seen."""
+        """Mean fraction of the instances that an event took; 1 without events."""
         return self.lost_sum / self.events if self.events > 0 else 1.0
 
     def after(
@@ -114,12 +114,12 @@ class Hazard:
         """The posterior some hours later.
 
         Args:
-            hours: How many; not below 0.
+            hours: Number of hours; not below 0.
             held: The pool held instances of ours, or a probe, all that time.
-            half_life_h: Hours in which a count halves; ``None`` = nothing is forgotten.
+            half_life_h: Hours in which a count halves; ``None`` = no forgetting.
 
         Raises:
-            ValueError: time runs backwards.
+            ValueError: the hours are negative.
         """
         if hours < 0:
             raise ValueError(f"time runs forward, not by {hours} h")
@@ -133,14 +133,14 @@ class Hazard:
         )
 
     def gained(self) -> Hazard:
-        """The posterior after instances came: the next loss is an event of its own."""
+        """The posterior after instances were added: the next loss is a separate event."""
         return self if self.draining_h is None else replace(self, draining_h=None)
 
     def lost(self, fraction: float = 1.0) -> Hazard:
         """The posterior after a loss, which is a new event or part of the last one.
 
         Args:
-            fraction: Part of the pool's instances that it took, above 0 to 1.
+            fraction: Fraction of the pool's instances lost, above 0 to 1.
 
         Raises:
             ValueError: nothing was lost, or more than all.
@@ -156,7 +156,7 @@ class Hazard:
         )
 
     def warned(self, weight: float = REBALANCE_WEIGHT) -> Hazard:
-        """The posterior after a recommendation to rebalance: weak evidence, no event.
+        """The posterior after a rebalance recommendation: weak evidence, no event.
 
         Args:
             weight: See ``REBALANCE_WEIGHT``.
@@ -170,12 +170,12 @@ class Hazard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launches:
-    """Starts of instances of a pool that could and could not be made, forgotten like losses are.
+    """Successful and failed instance starts of a pool, forgotten like losses.
 
     Attributes:
         started: Launches and probes that succeeded.
-        failed: Those that found no capacity.
-        in_a_row: Failures since the last success.
+        failed: Launches and probes that found no capacity.
+        in_a_row: Consecutive failures.
         score: The provider's placement score, 1 to 10; ``None`` = none is published.
     """
 
@@ -186,12 +186,12 @@ class Launches:
 
     @property
     def success(self) -> float:
-        """Expected part of launches that succeed: a score weighs as two launches (derived)."""
+        """Expected fraction of launches that succeed: a score weighs as two launches (derived)."""
         hint = 0.5 if self.score is None else self.score / 10
         return (self.started + 2 * hint) / (self.started + self.failed + 2)
 
     def wait_s(self, *, first_s: float = 60.0, longest_s: float = 1800.0) -> float:
-        """Seconds to leave the pool alone after its last failure; doubles with each in a row.
+        """Seconds of back-off after the last failure; doubles with each consecutive one.
 
         Args:
             first_s: Seconds after one failure.
@@ -202,13 +202,13 @@ class Launches:
         return min(longest_s, first_s * 2.0 ** min(self.in_a_row - 1, 30))
 
     def launched(self, *, ok: bool) -> Launches:
-        """After a launch or a probe."""
+        """The record after a launch or a probe."""
         if ok:
             return replace(self, started=self.started + 1, in_a_row=0)
         return replace(self, failed=self.failed + 1, in_a_row=self.in_a_row + 1)
 
     def after(self, hours: float, *, half_life_h: float = HAZARD_HALF_LIFE_H) -> Launches:
-        """Some hours later: counts decay by half in every half-life.
+        """The record some hours later: counts halve in every half-life.
 
         Args:
             hours: Hours since these counts.

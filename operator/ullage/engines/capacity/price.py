@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Believed prices: separates stale ones and outliers from fresh ones.
+"""Accepted prices: separates stale ones and outliers from fresh ones.
 
 Feeds flip: public ones have shown twelve times the price for weeks, with the low value the true
-one, while spot prices move by less than a sixth per update. It must never let a jump through
-because it lasts.
+one, while spot prices move by less than a sixth per update. It must never accept a jump because it
+persists.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LARGEST_RISE: Final = 3.0
 
 
 class Doubt(StrEnum):
-    """Reason why a price is not fresh."""
+    """Reason for a price that is not fresh."""
 
     NEVER = "NeverPriced"
     STALE = "PriceStale"
@@ -31,11 +31,11 @@ class Doubt(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """A price as a source states it.
+    """A price as published by a source.
 
     Attributes:
         price_per_hour: Of one instance.
-        at_s: When it was valid, seconds since the epoch.
+        at_s: Time of its validity, seconds since the epoch.
     """
 
     price_per_hour: float
@@ -44,12 +44,12 @@ class Quote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceRecord:
-    """The believed price of a pool.
+    """The accepted price of a pool.
 
     Attributes:
-        quote: The last one believed; ``None`` = none yet.
-        refused: The last one that was not, while it is newer than that.
-        doubt: Why ``refused`` was refused.
+        quote: The last accepted quote; ``None`` = none yet.
+        refused: The last rejected quote, while it is newer than that.
+        doubt: Reason of the rejection.
     """
 
     quote: Quote | None = None
@@ -57,7 +57,7 @@ class PriceRecord:
     doubt: Doubt | None = None
 
     def quoted(self, quote: Quote) -> PriceRecord:
-        """The record after a quote; older ones than the believed change nothing."""
+        """The record after a quote; quotes older than the accepted one change nothing."""
         price = quote.price_per_hour
         if not (math.isfinite(price) and price > 0):
             return replace(self, refused=quote, doubt=Doubt.UNREADABLE)

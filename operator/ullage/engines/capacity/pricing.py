@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses an offer as prices move: once a period, and a move must pay for itself.
+"""Chooses an offer as prices change: once per period, and a move must pay for itself.
 
-After "Dynamic spot pricing" (DISPA 2020), with honest charging: an offer is the whole instances
-that a gang fills, and a move costs the restart. It must never move for less than the move costs.
+After "Dynamic spot pricing" (DISPA 2020), with whole-instance charging: an offer is the whole
+instances that a gang fills, and a move costs the restart. It must never move for less than the move
+costs.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ class PriceWhy(StrEnum):
     SWITCHED = "OfferSwitched"
     """The saving until the next decision exceeds what moving costs."""
     IN_TIME = "OnlyInTime"
-    """What it ran on would end too late: the cheapest that ends in time, else the fastest."""
+    """The current offer would end too late: the cheapest that ends in time, else the fastest."""
     KEPT = "SavingTooSmall"
     """No other offer saves enough."""
     GONE = "OfferGone"
-    """What it ran on is not offered any more."""
+    """The current offer is no longer available."""
     NOTHING = "NoOffer"
-    """Nothing is offered."""
+    """There is no offer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ class PricedOffer:
     speed: float
 
     def __post_init__(self) -> None:
-        """Refuse offers that cannot be compared.
+        """Reject offers that cannot be compared.
 
         Raises:
             ValueError: no speed, or a price below 0.
@@ -63,12 +64,12 @@ class PricedOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchingTerms:
-    """Of ``SchedulingPolicy.spec``.
+    """Settings from ``SchedulingPolicy.spec``.
 
     Attributes:
         period_h: Hours between decisions.
         restart_h: Hours lost per move, the usual age of a checkpoint included.
-        min_savings: Part of the cost of staying that a move has to save at least.
+        min_savings: Minimum saving of a move, as a fraction of the cost of staying.
     """
 
     period_h: float = 24.0
@@ -83,10 +84,10 @@ class PriceDecision:
     Attributes:
         chosen: The offer; ``None`` = there is none.
         runner_up: The best other one.
-        saving: Dollars saved over the horizon against staying, the move not yet paid.
+        saving: Dollars saved over the horizon against staying, before the cost of the move.
         move_cost: Dollars that the move costs.
-        reason: Why.
-        text: The reason with numbers.
+        reason: Reason of the choice.
+        text: The reason with figures.
         next_in_s: Seconds until the next decision.
     """
 
@@ -113,10 +114,10 @@ def choose_offer(
     """Stay or move.
 
     Args:
-        offers: What can be had now, what the job runs on included; names are unique.
-        current: What it runs on; ``None`` = it has not started.
-        work_left: Work still to do, in the offers' unit.
-        hours_left: Hours to the deadline; ``None`` = there is none.
+        offers: Current offers, that of the job included; names are unique.
+        current: Current offer; ``None`` = not started.
+        work_left: Remaining work, in the offers' unit.
+        hours_left: Hours to the deadline; ``None`` = no deadline.
         settings: Of the policy.
     """
     ranked = _in_time(offers, current, work_left, hours_left, settings)

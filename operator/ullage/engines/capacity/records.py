@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Offers, holdings and decisions: values without behaviour.
 
-A pool is one instance type in one zone under one capacity type, as one job sees it. It must never
-carry a price per GPU: whole instances are bought.
+A pool is one instance type in one zone under one capacity type, as seen by one job. It must never
+have a price per GPU: whole instances are bought.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class CapacityAim:
     """Objective by which capacity is chosen.
 
     Attributes:
-        fastest: The most work comes first, and its cost second; else the other way round.
-        due: Spot or on-demand is said by a deadline, and cost ranks the pools of that kind.
+        fastest: Maximise work first, then minimise cost; else the other way round.
+        due: A deadline decides between spot and on-demand, and cost ranks the pools of that kind.
     """
 
     fastest: bool = False
@@ -45,53 +45,53 @@ class CapacityWhy(StrEnum):
     """Reason for the choice of an allocation."""
 
     ACQUIRED = "PoolAcquired"
-    """Instances are added: work gets cheaper, or faster where time is the aim."""
+    """Instances are added: work gets cheaper, or faster where time is minimised."""
     RELEASED = "PoolReleased"
-    """Instances go: work gets cheaper without them."""
+    """Instances are released: work gets cheaper without them."""
     SWITCHED = "OfferSwitched"
     """Instances move from one pool to another."""
     KEPT = "GainTooSmall"
-    """Nothing gains enough over what is held."""
+    """No change gains enough."""
     HOLDING = "MinimumHold"
-    """What would gain enough is held too short a time to be given back."""
+    """The instances to release have not been held for the minimum time."""
     LIMITED = "LimitsShrank"
-    """What is held is more than the limits allow: budget, replicas, pools that are gone."""
+    """The holdings exceed the limits: budget, replicas, or removed pools."""
     BUDGET = "BudgetTooSmall"
-    """The fewest replicas cost more than the budget."""
+    """The minimum of replicas costs more than the budget."""
     NO_CAPACITY = "NoCapacity"
-    """The pools cannot give the fewest replicas."""
+    """The pools cannot provide the minimum of replicas."""
     NOT_PRICED = "PriceMissing"
     """No pool has a price."""
     ON_SPOT = "SpotAvailable"
-    """The deadline leaves room for spot, and there is some."""
+    """The deadline allows spot, and it is available."""
     STAYS_ON_SPOT = "SpotRunning"
-    """Spot runs until it is taken."""
+    """Spot runs until it is interrupted."""
     BEHIND = "FallbackToOnDemand"
-    """Progress lies behind the line to the deadline and there is no spot."""
+    """Progress is behind the line to the deadline and there is no spot."""
     ON_DEMAND_HELD = "OnDemandHeld"
-    """Giving on-demand back would cost a second start that progress does not pay yet."""
+    """Releasing on-demand would cost a second start that progress does not pay yet."""
     SAFETY_NET = "DeadlineSafetyNet"
-    """What is left of the time is needed: on-demand until the end."""
+    """The remaining time is needed: on-demand until the end."""
     AHEAD = "WaitingForSpot"
-    """Progress lies ahead of the line: waiting for spot costs nothing."""
+    """Progress is ahead of the line: waiting for spot is free."""
     FINISHED = "WorkDone"
-    """Nothing is left to do."""
+    """All work is done."""
     NO_ON_DEMAND = "OnDemandMissing"
-    """The deadline asks for on-demand and no pool gives it."""
+    """The deadline requires on-demand and no pool has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """A source of instances as one job sees it.
+    """A source of instances as seen by one job.
 
     Attributes:
         name: Unique.
-        capacity_type: How it is bought.
-        price_per_hour: Of one instance, the last one believed; ``None`` = there never was one.
+        capacity_type: Purchase option.
+        price_per_hour: Of one instance, the last accepted; ``None`` = there never was one.
         hazard_per_hour: Expected loss events per hour in which instances are held; 0 = never.
         speed: Work per hour of one instance relative to the reference type.
-        most: Instances that it gives this job at most, those held too; ``None`` = no limit.
-        available: New instances can be had now; what is held stays either way.
+        most: Most instances for this job, those held included; ``None`` = no limit.
+        available: New instances are available now; held ones stay either way.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Pool:
     available: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what no provider can mean.
+        """Reject impossible values.
 
         Raises:
             ValueError: a negative price, hazard, speed or limit.
@@ -115,11 +115,11 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolHolding:
-    """Instances of one pool that a job has.
+    """Instances of one pool held by a job.
 
     Attributes:
         pool: Name.
-        instances: How many.
+        instances: Number of instances.
         held_s: Seconds since the first of them was acquired.
     """
 
@@ -141,14 +141,14 @@ class Ask:
     """Request of a job.
 
     Attributes:
-        objective: What is optimised.
+        objective: Objective to optimise.
         least: Fewest instances it runs on; 1 for a job that shrinks freely.
         most: Most instances.
-        gang: Instances come and go in multiples of this.
+        gang: Instances are added and released in multiples of this.
         budget_per_hour: Most dollars per hour, reliable machines included; ``None`` = no limit.
         allow_spot: Spot may be used.
         allow_on_demand: On-demand and reserved capacity may be used.
-        held: What it has.
+        held: Current holdings.
     """
 
     objective: CostObjective = CostObjective.COST_PER_WORK
@@ -161,7 +161,7 @@ class Ask:
     held: tuple[PoolHolding, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be asked for.
+        """Reject inconsistent requests.
 
         Raises:
             ValueError: fewest above most, or a gang that fits neither.
@@ -174,13 +174,13 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacitySettings:
-    """Of ``SchedulingPolicy.spec.spot``; every one is a default to sweep.
+    """Settings from ``SchedulingPolicy.spec.spot``; each is a default to sweep.
 
     Attributes:
-        min_gain: Part by which an allocation must be better to be taken.
-        min_hold_s: Instances are given back no sooner.
+        min_gain: Fraction by which another allocation must be better.
+        min_hold_s: Minimum time before instances are released.
         horizon_h: Hours ahead that costs and work are counted.
-        period_s: Seconds between decisions where nothing happens.
+        period_s: Seconds between decisions without events.
     """
 
     min_gain: float = 0.03
@@ -205,13 +205,13 @@ class Expected:
 
     @property
     def per_work(self) -> float:
-        """E_A: dollars per hour of work; infinite where nothing is done."""
+        """E_A: dollars per hour of work; infinite without work."""
         return self.cost / self.work if self.work > 0 else float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityOption:
-    """An allocation with what is expected of it."""
+    """An allocation with its expected cost and work."""
 
     shares: tuple[PoolInstances, ...]
     expected: Expected
@@ -223,13 +223,13 @@ class CapacityDecision:
 
     Attributes:
         chosen: The allocation; without shares nothing is held.
-        runner_up: The best other one that was looked at.
-        current: What was held, with what is expected of it.
-        reason: Why.
-        text: The reason with numbers.
-        inputs_hash: Of everything the decision saw.
-        next_in_s: Seconds until it should be decided again if nothing happens.
-        committed: On-demand until the end; belongs into the next inputs.
+        runner_up: The best alternative.
+        current: The previous holdings, with their expected cost and work.
+        reason: Reason of the choice.
+        text: The reason with figures.
+        inputs_hash: Hash of all inputs of the decision.
+        next_in_s: Seconds until the next decision if nothing happens.
+        committed: On-demand until the end; part of the next inputs.
     """
 
     chosen: CapacityOption

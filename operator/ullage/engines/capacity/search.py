@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Searches from the held allocation for a better one: add, give back, move, each for a gain.
+"""Searches from the held allocation for a better one: add, release, move, each for a gain.
 
-Allocations are counts aligned with the pools. A change must gain by a part of what stands, so that
-noise in prices and hazards moves no one. It must never end beyond a limit: budget, replicas, what
-a pool gives.
+Allocations are counts aligned with the pools. A change must gain by a fraction of the current
+value, so that noise in prices and hazards moves nothing. It must never end beyond a limit: budget,
+replicas, capacity of a pool.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from ullage.engines.capacity.records import (
 
 Counts = tuple[int, ...]
 MOST_SIZES = 32
-"""Sizes of one step that are looked at: a user's bounds must not decide how long a decision takes.
-What lies between is reached by the next steps."""
+"""Most sizes of one step that are tried: a user's bounds must not decide the duration of a
+decision. Sizes in between are reached by the next steps."""
 _TIES = 1e-9
-"""Values closer than this part are equal."""
+"""Values closer than this fraction are equal."""
 
 
 @dataclass(slots=True)
 class CapacitySearch:
-    """One decision's search; it remembers what it looked at.
+    """The search of one decision; it caches evaluated allocations.
 
     Attributes:
         pools: Sorted by name, each with a price.
         ask: Of the job.
         terms: Of the job.
         settings: Of the policy.
-        held: What it has now.
+        held: Current holdings.
         held_s: Seconds since each pool's instances were acquired.
     """
 
@@ -54,17 +54,17 @@ class CapacitySearch:
     held_s: tuple[float, ...]
     seen: dict[Counts, Expected] = field(default_factory=dict)
     rivals: list[Counts] = field(default_factory=list)
-    """What the last change was chosen from."""
+    """The candidates of the last change."""
     waited: bool = False
-    """Something would have gained but is held too short a time."""
+    """True when a candidate would have gained but is held for too short a time."""
 
     def run(self) -> Counts:
-        """The allocation to go for; no instances where the fewest cannot be had."""
+        """The target allocation; no instances where the minimum is not available."""
         best = self._move(self._shrink(self._release(self._grow(self._within_limits()))))
         return best if sum(best) >= self.ask.least else (0,) * len(best)
 
     def expect(self, counts: Counts) -> Expected:
-        """Cost and work of an allocation; a change is charged to every one but the held."""
+        """Cost and work of an allocation; a change is charged to all but the held one."""
         if counts not in self.seen:
             self.seen[counts] = expected(
                 self.pools,
@@ -76,7 +76,7 @@ class CapacitySearch:
         return self.seen[counts]
 
     def _changed(self, counts: Counts) -> float:
-        """Part of a whole change that an allocation costs."""
+        """Fraction of a whole change that an allocation costs."""
         terms = self.terms
         if counts == self.held:
             return 0.0
@@ -88,13 +88,13 @@ class CapacitySearch:
         return least + (1.0 - least) * moved / max(1, sum(self.held))
 
     def option(self, counts: Counts) -> CapacityOption:
-        """An allocation with what is expected of it."""
+        """An allocation with its expected cost and work."""
         return CapacityOption(shares=self.shares(counts), expected=self.expect(counts))
 
     def runner_up(self, chosen: Counts) -> CapacityOption | None:
-        """The best other one of those that the last change was chosen from, else of all seen.
+        """The best alternative among the candidates of the last change, else of all seen.
 
-        One with other pools comes before one with other counts.
+        An alternative with other pools comes before one with other counts.
         """
         allowed = [
             counts
@@ -130,7 +130,7 @@ class CapacitySearch:
         return _rounded(expected.per_work), _rounded(-expected.work), counts
 
     def gains(self, new: Counts, old: Counts) -> bool:
-        """True if an allocation is better by more than the least gain.
+        """True if an allocation is better by more than the minimum gain.
 
         Args:
             new: Instances of each pool after the change.
@@ -146,14 +146,14 @@ class CapacitySearch:
         return after.per_work < before.per_work * (1 - least)
 
     def fits(self, counts: Counts) -> bool:
-        """Replicas and budget hold."""
+        """True when replicas and budget are within their limits."""
         if sum(counts) > self.ask.most:
             return False
         budget = self.ask.budget_per_hour
         return budget is None or self.expect(counts).per_hour <= budget * (1 + _TIES)
 
     def addable(self, index: int, counts: Counts) -> int:
-        """Instances that one pool still gives beside an allocation, in whole gangs.
+        """Instances still available from one pool beside an allocation, in whole gangs.
 
         Args:
             index: Of the pool in ``pools``.
@@ -168,12 +168,12 @@ class CapacitySearch:
         return max(0, room // ask.gang * ask.gang)
 
     def _within_limits(self) -> Counts:
-        """The instances held, cut to the limits by the gangs that are missed least."""
+        """The instances held, cut to the limits by the least valuable gangs."""
         counts = tuple(
             min(count, count if pool.most is None else pool.most) if allowed(pool, self.ask) else 0
             for pool, count in zip(self.pools, self.held, strict=True)
         )
-        # a gang that lost a member has fewer than a whole one
+        # a gang that lost a member is smaller than a whole one
         short = sum(counts) % self.ask.gang
         while sum(counts) and (short or not self.fits(counts)):
             step = short or self.ask.gang
@@ -182,14 +182,14 @@ class CapacitySearch:
         return counts
 
     def _without(self, counts: Counts, step: int) -> list[Counts]:
-        """Every allocation with a number of instances fewer."""
+        """All allocations with a given number of instances fewer."""
         neighbours = []
         for index, count in enumerate(counts):
             if count >= step:
                 neighbours.append(_with(counts, index, -step))
         if neighbours:
             return neighbours
-        # spread thinner than a step: from the fullest pools
+        # spread thinner than a step: from the largest pools
         left, reduced = step, list(counts)
         for index in sorted(range(len(counts)), key=lambda at: -counts[at]):
             taken = min(left, reduced[index])
@@ -198,7 +198,7 @@ class CapacitySearch:
         return [tuple(reduced)]
 
     def _grow(self, best: Counts) -> Counts:
-        """Add the best step while it gains, and in any case up to the fewest replicas."""
+        """Add the best step while it gains, and in any case up to the minimum of replicas."""
         while True:
             steps = [counts for counts in self._additions(best) if self.fits(counts)]
             if not steps:
@@ -209,7 +209,7 @@ class CapacitySearch:
             best, self.rivals = step, steps
 
     def _additions(self, best: Counts) -> Iterator[Counts]:
-        """Steps of whole gangs in one pool; below the fewest, the ones that reach it first."""
+        """Steps of whole gangs in one pool; below the minimum, the steps that reach it first."""
         rooms = [self.addable(index, best) for index in range(len(best))]
         missing = max(0, self.ask.least - sum(best))
         first = -(-missing // self.ask.gang) * self.ask.gang
@@ -220,7 +220,7 @@ class CapacitySearch:
                 yield _with(best, index, step)
 
     def _sizes(self, least: int, most: int) -> Iterator[int]:
-        """Whole gangs from the least to the most; of many sizes some, evenly, and both ends."""
+        """Whole gangs from the least to the most; of many sizes a sample with both ends."""
         sizes = range(least, most + 1, self.ask.gang)
         some = sizes[:: max(1, -(-len(sizes) // MOST_SIZES))]
         yield from some
@@ -228,7 +228,7 @@ class CapacitySearch:
             yield sizes[-1]
 
     def _release(self, best: Counts) -> Counts:
-        """Give pools back that cost more than they bring, one after the other."""
+        """Release pools that cost more than they yield, one after the other."""
         for index, count in enumerate(self.held):
             if not count or not best[index]:
                 continue
@@ -240,9 +240,9 @@ class CapacitySearch:
         return best
 
     def _shrink(self, best: Counts) -> Counts:
-        """Give a part of one pool back where a smaller size costs less per work (derived).
+        """Release a part of one pool where a smaller size costs less per work (derived).
 
-        Without a price of delay the fewest instances always would, so none are given back.
+        Without a price of delay the minimum would always win, so nothing is released.
         """
         if self.terms.delay_per_hour is None:
             return best
@@ -264,7 +264,7 @@ class CapacitySearch:
     def _move(self, best: Counts) -> Counts:
         """Move one pool's instances to another where that gains: full jobs cannot add first.
 
-        Without it a job on on-demand at its most replicas would never see spot again (derived).
+        Otherwise, a job on on-demand at its most replicas would never return to spot (derived).
         """
         moves = []
         for index, count in enumerate(best):
@@ -283,7 +283,7 @@ class CapacitySearch:
         return min(settled, key=self.rank)
 
     def _settled(self, index: int) -> bool:
-        """True if a pool is held long enough to be given back; remembers where it is not."""
+        """True if a pool is held long enough to be released; records a pool that is not."""
         old = self.held_s[index] >= self.settings.min_hold_s
         self.waited = self.waited or not old
         return old
@@ -306,5 +306,5 @@ def _with(counts: Counts, index: int, more: int) -> Counts:
 
 
 def _rounded(value: float) -> float:
-    """Twelve digits: sums in another order tie."""
+    """Twelve digits: sums in a different order are ties."""
     return value if math.isinf(value) else float(f"{value:.12g}")

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Replicas of a service over pools, so that one interruption takes as few as can be.
+"""Replicas of a service over pools, so that one interruption takes as few as possible.
 
-Instances of a pool are lost together, instances of different pools independently: the same model
-as in the hazards and in E_A. What correlates within a pool is the mean fraction of its instances
-that an event took; without any event all of them are assumed.
+Instances of a pool are lost together, instances of different pools independently: the same model as
+in the hazards and in E_A. The correlation within a pool is the mean fraction of its instances that
+an event took; without any event it is 1.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from collections.abc import Mapping
 from typing import Final
 
 EVEN: Final = 1e-9
-"""Losses closer than this are the same."""
+"""Losses closer than this are equal."""
 
 
 def pools_to_join(held: Mapping[str, int], lost: Mapping[str, float]) -> frozenset[str]:
-    """The pools of which an event takes least of a service once one replica more is there.
+    """The pools with the smallest loss per event once they have one more replica.
 
-    Joining so one after the other keeps the worst event as small as any placing of as many replicas
-    does (derived: a pool's loss grows with its own replicas alone).
+    Placing replicas one by one in this way minimises the worst event among all placements of as
+    many replicas (derived: a pool's loss grows with its own replicas alone).
 
     Args:
         held: Replicas by pool, of any pools.
         lost: Fraction of a pool's instances that an event takes, 0..1, of the pools with room.
 
     Returns:
-        Empty where there is no pool with room.
+        Empty without a pool with room.
     """
     loss = {name: (held.get(name, 0) + 1) * fraction for name, fraction in lost.items()}
     least = min(loss.values(), default=0.0)
@@ -35,10 +35,10 @@ def pools_to_join(held: Mapping[str, int], lost: Mapping[str, float]) -> frozens
 
 
 def replicas_to_survive(needed: int, pools: int) -> int:
-    """Replicas of which enough are left when one pool of several is lost.
+    """Replicas that leave enough when one of several pools is lost.
 
-    The fewest n with n - ceil(n / pools) >= needed, spread evenly (derived). With one pool none is
-    enough, so none is added.
+    The smallest n with n - ceil(n / pools) >= needed, spread evenly (derived). With one pool no
+    number is enough, so none is added.
 
     Args:
         needed: Replicas that the load needs.

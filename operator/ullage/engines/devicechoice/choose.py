@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks offers and picks one for an aim of cost or time under caps.
 
-Every offer is looked at: tables are small and an exact answer can be checked. It must never choose
-what did not run, does not fit, or whose memory no one vouches for.
+Every offer is evaluated: tables are small and an exact answer can be checked. It must never choose
+an offer that failed, does not fit, or has no evidence of its memory fit.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from ullage.engines.devicechoice.offers import (
 from ullage.engines.devicechoice.predict import TrainingWork, cost_of, training_interval
 
 MARGIN: Final = 0.05
-"""Offers this close to the best, whose intervals overlap it, count as equal to it."""
+"""Offers this close to the best, with overlapping intervals, count as equal to it."""
 HYSTERESIS: Final = 0.1
-"""A job moves for no less than this part of what it would cost where it is."""
+"""Minimum saving of a move, as a fraction of the cost in place."""
 
 Refused = tuple[Reason, str]
 Check = Callable[[OfferCandidate, ChoiceGoal, Interval | None, float | None], Refused | None]
@@ -76,7 +76,7 @@ def choose(
 
 
 def _advice_aim(goal: ChoiceGoal, rows: Sequence[Priced]) -> ChoiceAim:
-    """Aim of advice where none was asked for: cost, if all offers have one."""
+    """Aim of advice without a requested one: cost, if all offers have one."""
     priced = all(row.cost is not None for row in rows)
     return (
         ChoiceAim.COST
@@ -122,7 +122,7 @@ def _priced(
 def _memory_fits(
     c: OfferCandidate, _: ChoiceGoal, __: Interval | None, ___: float | None
 ) -> Refused | None:
-    """Refusal of what is known to need more than the device has."""
+    """Refusal of offers known to need more memory than the device has."""
     if c.memory.verdict is not MemoryFit.TOO_LARGE:
         return None
     if c.memory.need_bytes is None:
@@ -134,7 +134,7 @@ def _memory_fits(
 def _it_ran(
     c: OfferCandidate, _: ChoiceGoal, __: Interval | None, ___: float | None
 ) -> Refused | None:
-    """A step of no seconds is a run that failed."""
+    """Refusal of offers with a failed run: a step of zero seconds."""
     step = c.forecast.step if c.forecast else None
     if c.forecast is not None and (step is None or step.value_s <= 0):
         return Reason.DID_NOT_RUN, "it was tried there and did not run"
@@ -144,7 +144,7 @@ def _it_ran(
 def _someone_can_say(
     c: OfferCandidate, _: ChoiceGoal, total: Interval | None, __: float | None
 ) -> Refused | None:
-    """No forecast, no ranking."""
+    """Refusal of offers without a forecast."""
     if total is None:
         return c.unknown or (
             Reason.NO_ESTIMATE,
@@ -156,14 +156,14 @@ def _someone_can_say(
 def _is_there(
     c: OfferCandidate, _: ChoiceGoal, __: Interval | None, ___: float | None
 ) -> Refused | None:
-    """Only what can be had now."""
+    """Refusal of offers that are not available now."""
     return None if c.offer.available else (Reason.NOT_AVAILABLE, "cannot be had now")
 
 
 def _has_a_price(
     _: OfferCandidate, goal: ChoiceGoal, __: Interval | None, cost: float | None
 ) -> Refused | None:
-    """An aim or a cap of cost needs a price."""
+    """Refusal of offers without a price for an aim or a cap of cost."""
     if cost is None and (goal.aim() is ChoiceAim.COST or goal.max_cost is not None):
         return Reason.PRICE_MISSING, "no price is known"
     return None
@@ -172,7 +172,7 @@ def _has_a_price(
 def _under_cost(
     _: OfferCandidate, goal: ChoiceGoal, __: Interval | None, cost: float | None
 ) -> Refused | None:
-    """The cap of cost holds."""
+    """Refusal of offers above the cap of cost."""
     if goal.max_cost is not None and cost is not None and cost > goal.max_cost:
         return Reason.OVER_COST, f"costs {cost:.2f}, at most {goal.max_cost:.2f} allowed"
     return None
@@ -181,7 +181,7 @@ def _under_cost(
 def _under_time(
     _: OfferCandidate, goal: ChoiceGoal, total: Interval | None, __: float | None
 ) -> Refused | None:
-    """The cap of time holds."""
+    """Refusal of offers above the cap of time."""
     if goal.max_time_s is not None and total is not None and total.value_s > goal.max_time_s:
         hours, cap = total.value_s / 3600, goal.max_time_s / 3600
         return Reason.OVER_TIME, f"takes {hours:.2f} h, at most {cap:.2f} h allowed"
@@ -217,7 +217,7 @@ def _held(
 
 
 def _pick(ranked: Sequence[Priced], aim: ChoiceAim, margin: float) -> Priced | None:
-    """The first, or one that may be as good: a measured one, then the cheaper."""
+    """The first offer, or an equally good one: a measured one, then the cheaper."""
     if not ranked:
         return None
     best = ranked[0]

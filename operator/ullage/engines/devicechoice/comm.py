@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bounds of the longer step when another number of devices shares the work.
 
-With the same work for each device, log(step of m / step of n) = loss * D + error, with the ring's
-D = (m - 1) / m - (n - 1) / n. The error is as wide as sqrt(still^2 + (wide * D)^2): two steps
-never repeat exactly, and models differ in what they send (derived). It must never be taken for a
-law of one job: bounds are what four of five jobs of other families kept.
+With the same work per device, log(step of m / step of n) = loss * D + error, with the ring's D = (m
+- 1) / m - (n - 1) / n. The error is as wide as sqrt(still^2 + (wide * D)^2): two steps never repeat
+exactly, and models differ in their traffic (derived). It is not a law of one job: the bounds held
+for four of five jobs of other families.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class StepScaling:
     high: float
 
     def bounds(self, own: int, other: int) -> tuple[float, float]:
-        """Least and most that a step of ``other`` takes, as a factor of one of ``own``.
+        """Minimum and maximum of a step on ``other`` devices, as factors of one on ``own``.
 
         Raises:
             ValueError: a number is below 1.
@@ -53,10 +53,10 @@ class StepScaling:
 
 
 def ring(devices: int) -> float:
-    """Part of the gradients that a device of a ring sends, of twice their size."""
+    """Fraction of twice the gradients' size that a device of a ring sends."""
     return (devices - 1) / devices
 
 
 FITTED: Final = StepScaling(loss=0.35, still=0.05, wide=0.4, low=-0.935, high=2.06)
 """Fitted over Gavel's data-parallel jobs and Sia's jobs on one node, every family with the same
-weight; `make bench-devicechoice` fits it again and says how often left-out families keep to it."""
+weight; `make bench-devicechoice` refits it and reports the coverage of left-out families."""

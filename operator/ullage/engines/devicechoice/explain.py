@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A recommendation in words: the table, the terms of the winner, and what would change it.
+"""The text of a recommendation: the table, the terms of the winner, and what would change it.
 
-It must never say more than the records hold: an estimate is called one.
+It must never state more than the records contain: an estimate is called one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def summary(recommendation: Recommendation) -> str:
 
 
 def offer_line(row: Priced) -> str:
-    """One offer: devices, time with bounds, cost, source, and what stands in the way."""
+    """One offer: devices, time with bounds, cost, source, and obstacles."""
     offer = row.offer
     placement = f" ({offer.placement})" if offer.placement else ""
     parts = [f"{offer.gpus} x {offer.accelerator}{placement}"]

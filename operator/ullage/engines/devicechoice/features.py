@@ -3,7 +3,7 @@
 """Features of a layer's time: the bytes that it reads and writes, and its arithmetic.
 
 An op table is a tuple of ``LayerOp``, with sizes of the whole batch that ONE device works on. It
-must never look at a measured time: features are known before anything ran.
+must never use a measured time: features are known before anything ran.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from ullage.api.words import Kernel
 Floats = NDArray[np.float64]
 
 BACKWARD_WORK: Final = 2.0
-"""Backward passes take gradients of inputs and of parameters: twice the arithmetic (derived)."""
+"""Backward passes compute gradients of inputs and of parameters: twice the arithmetic (derived)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerOp:
-    """One kind of operation in a step, with what a prediction needs of it.
+    """One kind of operation in a step, with the inputs of a prediction.
 
     Attributes:
-        kind: Type, as the framework calls it, for example ``Conv2d``.
-        kernel: What the library runs for it, where that changes the speed and is known.
+        kind: Type, as named by the framework, for example ``Conv2d``.
+        kernel: Library kernel, where it changes the speed and is known.
         input_bytes: Activations read, for the batch of one device.
         output_bytes: Activations written.
         parameter_bytes: Weights.
         flops: Floating-point operations forward, 2 for a multiply-add.
-        count: How often a step runs it.
+        count: Number of executions in a step.
         on_cpu: It runs on the host.
     """
 
@@ -62,7 +62,7 @@ class LayerOp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedOp:
-    """An op and how long it took, in seconds per execution, for the batch of its table."""
+    """An op and its time, in seconds per execution, for the batch of its table."""
 
     op: LayerOp
     forward_s: float
@@ -70,7 +70,7 @@ class TimedOp:
 
 
 class SizeMeasure(StrEnum):
-    """Bytes that stand for the size of a layer."""
+    """Bytes that represent the size of a layer."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -79,7 +79,7 @@ class SizeMeasure(StrEnum):
 
 
 class FitSplit(StrEnum):
-    """Part of the ops that gets a fit of its own."""
+    """Groups of ops with a separate fit."""
 
     TYPE = "op type"
     KERNEL = "kernel class"
@@ -91,7 +91,7 @@ class Design:
 
     Attributes:
         size: The bytes used.
-        split: What is fitted apart.
+        split: Groups that are fitted separately.
         arithmetic: FLOPs and parameter bytes are columns too.
     """
 
@@ -100,7 +100,7 @@ class Design:
     arithmetic: bool = True
 
     def key(self, op: LayerOp) -> str:
-        """The group of an op: its type, and the kernel class where the design tells them apart."""
+        """The group of an op: its type, and the kernel class if the design uses it."""
         return op.kind if self.split is FitSplit.TYPE else f"{op.kind}/{op.kernel or ''}"
 
     def row(self, op: LayerOp) -> tuple[float, ...]:
@@ -125,4 +125,4 @@ class Design:
 
 
 DESIGNS: Final = tuple(Design(size=size, split=split) for split in FitSplit for size in SizeMeasure)
-"""Designs that a fit chooses from, inside its training rows."""
+"""Designs for a fit to choose from, within its training rows."""

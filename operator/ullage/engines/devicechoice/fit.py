@@ -3,7 +3,7 @@
 """Op times of one type of device as non-negative least squares, one fit per kind of op.
 
 Absolute error, unweighted: relative weights bias the sum of a network by a fifth and more. It must
-never choose its features on the rows that it is judged by.
+never choose its features on the rows that evaluate it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ullage.engines.devicechoice.features import DESIGNS, Design, Floats, LayerO
 from ullage.engines.devicechoice.intervals import factor_of
 
 HEAVY_PART: Final = 1.0
-"""Part of the measured time that kinds with a fit of their own cover; the rest are medians.
+"""Fraction of the measured time covered by kinds with a separate fit; the rest are medians.
 
 1 = every kind with enough rows: a fit is cheap, and the sweep of the bench finds nothing better.
 """
 FEWEST_ROWS: Final = 5
-"""A kind with fewer rows is not fitted: it would be an interpolation of its own noise."""
+"""Minimum of rows to fit a kind: with fewer it would interpolate noise."""
 LEAST_ERROR: Final = -0.99
-"""An estimate of nothing counts as one of a hundredth."""
+"""An estimate of zero counts as a hundredth."""
 
 Network = tuple[TimedOp, ...]
 Networks = Mapping[str, Network]
@@ -39,7 +39,7 @@ class OpLine:
     Attributes:
         forward: Seconds per unit of each column of the design.
         backward: The same for the backward pass.
-        rows: Ops that it was fitted on.
+        rows: Number of ops in the fit.
     """
 
     forward: tuple[float, ...]
@@ -53,7 +53,7 @@ class OpTimes:
 
     Attributes:
         design: Features.
-        lines: Fits per key of the design, and per bare op type for kernels no one measured.
+        lines: Fits per key of the design, and per bare op type for unmeasured kernels.
         light_s: Median forward + backward seconds of an op without a fit, on the device.
         cpu_s: Median seconds of an op on the host.
         rows: Ops seen.
@@ -81,7 +81,7 @@ class OpTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
-    """Timed ops as columns of a design; a row stands for ``count`` executions."""
+    """Timed ops as columns of a design; a row represents ``count`` executions."""
 
     kinds: NDArray[np.str_]
     keys: NDArray[np.str_]
@@ -114,7 +114,7 @@ class _Rows:
         return cls(**columns)
 
     def where(self, chosen: NDArray[np.bool_]) -> _Rows:
-        """The rows that are chosen."""
+        """The chosen rows."""
         return _Rows(**{column.name: getattr(self, column.name)[chosen] for column in fields(self)})
 
     @property
@@ -133,10 +133,10 @@ def fit_op_times(
     Args:
         networks: Op tables with times.
         design: Features.
-        heavy_part: Part of the time, 0 to 1, that fitted kinds of op cover.
+        heavy_part: Fraction of the time, 0 to 1, that fitted kinds of op cover.
 
     Raises:
-        ValueError: nothing was measured, or ``heavy_part`` is not a part.
+        ValueError: nothing was measured, or ``heavy_part`` is out of range.
     """
     parts = [_Rows.of(network, design) for network in networks if network]
     return _fitted(parts, design, heavy_part)
@@ -169,7 +169,7 @@ def _fitted(parts: Sequence[_Rows], design: Design, heavy_part: float) -> OpTime
 
 
 def _heavy(by_kind: Mapping[str, _Rows], part: float) -> frozenset[str]:
-    """Kinds by falling total time until they cover the part; sparse ones stay out."""
+    """Kinds by falling total time until they cover the fraction; sparse ones are left out."""
     total = {kind: rows.total_s for kind, rows in by_kind.items()}
     left = part * sum(total.values())
     heavy: set[str] = set()
@@ -194,9 +194,9 @@ def _median(rows: _Rows) -> float:
 
 
 def _line(rows: _Rows) -> OpLine:
-    from scipy.optimize import nnls  # imports are slow, and reading needs none of it
+    from scipy.optimize import nnls  # a slow import that reading does not need
 
-    # the mean of n equal rows, n times as heavy, has the same least squares
+    # the mean of n equal rows, with n times the weight, has the same least squares
     weight = np.sqrt(rows.count)
     scale = np.maximum(rows.columns.max(axis=0), 1e-300)
     table = rows.columns / scale * weight[:, None]
@@ -215,7 +215,7 @@ def _line(rows: _Rows) -> OpLine:
 
 
 def compute_s(times: OpTimes, ops: Sequence[LayerOp]) -> float:
-    """Seconds of all ops of a step: fits, medians of light ops, medians of the host's.
+    """Seconds of all ops of a step: fits, medians of light ops, medians of the host's ops.
 
     Args:
         times: Fitted times of one type.
@@ -245,7 +245,7 @@ def left_out_errors(
     Args:
         networks: Name -> measured op table.
         design: Features.
-        group: What is left out together; the network alone unless told.
+        group: Groups that are left out together; the network alone by default.
         heavy_part: As in ``fit_op_times``.
 
     Returns:
@@ -264,11 +264,11 @@ def left_out_errors(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedOpTimes:
-    """Op times of one type of device, with the design that suits them.
+    """Op times of one type of device, with the best design.
 
     Attributes:
         times: The fits.
-        networks: Op tables behind them.
+        networks: Op tables of the fits.
         errors: predicted / measured - 1 of left-out networks in that design.
     """
 
@@ -278,7 +278,7 @@ class LearnedOpTimes:
 
     @property
     def factor(self) -> float:
-        """Factor that left-out networks stayed within, at the level of intervals."""
+        """Factor that bounds the errors of left-out networks, at the level of intervals."""
         return factor_of([max(error, LEAST_ERROR) for error in self.errors.values()])
 
 
@@ -290,13 +290,13 @@ def learn_op_times(
 ) -> LearnedOpTimes:
     """Fit in the design with the least mean absolute error of left-out networks among these.
 
-    With one network there is nothing to leave out, and the first design is taken.
+    With one network none can be left out, and the first design is taken.
 
     Args:
         networks: Measured op tables by name, all on one type of device.
         designs: Sets of features to choose from.
-        group: Names what is left out together for the errors, from the name of a network. The
-            design is chosen by single networks in any case: more folds scatter less.
+        group: Names the group that is left out together for the errors, from the name of a network.
+            The design is always chosen by single networks: more folds scatter less.
 
     Raises:
         ValueError: no designs, or nothing was measured.

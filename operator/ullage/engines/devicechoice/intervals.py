@@ -3,7 +3,7 @@
 """Intervals of an estimate, from the errors of estimates of left-out work.
 
 The factor is an empirical quantile with the correction for few errors (split conformal). It must
-never promise more than the errors show: too few of them double the widest.
+never claim more than the errors show: with too few of them the widest is doubled.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 LEVEL: Final = 0.8
-"""Nominal part of truths inside an interval."""
+"""Nominal fraction of true values inside an interval."""
 UNKNOWN_FACTOR: Final = 4.0
-"""Width without any error to learn from: a quarter to four times the estimate."""
+"""Width without any errors: a quarter to four times the estimate."""
 TOO_FEW_FACTOR: Final = 2.0
 
 
@@ -50,13 +50,13 @@ class Interval:
 
 
 def factor_of(errors: Sequence[float], *, level: float = LEVEL) -> float:
-    """Factor at least 1 that the truth stays within of an estimate, at the level.
+    """Factor, at least 1, within which the truth lies of an estimate, at the level.
 
     Source: the finite-sample quantile of split conformal prediction, of log errors (derived).
 
     Args:
         errors: predicted / measured - 1 of left-out work, each above -1.
-        level: Nominal part inside, 0 to 1.
+        level: Nominal fraction inside, 0 to 1.
 
     Raises:
         ValueError: the level is not between 0 and 1, or an error is not above -1.

@@ -69,7 +69,7 @@ class Footprint:
     bytes_per_parameter: float = ADAM_BYTES_PER_PARAMETER
 
     def need_bytes(self) -> float | None:
-        """Bytes needed; ``None`` where a part is not known, or is no number."""
+        """Bytes needed; ``None`` where a part is unknown or not a number."""
         if self.parameters is None or self.activation_bytes_per_sample is None:
             return None
         parts = (
@@ -85,10 +85,10 @@ class MemoryVerdict:
     """The verdict for one job on one type of device.
 
     Attributes:
-        verdict: What follows.
-        evidence: From what.
+        verdict: The verdict.
+        evidence: Its evidence.
         need_bytes: Bytes needed, context included; ``None`` = unknown.
-        device_bytes: Bytes there are.
+        device_bytes: Memory of the device.
     """
 
     verdict: MemoryFit
@@ -104,15 +104,15 @@ def memory_verdict(
     measured: Sequence[MeasuredMemory] = (),
     footprint: Footprint | None = None,
 ) -> MemoryVerdict:
-    """Judge a job on a device.
+    """Decide if a job fits a device.
 
-    A failure holds for every device that is not larger. A peak on a device of this size counts
-    whatever it says; one from another size only where it fits, for a larger device tempts
-    allocators to keep more than they need.
+    A failure holds for every device that is not larger. A peak on a device of this size always
+    counts; one from another size only where it fits, since allocators keep more than they need on a
+    larger device.
 
     Args:
         device_bytes: Memory of the device.
-        context_bytes: What a container costs there beyond what it allocates.
+        context_bytes: Memory of a container there beyond its allocations.
         measured: Runs of the same profile key.
         footprint: Declared or profiled parts, the second best evidence.
     """

@@ -36,14 +36,14 @@ class ChoiceAim(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceleratorOffer:
-    """Devices that can be had.
+    """A set of available devices.
 
     Attributes:
         accelerator: Type.
-        gpus: How many.
-        placement: How they are spread, as the pool calls it.
+        gpus: Number of devices.
+        placement: Their spread, as named by the pool.
         price_per_hour: Of all of them; ``None`` = not known.
-        available: They can be had now.
+        available: They are available now.
     """
 
     accelerator: str
@@ -58,9 +58,9 @@ class StepForecast:
     """A step of the job on an offer.
 
     Attributes:
-        step: Seconds; ``None`` = it was tried and did not run.
+        step: Seconds; ``None`` = it was tried and failed.
         source: Measured, declared or estimated.
-        anchored: At least one type was measured; a roofline alone is not.
+        anchored: At least one type was measured; false for a roofline alone.
     """
 
     step: Interval | None
@@ -70,13 +70,13 @@ class StepForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferCandidate:
-    """An offer with what is known of the job on it.
+    """An offer with the forecasts of the job on it.
 
     Attributes:
         offer: The devices.
-        forecast: Step time; ``None`` = no one can say.
-        memory: Whether it fits.
-        unknown: Why no one can say, for people too, where more than that is known.
+        forecast: Step time; ``None`` = unknown.
+        memory: Verdict on the memory fit.
+        unknown: Human-readable reason of an unknown step time, where there is one.
     """
 
     offer: AcceleratorOffer
@@ -90,13 +90,13 @@ class ChoiceGoal:
     """The user's aim.
 
     Attributes:
-        objective: ``None`` = the caps say it.
+        objective: ``None`` = given by the caps.
         max_cost: Cap of the whole training's price.
         max_time_s: Cap of its duration.
-        gpus: The count that the user's batch was chosen for; other counts are advice. ``None`` =
-            any count is fine.
-        delay_per_hour: What an hour until the end costs the owner, beside the devices; it counts
-            in the aim, and under no cap.
+        gpus: The number of devices that the user's batch was chosen for; other numbers are advice.
+            ``None`` = any number.
+        delay_per_hour: Cost to the owner of an hour until the end, beside the devices; it counts in
+            the aim, and under no cap.
     """
 
     objective: CostObjective | None = None
@@ -106,7 +106,7 @@ class ChoiceGoal:
     delay_per_hour: float = 0.0
 
     def aim(self) -> ChoiceAim | None:
-        """The quantity that is minimised; ``None`` = nothing was asked for, or capacity decides.
+        """The minimised quantity; ``None`` = none requested, or capacity decides.
 
         A cap alone minimises the other quantity; both caps alone minimise cost.
         """
@@ -134,12 +134,12 @@ class Priced:
         offer: The devices.
         total: Seconds of the training; ``None`` = unknown.
         cost: Price of it; ``None`` = unknown.
-        source: Where the step came from; ``None`` = nowhere.
+        source: Source of the step time; ``None`` = none.
         memory: The verdict.
-        infeasible: Why it cannot be taken; ``None`` = it can.
-        hold: Why it is advice only; ``None`` = it may be acted upon.
-        text: The same for people, with numbers.
-        delay_per_hour: What an hour until the end costs the owner, beside the devices.
+        infeasible: Reason why it is infeasible; ``None`` = feasible.
+        hold: Reason why it is advice only; ``None`` = it may be acted upon.
+        text: The same, human-readable, with figures.
+        delay_per_hour: Cost to the owner of an hour until the end, beside the devices.
     """
 
     offer: AcceleratorOffer
@@ -163,13 +163,13 @@ class Priced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """The answer: a full table and what follows.
+    """The answer: a full table and its conclusion.
 
     Attributes:
-        outcome: What came of it.
-        aim: What was minimised.
+        outcome: Result.
+        aim: Minimised quantity.
         rows: Every offer: the chosen one, other feasible ones by rank, infeasible ones.
-        chosen: To act upon; ``None`` = nothing may be.
+        chosen: Offer to act upon; ``None`` = none.
         best: Best feasible offer, advice included.
         acts: The recommendation may be acted upon: an aim, and more than one type to choose from.
     """

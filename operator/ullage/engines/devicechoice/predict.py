@@ -3,7 +3,7 @@
 """Predicts the time of a step, of the training and its price from an op table, term by term.
 
 Batches are per device: an epoch on k devices has ceil(samples / (k * batch)) steps. It must never
-say how many epochs a model needs: the global batch changes that, and no time model sees it.
+predict the number of epochs: it changes with the global batch, and no time model sees it.
 """
 
 from __future__ import annotations

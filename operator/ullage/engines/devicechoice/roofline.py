@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A step on a type of device that no one measured, from its peak rates alone.
+"""A step on an unmeasured type of device, from its peak rates alone.
 
 t = max(FLOPs / (peak * efficiency), bytes / bandwidth) per op (derived). It must never be acted
 upon: confidence is low until one type is measured, and halves with every step of extrapolation.
@@ -16,7 +16,7 @@ from typing import Final
 from ullage.engines.devicechoice.features import BACKWARD_WORK, LayerOp
 
 PEAK_EFFICIENCY: Final = 0.5
-"""Part of the peak that dense kernels reach, before anything was measured (a default to sweep)."""
+"""Fraction of the peak that dense kernels reach without measurements (a default to sweep)."""
 FIRST_CONFIDENCE: Final = 0.5
 
 
@@ -29,7 +29,7 @@ class RooflineDevice:
         peak_flops: FLOP/s per dtype.
         bytes_per_s: Bandwidth of its memory.
         memory_bytes: Its memory.
-        family: Generation; an efficiency carries over best inside one.
+        family: Generation; efficiencies carry over best within one.
     """
 
     accelerator: str
@@ -74,15 +74,15 @@ def roofline_step(
     correction: float = 1.0,
     extrapolations: int = 1,
 ) -> RooflineStep:
-    """A training step, forward and backward, of one device's batch; formula of the module.
+    """Estimate a training step, forward and backward, of one device's batch; formula of the module.
 
     Args:
         device: The type.
         ops: Op table.
         dtype: Of the arithmetic.
-        efficiency: Part of the peak that is reached.
+        efficiency: Fraction of the peak that is reached.
         correction: measured / roofline on a measured type (``correction_of``).
-        extrapolations: Steps away from what was measured: 1 inside the family, 2 outside it.
+        extrapolations: Steps away from the measured type: 1 inside the family, 2 outside it.
 
     Raises:
         ValueError: the efficiency is outside (0, 1], or the correction is not above 0.
@@ -106,7 +106,7 @@ def roofline_step(
 def correction_of(
     device: RooflineDevice, ops: Sequence[LayerOp], dtype: str, measured_s: float
 ) -> float:
-    """Measured / roofline on a type that was measured: what to multiply other types by.
+    """Measured / roofline on a measured type: the correction factor of other types.
 
     Args:
         device: The measured type.

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A step on another type from one measured type, by what siblings did: a Gaussian process.
+"""A step on another type from one measured type and similar jobs: a Gaussian process.
 
-It learns log(step there / step here) over log step, log batch and log devices, with what a family
-shares apart. It must never see the job's own time on the other type.
+It learns log(step there / step here) over log step, log batch and log devices, with a separate term
+per family. It must never see the job's own time on the other type.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ CONSTANT: Final = 0.3
 FAMILY: Final = 0.3
 SMOOTH: Final = 0.3
 ACROSS: Final = 0.3
-"""Prior variances of log ratios (common, per family, smooth) and what families share of the last;
-by hand, as log ratios of public tables spread by about 1."""
+"""Prior variances of log ratios (common, per family, smooth) and the share of the last between
+families; set by hand, as log ratios of public tables spread by about 1."""
 LENGTHS: Final = (0.7, 1.5, 3.0)
 NOISES: Final = (0.005, 0.02, 0.08)
 FEWEST_ROWS: Final = 3
 LEAST_SPREAD: Final = 1.0
-"""Rows that repeat one another have no residuals, and say nothing of jobs that differ from them."""
+"""Identical rows have no residuals, and give no information about other jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """A job as far as its speed goes, measured on one type.
+    """The features of a job's speed, measured on one type.
 
     Attributes:
         family: Family of models.
@@ -61,7 +61,7 @@ class Transfer:
         known: Jobs measured on both types.
         families: Their families.
         points: Their features.
-        weights: Of each in a prediction.
+        weights: Weight of each in a prediction.
         inverse: Of the covariance.
         mean: Of the log ratios.
         length: Length scale in e-folds.
@@ -134,7 +134,7 @@ def learn_transfer(rows: Sequence[tuple[Config, float]]) -> Transfer:
 
 @dataclass(frozen=True, kw_only=True)
 class _Fit:
-    """One setting, and how well the rows go with it."""
+    """One setting, and its likelihood on the rows."""
 
     length: float
     noise: float

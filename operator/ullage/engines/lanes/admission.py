@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The queue for memory of a device: who waits for it, who gets it, who makes room for the first.
+"""The queue for memory of a device: order, grants, and suspensions for the first job.
 
-Newcomers and suspended jobs wait in one order, and none passes the first.
+Newcomers and suspended jobs wait in one order, and none overtakes the first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ullage.engines.lanes.suspension import SuspensionMoment, leavers
 
 @dataclass(slots=True, kw_only=True)
 class LaneQueue:
-    """Queue of the jobs that wait for ``memory``; ``away`` are suspended, whether or not they wait.
+    """Queue of the jobs that wait for ``memory``; ``away`` = suspended, waiting or not.
 
     ``arrivals`` is the number of the last newcomer.
     """
@@ -32,12 +32,12 @@ class LaneQueue:
     arrivals: int = 0
 
     def newcomer(self, demand: JobDemand, margins: Margins, now_s: float) -> LaneResident:
-        """A job as it would be resident; it does not wait yet.
+        """A job as a future resident; it is not queued yet.
 
         Args:
-            demand: What it declares.
-            margins: What is added to it.
-            now_s: The present.
+            demand: Its declared memory.
+            margins: Margins added to it.
+            now_s: The current time.
         """
         return LaneResident(
             demand=demand,
@@ -50,18 +50,18 @@ class LaneQueue:
         )
 
     def add(self, newcomer: LaneResident) -> None:
-        """A newcomer waits, after all others."""
+        """Append a newcomer to the queue."""
         self.arrivals += 1
         self.queue[newcomer.name] = newcomer
 
     def enqueue(self, resident: LaneResident, now_s: float) -> None:
-        """A suspended job wants its memory back; one that waits already keeps its place."""
+        """Queue a suspended job for its memory; an already queued job keeps its place."""
         if resident.name not in self.queue:
             resident.queued_s = now_s
             self.queue[resident.name] = resident
 
     def place(self, job: str) -> Queued:
-        """Place of a queued job.
+        """Position of a queued job.
 
         Raises:
             KeyError: it is not queued.
@@ -72,7 +72,7 @@ class LaneQueue:
         return Queued(job=job, place=place, waiting=len(self.queue), missing_mib=missing)
 
     def admit(self, now_s: float, changes: list[Change]) -> bool:
-        """Newcomers in their order, as long as the first one fits; whether none waits."""
+        """Admit newcomers in order, as long as the first one fits; true when none waits."""
         while self.queue:
             first = next(iter(self.queue.values()))
             assigned = self.memory.admit(first, changes)
@@ -90,12 +90,12 @@ class LaneQueue:
     def make_room(
         self, settings: LaneSettings, now_s: float, changes: list[Change]
     ) -> tuple[LaneResident, ...]:
-        """Residents leave for the first job of the queue; those in a step when it has ended.
+        """Suspend residents for the first job of the queue; those in a step when it has ended.
 
         Args:
             settings: Of the device.
-            now_s: The present.
-            changes: Get what was done.
+            now_s: The current time.
+            changes: Receives the changes.
 
         Returns:
             Those that begin to leave.

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lanes that a scheduler assigns before any program runs, and the memory that they promise.
 
-The sum of what :func:`counted_mib` says is the left side of the safety condition: all persistent
-memory, and for each lane its largest step. Rules 1 to 3 choose a lane; there is no rule 4, a job
-without a lane waits for another device.
+The sum of :func:`counted_mib` is the left side of the safety condition: all persistent memory, and
+for each lane its largest step. Rules 1 to 3 choose a lane; there is no rule 4: a job without a lane
+waits for another device.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ullage.engines.lanes.rules import LaneNeed, LaneRule, LaneSize, fit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneAssignment:
-    """A tenant of a device: its lane, 0 where it shares none, its memory in MiB and its share."""
+    """A tenant of a device: its lane, 0 without a shared one, its memory in MiB and its share."""
 
     lane: int
     persistent_mib: int
@@ -28,11 +28,11 @@ class LaneAssignment:
 
 
 class LanePart(Protocol):
-    """A slice of a device, wanted or held."""
+    """A slice of a device, requested or held."""
 
     @property
     def lane(self) -> int:
-        """The lane that it takes turns in; 0 = none."""
+        """The lane of its turns; 0 = none."""
         ...
 
     @property
@@ -42,12 +42,12 @@ class LanePart(Protocol):
 
     @property
     def memory_mib(self) -> int:
-        """All memory that it may have."""
+        """All of its memory."""
         ...
 
     @property
     def ephemeral_mib(self) -> int:
-        """The part of it that is needed during a step alone."""
+        """The part of the memory that is needed only during a step."""
         ...
 
     @property
@@ -57,10 +57,10 @@ class LanePart(Protocol):
 
 
 def assignment_of(part: LanePart) -> LaneAssignment:
-    """A slice as far as lanes matter; one that was assigned none has all its memory for good.
+    """A slice as input of lanes; without an assigned lane all its memory is persistent.
 
-    One that may be suspended has none for good: while another of its lane runs a step, all its
-    memory may be off the device.
+    A tenant that may be suspended has no persistent memory: while another of its lane runs a step,
+    all its memory may be off the device.
     """
     step_mib = part.memory_mib if part.suspendable else part.ephemeral_mib
     shared = min(step_mib, part.memory_mib) if part.lane else 0
@@ -83,7 +83,7 @@ class AssignedLane:
 
 
 def counted_mib(tenants: Sequence[LaneAssignment]) -> tuple[int, ...]:
-    """MiB that each tenant adds to the memory that a device promises, in their order.
+    """MiB that each tenant adds to the promised memory of a device, in their order.
 
     A lane counts once, with the first of its tenants that has the largest step.
 
@@ -116,7 +116,7 @@ def assigned_lanes(tenants: Iterable[LaneAssignment]) -> tuple[AssignedLane, ...
     """The lanes of a device, by number.
 
     Args:
-        tenants: All of the device; those that share no lane count for nothing here.
+        tenants: All of the device; those without a shared lane are ignored.
     """
     by_number: dict[int, AssignedLane] = {}
     for tenant in tenants:
@@ -135,15 +135,15 @@ def assigned_lanes(tenants: Iterable[LaneAssignment]) -> tuple[AssignedLane, ...
 def choose_lane(
     need: LaneNeed, lanes: Sequence[AssignedLane], free_mib: int, *, may_open: bool
 ) -> AssignedLane | None:
-    """The lane that rules 2 and 3 name; ``None`` where rule 1 opens one, or no rule holds.
+    """The lane chosen by rules 2 and 3; ``None`` where rule 1 opens one, or no rule applies.
 
-    Of lanes of one size, that with the fewest residents.
+    Ties between lanes go to the one with the fewest residents.
 
     Args:
-        need: What the job adds.
+        need: Demand of the job.
         lanes: Lanes that it may share.
-        free_mib: What the device has not promised, MiB.
-        may_open: Whether another lane may run beside those that there are.
+        free_mib: Unpromised memory of the device, MiB.
+        may_open: True when another lane may run beside the existing ones.
     """
     order = sorted(lanes, key=lambda lane: (lane.size_mib, lane.residents, lane.lane))
     sizes = [
@@ -156,13 +156,13 @@ def choose_lane(
 
 
 def next_lane(lanes: Iterable[AssignedLane]) -> int:
-    """The least number that no lane of a device has.
+    """The lowest free lane number of a device.
 
     Args:
         lanes: All lanes of the device.
 
     Raises:
-        ValueError: all numbers are taken.
+        ValueError: all numbers are in use.
     """
     taken = {lane.lane for lane in lanes}
     for number in range(1, MAX_LANE + 1):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs whose memory is not where a step needs it: on its way, away, or lost."""
+"""Jobs whose memory is not in place for a step: in transit, suspended, or lost."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class Away:
     orders: int = 0
 
     def suspend(self, resident: LaneResident) -> Suspend:
-        """A resident without a lease begins to leave."""
+        """Begin to suspend a resident without a lease."""
         resident.memory, resident.leaves, resident.order = MemoryPlace.LEAVING, False, self._next()
         return Suspend(job=resident.name, order=resident.order)
 
     def resume(self, resident: LaneResident) -> Resume:
-        """A suspended job that has a lane again begins to come back."""
+        """Begin to resume a suspended job that has a lane again."""
         self.jobs.pop(resident.name, None)
         resident.memory, resident.order = MemoryPlace.COMING, self._next()
         return _resume(resident)
 
     def again(self, residents: Iterable[LaneResident]) -> tuple[Order, ...]:
-        """The orders under way, under new numbers: who carried them out is gone."""
+        """The pending orders, under new numbers: their executor is gone."""
         orders: list[Order] = []
         for resident in residents:
             if resident.memory is MemoryPlace.LEAVING:
@@ -41,14 +41,14 @@ class Away:
         return tuple(orders)
 
     def left(self, resident: LaneResident, holds_mib: int) -> None:
-        """All memory of a job is off the device.
+        """Record that all memory of a job is off the device.
 
-        What it keeps beyond what it declared is its own from now on, and missing for its steps: it
-        never needs more than it was promised in all.
+        Memory it keeps beyond its declaration becomes persistent, and is missing for its steps: its
+        total stays within the promise.
 
         Args:
-            resident: Out of its lane.
-            holds_mib: What it kept between steps, as far as known, MiB.
+            resident: Without a lane.
+            holds_mib: Memory that it kept between steps, as far as known, MiB.
         """
         more = min(max(0, holds_mib - resident.persistent_mib), resident.ephemeral_mib)
         resident.persistent_mib += more
@@ -62,7 +62,7 @@ class Away:
 
 
 def settled(resident: LaneResident, now_s: float) -> None:
-    """A job's memory is on the device from now on."""
+    """Record that a job's memory is on the device again."""
     resident.memory, resident.order, resident.served = MemoryPlace.HERE, 0, False
     resident.came_s = resident.quiet_s = now_s
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Notices within a step that its memory goes back, so that the next step may start."""
+"""Detects within a step that its memory is being freed, so that the next step may start."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ullage.engines.lanes.records import mib
 class EarlyRelease:
     """Watches one job's use of its lane (rule of Salus @7b7f5e0, `iteralloctracker.cpp`).
 
-    ``threshold`` is the part of the expected peak that the use must still have while it falls,
-    ``window`` the samples over which it falls. The expected peak is the mean of those seen; before
-    the first step has ended nothing is released early.
+    ``threshold`` is the minimum fraction of the expected peak while the use falls, ``window`` the
+    samples over which it falls. The expected peak is the mean of those seen; nothing is released
+    early during the first step.
 
     Raises:
         ValueError: a figure is out of range.
@@ -36,13 +36,13 @@ class EarlyRelease:
         self._samples = deque(maxlen=self.window)
 
     def sample(self, used_mib: int) -> bool:
-        """True if the lane may be released now; true once a step at most.
+        """True if the lane may be released now; true at most once per step.
 
         Args:
-            used_mib: Of the lane, at equal intervals, MiB.
+            used_mib: Memory used of the lane, at equal intervals, MiB.
 
         Raises:
-            ValueError: no such amount exists.
+            ValueError: the amount is impossible.
         """
         self._samples.append(mib(used_mib, "memory in use"))
         self._peak_mib = max(self._peak_mib, used_mib)
@@ -53,7 +53,7 @@ class EarlyRelease:
         return self._released
 
     def end_step(self) -> None:
-        """The step has ended; its peak counts for what is expected."""
+        """End a step; its peak updates the expected one."""
         self.steps += 1
         self.expected_mib += (self._peak_mib - self.expected_mib) / self.steps
         self._samples.clear()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Residents whose next step needs more than they have: they run none until they have it."""
+"""Residents whose next step needs more memory than they have: they run none until they get it."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ class LargerSteps:
     _outgrown: set[str] = field(init=False, default_factory=set)
 
     def note(self, resident: LaneResident) -> None:
-        """Note whether a step needs more than its job has, of jobs whose memory is here."""
+        """Record if a step needs more than its job has, of jobs whose memory is in place."""
         if resident.needs_mib and resident.memory is MemoryPlace.HERE:
             self._outgrown.add(resident.name)
         else:
             self._outgrown.discard(resident.name)
 
     def forget(self, job: str) -> None:
-        """A job is resident no longer."""
+        """Forget a job that is no longer resident."""
         self._outgrown.discard(job)
 
     def need(self, resident: LaneResident, ephemeral_mib: int, margins: Margins) -> None:
-        """The next step of a job needs more than was known.
+        """Request more memory for the next step of a job.
 
         Args:
             resident: The job.
-            ephemeral_mib: What the step needs, MiB; less than it has changes nothing.
-            margins: What is added to it.
+            ephemeral_mib: Memory of the step, MiB; less than it has changes nothing.
+            margins: Margins added to it.
         """
         wanted = margins.ephemeral_mib(resident.demand.persistent_mib, ephemeral_mib)
         if wanted > resident.ephemeral_mib:
@@ -47,13 +47,13 @@ class LargerSteps:
     def learn_peak(
         self, resident: LaneResident, peak_mib: int, margins: Margins, changes: list[Change]
     ) -> None:
-        """Take what a step took; a peak above what was declared is the job's new demand.
+        """Record the memory of a step; a peak above the declaration is the job's new demand.
 
         Args:
-            resident: Whose step ended.
-            peak_mib: What it took of the lane at most, MiB.
-            margins: What is added to it.
-            changes: Get what others see of it.
+            resident: The job of the step.
+            peak_mib: Peak memory used of the lane, MiB.
+            margins: Margins added to it.
+            changes: Receives the changes.
         """
         resident.peak_mib = max(resident.peak_mib, peak_mib)
         if peak_mib > resident.ephemeral_mib:
@@ -63,15 +63,15 @@ class LargerSteps:
             self.need(resident, peak_mib, margins)
 
     def grow(self, margins: Margins, now_s: float, changes: list[Change]) -> bool:
-        """Give each that asks what it needs, or refuse it.
+        """Grant or refuse each request.
 
         Args:
-            margins: What is added to a step.
-            now_s: The present.
-            changes: Get what was done.
+            margins: Margins added to a step.
+            now_s: The current time.
+            changes: Receives the changes.
 
         Returns:
-            Whether none waits for lanes to merge.
+            True when none waits for lanes to merge.
         """
         done = True
         for resident in [self.memory.residents[name] for name in sorted(self._outgrown)]:

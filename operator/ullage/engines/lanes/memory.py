@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Lanes of one device and the memory that they take, changed at boundaries only."""
+"""Lanes of one device and their memory, changed only at boundaries."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DeviceMemory:
 
     @property
     def free_mib(self) -> int:
-        """MiB that neither lanes nor persistent memory reserve."""
+        """MiB reserved by neither lanes nor persistent memory."""
         lanes = self.lanes.values()
         return self.usable_mib - sum(lane.reserved_mib + lane.persistent_mib for lane in lanes)
 
@@ -52,15 +52,15 @@ class DeviceMemory:
         check(self.lanes.values(), self.usable_mib)
 
     def sizes(self) -> list[LaneSize]:
-        """Lanes as the rules see them."""
+        """Lanes as input of the rules."""
         return sizes(self.lanes.values())
 
     def admit(self, resident: LaneResident, changes: list[Change]) -> Placed | None:
-        """Give a newcomer its lane by rules 1 to 3; ``None`` where rules or aim give none.
+        """Assign a newcomer its lane by rules 1 to 3; ``None`` where rules or aim allow none.
 
         Args:
-            resident: Not yet here.
-            changes: Get what others see of it.
+            resident: Without a lane.
+            changes: Receives the changes.
         """
         need = need_of(resident)
         for merge in self._merges(need, self.sizes(), self.free_mib):
@@ -83,7 +83,7 @@ class DeviceMemory:
         )
 
     def resize(self, lane: LaneState, changes: list[Change]) -> None:
-        """Take an idle lane to its target; close it where nobody is left in it."""
+        """Resize an idle lane to its target; close an empty one."""
         if not lane.idle:
             return
         if not lane.residents:
@@ -95,7 +95,7 @@ class DeviceMemory:
             changes.append(Resized(lane=lane.lane, size_mib=lane.size_mib, epoch=lane.epoch))
 
     def dismiss(self, resident: LaneResident, changes: list[Change]) -> None:
-        """Take a job out; what it held is free."""
+        """Remove a job and free its memory."""
         lane = self.lanes[resident.lane]
         if lane.holder == resident.name:
             lane.holder = None
@@ -105,9 +105,9 @@ class DeviceMemory:
         self.resize(lane, changes)
 
     def part(self, changes: list[Change]) -> None:
-        """Split idle lanes as far as free memory allows, the greatest gain first.
+        """Split idle lanes as far as free memory allows, the largest gain first.
 
-        A merge waits for the smaller lane's boundary and a split for that of the lane that parts.
+        A merge waits for the smaller lane's boundary and a split for that of the lane to split.
         """
         if self.aim is LaneAim.RULES_ALONE:
             return
@@ -132,15 +132,15 @@ class DeviceMemory:
     def grow(
         self, resident: LaneResident, ephemeral_mib: int, changes: list[Change]
     ) -> bool | None:
-        """Give a resident that holds nothing a larger step, in its lane or another.
+        """Grant a resident without a lease a larger step, in its lane or another.
 
         Args:
             resident: Runs no step now.
-            ephemeral_mib: What its step needs, MiB, margins included.
-            changes: Get what was done.
+            ephemeral_mib: Memory of its step, MiB, margins included.
+            changes: Receives the changes.
 
         Returns:
-            Whether it has it; ``None`` where lanes merge for it at boundaries to come.
+            True when granted; ``None`` where lanes merge for it at later boundaries.
         """
         old = self.lanes[resident.lane]
         need = LaneNeed(
@@ -168,7 +168,7 @@ class DeviceMemory:
         return True
 
     def _without(self, resident: LaneResident) -> tuple[list[LaneSize], int]:
-        """Lanes and free memory as if a resident had a step of no size."""
+        """Lanes and free memory as if a resident had a step of size zero."""
         had, lane = resident.ephemeral_mib, self.lanes[resident.lane]
         kept = lane.size_mib
         resident.ephemeral_mib = 0
@@ -195,7 +195,7 @@ class DeviceMemory:
     def _merges(
         self, need: LaneNeed, seen: Sequence[LaneSize], free_mib: int
     ) -> tuple[LaneMerge, ...]:
-        """The merges that make room, as far as the setting permits them."""
+        """The merges that make room, as far as the setting permits."""
         if self.aim is LaneAim.RULES_ALONE:
             return ()
         planned = merges(need, seen, free_mib)
@@ -203,7 +203,7 @@ class DeviceMemory:
         return () if costs else planned
 
     def _has_time(self, place: LaneFit) -> bool:
-        """True if a lane's residents leave it idle at times; matters to one aim alone."""
+        """True if a lane's residents leave it idle at times; relevant to one aim only."""
         full = place.lane is not None and self.lanes[place.lane].duty >= 1
         return not full or self.aim is not LaneAim.THROUGHPUT
 
@@ -216,7 +216,7 @@ class DeviceMemory:
     def _move(
         self, residents: Sequence[LaneResident], into: LaneState, changes: list[Change]
     ) -> None:
-        """Residents that hold nothing, all of one lane, go to another one."""
+        """Move residents of one lane without a lease to another lane."""
         old = self.lanes[residents[0].lane]
         for resident in residents:
             lead_s, lead_steps = (
@@ -231,7 +231,7 @@ class DeviceMemory:
 
 
 def need_of(resident: LaneResident) -> LaneNeed:
-    """The memory that a job adds to a device that it is not on."""
+    """The memory that a job adds to another device."""
     return LaneNeed(
         persistent_mib=resident.persistent_mib,
         ephemeral_mib=resident.ephemeral_mib,

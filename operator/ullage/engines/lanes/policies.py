@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whose step is next in a lane (the policies of Salus @7b7f5e0, `executionengine.cpp`)."""
+"""Order of turns in a lane (the policies of Salus @7b7f5e0, `executionengine.cpp`)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ullage.engines.lanes.state import LaneResident
 
 Key = Callable[[LaneResident, LaneSettings, float], float]
 FIRST_STEPS: Final = 5
-"""Steps after which their mean says how long a step is; the first one is often much longer."""
+"""Steps until their mean is used as the step time; the first one is often much longer."""
 
 
 def chosen(
     residents: Iterable[LaneResident], settings: LaneSettings, now_s: float
 ) -> LaneResident | None:
-    """The resident whose step is next; of equal ones the first that asked. None where none asks.
+    """The resident with the next step, ties in order of request. ``None`` without a request.
 
     Args:
         residents: Of one lane.
-        settings: Name the policy.
-        now_s: The present.
+        settings: Settings with the policy.
+        now_s: The current time.
     """
     key = KEYS[settings.policy]
     asking = (
@@ -38,11 +38,11 @@ def chosen(
 
 
 def remaining_s(resident: LaneResident) -> float:
-    """Seconds that a job still runs.
+    """Remaining run time of a job, seconds.
 
-    One of unknown length, or beyond what it declared, is expected to run as long as it has run:
-    a length that is declared too short helps for no longer than that (derived). The same holds for
-    the first steps of one whose steps are declared, which show how long a step is.
+    A job of unknown length, or beyond its declaration, is expected to run as long as it has run,
+    which bounds the benefit of a length that is declared too short (derived). The same holds for
+    the first steps of a job with declared steps, which show the step time.
     """
     demand = resident.demand
     if demand.total_s is not None:
@@ -55,7 +55,7 @@ def remaining_s(resident: LaneResident) -> float:
 
 
 def _srtf(resident: LaneResident, settings: LaneSettings, now_s: float) -> float:
-    """Remaining time, less the wait: no job waits for ever (derived)."""
+    """Remaining time minus the wait, which prevents starvation (derived)."""
     return remaining_s(resident) - resident.wait_s(now_s) / settings.aging
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Record of a lane table, which outlives the process that keeps it."""
+"""Record of a lane table, which outlives its process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ullage.engines.lanes.records import JobDemand, LaneLease
 from ullage.engines.lanes.state import LaneResident, LaneState, MemoryPlace
 
 Shape = tuple[object, ...]
-"""Equal where the record differs in leases and times alone."""
+"""Equal for records that differ only in leases and times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResidentRecord:
-    """A resident job; ``draining`` where it released its lease early and still runs."""
+    """A resident job; ``draining`` = it released its lease early and still runs."""
 
     demand: JobDemand
     persistent_mib: int
@@ -51,9 +51,9 @@ class LaneRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRecord:
-    """Lanes, queued jobs in their order, and the numbers that were given last.
+    """Lanes, queued jobs in their order, and the last numbers in use.
 
-    ``away`` are jobs that are suspended, whether or not they ask to come back.
+    ``away`` are suspended jobs, resuming or not.
     """
 
     lanes: tuple[LaneRecord, ...]
@@ -74,11 +74,11 @@ class RunningRecord:
 
 
 def running_in(record: TableRecord, running: RunningRecord) -> TableRecord:
-    """A table as it was recorded, with the leases of a later moment.
+    """A recorded table with the leases of a later time.
 
     Args:
         record: Of the same lanes and residents.
-        running: What has changed since.
+        running: Changes since.
     """
     held = {lease.job: lease for lease in running.held}
 
@@ -95,7 +95,7 @@ def running_in(record: TableRecord, running: RunningRecord) -> TableRecord:
 def shape_of(
     lanes: Iterable[LaneState], queue: Iterable[LaneResident], away: Iterable[LaneResident] = ()
 ) -> Shape:
-    """Lanes, their residents, who waits and how much each may take, without leases and times.
+    """Lanes, their residents, queued jobs and their limits, without leases and times.
 
     Args:
         lanes: Of the device.
@@ -125,7 +125,7 @@ def shape_of(
 
 
 def recorded(lane: LaneState) -> LaneRecord:
-    """A lane as it is."""
+    """Record of a lane."""
     return LaneRecord(
         lane=lane.lane,
         size_mib=lane.size_mib,
@@ -140,7 +140,7 @@ def recorded(lane: LaneState) -> LaneRecord:
 
 
 def recorded_resident(resident: LaneResident, *, draining: bool = False) -> ResidentRecord:
-    """A job as it is.
+    """Record of a job.
 
     Args:
         resident: The job.
@@ -166,7 +166,7 @@ def recorded_resident(resident: LaneResident, *, draining: bool = False) -> Resi
 
 
 def rebuild(record: TableRecord, memory: DeviceMemory, away: Away) -> None:
-    """Put lanes, residents and suspended jobs back where they were.
+    """Restore lanes, residents and suspended jobs.
 
     Args:
         record: Of an earlier table.
@@ -190,7 +190,7 @@ def rebuild(record: TableRecord, memory: DeviceMemory, away: Away) -> None:
 
 
 def _rebuilt(record: LaneRecord) -> LaneState:
-    """A lane as it was; levels of FAIR and RR start anew, equal for all.
+    """Restore a lane; levels of FAIR and RR start anew, equal for all.
 
     Raises:
         ValueError: two jobs run in it, or a lease is of another lane.
@@ -219,7 +219,7 @@ def _rebuilt(record: LaneRecord) -> LaneState:
 
 
 def _rebuilt_resident(record: ResidentRecord) -> LaneResident:
-    """A job as it was; who asks must ask again."""
+    """Restore a job; requests must be repeated."""
     return LaneResident(
         demand=record.demand,
         persistent_mib=record.persistent_mib,

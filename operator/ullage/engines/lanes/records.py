@@ -12,20 +12,20 @@ from typing import Final
 from ullage.api.slices import MAX_LANE
 
 MOST_MIB: Final = 2**40
-"""No device and no job has more; larger figures are mistakes."""
+"""Upper bound for devices and jobs; larger figures are mistakes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDemand:
-    """A job as it declares itself.
+    """Demand declared by a job.
 
-    ``ephemeral_mib`` is the peak of one step above ``persistent_mib``. With ``own_lane`` no one
-    shares its lane: jobs with a latency objective, or without the runtime. ``assigned`` is the
-    number of the lane that a scheduler gave it, which only jobs of that number share, 0 where the
-    table chooses. ``suspendable`` permits to take all its memory off the device between steps.
-    ``duty`` is the part of its time in which the job wants to run, ``step_s`` the
-    expected length of a step, ``total_s`` that of all its steps, ``total_steps`` their number; each
-    ``None`` where unknown.
+    ``ephemeral_mib`` is the peak of one step above ``persistent_mib``. ``own_lane`` = the lane is
+    not shared: for jobs with a latency objective, or without the runtime. ``assigned`` is the
+    number of the lane assigned by a scheduler, which only jobs of that number share, 0 where the
+    table chooses. ``suspendable`` permits moving all its memory off the device between steps.
+    ``duty`` is the fraction of its time in which the job wants to run, ``step_s`` the expected
+    length of a step, ``total_s`` that of all its steps, ``total_steps`` their number; each ``None``
+    where unknown.
 
     Raises:
         ValueError: a figure is out of range or not a number.
@@ -68,7 +68,7 @@ def mib(amount: int, what: str) -> int:
         what: Names it in the error.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it is not a whole number in range.
     """
     if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount <= MOST_MIB:
         raise ValueError(f"{what} is a whole number of MiB from 0 to {MOST_MIB}")
@@ -81,15 +81,15 @@ class TableRefusal(StrEnum):
     EXCEEDS_DEVICE = "ExceedsDevice"
     """Its memory never fits, even alone."""
     KNOWN = "Known"
-    """A job of this name is resident or queued."""
+    """A job with this name is resident or queued."""
     QUEUE_FULL = "QueueFull"
-    """As many jobs wait as may."""
+    """The queue is full."""
     UNKNOWN = "Unknown"
-    """No job of this name is resident."""
+    """No job with this name is resident."""
     HOLDS_LEASE = "HoldsLease"
-    """It asks for a step while the last one runs."""
+    """It requests a step while the last one runs."""
     CANNOT_GROW = "CannotGrow"
-    """Its step needs more than it declared, and no lane has so much beside the others."""
+    """Its step needs more than declared, and no lane can provide it beside the others."""
     STUCK = "Stuck"
     """It was suspended and could not be resumed."""
 
@@ -109,7 +109,7 @@ class Assigned:
 
     @property
     def limit_mib(self) -> int:
-        """The most that its process may have."""
+        """Maximum memory of its process."""
         return self.persistent_mib + self.size_mib
 
 
@@ -120,7 +120,7 @@ class Opened(Assigned):
 
 
 class Joined(Assigned):
-    """In a lane that was large enough (rule 2)."""
+    """In an existing lane that is large enough (rule 2)."""
 
     __slots__ = ()
 
@@ -133,7 +133,7 @@ class Enlarged(Assigned):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queued:
-    """A job waits at this place, counted from 1; the first one misses so much memory."""
+    """A job is queued at this place, counted from 1; the first one lacks this much memory."""
 
     job: str
     place: int
@@ -143,7 +143,7 @@ class Queued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRefused:
-    """A job gets nothing; ``needs_mib`` beside ``usable_mib`` of the device says how far it is."""
+    """A job is refused; ``needs_mib`` compares with ``usable_mib`` of the device."""
 
     job: str
     reason: TableRefusal
@@ -172,13 +172,13 @@ class Granted:
 
     @property
     def job(self) -> str:
-        """Whose step it is."""
+        """The job of the step."""
         return self.lease.job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """A job waits for its lane, as do so many others."""
+    """A job waits for its lane, as do this many others."""
 
     job: str
     lane: int
@@ -187,7 +187,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resized:
-    """A lane has another size, at a boundary; 0 where it closed."""
+    """A lane has a new size, at a boundary; 0 = it closed."""
 
     lane: int
     size_mib: int
@@ -196,7 +196,7 @@ class Resized:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """Residents are in another lane, by a merge, a split or a larger step."""
+    """Residents moved to another lane, by a merge, a split or a larger step."""
 
     jobs: tuple[str, ...]
     lane: int
@@ -205,7 +205,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exceeded:
-    """A job's step took more than it declared."""
+    """A job's step took more memory than declared."""
 
     job: str
     peak_mib: int
@@ -214,9 +214,9 @@ class Exceeded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspend:
-    """Take all memory of a job off the device; it holds nothing and asks in vain meanwhile.
+    """Order to move all memory of a job off the device; meanwhile it has no lease.
 
-    ``order`` is to be said with the outcome (`LaneTable.has_left`).
+    The outcome must be reported with ``order`` (`LaneTable.has_left`).
     """
 
     job: str
@@ -225,9 +225,9 @@ class Suspend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """Bring a job's memory back: ``persistent_mib`` and its lane are reserved (`safety`).
+    """Order to restore a job's memory: ``persistent_mib`` and its lane are reserved (`safety`).
 
-    ``order`` is to be said with the outcome (`LaneTable.is_back`).
+    The outcome must be reported with ``order`` (`LaneTable.is_back`).
     """
 
     job: str

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of lanes: the lane of a job, merges for one that waits, and how a lane splits again."""
+"""Rules of lanes: the lane of a job, merges for a waiting job, and splits of a lane."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ullage.engines.lanes.state import LaneResident, LaneState
 
 
 class LaneRule(Enum):
-    """Rule by which a job gets its lane, in the order in which it is tried."""
+    """Rule by which a job gets its lane, in order of precedence."""
 
     OPEN = auto()
     JOIN = auto()
@@ -21,7 +21,7 @@ class LaneRule(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneFit:
-    """A rule that holds, and the lane that it names; ``None`` where it opens one."""
+    """The applicable rule, and the lane that it chooses; ``None`` where it opens one."""
 
     rule: LaneRule
     lane: int | None = None
@@ -29,10 +29,10 @@ class LaneFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneNeed:
-    """Needs of a job: memory for good, a step, and the part of time in which it wants to run.
+    """Needs of a job: persistent memory, a step, and the fraction of time in which it wants to run.
 
-    ``own`` where it shares no lane, ``assigned`` where only the lane of this number will do. A
-    resident whose step grows adds no duty.
+    ``own`` = it shares no lane, ``assigned`` = it needs the lane of this number. A resident whose
+    step grows adds no duty.
     """
 
     persistent_mib: int
@@ -44,7 +44,7 @@ class LaneNeed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSize:
-    """A lane as the rules see it."""
+    """A lane as input of the rules."""
 
     lane: int
     size_mib: int
@@ -58,7 +58,7 @@ class LaneSize:
 
 
 def sizes(lanes: Iterable[LaneState]) -> list[LaneSize]:
-    """Lanes by what they reserve, the smallest first."""
+    """Lanes by reserved memory, the smallest first."""
     seen = [
         LaneSize(
             lane=lane.lane,
@@ -75,13 +75,13 @@ def sizes(lanes: Iterable[LaneState]) -> list[LaneSize]:
 def fit(
     need: LaneNeed, lanes: Sequence[LaneSize], free_mib: int, *, may_open: bool = True
 ) -> LaneFit | None:
-    """The first rule that holds (rules 1 to 3; recalled from Salus, MLSys 2020, section 4.2).
+    """The first applicable rule (rules 1 to 3; recalled from Salus, MLSys 2020, section 4.2).
 
     Args:
-        need: What the job adds.
+        need: Demand of the job.
         lanes: All lanes, the smallest first.
-        free_mib: What neither lanes nor persistent memory reserve, MiB.
-        may_open: Whether one more lane may run beside those that there are.
+        free_mib: Memory reserved by neither lanes nor persistent memory, MiB.
+        may_open: True when one more lane may run beside the existing ones.
     """
     left = free_mib - need.persistent_mib
     shared = [lane for lane in lanes if lane.takes(need)]
@@ -99,12 +99,12 @@ def fit(
 
 
 def missing_mib(need: LaneNeed, lanes: Sequence[LaneSize], free_mib: int) -> int:
-    """Memory that would have to be free beyond ``free_mib`` for the job's lane; 0 where it fits.
+    """Memory missing beyond ``free_mib`` for the job's lane; 0 where it fits.
 
     Args:
-        need: What the job adds.
+        need: Demand of the job.
         lanes: All lanes.
-        free_mib: What neither lanes nor persistent memory reserve, MiB.
+        free_mib: Memory reserved by neither lanes nor persistent memory, MiB.
     """
     largest = max((lane.size_mib for lane in lanes if lane.takes(need)), default=0)
     return max(0, need.persistent_mib + max(0, need.ephemeral_mib - largest) - free_mib)
@@ -112,25 +112,25 @@ def missing_mib(need: LaneNeed, lanes: Sequence[LaneSize], free_mib: int) -> int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneMerge:
-    """The smaller lane's residents move into the larger one; the smaller one closes."""
+    """Merge: the smaller lane's residents move into the larger one; the smaller one closes."""
 
     lane: int
     into: int
 
 
 def merges(need: LaneNeed, lanes: Sequence[LaneSize], free_mib: int) -> tuple[LaneMerge, ...]:
-    """Merges after which the job fits; none where it fits already, or even one lane is too much.
+    """Merges after which the job fits; none where it already fits, or cannot fit even in one lane.
 
-    Each merge is the one that frees the most, what exceeds the missing memory not counted; of
-    equal ones the one that loses the least throughput (derived).
+    Each merge is the one that frees the most, up to the missing memory; ties go to the smallest
+    loss of throughput (derived).
 
     Args:
-        need: What the first waiting job adds.
+        need: Demand of the first waiting job.
         lanes: All lanes, the smallest first.
-        free_mib: What neither lanes nor persistent memory reserve, MiB.
+        free_mib: Memory reserved by neither lanes nor persistent memory, MiB.
     """
     if need.assigned:
-        return ()  # the operator has counted the memory of lanes that it assigns
+        return ()  # the operator already counts the memory of assigned lanes
     shared = [lane for lane in lanes if lane.shared and not lane.assigned]
     freed = sum(lane.size_mib for lane in shared[:-1])
     if missing_mib(need, shared, free_mib + freed):
@@ -149,19 +149,19 @@ def merges(need: LaneNeed, lanes: Sequence[LaneSize], free_mib: int) -> tuple[La
 
 
 def _loss(size: LaneSize, other: LaneSize) -> float:
-    """Predicted throughput, in lanes that run all the time, that a merge loses (derived)."""
+    """Predicted loss of throughput by a merge, in lanes that always run (derived)."""
     return min(1.0, size.duty) + min(1.0, other.duty) - min(1.0, size.duty + other.duty)
 
 
 def loses(
     need: LaneNeed, lanes: Sequence[LaneSize], free_mib: int, planned: Sequence[LaneMerge]
 ) -> bool:
-    """True if merges cost more predicted throughput than the job that they admit adds (derived).
+    """True if merges cost more predicted throughput than the admitted job adds (derived).
 
     Args:
-        need: What that job adds.
+        need: Demand of that job.
         lanes: All lanes before the merges.
-        free_mib: What neither lanes nor persistent memory reserve before, MiB.
+        free_mib: Memory reserved by neither lanes nor persistent memory before, MiB.
         planned: Merges of these lanes.
     """
     left = {lane.lane: lane for lane in lanes}
@@ -181,7 +181,7 @@ def loses(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSplit:
-    """These residents get a lane of their own, of this size; the rest stays."""
+    """Split: these residents get a separate lane of this size; the rest stays."""
 
     names: tuple[str, ...]
     size_mib: int
@@ -190,14 +190,14 @@ class LaneSplit:
 
 
 def split(residents: Iterable[LaneResident], free_mib: int) -> LaneSplit | None:
-    """The best two parts of a lane for throughput; ``None`` where nothing is gained.
+    """The best split of a lane for throughput; ``None`` without a gain.
 
-    The smaller steps go: a lane for the k smallest takes the memory of the k-th, and any other
-    choice of k residents takes more. Of equal gains the more even one counts (derived).
+    The smaller steps move: a lane for the k smallest takes the memory of the k-th, and any other
+    choice of k residents takes more. Ties go to the more even split (derived).
 
     Args:
         residents: Of an idle lane.
-        free_mib: What neither lanes nor persistent memory reserve, MiB.
+        free_mib: Memory reserved by neither lanes nor persistent memory, MiB.
     """
     order = sorted(residents, key=lambda resident: (resident.ephemeral_mib, resident.number))
     whole = sum(resident.demand.duty for resident in order)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The safety condition of a device's lanes, computed from nothing but lanes and residents."""
+"""The safety condition of a device's lanes, computed from lanes and residents only."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ullage.engines.lanes.state import LaneState, MemoryPlace
 
 
 class UnsafeLanes(RuntimeError):
-    """Memory could run out: a mistake of this package. Nothing more may be granted."""
+    """Memory could run out: a bug of this package. No further grants are allowed."""
 
 
 def check(lanes: Iterable[LaneState], usable_mib: int) -> None:
-    """Sum of P and L within the device, every L at least the largest step, one step a lane.
+    """Check that the sum of P and L fits the device, L >= the largest step, and one step per lane.
 
     Args:
         lanes: All lanes of a device.

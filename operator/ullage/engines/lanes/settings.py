@@ -13,22 +13,22 @@ from ullage.engines.lanes.records import MOST_MIB, mib
 
 
 class LaneAim(StrEnum):
-    """Use of memory: for residents that take turns, or for steps that run side by side."""
+    """Use of memory: for residents that take turns, or for concurrent steps."""
 
     RESIDENTS = "Residents"
-    """Jobs join lanes, and lanes merge for the first that waits, as soon as that makes room."""
+    """Jobs join lanes, and lanes merge for the first waiting job, as soon as that makes room."""
     THROUGHPUT = "Throughput"
-    """Jobs join a lane that has time for them, and lanes merge where no throughput is lost."""
+    """Jobs join a lane with enough free time, and lanes merge where no throughput is lost."""
     RULES_ALONE = "RulesAlone"
     """Jobs join lanes, which never merge or split."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Margins:
-    """Reserves beyond what is declared. Defaults: Salus @7b7f5e0, `lanemgr.cpp`.
+    """Reserves beyond the declared memory. Defaults: Salus @7b7f5e0, `lanemgr.cpp`.
 
     ``persistent`` multiplies persistent memory, ``peak`` the sum of both; ``free_mib`` of the
-    device are given to no one.
+    device are never granted.
     """
 
     persistent: float = 1.1
@@ -41,22 +41,22 @@ class Margins:
             raise ValueError("margins are factors from 1 to 10")
 
     def persistent_mib(self, persistent_mib: int) -> int:
-        """Memory that is reserved for good."""
+        """Memory that is reserved persistently."""
         return math.ceil(persistent_mib * self.persistent)
 
     def ephemeral_mib(self, persistent_mib: int, ephemeral_mib: int) -> int:
-        """Memory of its lane that a step needs; never less than declared.
+        """Memory of its lane for a step; never less than declared.
 
         Args:
-            persistent_mib: As declared, MiB.
-            ephemeral_mib: As declared or observed, MiB.
+            persistent_mib: Declared, MiB.
+            ephemeral_mib: Declared or observed, MiB.
         """
         peak = math.ceil((persistent_mib + ephemeral_mib) * self.peak)
         return max(ephemeral_mib, peak - self.persistent_mib(persistent_mib))
 
 
 EXACT = Margins(persistent=1.0, peak=1.0, free_mib=0)
-"""Nothing more than declared: for memory that is counted and not measured."""
+"""No reserve beyond the declaration: for memory that is counted and not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,14 +64,14 @@ class LaneSettings:
     """A device and its rules.
 
     ``deadline_factor`` times the expected step is a grant's deadline, ``first_step_s`` the expected
-    step of a job of which nothing is known. ``aging`` is for SRTF: a job that has waited so many
-    times the time it has left is the first. ``credit_s`` and ``credit_steps`` bound what a job that
-    did not ask for a while may catch up under FAIR and RR. ``early_release`` permits a lane to be
-    granted while the last step still gives its memory back: only where every process is capped.
+    step of a job without observations. ``aging`` is for SRTF: a job is first once it has waited
+    this multiple of its remaining time. ``credit_s`` and ``credit_steps`` bound the credit under
+    FAIR and RR of a job without requests for a while. ``early_release`` permits granting a lane
+    while the last step still frees its memory: only where every process is capped.
 
-    Residents that may be suspended make room for the first job of the queue once they did nothing
-    for ``idle_s``; when that job has waited for ``busy_s``, those that work do, too. None is
-    suspended within ``least_resident_s`` of its coming, or ``spare_s`` after that has failed.
+    Residents that may be suspended are suspended for the first queued job once they were idle for
+    ``idle_s``; when that job has waited for ``busy_s``, busy ones are, too. None is suspended
+    within ``least_resident_s`` of its arrival, or ``spare_s`` after a failed suspension.
 
     Raises:
         ValueError: a figure is out of range.
@@ -108,5 +108,5 @@ class LaneSettings:
 
     @property
     def usable_mib(self) -> int:
-        """Memory that persistent parts and lanes may take together."""
+        """Memory available to persistent parts and lanes together."""
         return max(0, self.capacity_mib - self.margins.free_mib)

@@ -26,10 +26,9 @@ from ullage.engines.lanes.table import LaneTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneJob:
-    """A job that runs so many steps, each so long when its lane runs alone.
+    """A job with this many steps, each with its duration when its lane runs alone.
 
-    Its demand says what it declares, which may differ; between steps it pauses for as long as its
-    duty says.
+    The declared demand may differ; between steps the job pauses according to its duty.
 
     Raises:
         ValueError: it has no steps, or they take no time.
@@ -48,7 +47,7 @@ class LaneJob:
 
     @property
     def name(self) -> str:
-        """Of the job."""
+        """Name of the job."""
         return self.demand.name
 
 
@@ -65,7 +64,7 @@ class PlayedJob:
 
     @property
     def completion_s(self) -> float:
-        """From arrival to end."""
+        """Seconds from arrival to end."""
         return self.end_s - self.arrival_s
 
 
@@ -73,7 +72,7 @@ class PlayedJob:
 class PlayedLanes:
     """Ends of all jobs, and means over the time from the first arrival to the last end.
 
-    ``counts`` are residents from each moment on; ``refused`` are jobs that the device never holds.
+    ``counts`` are residents from each time on; ``refused`` are jobs that never fit the device.
     """
 
     jobs: tuple[PlayedJob, ...]
@@ -86,7 +85,7 @@ class PlayedLanes:
 
     @property
     def mean_completion_s(self) -> float:
-        """Of all jobs that ran."""
+        """Mean over all jobs that ran."""
         return sum(job.completion_s for job in self.jobs) / max(1, len(self.jobs))
 
 
@@ -94,7 +93,7 @@ class PlayedLanes:
 class LaneSimulator:
     """One device in virtual time.
 
-    ``slowdown`` is the part by which each other lane that runs makes a step longer; it is taken
+    ``slowdown`` is the fraction by which each other running lane lengthens a step; it is applied
     when the step starts.
     """
 
@@ -120,10 +119,10 @@ class LaneSimulator:
         self.table = LaneTable(settings=self.settings)
 
     def add(self, job: LaneJob) -> None:
-        """A job that will arrive.
+        """Add a future arrival of a job.
 
         Raises:
-            ValueError: there is one of this name.
+            ValueError: a job with this name exists.
         """
         if job.name in self._jobs:
             raise ValueError(f"two jobs are named {job.name!r}")
@@ -131,10 +130,10 @@ class LaneSimulator:
         self._later(max(self.now_s, job.arrival_s), job.name)
 
     def run(self, until_s: float = math.inf) -> None:
-        """Play what happens until a moment, or to the end.
+        """Simulate until a time, or to the end.
 
         Args:
-            until_s: The last moment, seconds.
+            until_s: The last time, seconds.
         """
         while self._events and self._events[0][0] <= until_s:
             at_s, _, name, lease = heapq.heappop(self._events)
@@ -150,7 +149,7 @@ class LaneSimulator:
             self._pass(until_s)
 
     def played(self) -> PlayedLanes:
-        """The run until now."""
+        """Results until now."""
         first_s = min((job.arrival_s for job in self._jobs.values()), default=0.0)
         span_s = max(self.now_s - first_s, 1e-12)
         residents, lanes, busy = (total / span_s for total in self._sums)
@@ -236,15 +235,15 @@ class LaneSimulator:
 def play_lanes(
     jobs: Sequence[LaneJob], settings: LaneSettings, slowdown: float = 0.0
 ) -> PlayedLanes:
-    """Play all jobs to their end.
+    """Simulate all jobs to their end.
 
     Args:
-        jobs: Of different names.
+        jobs: Jobs with unique names.
         settings: Of the device.
-        slowdown: By which each other lane that runs makes a step longer.
+        slowdown: Fraction by which each other running lane lengthens a step.
 
     Raises:
-        ValueError: two jobs have one name.
+        ValueError: two jobs have the same name.
     """
     simulator = LaneSimulator(settings=settings, slowdown=slowdown)
     for job in jobs:

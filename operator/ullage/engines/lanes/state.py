@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Lanes and residents as the table keeps them."""
+"""Lanes and residents as the table stores them."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from ullage.engines.lanes.records import JobDemand, LaneLease
 
 
 class MemoryPlace(StrEnum):
-    """Place of a job's memory; everywhere but away it is reserved on the device."""
+    """Place of a job's memory; it is reserved on the device unless suspended."""
 
     HERE = "Here"
     LEAVING = "Leaving"
     """The job is being suspended."""
     AWAY = "Away"
-    """It is suspended: nothing of it is on the device."""
+    """It is suspended: none of its memory is on the device."""
     COMING = "Coming"
     """It is being resumed."""
     STUCK = "Stuck"
-    """It could not be resumed. What it holds is not known, and it runs no step again."""
+    """It could not be resumed. Its memory use is unknown, and it never runs a step again."""
 
 
 @dataclass(slots=True, kw_only=True)
 class LaneResident:
     """A job whose persistent memory is on the device.
 
-    ``persistent_mib`` and ``ephemeral_mib`` are what is reserved for it, margins included.
-    ``level_s`` and ``level_steps`` order it under FAIR and RR: what it ran, counted from where its
-    lane stood when it came. ``needs_mib`` is above 0 while a step needs more than it has.
+    ``persistent_mib`` and ``ephemeral_mib`` are its reservations, margins included. ``level_s`` and
+    ``level_steps`` order it under FAIR and RR: time and steps run, counted from the lane's level at
+    its arrival. ``needs_mib`` is above 0 while a step needs more than reserved.
 
-    ``came_s`` is when its memory came to the device the last time, ``quiet_s`` when it last stopped
-    working, ``queued_s`` since when it waits in the queue. ``served`` says that it had a step since
-    it came, ``leaves`` that it gets none before it is suspended; it is not suspended before
-    ``spared_until_s``. ``order`` is what is being done with its memory.
+    ``came_s`` is the last time its memory came to the device, ``quiet_s`` the last time it stopped
+    working, ``queued_s`` the start of its wait in the queue. ``served`` = it had a step since it
+    came, ``leaves`` = it gets none before it is suspended; it is not suspended before
+    ``spared_until_s``. ``order`` is the pending order for its memory.
     """
 
     demand: JobDemand
@@ -66,21 +66,21 @@ class LaneResident:
 
     @property
     def name(self) -> str:
-        """Of the job."""
+        """Name of the job."""
         return self.demand.name
 
     @property
     def whole_mib(self) -> int:
-        """Memory that it reserves alone on a device."""
+        """Memory that it would reserve alone on a device."""
         return self.persistent_mib + self.ephemeral_mib
 
     @property
     def may_run(self) -> bool:
-        """True if its memory is where a step needs it, and stays."""
+        """True if its memory is in place for a step, and stays."""
         return self.memory is MemoryPlace.HERE and not self.leaves
 
     def wait_s(self, now_s: float) -> float:
-        """Seconds that it has waited for its lane in all."""
+        """Total seconds for which it has waited for its lane."""
         return self.waited_s + (0.0 if self.asked_s is None else max(0.0, now_s - self.asked_s))
 
 
@@ -88,10 +88,10 @@ class LaneResident:
 class LaneState:
     """Memory that its residents' steps use one at a time.
 
-    ``size_mib`` holds now. ``target_mib``, the largest step of a resident, holds from the next
-    boundary; ``least_mib`` is the smallest step. ``assigned`` is the number under which a scheduler
-    assigned it, 0 where the table opened it. ``draining`` are jobs that released early.
-    ``clock_s`` and ``clock_steps`` are the levels of the last job that was granted.
+    ``size_mib`` is current. ``target_mib``, the largest step of a resident, applies from the next
+    boundary; ``least_mib`` is the smallest step. ``assigned`` is the number assigned by a
+    scheduler, 0 where the table opened it. ``draining`` are jobs that released early. ``clock_s``
+    and ``clock_steps`` are the levels of the last granted job.
     """
 
     lane: int
@@ -112,19 +112,19 @@ class LaneState:
 
     @property
     def reserved_mib(self) -> int:
-        """Memory that the lane takes of the device: until a boundary the larger of both sizes."""
+        """Reserved memory of the lane on the device: until a boundary the larger of both sizes."""
         return max(self.size_mib, self.target_mib)
 
     @property
     def idle(self) -> bool:
-        """True if it holds nothing, so that its size and residents may change."""
+        """True without a lease, so that its size and residents may change."""
         return self.holder is None and not self.draining
 
     def add(self, resident: LaneResident, lead_s: float = 0.0, lead_steps: int = 0) -> None:
-        """Take a resident in.
+        """Add a resident.
 
         Args:
-            resident: Holds nothing of another lane.
+            resident: Without a lease in another lane.
             lead_s: Running time by which it is ahead of the lane's clock, seconds.
             lead_steps: Steps by which it is ahead.
         """
@@ -135,12 +135,12 @@ class LaneState:
         self.measure()
 
     def remove(self, name: str) -> None:
-        """Let a resident go."""
+        """Remove a resident."""
         del self.residents[name]
         self.measure()
 
     def measure(self) -> None:
-        """Take sums and sizes from the residents again."""
+        """Recompute sums and sizes from the residents."""
         residents = self.residents.values()
         steps = [resident.ephemeral_mib for resident in residents]
         self.target_mib, self.least_mib = max(steps, default=0), min(steps, default=0)

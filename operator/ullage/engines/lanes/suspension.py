@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Choice of the residents that are suspended so that the first job of the queue fits.
+"""Choice of the residents to suspend so that the first queued job fits.
 
-A suspended job has nothing on the device: it waits in the queue with all others when it asks again,
-and comes back by the same rules. A resident is suspended only when another job needs its memory.
+A suspended job has no memory on the device: it is queued with all others when it makes a request,
+and returns by the same rules. A resident is suspended only when another job needs its memory.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from ullage.engines.lanes.state import LaneResident, LaneState, MemoryPlace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspensionMoment:
-    """Moment of a choice, seconds: the present, and since when the first job waits."""
+    """Times of a choice, seconds: now, and the start of the first job's wait."""
 
     now_s: float
     waits_since_s: float
 
     def overdue(self, settings: LaneSettings) -> bool:
-        """True if the first job has waited so long that busy residents make room, too."""
+        """True if the first job has waited long enough to suspend busy residents, too."""
         return self.now_s - self.waits_since_s >= settings.busy_s
 
 
 def may_leave(resident: LaneResident, settings: LaneSettings, moment: SuspensionMoment) -> bool:
     """True if a resident can be suspended now, or at the end of its step.
 
-    It must have been here for a while, and have had a step since it came where it asks for one:
-    each time on the device is of use. A resident that works is chosen only for a job that has
-    waited for long.
+    It must have been resident for the minimum time, and have had a step since it came if it
+    requests one: each stay on the device must be useful. A busy resident is chosen only for a job
+    that has waited for long.
 
     Args:
-        resident: To leave or not.
-        settings: Say how long each of this takes.
-        moment: When.
+        resident: Candidate.
+        settings: Settings with the durations.
+        moment: Times of the choice.
     """
     if not resident.demand.suspendable or resident.memory is not MemoryPlace.HERE:
         return False
@@ -56,17 +56,17 @@ def leavers(
     settings: LaneSettings,
     moment: SuspensionMoment,
 ) -> tuple[LaneResident, ...]:
-    """Whom to suspend so that a job fits; none where that does not help, or enough leave already.
+    """Residents to suspend so that a job fits; none if that cannot help, or enough leave already.
 
-    Idle residents go before those that work, of these the one that did nothing for longest; who is
-    not needed stays (derived).
+    Idle residents go before busy ones, the longest idle first; suspensions that turn out
+    unnecessary are dropped (derived).
 
     Args:
-        need: What the first job of the queue adds.
+        need: Demand of the first queued job.
         lanes: All lanes of the device.
         usable_mib: Memory that persistent memory and lanes may take, MiB.
         settings: Of the device.
-        moment: When.
+        moment: Times of the choice.
     """
     lanes = tuple(lanes)
     everyone = [resident for lane in lanes for resident in lane.residents.values()]
@@ -92,7 +92,7 @@ def _works(resident: LaneResident) -> bool:
 def _misses(
     need: LaneNeed, lanes: Sequence[LaneState], usable_mib: int, without: Sequence[LaneResident]
 ) -> bool:
-    """True if a job lacks memory even when these residents are gone and lanes at a boundary."""
+    """True if a job lacks memory even without these residents and with lanes at a boundary."""
     names = {resident.name for resident in without}
     left = [kept for lane in lanes if (kept := _after(lane, names)) is not None]
     used = sum(lane.size_mib for lane in left)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The lane table of one device: who is resident, who waits, who may launch now."""
+"""The lane table of one device: residents, queue, and permission to launch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from ullage.engines.lanes.turns import Turns, count_step, stop_asking
 
 @dataclass(slots=True, kw_only=True)
 class LaneTable:
-    """One device's lanes; one caller at a time. Times never go back: an earlier one is the last.
+    """One device's lanes; one caller at a time. A time earlier than the last counts as the last.
 
     Every operation ends with `safety.check`, so an unsafe state is an error and never a grant.
     """
@@ -67,15 +67,15 @@ class LaneTable:
 
     @property
     def queue(self) -> Mapping[str, LaneResident]:
-        """Jobs that wait for memory, in their order."""
+        """Jobs queued for memory, in order."""
         return self._admission.queue
 
     def arrive(self, demand: JobDemand, now_s: float) -> tuple[Answer, Changes]:
-        """A job wants to be resident; one that is queued is assigned in a later change.
+        """Request residency for a job; a queued one is assigned in a later change.
 
         Args:
-            demand: What it declares.
-            now_s: The present.
+            demand: Its declared demand.
+            now_s: The current time.
         """
         self._clock(now_s)
         resident = self._admission.newcomer(demand, self.settings.margins, self._now_s)
@@ -97,11 +97,11 @@ class LaneTable:
         return answer or self.place(demand.name), rest
 
     def leave(self, job: str, now_s: float) -> Changes:
-        """A job's process is gone, or it waits no longer; of one that is unknown nothing changes.
+        """Remove a job whose process is gone, or that stopped waiting; unknown jobs are ignored.
 
         Args:
             job: Its name.
-            now_s: The present.
+            now_s: The current time.
         """
         self._clock(now_s)
         changes: list[Change] = []
@@ -118,12 +118,12 @@ class LaneTable:
     def acquire(
         self, job: str, now_s: float, ephemeral_mib: int | None = None
     ) -> tuple[Turn, Changes]:
-        """A job asks for its next step; one that waits is granted in a later change.
+        """Request the next step of a job; a waiting one is granted in a later change.
 
         Args:
             job: Its name.
-            now_s: The present.
-            ephemeral_mib: What the step needs, MiB, where it is more than declared.
+            now_s: The current time.
+            ephemeral_mib: Memory of the step, MiB, where it is more than declared.
         """
         self._clock(now_s)
         if job in self.away.jobs:
@@ -149,11 +149,11 @@ class LaneTable:
         return Waits(job=job, lane=resident.lane, others=others - 1), tuple(changes)
 
     def withdraw(self, job: str, now_s: float) -> None:
-        """A job asks no longer; a lease stays with it.
+        """Withdraw a job's request; its lease is kept.
 
         Args:
             job: Its name.
-            now_s: The present.
+            now_s: The current time.
         """
         self._clock(now_s)
         resident = self.memory.residents.get(job) or self.away.jobs.get(job)
@@ -171,17 +171,17 @@ class LaneTable:
         slowdown: float = 1.0,
         again: bool = False,
     ) -> Changes:
-        """A step ended and its memory is given back; of an unknown lease nothing changes.
+        """End a step, whose memory is freed; an unknown lease is ignored.
 
-        A peak above what was declared is the job's new demand.
+        A peak above the declaration is the job's new demand.
 
         Args:
-            lease: As granted.
-            now_s: The present.
-            peak_mib: What the step took of the lane at most, MiB.
-            slowdown: How much slower steps are by the other lanes, where it is known.
-            again: Whether the job asks for its next step at once. Without it a job that does
-                nothing but steps comes after those that asked meanwhile, whatever the policy.
+            lease: The granted lease.
+            now_s: The current time.
+            peak_mib: Peak memory used of the lane, MiB.
+            slowdown: Slowdown of steps by the other lanes, where known.
+            again: The job requests its next step at once. Otherwise a job that only runs steps
+                comes after requests made meanwhile, whatever the policy.
 
         Raises:
             ValueError: a figure is out of range.
@@ -207,11 +207,11 @@ class LaneTable:
         return tuple(changes)
 
     def release_early(self, lease: int, now_s: float, *, slowdown: float = 1.0) -> Changes:
-        """A step gives its memory back and ends soon; the next one may start. `release` follows.
+        """Release the lane early: the step frees its memory and ends soon. `release` follows.
 
         Args:
-            lease: As granted.
-            now_s: The present.
+            lease: The granted lease.
+            now_s: The current time.
             slowdown: As for `release`.
 
         Raises:
@@ -232,11 +232,11 @@ class LaneTable:
         return tuple(changes)
 
     def recall(self, job: str, now_s: float) -> Changes:
-        """A suspended job wants its memory back, and says later what for.
+        """Request the memory of a suspended job; the request for a step follows.
 
         Args:
-            job: Its name; of one that is not suspended nothing changes.
-            now_s: The present.
+            job: Its name; ignored for a job that is not suspended.
+            now_s: The current time.
         """
         self._clock(now_s)
         resident = self.away.jobs.get(job)
@@ -247,13 +247,14 @@ class LaneTable:
         return tuple(changes)
 
     def has_left(self, order: int, now_s: float, *, done: bool, holds_mib: int = 0) -> Changes:
-        """The outcome of `records.Suspend`; of an order that counts no longer nothing changes.
+        """Record the outcome of `records.Suspend`; an obsolete order is ignored.
 
         Args:
             order: Its number.
-            now_s: The present.
-            done: Nothing of the job is on the device; else all of it is, and it is spared a while.
-            holds_mib: What it kept between steps, MiB, where that is more than declared.
+            now_s: The current time.
+            done: No memory of the job is on the device; else all of it is, and it is spared for a
+                while.
+            holds_mib: Memory kept between steps, MiB, where it is more than declared.
 
         Raises:
             ValueError: the amount is out of range.
@@ -277,11 +278,11 @@ class LaneTable:
         return tuple(changes)
 
     def is_back(self, order: int, now_s: float, *, done: bool) -> Changes:
-        """The outcome of `records.Resume`; of an order that counts no longer nothing changes.
+        """Record the outcome of `records.Resume`; an obsolete order is ignored.
 
         Args:
             order: Its number.
-            now_s: The present.
+            now_s: The current time.
             done: The job's memory is on the device; else the job is stuck until its process ends.
         """
         self._clock(now_s)
@@ -298,10 +299,10 @@ class LaneTable:
         return tuple(changes)
 
     def look(self, now_s: float) -> Changes:
-        """Changes by time alone: idle residents make room for the first job of the queue.
+        """Changes by time alone: suspensions of idle residents for the first queued job.
 
         Args:
-            now_s: The present.
+            now_s: The current time.
         """
         self._clock(now_s)
         changes: list[Change] = []
@@ -310,11 +311,11 @@ class LaneTable:
         return tuple(changes)
 
     def orders_again(self) -> tuple[Order, ...]:
-        """The orders under way when the last keeper of the table ended, under new numbers."""
+        """The orders pending when the last process of the table ended, under new numbers."""
         return self.away.again(self.memory.residents.values())
 
     def record(self) -> TableRecord:
-        """The state to keep for `restored`; who asks is not part of it."""
+        """The state to keep for `restored`; requests are not part of it."""
         return TableRecord(
             lanes=tuple(recorded(lane) for lane in self.memory.lanes.values()),
             queue=tuple(
@@ -343,18 +344,18 @@ class LaneTable:
 
     @classmethod
     def restored(cls, settings: LaneSettings, record: TableRecord, now_s: float) -> Self:
-        """The table goes on where it was: the same lanes, and leases stay with their jobs.
+        """Restore a table: the same lanes, and leases stay with their jobs.
 
-        Jobs that ask must ask again; those that are gone must leave. A queued job that the device
-        can no longer hold is left out, and refused when it arrives again.
+        Jobs must repeat their requests; jobs that are gone must leave. A queued job that no longer
+        fits the device is left out, and refused when it arrives again.
 
         Args:
-            settings: May differ from what they were.
-            record: What `record` gave.
-            now_s: The present, on the same clock.
+            settings: May differ from the previous ones.
+            record: Result of `record`.
+            now_s: The current time, on the same clock.
 
         Raises:
-            UnsafeLanes: what is recorded does not fit the device.
+            UnsafeLanes: the recorded state does not fit the device.
             ValueError: the record contradicts itself.
         """
         table = cls(settings=settings)
@@ -389,7 +390,7 @@ class LaneTable:
         )
 
     def place(self, job: str) -> Queued:
-        """Place of a queued job.
+        """Position of a queued job.
 
         Raises:
             KeyError: it is not queued.
@@ -403,7 +404,7 @@ class LaneTable:
     def _acquire_away(
         self, resident: LaneResident, ephemeral_mib: int | None
     ) -> tuple[Turn, Changes]:
-        """A suspended job asks: it waits in the queue for its memory, then for its lane."""
+        """Queue a requesting suspended job for its memory, then for its lane."""
         if ephemeral_mib is not None:
             self._needs(resident, ephemeral_mib)
         self._turns.ask_away(resident, self._now_s)
@@ -444,7 +445,7 @@ class LaneTable:
         self._larger.need(resident, needs, self.settings.margins)
 
     def _settle(self, changes: list[Change]) -> None:
-        """Do what a boundary permits: sizes, larger steps, newcomers, merges, splits, grants."""
+        """Apply changes at a boundary: sizes, larger steps, newcomers, merges, splits, grants."""
         memory, settings, now_s = self.memory, self.settings, self._now_s
         for lane in list(memory.lanes.values()):
             memory.resize(lane, changes)

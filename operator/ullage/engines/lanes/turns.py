@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Turns of a lane: who asks for a step, who is granted the next one, and what a step counts."""
+"""Turns of a lane: requests for a step, the next grant, and the charge for a step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMOOTHING = 0.2
 
 @dataclass(slots=True, kw_only=True)
 class Turns:
-    """The numbers that the asks and leases of a device were given last."""
+    """The last request and lease numbers of a device."""
 
     asks: int = 0
     leases: int = 0
@@ -25,13 +25,13 @@ class Turns:
     def ask(
         self, resident: LaneResident, lane: LaneState, settings: LaneSettings, now_s: float
     ) -> None:
-        """The job waits from now on; what it may catch up is bounded.
+        """Start the wait of a job; its credit is bounded.
 
         Args:
-            resident: Who asks; one that waits already waits on.
+            resident: The requesting job; a waiting one keeps its place.
             lane: Its lane.
             settings: Of the device.
-            now_s: The present.
+            now_s: The current time.
         """
         if resident.asked_s is not None:
             return
@@ -41,18 +41,18 @@ class Turns:
         resident.level_steps = max(resident.level_steps, least)
 
     def ask_away(self, resident: LaneResident, now_s: float) -> None:
-        """A job that is in no lane waits for one, and for its step there, from now on."""
+        """Start the wait of a job without a lane for one, and for its step there."""
         if resident.asked_s is None:
             self.asks += 1
             resident.asked, resident.asked_s = self.asks, now_s
 
     def grant(self, lane: LaneState, settings: LaneSettings, now_s: float) -> Granted | None:
-        """The next step of an idle lane, as the policy says; ``None`` = none.
+        """The next step of an idle lane by the policy; ``None`` = none.
 
         Args:
             lane: Of the device.
             settings: Of the device.
-            now_s: The present.
+            now_s: The current time.
         """
         if lane.holder is not None or (lane.draining and not settings.early_release):
             return None
@@ -85,18 +85,18 @@ class Turns:
 
 
 def stop_asking(resident: LaneResident, now_s: float) -> None:
-    """The job waits no longer; how long it did stays known."""
+    """End the wait of a job; its duration is kept."""
     resident.waited_s = resident.wait_s(now_s)
     resident.asked_s, resident.quiet_s = None, now_s
 
 
 def count_step(resident: LaneResident, slowdown: float, now_s: float) -> None:
-    """Count the step by our own clock; what the client says of its time could be wrong.
+    """Charge the step by our own clock, since the client's times are untrusted.
 
     Args:
-        resident: Whose step ends now.
-        slowdown: How much slower it was by the other lanes.
-        now_s: The present.
+        resident: The job whose step ends now.
+        slowdown: Slowdown by the other lanes.
+        now_s: The current time.
     """
     assert resident.lease is not None
     took_s = now_s - resident.lease.granted_s

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads, writes and FLOPs of an operation, from the arguments that a trace tells.
+"""Reads, writes and FLOPs of an operation, from the arguments in a trace.
 
-Arguments stand where the operation's schema has them (the source: PyTorch's native functions). What
-they do not tell stays ``None``: nothing is guessed.
+Arguments are in the order of the operation's schema (source: PyTorch's native functions). Unknown
+values stay ``None``: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ullage.api.words import Kernel
 from ullage.engines.profiles.convolutions import Convolution, Sizes
 
 MOST_ELEMENTS: Final = 10**15
-"""A tensor of more is none: it would hold petabytes."""
+"""Upper bound of a tensor: a larger one would hold petabytes."""
 ELEMENT_BYTES: Final[Mapping[str, int]] = {
     "float": 4,
     "double": 8,
@@ -36,7 +36,7 @@ ELEMENT_BYTES: Final[Mapping[str, int]] = {
     "byte": 1,
     "bool": 1,
 }
-"""Bytes of a number by the framework's name of its type, in lower case without its namespace."""
+"""Bytes of a number by the framework's name of its type, in lower case without namespace."""
 FORMATS: Final[Mapping[str, str]] = {
     "float": "FP32",
     "double": "FP64",
@@ -56,7 +56,7 @@ def element(name: str) -> str:
 
 
 def shape(value: object) -> Sizes | None:
-    """The sizes of one tensor; ``None`` where it is a scalar, a list of tensors, or nothing."""
+    """The sizes of one tensor; ``None`` for a scalar, a list of tensors, or nothing."""
     if not isinstance(value, list) or not value:
         return None
     if not all(
@@ -68,13 +68,13 @@ def shape(value: object) -> Sizes | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpCall:
-    """One execution of an operation as a trace tells it; lists are by place of the argument.
+    """One execution of an operation in a trace; lists are by position of the argument.
 
     Attributes:
-        name: Such as ``aten::mm``.
+        name: Name such as ``aten::mm``.
         shapes: Sizes of tensors; ``None`` = no tensor.
         types: Element types of tensors.
-        values: Numbers, flags and lists of them; ``None`` = a tensor, or not told.
+        values: Numbers, flags and lists of them; ``None`` = a tensor, or missing.
     """
 
     name: str
@@ -86,7 +86,7 @@ class OpCall:
     def of(
         cls, name: str, shapes: Sequence[object], types: Sequence[object], values: Sequence[object]
     ) -> OpCall:
-        """A call from the lists of a trace; a value may be a text that holds it."""
+        """A call from the lists of a trace; a value may be its text."""
         return cls(
             name=name,
             shapes=[shape(listed) for listed in shapes],
@@ -99,7 +99,7 @@ class OpCall:
         return self.shapes[at] if 0 <= at < len(self.shapes) else None
 
     def numbers(self, at: int) -> Sizes:
-        """A list of whole numbers of at least 0, or one; empty where it is something else."""
+        """A list of whole numbers of at least 0, or one; empty for anything else."""
         held = self.values[at] if 0 <= at < len(self.values) else None
         listed = held if isinstance(held, list) else [held]
         whole = [
@@ -108,7 +108,7 @@ class OpCall:
         return tuple(whole) if len(whole) == len(listed) else ()
 
     def bytes_of(self, places: Collection[int]) -> float | None:
-        """Bytes of the tensors at these places; ``None`` where none is known."""
+        """Bytes of the tensors at these positions; ``None`` if none is known."""
         known = [
             math.prod(sizes) * width
             for at in places
@@ -132,7 +132,7 @@ class OpCall:
 
     @property
     def format(self) -> str:
-        """Format of the first floating-point argument; empty where there is none."""
+        """Format of the first floating-point argument; empty without one."""
         return next(
             (FORMATS[name] for kind in self.types if (name := element(kind)) in FORMATS), ""
         )
@@ -142,7 +142,7 @@ class OpCall:
 
 
 def _value(held: object) -> object:
-    """The value of a text: ``[2, 2]``, ``1``, ``[True, False]``."""
+    """Parse a value: ``[2, 2]``, ``1``, ``[True, False]``."""
     if not isinstance(held, str) or not held or len(held) > 1024:
         return held
     try:
@@ -153,7 +153,7 @@ def _value(held: object) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpWork:
-    """Reads, writes and FLOPs of an execution; ``None`` = the arguments do not tell."""
+    """Reads, writes and FLOPs of an execution; ``None`` = unknown."""
 
     bytes_read: float | None = None
     parameter_bytes: float | None = None
@@ -167,8 +167,8 @@ def work_of(call: OpCall, parameters: Collection[Sizes] = ()) -> OpWork:
 
     Args:
         call: The call.
-        parameters: Sizes of the model's parameters, as gradients tell them: they say which factor
-            of a plain matrix product is one.
+        parameters: Sizes of the model's parameters, known from gradients: they identify the
+            parameter among the factors of a plain matrix product.
     """
     convolution = _convolution(call)
     if convolution is not None:
@@ -197,14 +197,14 @@ PARAMETERS: Final[Mapping[str, tuple[int, ...]]] = {
     "aten::native_layer_norm_backward": (5, 6),
     "aten::native_group_norm": (1, 2),
 }
-"""Where parameters stand."""
+"""Positions of parameters."""
 PRODUCTS: Final = frozenset({"aten::mm", "aten::matmul"})
-"""Products of which either factor may be a parameter."""
+"""Products in which either factor may be a parameter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Places:
-    """Places of the arguments of a convolution; ``None`` = it has no such argument."""
+    """Positions of the arguments of a convolution; ``None`` = it has no such argument."""
 
     input: int = 0
     weight: int = 1
@@ -215,7 +215,7 @@ class _Places:
     transposed: int | bool = False
     output_padding: int | None = None
     gradients: int | None = None
-    """Of a backward pass: which of the three gradients it makes."""
+    """Mask of the three gradients that a backward pass computes."""
 
 
 _STATED: Final = _Places(bias=2, stride=3, padding=4, dilation=5, transposed=6, output_padding=7)
@@ -261,7 +261,7 @@ CONVOLUTIONS: Final[Mapping[str, _Places]] = {
 
 
 def _convolution(call: OpCall) -> Convolution | None:
-    """The convolution that a call is a pass of."""
+    """The convolution of a call, forward or backward."""
     places = CONVOLUTIONS.get(call.name)
     if places is None:
         return None
@@ -299,7 +299,7 @@ def _convolved(call: OpCall, places: _Places, convolution: Convolution) -> OpWor
     )
     if places.gradients is None:
         return work
-    # the gradients of input and weight each take as much arithmetic as the forward pass (derived)
+    # the gradients of input and weight each cost as much arithmetic as the forward pass (derived)
     made = call.values[places.gradients] if places.gradients < len(call.values) else None
     wanted = made[:2] if isinstance(made, list) and len(made) == 3 else (True, True)
     written = [
@@ -321,7 +321,7 @@ def _parameter_bytes(call: OpCall, parameters: Collection[Sizes]) -> float | Non
 
 
 def _is_parameter(sizes: Sizes | None, parameters: Collection[Sizes]) -> bool:
-    """A matrix as large as a parameter is one, as it stands or transposed."""
+    """A matrix as large as a parameter counts as one, as it stands or transposed."""
     return sizes is not None and (sizes in parameters or sizes[::-1] in parameters)
 
 
@@ -332,12 +332,12 @@ FACTORS: Final[Mapping[str, tuple[int, int]]] = {
     "aten::_addmm_activation": (1, 2),
     "aten::baddbmm": (1, 2),
 }
-"""Where the factors of matrix products stand."""
+"""Positions of the factors of matrix products."""
 POOLS: Final[Mapping[str, tuple[int | None, int]]] = {
     "aten::max_pool2d_with_indices": (4, 5),
     "aten::avg_pool2d": (None, 4),
 }
-"""Windows over input, kernel, stride and padding; where dilation and rounding up stand."""
+"""Windows over input, kernel, stride and padding; positions of dilation and rounding up."""
 FIRST: Final = frozenset(
     {
         "aten::relu",
@@ -373,14 +373,14 @@ BROADCAST: Final = frozenset({"aten::add", "aten::sub", "aten::mul", "aten::div"
 
 
 def _result(call: OpCall) -> Sizes | None:
-    """Sizes of what a call writes, where its arguments tell."""
+    """Sizes of a call's output, where its arguments define them."""
     if call.name in FACTORS:
         left, right = (call.sizes(at) for at in FACTORS[call.name])
         return (*left[:-1], right[-1]) if left is not None and right is not None else None
     if call.name in POOLS:
         return _pooled(call)
     if call.name in FIRST or (call.name.endswith("_") and not call.name.endswith("__")):
-        return call.sizes(0)  # a name that ends in _ writes where it reads
+        return call.sizes(0)  # a name that ends in _ works in place
     if call.name in SECOND:
         return call.sizes(1)
     if call.name in BROADCAST:
@@ -389,7 +389,7 @@ def _result(call: OpCall) -> Sizes | None:
 
 
 def _broadcast(shapes: Sequence[Sizes]) -> Sizes | None:
-    """The common size; one that is shorter, or has a 1, is repeated."""
+    """Broadcast shape; a shorter one, or a size of 1, is repeated."""
     if not shapes:
         return None
     most = max(len(sizes) for sizes in shapes)
@@ -398,7 +398,7 @@ def _broadcast(shapes: Sequence[Sizes]) -> Sizes | None:
 
 
 def _pooled(call: OpCall) -> Sizes | None:
-    """Sizes of what a pool writes: an extent as a convolution of its window has it."""
+    """Sizes of a pool's output: an extent is that of a convolution with its window."""
     dilation, ceiling = POOLS[call.name]
     read, taps = call.sizes(0), _taps(call)
     if read is None or len(read) != 4 or len(taps) != 2 or True in call.values[ceiling:][:1]:
@@ -420,7 +420,7 @@ def _taps(call: OpCall) -> Sizes:
 
 
 def _flops(call: OpCall) -> float | None:
-    """FLOPs of matrix products, 2 m k n, and of pools, one for each tap (derived)."""
+    """FLOPs of matrix products, 2 m k n, and of pools, one per tap (derived)."""
     if call.name in POOLS:
         written = _pooled(call)
         return None if written is None else float(math.prod(written) * math.prod(_taps(call)))

@@ -3,8 +3,8 @@
 """Reads execution traces in their JSON form, as PyTorch's ExecutionTraceObserver writes them.
 
 Such a trace has sizes of inputs and outputs and no times. The protobuf form (.et) is not read: it
-needs its schema, and the JSON form says the same. Two spellings are known: nodes with ``inputs``
-as an object (schema 1.1), and with ``input_shapes`` beside it (1.0).
+needs its schema, and the JSON form has the same content. Two spellings are supported: nodes with
+``inputs`` as an object (schema 1.1), and with ``input_shapes`` beside it (1.0).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ SCHEMAS: Final = ("1.0", "1.1")
 
 
 def read_chakra(text: str, steps: int | None = None) -> OpTrace:
-    """The step that a trace shows, without times.
+    """The step of a trace, without times.
 
     Args:
         text: The JSON.
-        steps: Steps in the trace, where it does not mark them; one unless told.
+        steps: Steps in the trace, where it does not mark them; one by default.
 
     Raises:
-        TraceError: it is no such trace, or of a schema that is not known.
+        TraceError: it is not such a trace, or has an unknown schema.
     """
     top = decoded(text)
     if not isinstance(top, dict) or "nodes" not in top:
@@ -68,7 +68,7 @@ def _is_operation(node: Json) -> bool:
 
 
 def _parent(node: Json) -> object:
-    """The node that called it: ``ctrl_deps`` in schema 1.1, ``parent`` in 1.0."""
+    """The calling node: ``ctrl_deps`` in schema 1.1, ``parent`` in 1.0."""
     return node.get("ctrl_deps", node.get("parent"))
 
 
@@ -88,7 +88,7 @@ def _op(node: Json, parameters: frozenset[Sizes]) -> TracedOp:
 
 
 def _parameters(nodes: Sequence[Json]) -> frozenset[Sizes]:
-    """Sizes of the model's parameters, as their gradients have them."""
+    """Sizes of the model's parameters, from their gradients."""
     gradients = (_call(node, "input") for node in nodes if node.get("name") == GRADIENT)
     return frozenset(sizes for call in gradients for sizes in call.shapes if sizes is not None)
 

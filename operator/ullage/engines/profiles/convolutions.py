@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions: the size of their result, their arithmetic, the kind of kernel that runs them.
+"""Convolutions: the size of their result, their arithmetic, their kind of kernel.
 
 Sizes are of the whole batch; a weight is (output channels, input channels / groups, taps...), of a
 transposed one (input channels, output channels / groups, taps...).
@@ -19,14 +19,14 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convolution:
-    """One convolution of any number of dimensions; lists have a number for each.
+    """One convolution of any number of dimensions; lists have one number per dimension.
 
     Attributes:
         input: Sizes of the input: batch, channels, extents.
         weight: Sizes of the weight.
-        stride: Empty = not known.
-        padding: Empty = not known.
-        dilation: Empty = not known.
+        stride: Empty = unknown.
+        padding: Empty = unknown.
+        dilation: Empty = unknown.
         transposed: It is the gradient of a convolution.
         output_padding: Of a transposed one; empty = none.
     """
@@ -45,14 +45,14 @@ class Convolution:
 
     @property
     def groups(self) -> int:
-        """Groups that channels are cut into, at least 1."""
+        """Number of channel groups, at least 1."""
         within = self.weight[0] if self.transposed else self.weight[1]
         if self.transposed or not within:
-            return 1  # a transposed weight does not tell
+            return 1  # unknown for a transposed weight
         return max(1, self.input[1] // within)
 
     def output(self) -> Sizes | None:
-        """Sizes of the result; ``None`` where an argument is not known or leaves no extent."""
+        """Sizes of the result; ``None`` where an argument is unknown or leaves no extent."""
         taps, extents = self.weight[2:], self.input[2:]
         stride, padding, dilation = (
             _each(numbers, len(taps)) for numbers in (self.stride, self.padding, self.dilation)
@@ -74,10 +74,10 @@ class Convolution:
         return self.input[0], self.weight[1 if self.transposed else 0], *sizes
 
     def flops(self, result: Sizes | None) -> float | None:
-        """Forward FLOPs, 2 for a multiply-add; ``None`` where they need a size that is not known.
+        """Forward FLOPs, 2 for a multiply-add; ``None`` where a required size is unknown.
 
-        Every output element takes each tap of each input channel of its group (derived); of a
-        transposed one every input element goes into as many.
+        Every output element uses each tap of each input channel of its group (derived); for a
+        transposed convolution the same holds for every input element.
 
         Args:
             result: Sizes of the result, where they are known.
@@ -86,7 +86,7 @@ class Convolution:
         return None if whole is None else 2.0 * math.prod(whole) * math.prod(self.weight[1:])
 
     def kernel(self) -> Kernel | None:
-        """The class of kernels for it; ``None`` = none of its own, or not known."""
+        """The class of its kernels; ``None`` = no special class, or unknown."""
         if self.transposed or not self.stride:
             return None
         return kernel_class(
@@ -98,7 +98,7 @@ class Convolution:
 
 
 def kernel_class(*, in_channels: int, groups: int, area: int, stride: int) -> Kernel | None:
-    """The class of kernels for a convolution; ``None`` = none of its own.
+    """The class of kernels for a convolution; ``None`` = no special class.
 
     Depthwise and grouped ones run other code, 1x1 is a matrix product, and 3x3 with stride 1 has
     algorithms that save multiplications (Winograd).
@@ -117,7 +117,7 @@ def kernel_class(*, in_channels: int, groups: int, area: int, stride: int) -> Ke
 
 
 def _each(numbers: Sequence[int], dimensions: int) -> Sizes | None:
-    """A number for each dimension; one number stands for all."""
+    """One number per dimension; a single number is repeated."""
     if len(numbers) == 1:
         return tuple(numbers) * dimensions
     return tuple(numbers) if len(numbers) == dimensions else None

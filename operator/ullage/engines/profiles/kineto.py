@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the JSON that PyTorch's profiler exports (Kineto, Chrome trace events).
 
-Device time of an operation is that of the kernels which bear its external id. A trace without
-kernels is one of the CPU: there an operation has the time that its inner ones leave. Times are
-microseconds in the file and seconds here. Sizes need ``record_shapes``; without them the rows have
-times alone. Files hold neither results nor parameters: both follow from the arguments.
+Device time of an operation is that of the kernels with its external id. In a trace without kernels,
+from a CPU, it is the time outside inner operations. Times are microseconds in the file and seconds
+here. Sizes need ``record_shapes``; without them the rows have only times. Files contain neither
+results nor parameters: both follow from the arguments.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FLOP_FIELDS: Final = ("flops", "Flops", "kernel_flop")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
-    """One complete event: where it stands in the file, when, and on which thread."""
+    """One complete event: its position in the file, its time and its thread."""
 
     place: str
     name: str
@@ -55,14 +55,14 @@ class _Event:
 
 
 def read_kineto(text: str, steps: int | None = None) -> OpTrace:
-    """The step that a trace shows.
+    """The step of a trace.
 
     Args:
         text: The JSON.
         steps: Steps in the trace, where it does not mark them.
 
     Raises:
-        TraceError: it is no such trace, a number in it is none, or it marks no steps.
+        TraceError: it is not such a trace, has an invalid number, or marks no steps.
     """
     top = decoded(text)
     head: Json = top if isinstance(top, dict) else {}
@@ -94,7 +94,7 @@ def read_kineto(text: str, steps: int | None = None) -> OpTrace:
 
 
 def _event(raw: Json, at: int) -> _Event | None:
-    """A complete event (phase X); others say nothing of times."""
+    """A complete event (phase X); other events have no times."""
     if raw.get("ph") != "X":
         return None
     place = f"traceEvents[{at}]"
@@ -114,7 +114,7 @@ def _event(raw: Json, at: int) -> _Event | None:
 
 
 def _window(events: Sequence[_Event], steps: int | None) -> tuple[float, float, int]:
-    """First and last moment of the steps, and how many they are."""
+    """Start and end of the steps, and their number."""
     marks = [
         event
         for event in events
@@ -141,7 +141,7 @@ def _window(events: Sequence[_Event], steps: int | None) -> tuple[float, float, 
 def _on_device(
     operations: Sequence[_Event], kernels: Sequence[_Event], parameters: frozenset[Sizes]
 ) -> Iterator[TracedOp]:
-    """Operations that started kernels, with the time of these."""
+    """Operations that started kernels, with the time of those kernels."""
     by_id: dict[object, float] = {}
     for kernel in kernels:
         identity = kernel.args.get("External id")
@@ -154,7 +154,7 @@ def _on_device(
 
 
 def _on_cpu(operations: Sequence[_Event], parameters: frozenset[Sizes]) -> Iterator[TracedOp]:
-    """Every operation with the time that the ones inside it leave."""
+    """Every operation with its time outside inner ones."""
     threads: dict[tuple[str, str], list[_Event]] = {}
     for operation in operations:
         threads.setdefault(operation.thread, []).append(operation)
@@ -165,7 +165,7 @@ def _on_cpu(operations: Sequence[_Event], parameters: frozenset[Sizes]) -> Itera
 
 @dataclass(slots=True)
 class _Open:
-    """An operation whose end is not reached yet, and what the ones inside it had."""
+    """An operation that has not ended yet, and the totals of its inner ones."""
 
     event: _Event
     inner_us: float = 0.0
@@ -173,7 +173,7 @@ class _Open:
 
 
 def _own_times(nested: Sequence[_Event], parameters: frozenset[Sizes]) -> Iterator[TracedOp]:
-    """Own times of one thread's events, which lie inside one another or apart."""
+    """Own times of one thread's events, which are nested or disjoint."""
     open_: list[_Open] = []
     for event in nested:
         while open_ and open_[-1].event.end_us <= event.start_us:
@@ -184,7 +184,7 @@ def _own_times(nested: Sequence[_Event], parameters: frozenset[Sizes]) -> Iterat
 
 
 def _closed(open_: list[_Open], parameters: frozenset[Sizes]) -> TracedOp:
-    """The innermost operation, without the arithmetic that the ones inside it count already."""
+    """The innermost operation, without the arithmetic that its inner ones already count."""
     held = open_.pop()
     op = _op(held.event, max(0.0, held.event.duration_us - held.inner_us), parameters)
     if open_:
@@ -219,7 +219,7 @@ def _call(event: _Event) -> OpCall:
 
 
 def _parameters(operations: Sequence[_Event]) -> frozenset[Sizes]:
-    """Sizes of the model's parameters, as their gradients have them."""
+    """Sizes of the model's parameters, from their gradients."""
     gradients = (_call(event) for event in operations if event.name == GRADIENT)
     return frozenset(sizes for call in gradients for sizes in call.shapes if sizes is not None)
 

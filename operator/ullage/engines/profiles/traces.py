@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Operations of a step as a trace tells them: read strictly, put together, bounded.
+"""Operations of a step in a trace: parsed strictly, merged, bounded.
 
-A trace is someone else's file: what is wrong in it is named with its place, and nothing is
-repaired. It must never grow a profile beyond its bound: small operations are put together first.
+A trace is untrusted: errors name their place, and nothing is repaired. A profile must never grow
+beyond its bound: small operations are merged first.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ MOST_OPS: Final = 256
 MOST_EVENTS: Final = 5_000_000
 TYPE_LIMIT: Final = 128
 REST: Final = "other"
-"""Type of what is left when even one row per type is too many."""
+"""Type of the rest when even one row per type is too many."""
 
 
 class OpTraceError(ValueError):
-    """The trace cannot be used; the text names the place and what to do."""
+    """The trace cannot be used; the text names the place and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +35,12 @@ class TracedOp:
     """Operations of one type and size.
 
     Attributes:
-        type: As the framework calls it.
-        count: Executions; of the whole trace, later of one step.
+        type: Name by the framework.
+        count: Executions; first of the whole trace, later of one step.
         seconds: Of one execution; ``None`` = not timed.
         flops: Of one execution; ``None`` = not known.
         bytes_read: Bytes of its inputs; ``None`` = not known.
-        parameter_bytes: Those of parameters among them; ``None`` = not known.
+        parameter_bytes: Bytes of parameters among them; ``None`` = not known.
         bytes_written: Bytes of its outputs; ``None`` = not known.
         kernel: Kind of convolution; ``None`` = another operation, or not known.
         number: Format of its numbers, such as ``FP16``; empty = not known.
@@ -63,12 +63,12 @@ class OpTrace:
 
     Attributes:
         ops: Operations of a step, the longest first; counts are whole.
-        steps: Steps that the trace holds.
+        steps: Number of steps in the trace.
         step_s: Seconds of a step; ``None`` = no times.
         precision: Format of most of the arithmetic; empty = not known.
-        device: Product name of the device; empty = not said.
-        peak_memory_bytes: Most device memory in use; ``None`` = not recorded.
-        merged: Kinds of operations that were put together to stay within the bound.
+        device: Product name of the device; empty = unknown.
+        peak_memory_bytes: Peak device memory in use; ``None`` = not recorded.
+        merged: Number of kinds of operations merged to stay within the bound.
     """
 
     ops: tuple[TracedOp, ...]
@@ -81,10 +81,10 @@ class OpTrace:
 
 
 def decoded(text: str) -> object:
-    """The JSON of a trace.
+    """Parse the JSON of a trace.
 
     Raises:
-        TraceError: it is no JSON, or holds a number that is none.
+        TraceError: it is not JSON, or contains an invalid number.
     """
 
     def refused(word: str) -> NoReturn:
@@ -106,10 +106,10 @@ def objects(value: object, place: str) -> list[Json]:
 
     Args:
         value: Parsed JSON.
-        place: Where it stands in the trace, for the message.
+        place: Its position in the trace, for the message.
 
     Raises:
-        TraceError: it is none, or too long.
+        TraceError: it is not a list of objects, or too long.
     """
     if not isinstance(value, list):
         raise OpTraceError(f"{place}: expected a list; this is no trace of that form")
@@ -124,15 +124,15 @@ def objects(value: object, place: str) -> list[Json]:
 
 
 def number(raw: Json, field: str, place: str) -> float | None:
-    """A number of at least 0; absent is ``None``.
+    """A number of at least 0; ``None`` when absent.
 
     Args:
         raw: Parsed JSON object.
         field: Key of the number.
-        place: Where the object stands in the trace, for the message.
+        place: Position of the object in the trace, for the message.
 
     Raises:
-        TraceError: it is something else.
+        TraceError: it is anything else.
     """
     value = raw.get(field)
     if value is None:
@@ -147,18 +147,18 @@ def number(raw: Json, field: str, place: str) -> float | None:
 def together(
     ops: Iterable[TracedOp], steps: int, most: int = MOST_OPS
 ) -> tuple[tuple[TracedOp, ...], int]:
-    """Operations of one step, equal ones in one row, and how many kinds had to be merged.
+    """Operations of one step, equal ones in one row, and the number of merged kinds.
 
     Beyond the bound the cheapest kinds become one row per type and kind of convolution, then one
     row for the rest.
 
     Args:
         ops: Executions, or rows of several.
-        steps: Steps that they belong to.
+        steps: Number of steps of these executions.
         most: Most rows.
 
     Returns:
-        Rows of one step, and how many kinds were merged.
+        Rows of one step, and the number of merged kinds.
     """
     exact = _grouped(ops, _sizes)
     ranked = sorted(exact, key=_weight)
@@ -179,7 +179,7 @@ def _type(op: TracedOp) -> tuple[str, Kernel | None]:
 
 
 def _sizes(op: TracedOp) -> tuple[object, ...]:
-    """The part that equal operations have in common."""
+    """The key shared by equal operations."""
     sizes = op.bytes_read, op.parameter_bytes, op.bytes_written, op.flops
     return *_type(op), *sizes
 
@@ -191,7 +191,7 @@ def _weight(op: TracedOp) -> tuple[float, float, str, float, float]:
 
 
 def _of_a_step(op: TracedOp, steps: int) -> TracedOp:
-    """A row per step; what runs less than once a step counts once, with its part of the work."""
+    """Rows per step; an operation below once a step counts once, with its fraction of work."""
     per_step = op.count / steps
     count = max(1, round(per_step))
     part = per_step / count
@@ -221,7 +221,7 @@ def _grouped(
 
 
 def _mean(group: Sequence[TracedOp]) -> TracedOp:
-    """One row with the counts of all; of each figure the mean of an execution that states it."""
+    """One row with the total count; each figure is the mean of the executions that have it."""
 
     def mean(pairs: Iterable[tuple[float, float | None]]) -> float | None:
         known = [(count, value) for count, value in pairs if value is not None]

@@ -10,11 +10,11 @@ from enum import Enum
 from typing import Final
 
 NO_TENANT: Final = -1
-"""Work that counts against no quota."""
+"""Work without a quota."""
 
 
 class Reclaim(Enum):
-    """Whom a tenant may preempt in its cohort to use its own nominal quota."""
+    """Tenants that a tenant may preempt in its cohort to use its own nominal quota."""
 
     NEVER = 0
     LOWER_PRIORITY = 1
@@ -23,11 +23,11 @@ class Reclaim(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaLimits:
-    """Percent of devices of one type that one tenant may hold.
+    """Percent of devices of one type that one tenant may use.
 
     Attributes:
-        nominal: Without borrowing.
-        borrowing: Most above that; ``None`` = as much as the cohort has unused.
+        nominal: Amount without borrowing.
+        borrowing: Most above that; ``None`` = all unused quota of the cohort.
         lending: Most of ``nominal`` that others of the cohort may borrow; ``None`` = all.
     """
 
@@ -47,7 +47,7 @@ class QuotaLimits:
 
 
 NOTHING: Final = QuotaLimits()
-"""A type that a tenant with quota has no entry of."""
+"""A type without an entry for a tenant with quota."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +55,10 @@ class QuotaTenant:
     """A tenant with quota.
 
     Attributes:
-        name: As people read it.
-        limits: By accelerator type; of a type without an entry it holds nothing.
-        cohort: Those of one name borrow from each other; empty = it neither borrows nor lends.
-        reclaim: Whom it may preempt.
+        name: Human-readable name.
+        limits: By accelerator type; it gets nothing of a type without an entry.
+        cohort: Tenants of one cohort borrow from each other; empty = it neither borrows nor lends.
+        reclaim: Tenants that it may preempt.
     """
 
     name: str
@@ -69,10 +69,10 @@ class QuotaTenant:
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """All tenants with quota, by number, and what each cohort may use together.
+    """All tenants with quota, by number, and the shared pool of each cohort.
 
     Args:
-        tenants: Their place is their number.
+        tenants: Their index is their number.
     """
 
     tenants: Sequence[QuotaTenant]
@@ -89,5 +89,5 @@ class Quotas:
         object.__setattr__(self, "pools", pools)
 
     def limits(self, tenant: int, kind: str) -> QuotaLimits:
-        """Bounds of what a tenant may hold of a type."""
+        """Limits of a tenant for a type."""
         return self.tenants[tenant].limits.get(kind, NOTHING)

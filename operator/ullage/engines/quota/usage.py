@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Use of quota by tenant, what each may still get, and who may make whom leave.
+"""Use of quota by tenant, remaining quota, and permission to preempt.
 
-A tenant first uses what it never lends, then the cohort's pool, which is the sum of what all
-tenants lend. So a tenant borrows exactly what others leave unused, and one that others borrowed
-from gets its own back only when they leave. Every question is answered in constant time.
+A tenant first uses the quota that it never lends, then the cohort's pool, which is the sum of what
+all tenants lend. So a tenant borrows exactly what others leave unused, and a lender gets its quota
+back only when the borrowers leave. Every query takes constant time.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ullage.engines.quota.records import NO_TENANT, Quotas, Reclaim
 
 @dataclass(slots=True)
 class QuotaUsage:
-    """Percent of devices held, by tenant and type; changes with every slice that comes or goes."""
+    """Percent of devices in use, by tenant and type; changes with every slice added or removed."""
 
     quotas: Quotas
     _used: dict[tuple[int, str], int] = field(default_factory=dict)
     _pooled: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Used of the pool, by cohort and type."""
+    """Used quota of the pool, by cohort and type."""
 
     def add(self, tenant: int, kind: str, percent: int) -> None:
-        """Count what a tenant gets, or gives back where ``percent`` is below 0."""
+        """Charge a tenant, or refund it where ``percent`` is below 0."""
         if tenant == NO_TENANT:
             return
         before = self._used.get((tenant, kind), 0)
@@ -36,15 +36,15 @@ class QuotaUsage:
             self._pooled[cohort, kind] = self._pooled.get((cohort, kind), 0) + more
 
     def copy(self) -> QuotaUsage:
-        """The same, to be changed apart."""
+        """A copy that can be changed separately."""
         return QuotaUsage(self.quotas, dict(self._used), dict(self._pooled))
 
     def used(self, tenant: int, kind: str) -> int:
-        """Percent of devices of a type that a tenant holds."""
+        """Percent of devices of a type in use by a tenant."""
         return self._used.get((tenant, kind), 0)
 
     def nominal_left(self, tenant: int, kind: str) -> int:
-        """Quota of a type left before a tenant borrows; below 0 = so much it borrows."""
+        """Quota of a type left before a tenant borrows; negative = the borrowed amount."""
         return self.quotas.limits(tenant, kind).nominal - self.used(tenant, kind)
 
     def unused(self, tenant: int, kind: str) -> int:
@@ -63,7 +63,7 @@ class QuotaUsage:
         return max(0, room)
 
     def most(self, tenant: int, kind: str) -> int:
-        """Quota of a type that a tenant could ever hold, if no one else held anything."""
+        """Quota of a type that a tenant could use if no other tenant used any."""
         limits = self.quotas.limits(tenant, kind)
         cohort = self.quotas.tenants[tenant].cohort
         if not cohort or kind not in self.quotas.tenants[tenant].limits:
@@ -80,14 +80,14 @@ class QuotaUsage:
     def reclaims(
         self, tenant: int, percent: int, victim: int, kind: str, *, is_lower: bool
     ) -> bool:
-        """True if a tenant may take back what another one borrowed.
+        """True if a tenant may reclaim quota that another one borrowed.
 
         Args:
-            tenant: It needs room inside its nominal quota.
-            percent: How much it needs.
-            victim: The tenant whose work would leave.
-            kind: The type that this work holds.
-            is_lower: Whether this work is of lower priority.
+            tenant: The tenant that needs room inside its nominal quota.
+            percent: Required percent.
+            victim: The tenant whose work would be preempted.
+            kind: The type of this work.
+            is_lower: True when this work is of lower priority.
         """
         if NO_TENANT in (tenant, victim) or tenant == victim:
             return False
@@ -104,10 +104,10 @@ class QuotaUsage:
         )
 
     def protects(self, tenant: int, victim: int, kind: str) -> bool:
-        """True if the quota of a tenant keeps its work from leaving for another's, by priority.
+        """True if a tenant's quota protects its work from preemption by another's, by priority.
 
-        What a tenant holds inside its nominal quota is its own. What it borrowed goes back to its
-        cohort by the rules of reclaim alone.
+        Work inside the nominal quota is protected. Borrowed quota returns to the cohort by the
+        rules of reclaim alone.
         """
         if victim == NO_TENANT or tenant == victim:
             return False

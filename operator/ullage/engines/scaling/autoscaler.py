@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Decides on replicas: forecast, cheapest number that keeps the objective, hysteresis."""
+"""Decides on replicas: forecast, cheapest number that meets the objective, hysteresis."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class ScalingTerms:
     """Terms of a service for its autoscaler.
 
     Attributes:
-        target: What to keep.
-        least: Replicas at least, 1 or more.
-        most: Replicas at most.
+        target: Latency target.
+        least: Minimum of replicas, 1 or more.
+        most: Maximum of replicas.
         bin_s: Length of a bin of measured load, seconds.
-        launch_s: From a replica's creation until it serves, seconds.
-        hold_s: Fewer replicas must have been enough for so long, seconds.
+        launch_s: Time from a replica's creation until it serves, seconds.
+        hold_s: Time for which fewer replicas must have been enough, seconds.
         season_s: Length of a season, seconds; 0 = none.
         cv2: Squared coefficient of variation of the times between arrivals.
-        pooled: Whether the replicas share a queue.
+        pooled: True when the replicas share a queue.
     """
 
     target: LatencyTarget
@@ -44,11 +44,11 @@ class ScalingTerms:
 
     @property
     def bins_ahead(self) -> int:
-        """Bins until a replica that is asked for now serves, and until the next decision."""
+        """Bins until a replica requested now serves, and until the next decision."""
         return math.ceil(self.launch_s / self.bin_s) + 1
 
     def demand(self, load_per_s: float) -> Demand:
-        """Demand under a load, in requests per second; one replica at least."""
+        """Demand under a load, in requests per second; at least one replica."""
         return Demand(
             target=self.target,
             load=PooledLoad(requests_per_s=load_per_s, cv2=self.cv2, pooled=self.pooled),
@@ -59,12 +59,12 @@ class ScalingTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingDecision:
-    """Number of replicas there should be, and why."""
+    """Desired number of replicas, and the reason."""
 
     replicas: int
     forecast: LoadForecast
     load_per_s: float
-    """What is planned for: the forecast, and what waits already."""
+    """Planned load: the forecast, and the waiting requests."""
     chosen: ReplicaOption
     need: ReplicaNeed
 
@@ -81,18 +81,18 @@ def decide_replicas(
     caution: float = FIRST_CAUTION,
     season: Sequence[float] = (),
 ) -> ScalingDecision:
-    """The replicas of a configuration that there should be from now on.
+    """The desired replicas of a configuration from now on.
 
     Args:
         rates: Requests per second to the service in bins of ``terms.bin_s``, the oldest first.
-        needs: Of earlier decisions, in order of time.
-        configuration: What each replica is.
-        terms: What is to be kept.
-        now_s: On the clock of ``needs``, seconds.
-        current: Replicas that are asked for.
-        waiting: Requests that wait; they are to be served within the target's time or a bin.
-        caution: Of the forecast; :func:`adapted` after each bin.
-        season: Requests per second by slot of a season; ``now_s`` 0 = begin of one.
+        needs: Earlier needs, in order of time.
+        configuration: Configuration of each replica.
+        terms: Terms of the service.
+        now_s: The current time on the clock of ``needs``, seconds.
+        current: Desired replicas so far.
+        waiting: Waiting requests; they are to be served within the target's time or a bin.
+        caution: Caution of the forecast; :func:`adapted` after each bin.
+        season: Requests per second by slot of a season; ``now_s`` 0 = start of one.
 
     Raises:
         ValueError: a rate is negative or not finite, or there is none.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The cheapest configuration that keeps a latency: replicas, share and accelerator together."""
+"""The cheapest configuration for a latency target: replicas, share and accelerator together."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ullage.engines.scaling.service_times import ServiceTime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """One replica as it may be: a share of a type of device.
+    """A possible replica: a share of a type of device.
 
-    ``service`` is its service time at that share; ``cost`` what it costs, in any unit that all have
-    in common: percent of a device, or money an hour.
+    ``service`` is its service time at that share; ``cost`` its cost, in any common unit: percent of
+    a device, or money per hour.
     """
 
     accelerator: str
@@ -43,9 +43,9 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaOption:
-    """A configuration with its replicas.
+    """A configuration with its number of replicas.
 
-    ``predicted_s`` is the latency at the target's quantile, ``keeps`` whether the target is kept.
+    ``predicted_s`` is the latency at the target's quantile, ``keeps`` = the target is met.
     """
 
     configuration: Configuration
@@ -55,20 +55,20 @@ class ReplicaOption:
 
     @property
     def cost(self) -> float:
-        """Of all replicas."""
+        """Cost of all replicas."""
         return self.replicas * self.configuration.cost
 
 
 def ranked(configurations: Sequence[Configuration], demand: Demand) -> list[ReplicaOption]:
     """The best option of each configuration, the best first.
 
-    Those that keep the target come first, the cheapest before dearer ones; then those that do
-    not, with the most replicas, by the latency that is left. Ties go to fewer replicas, then by
-    name, so that the same question has the same answer.
+    Those that meet the target come first, the cheapest first; then those that do not, with the most
+    replicas, by predicted latency. Ties go to fewer replicas, then by name, so that the result is
+    deterministic.
 
     Args:
-        configurations: What a replica may be.
-        demand: What must be kept.
+        configurations: Possible replicas.
+        demand: Target, load and bounds.
     """
     options = [_option(configuration, demand) for configuration in configurations]
     return sorted(options, key=_rank)

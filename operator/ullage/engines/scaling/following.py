@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Follows a service bin by bin: what a scaler remembers, hears and decides.
+"""Follows a service bin by bin: memory, inputs and decisions of a scaler.
 
-Operator, simulator and bench all go through :func:`follow`, so what the simulator shows is what the
-operator does. A memory is small enough to stand in a status, and so outlives every restart.
+Operator, simulator and bench all use :func:`follow`, so the simulator shows the operator's
+behaviour. The memory is small enough for a status, and so survives every restart.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ullage.engines.scaling.service_times import ServiceTime
 from ullage.engines.scaling.stabilisation import ReplicaNeed
 
 KEPT_BINS: Final = 80
-"""Bins that are remembered: as many as the errors of a forecast look at, and a slot of a season."""
+"""Bins in memory: as many as the errors of a forecast use, and a slot of a season."""
 REACH: Final = 1.05
-"""A target below so many service times at its quantile cannot be kept."""
+"""A target below this many service times at its quantile cannot be met."""
 RELAXED: Final = 2.0
-"""What is planned for instead, in these service times: as long a wait as the service."""
+"""The target used instead, in these service times: as long a wait as the service."""
 GAP_BINS: Final = 3
-"""After so many bins without a word, earlier needs say nothing of the time between."""
+"""Bins without data after which earlier needs are discarded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class ScalingMemory:
 
     Attributes:
         rates: Requests per second by bin, the oldest first.
-        needs: Replicas that were needed, in order of time, over the hold.
+        needs: Replicas needed, in order of time, over the hold.
         caution: Of the forecast, 0..1.
         as_of_s: End of the last bin, on the clock of the needs.
         season: Requests per second by slot of a season.
@@ -56,10 +56,10 @@ class Heard:
     Attributes:
         now_s: End of the bin, seconds.
         requests_per_s: To all replicas.
-        late: The part of the requests that ended beyond the limit, 0..1.
-        ended: How many ended.
-        waiting: Requests that wait.
-        current: Replicas that are asked for.
+        late: The fraction of the requests that ended beyond the limit, 0..1.
+        ended: Number of ended requests.
+        waiting: Waiting requests.
+        current: Desired replicas so far.
     """
 
     now_s: float
@@ -71,13 +71,13 @@ class Heard:
 
 
 def reachable(target: LatencyTarget, service: ServiceTime) -> LatencyTarget:
-    """The target, or one that replicas can keep.
+    """The target, or a feasible one instead.
 
-    More replicas shorten the wait alone. Where the service itself takes longer than the target
-    allows, no number keeps it, and as many as there may be would be wasted (derived).
+    More replicas shorten only the wait. Where the service itself takes longer than the target
+    allows, no number meets it, and the maximum of replicas would be wasted (derived).
 
     Args:
-        target: What is to be kept.
+        target: Latency target.
         service: Of one replica.
     """
     served_s = service.quantile_s(target.quantile)
@@ -88,16 +88,16 @@ def reachable(target: LatencyTarget, service: ServiceTime) -> LatencyTarget:
 def follow(
     memory: ScalingMemory, heard: Heard, configuration: Configuration, terms: ScalingTerms
 ) -> tuple[ScalingDecision, ScalingMemory]:
-    """Decide at the end of a bin, and what to remember of it.
+    """Decide at the end of a bin, and update the memory.
 
-    A bin that no one measured is left out. After a gap, or a clock that went back, needs start
-    again, so that nothing is taken away on the word of one bin.
+    An unmeasured bin is left out. After a gap, or a clock that went back, needs start again, so
+    that nothing is removed because of one bin.
 
     Args:
-        memory: What the bin before left.
-        heard: What was measured.
-        configuration: What each replica is.
-        terms: What is to be kept.
+        memory: Memory after the bin before.
+        heard: Measurements of the bin.
+        configuration: Configuration of each replica.
+        terms: Terms of the service.
 
     Raises:
         ValueError: a rate is negative or not finite.

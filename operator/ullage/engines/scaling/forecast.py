@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The load when a new replica begins to serve, from loads that were measured.
+"""The load when a new replica begins to serve, from measured loads.
 
-Level and trend of the last minutes, or what the load did a season ago from here on, whichever is
-more; both times a quantile of what earlier forecasts were wrong by. Which quantile follows from the
-requests that were late: Holt's linear trend, and adaptive conformal inference (Gibbs and Candes,
-NeurIPS 2021, update of alpha) on relative errors.
+The larger of level and trend of the last minutes, and the load of a season ago; both multiplied by
+a quantile of earlier forecast errors. Late requests determine the quantile: Holt's linear trend,
+and adaptive conformal inference (Gibbs and Candes, NeurIPS 2021, update of alpha) on relative
+errors.
 """
 
 from __future__ import annotations
@@ -25,50 +25,50 @@ LEVEL: Final = 0.5
 TREND: Final = 0.3
 """Weight of the newest change in the trend."""
 FIRST_CAUTION: Final = 0.9
-"""Part of the earlier loads that a forecast would have covered, before any request was judged."""
+"""Initial fraction of the earlier loads that a forecast covers, before any requests ended."""
 MOST_CAUTION: Final = 0.98
 PACE: Final = 0.1
-"""How far the caution moves with a bin in which every request was late."""
+"""Change of the caution by a bin in which every request was late."""
 AIM: Final = 0.5
-"""Part of the late requests that an objective allows which is aimed at."""
+"""Target for late requests, as a fraction of those that an objective allows."""
 MOST_WEIGHT: Final = 3.0
-"""Most that a bin with many requests counts, in bins of the usual number."""
+"""Maximum weight of a bin with many requests, in bins of the usual number."""
 LEAST_MARGIN: Final = 0.5
 MOST_MARGIN: Final = 3.0
 DAMPING: Final = 0.8
-"""What is left of a trend after each bin (Gardner and McKenzie 1985)."""
+"""Fraction of a trend that remains after each bin (Gardner and McKenzie 1985)."""
 SMALL: Final = 0.25
-"""Part of the mean load that is added to both sides of a relative error: none is wild at night."""
+"""Fraction of the mean load added to both sides of a relative error, against noise at night."""
 FEWEST_ERRORS: Final = 8
 BINS: Final = 240
-"""Bins that count."""
+"""Bins that are used."""
 MEANT: Final = 2
-"""Last bins ahead whose load a forecast means."""
+"""Last bins ahead over which a forecast is averaged."""
 ERRORS: Final = 60
-"""Past forecasts whose errors count."""
+"""Past forecasts whose errors are used."""
 SEASONAL_FACTOR: Final = 4.0
-"""Most that a season may multiply the present level by."""
+"""Maximum multiple of the present level by a season."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadForecast:
-    """Requests per second: the level now, and what is planned for ahead."""
+    """Requests per second: the present level, and the planned load ahead."""
 
     level: float
     ahead: float
     margin: float = 1.0
-    """What the errors of earlier forecasts multiplied it by."""
+    """The factor from errors of earlier forecasts."""
     seasonal: bool = False
-    """Whether the season said more than the trend."""
+    """True when the season gave more than the trend."""
 
 
 def adapted(caution: float, late: float, weight: float, quantile: float) -> float:
-    """The caution after a bin: more after more late requests than the objective allows, else less.
+    """The caution after a bin: higher after more late requests than allowed, else lower.
 
     Args:
-        caution: Before, 0..1.
-        late: Part of the bin's requests that were late.
-        weight: Requests of the bin, in those of a usual bin.
+        caution: Caution before, 0..1.
+        late: Fraction of the bin's requests that were late.
+        weight: Requests of the bin, relative to a usual bin.
         quantile: The objective's.
     """
     step = PACE * min(weight, MOST_WEIGHT) * (late - AIM * (1 - quantile))
@@ -82,14 +82,14 @@ def forecast(
     expected: Floats | None = None,
     caution: float = FIRST_CAUTION,
 ) -> LoadForecast:
-    """The load to plan for when a replica that is asked for now begins to serve.
+    """The load to plan for when a replica requested now begins to serve.
 
     Args:
         rates: Requests per second in bins of equal length, the oldest first; at least one.
-        ahead: Bins until a replica that is asked for now serves, at least 1.
-        expected: Requests per second that a season says of the same bins and of those ahead; 0 =
-            it says nothing. ``None`` = there is no season.
-        caution: Which quantile of earlier errors is the margin, 0..1.
+        ahead: Bins until a replica requested now serves, at least 1.
+        expected: Requests per second of a season in the same bins and those ahead; 0 = unknown.
+            ``None`` = there is no season.
+        caution: Quantile of earlier errors that is the margin, 0..1.
 
     Raises:
         ValueError: there is no rate, or one is negative or not finite, or ``ahead`` is below 1.
@@ -114,7 +114,7 @@ def forecast(
 
 
 def _holt(values: Floats) -> tuple[Floats, Floats]:
-    """Level and slope a bin, after each bin."""
+    """Level and slope per bin, after each bin."""
     levels, trends = np.empty_like(values), np.empty_like(values)
     level, trend = float(values[0]), 0.0
     for at, value in enumerate(values):
@@ -126,7 +126,7 @@ def _holt(values: Floats) -> tuple[Floats, Floats]:
 
 
 def _repeated(level: Floats, ahead: int, expected: Floats) -> Floats:
-    """The season's rates of the bins ahead, at the level of each bin; 0 where it says nothing."""
+    """The season's rates of the bins ahead, at the level of each bin; 0 where unknown."""
     peaks = sliding_window_view(expected[1:], ahead).max(axis=1)
     now = expected[: level.size]
     most = np.minimum(peaks, SEASONAL_FACTOR * now)
@@ -135,7 +135,7 @@ def _repeated(level: Floats, ahead: int, expected: Floats) -> Floats:
 
 
 def _margin(values: Floats, base: Floats, ahead: int, caution: float) -> float:
-    """The factor that would have covered such a part of the loads that came."""
+    """The factor that would have covered this fraction of the actual loads."""
     first = max(0, values.size - ahead - ERRORS)
     small = SMALL * float(values.mean())
     ratios = [

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Service times without waiting, from latencies of replicas that have a queue each.
+"""Service times without waiting, from latencies of replicas with separate queues.
 
-A server tells how long requests took from arrival to answer. What they waited is taken off by the
-queue that the scaler plans with, so that load is not taken for slowness: M/G/1 with one request at
-a time (Pollaczek and Khinchine), solved for the service time (derived).
+A server reports the time of requests from arrival to answer. Their wait is subtracted by the
+scaler's queue model, so that load is not mistaken for slowness: M/G/1 with one request at a time
+(Pollaczek and Khinchine), solved for the service time (derived).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ullage.engines.scaling.service_times import ServiceTime
 from ullage.engines.scaling.times import SERVICE_LEAST_S
 
 BUSY: Final = 0.8
-"""Above this utilisation the tail is that of the queue: it tells nothing of the service."""
+"""Utilisation above which the tail is that of the queue and says nothing of the service."""
 WEIGHT: Final = 0.3
-"""Of the newest measurement."""
+"""Weight of the newest measurement."""
 HALVINGS: Final = 12
 FIRST_SIGMA: Final = 0.5
 WIDEST: Final = 1.5
-"""Spread of the logarithm; wider service times are taken for these."""
+"""Largest spread of the logarithm; wider service times are treated as having it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latencies:
-    """Of requests to one replica, waiting included.
+    """Latency of requests to one replica, waiting included.
 
     Attributes:
         requests_per_s: To this replica.
@@ -45,14 +45,14 @@ class Latencies:
 
 
 def observed_service(seen: Latencies, before: ServiceTime | None) -> ServiceTime:
-    """The service time that makes the latencies what they are, blended into what was known.
+    """The service time that explains the latencies, averaged with the previous one.
 
-    A replica with more than it can serve is busy all the time, so its mean is what it gets done in
-    a second; the spread stays as it was.
+    An overloaded replica is always busy, so its mean is the inverse of its throughput; the spread
+    is unchanged.
 
     Args:
-        seen: Of one replica, or the mean one.
-        before: What was known; ``None`` = nothing.
+        seen: Latencies of one replica, or of the mean one.
+        before: Previous service time; ``None`` = none.
 
     Raises:
         ValueError: a figure is not finite or not above 0.
@@ -91,7 +91,7 @@ def mean_without_wait(requests_per_s: float, latency_s: float, cv2: float) -> fl
 
 
 def _spread(seen: Latencies) -> float:
-    """The spread that puts the latency at the quantile, by bisection."""
+    """The spread that gives the latency at the quantile, by bisection."""
     low, high = 0.0, WIDEST
     load = PooledLoad(requests_per_s=seen.requests_per_s)
     for _ in range(HALVINGS):

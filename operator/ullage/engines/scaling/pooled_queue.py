@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Latency of replicas that share one queue, as behind a router that gives each its next request.
+"""Latency of replicas that share one queue, as behind a router that dispatches to idle replicas.
 
 The wait is that of a G/G/k queue: Erlang's delay probability and an exponential tail with the mean
-of Allen and Cunneen. It is added to the service time as a time of its own: the sum of two quantiles
-would be an upper estimate, and an estimate too high is a device too many. Replicas behind a plain
-Service each have a queue of their own; that is one replica with its part of the load.
+of Allen and Cunneen. Wait and service time are added as random variables: the sum of two quantiles
+would be an upper estimate, and cost unnecessary devices. Replicas behind a plain Service have
+separate queues; each is one replica with its fraction of the load.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ullage.engines.scaling.service_times import ServiceTime
 
 BISECTIONS: Final = 40
 EVEN: Final = 1e-9
-"""Spread of arrivals and service times that never vary."""
+"""Spread of arrivals and service times without variance."""
 NODES: Final = 160
 RAREST: Final = 1e-5
-"""Probability of the last part of the service times that is told apart."""
+"""Probability of the last discretised part of the service times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +34,9 @@ class PooledLoad:
     """Requests to all replicas of a service.
 
     Attributes:
-        requests_per_s: How many come.
+        requests_per_s: Arrival rate.
         cv2: Squared coefficient of variation of the times between them.
-        pooled: Whether the replicas share a queue; else the load is divided evenly.
+        pooled: True when the replicas share a queue; else the load is divided evenly.
     """
 
     requests_per_s: float
@@ -53,7 +53,7 @@ class LatencyTarget:
 
 
 def late_part(service: ServiceTime, load: PooledLoad, replicas: int, limit_s: float) -> float:
-    """The part of requests that take longer than a limit, waiting included.
+    """The fraction of requests that take longer than a limit, waiting included.
 
     Args:
         service: Of one replica at its share.
@@ -62,7 +62,7 @@ def late_part(service: ServiceTime, load: PooledLoad, replicas: int, limit_s: fl
         limit_s: Seconds.
 
     Returns:
-        0..1; 1 when more arrives than is served.
+        0..1; 1 when arrivals exceed the capacity.
 
     Raises:
         ValueError: there is no replica.
@@ -84,7 +84,7 @@ def predicted_s(service: ServiceTime, load: PooledLoad, replicas: int, quantile:
     """Latency at a quantile of the requests to all replicas, by bisection of :func:`late_part`.
 
     Returns:
-        Seconds; ``inf`` when more arrives than is served.
+        Seconds; ``inf`` when arrivals exceed the capacity.
     """
     if load.requests_per_s * service.mean_s >= replicas:
         return math.inf
@@ -99,7 +99,7 @@ def predicted_s(service: ServiceTime, load: PooledLoad, replicas: int, quantile:
 
 
 def delay_probability(offered: float, servers: int) -> float:
-    """The part of requests that wait in an M/M/k queue (Erlang C, by the recursion of Erlang B).
+    """Fraction of requests that wait in an M/M/k queue (Erlang C, by the recursion of Erlang B).
 
     Args:
         offered: Arrival rate times mean service time, below ``servers``.
@@ -118,15 +118,15 @@ def delay_probability(offered: float, servers: int) -> float:
 def replicas_needed(
     service: ServiceTime, load: PooledLoad, target: LatencyTarget, most: int
 ) -> int | None:
-    """The fewest replicas that keep a target; ``None`` = ``most`` do not.
+    """The fewest replicas that meet a target; ``None`` = ``most`` do not.
 
     Latency falls with every replica, so bisection finds it (derived).
 
     Args:
         service: Of one replica at its share.
         load: To all replicas together.
-        target: What is to be kept.
-        most: Replicas at most, at least 1.
+        target: Latency target.
+        most: Maximum of replicas, at least 1.
     """
 
     def keeps(count: int) -> bool:
@@ -134,7 +134,7 @@ def replicas_needed(
 
     if not keeps(most):
         return None
-    low, high = 0, most  # high keeps, low does not
+    low, high = 0, most  # high meets the target, low does not
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if keeps(middle) else (middle, high)
@@ -143,7 +143,7 @@ def replicas_needed(
 
 @lru_cache(maxsize=256)
 def _multiples(sigma: float) -> Floats:
-    """Service times in means, at the nodes."""
+    """Service times relative to the mean, at the nodes."""
     inside = np.asarray([NormalDist().inv_cdf(float(at)) for at in _nodes()])
     return np.asarray(np.exp(sigma * inside - sigma * sigma / 2))
 

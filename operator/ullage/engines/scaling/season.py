@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The load of a season such as a day, in slots of a quarter of an hour.
 
-Small enough to stand in a status: 96 figures a day. A slot is the mean of its loads, the newest
-season for half; a load that came once raises it by half at most. 0 = not seen, or nothing came.
+Small enough for a status: 96 figures a day. A slot is the mean of its loads, with weight one half
+for the newest season; a load seen once raises it by half at most. 0 = not seen, or no load.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 NEWEST: Final = 0.5
 """Weight of the newest season in a slot (not measured)."""
 MOST_GROWTH: Final = 1.5
-"""Most that one season raises a slot (not measured)."""
+"""Maximum raise of a slot by one season (not measured)."""
 
 
 def slots_of(season_s: float) -> int:
@@ -37,12 +37,12 @@ def slots_of(season_s: float) -> int:
 def learned(
     slots: Sequence[float], rates: Sequence[float], *, now_s: float, bin_s: float, season_s: float
 ) -> tuple[float, ...]:
-    """The slots after a bin; they change with the last bin of a slot alone.
+    """The slots after a bin; they change only with the last bin of a slot.
 
     Args:
-        slots: Requests per second by slot, of earlier seasons; of another number = none is known.
+        slots: Requests per second by slot, of earlier seasons; a wrong number of slots = none.
         rates: Requests per second by bin, the newest last.
-        now_s: End of the newest bin, seconds; 0 = begin of a season.
+        now_s: End of the newest bin, seconds; 0 = start of a season.
         bin_s: Length of a bin, seconds.
         season_s: Length of a season, seconds; 0 = there is none.
     """
@@ -66,10 +66,10 @@ def learned(
 def expected(
     slots: Sequence[float], *, now_s: float, bin_s: float, season_s: float, bins: int, ahead: int
 ) -> Floats:
-    """The load that the season says of bins around now; 0 where it says nothing.
+    """The season's load in bins around now; 0 where unknown.
 
     Args:
-        slots: As :func:`learned` leaves them.
+        slots: Result of :func:`learned`.
         now_s: End of the newest bin, seconds.
         bin_s: Length of a bin, seconds.
         season_s: Length of a season, seconds.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Service times as log-normal ones, through their mean and one quantile."""
+"""Log-normal service times, from their mean and one quantile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceTime:
-    """Of requests to one replica that do not wait: mean, seconds, and spread of the logarithm."""
+    """Service time of one replica without waiting: mean, seconds, and spread of the logarithm."""
 
     mean_s: float
     sigma: float
@@ -28,10 +28,10 @@ class ServiceTime:
 
 
 def service_time(mean_s: float, at_quantile_s: float, quantile: float) -> ServiceTime:
-    """Service times from what is measured of them.
+    """Service times from measurements.
 
-    The quantile is exp(z * sigma - sigma^2 / 2) means; of the two sigmas the smaller one counts,
-    and the widest there is where the ratio is beyond what any gives (derived).
+    The quantile is exp(z * sigma - sigma^2 / 2) means; of the two solutions the smaller sigma
+    counts, and the widest one where no sigma gives the ratio (derived).
 
     Args:
         mean_s: Mean, seconds.

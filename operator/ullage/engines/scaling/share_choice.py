@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Comparison with replicas of another share or accelerator that keep a latency for less, or at all.
+"""Comparison with replicas of another share or accelerator that meet a latency target cheaper.
 
-The number of replicas follows the load within a minute; a share and an accelerator change by a new
-start of every replica. So a change must be worth it, and on the same accelerator a larger share is
-chosen only where no number of replicas of the present one keeps the latency.
+The number of replicas follows the load within a minute; a change of share or accelerator restarts
+every replica. So a change must be worth it, and on the same accelerator a larger share is chosen
+only where no number of replicas of the present one meets the target.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Final
 from ullage.engines.scaling.configurations import Configuration, Demand, ReplicaOption, ranked
 
 STEP: Final = 5
-"""Percent between two shares that are considered."""
+"""Step between considered shares, percent."""
 SAVES: Final = 0.2
-"""Part of the cost that a change must save (not measured)."""
+"""Minimum saving of a change, as a fraction of the cost (not measured)."""
 SPARE: Final = 0.2
-"""Part of the latency that a change to save must leave, because its service time is a prediction
-(not measured)."""
+"""Fraction of the latency that a cheaper configuration must leave as reserve, because its service
+time is a prediction (not measured)."""
 
 
 def shares(least: int, most: int) -> tuple[int, ...]:
-    """Shares within bounds that are considered: both bounds, and multiples of :data:`STEP`.
+    """Considered shares within bounds: both bounds, and multiples of :data:`STEP`.
 
     Args:
         least: Percent.
@@ -45,11 +45,11 @@ def configured(
     """The replica with a share of an accelerator.
 
     Args:
-        now: Whose service time was seen.
+        now: The replica with the observed service time.
         accelerator: Of the other one.
         percent: Of the other one.
         seconds: Time of a request by accelerator and share, in any unit; above 0.
-        price: Of one percent of a device, in any unit that all have in common.
+        price: Price of one percent of a device, in any common unit.
     """
     ratio = seconds(accelerator, percent) / seconds(now.accelerator, now.share_percent)
     return Configuration(
@@ -63,17 +63,17 @@ def configured(
 def better_share(
     now: Configuration, others: Sequence[Configuration], demand: Demand
 ) -> ReplicaOption | None:
-    """The better configuration of replicas; ``None`` = they stay what they are.
+    """A better configuration of replicas; ``None`` = no change.
 
-    Where the present share keeps the target: the cheapest that keeps it with :data:`SPARE` left
-    and saves :data:`SAVES`, of smaller shares and other accelerators. Where it does not: the
-    cheapest that keeps it, of larger shares and other accelerators. Ties go to fewer replicas,
-    then by name, then to the smaller share.
+    Where the present share meets the target: the cheapest that meets it with :data:`SPARE` left and
+    saves :data:`SAVES`, of smaller shares and other accelerators. Where it does not: the cheapest
+    that meets it, of larger shares and other accelerators. Ties go to fewer replicas, then by name,
+    then to the smaller share.
 
     Args:
-        now: What the replicas are.
-        others: What they might be.
-        demand: What must be kept, under the largest load that is reckoned with.
+        now: Present configuration.
+        others: Alternatives.
+        demand: Target and bounds, under the largest expected load.
     """
     (here,) = ranked([now], demand)
     alike = [other for other in others if other.accelerator == now.accelerator]
@@ -90,7 +90,7 @@ def better_share(
 def _cheapest(
     configurations: Sequence[Configuration], demand: Demand, most: float
 ) -> ReplicaOption | None:
-    """The cheapest that keeps the target and costs no more; the queue is computed for few."""
+    """The cheapest that meets the target and costs no more; the queue is computed for few."""
     costs = [
         (_least_cost(configuration, demand), configuration) for configuration in configurations
     ]
@@ -102,7 +102,7 @@ def _cheapest(
 
 
 def _least_cost(configuration: Configuration, demand: Demand) -> float:
-    """Cost of replicas that are busy all the time; infinite where one is too slow even alone."""
+    """Cost of replicas that are always busy; infinite where one is too slow even alone."""
     if configuration.service.quantile_s(demand.target.quantile) > demand.target.limit_s:
         return math.inf
     busy = demand.load.requests_per_s * configuration.service.mean_s

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Plays requests through replicas that come and go, in virtual time.
+"""Simulates requests to a varying number of replicas, in virtual time.
 
-One queue, first come first served; each replica serves one request at a time. A replica that is
-asked for serves after its launch time and is paid for from the moment it is asked for; one that is
-to go ends what it serves. The scaler sees what was measured until then, never what comes.
+One queue, first come first served; each replica serves one request at a time. A requested replica
+serves after its launch time and is paid for from its request on; a removed one finishes its
+request. The scaler sees past measurements, never the future.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ class ScalerView:
     busy: float
     """Mean number of replicas that served in the last bin."""
     late: float
-    """The part of the requests that ended in the last bin beyond the limit."""
+    """The fraction of the requests that ended in the last bin beyond the limit."""
     ended: int
     waiting: int
     ready: int
     current: int
-    """Ready ones and those that start."""
+    """Ready and starting replicas."""
 
 
 Scaler = Callable[[ScalerView], int]
-"""Replicas that there should be from now on."""
+"""Desired replicas from now on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestLoad:
-    """Requests in order of arrival: when they come and how long each is served, seconds."""
+    """Requests in order of arrival: arrival and service times, seconds."""
 
     arrival_s: Floats
     service_s: Floats
@@ -59,7 +59,7 @@ class PlayedRequests:
     changes: tuple[tuple[float, int], ...]
 
     def attained(self, limit_s: float) -> float:
-        """The part of requests within a latency; 1 where there was none."""
+        """The fraction of requests within a latency; 1 without requests."""
         return float(np.mean(self.latency_s <= limit_s)) if self.latency_s.size else 1.0
 
 
@@ -72,18 +72,18 @@ def play_requests(
     launch_s: float,
     first: int,
 ) -> PlayedRequests:
-    """Play all requests to their end.
+    """Simulate all requests to their end.
 
     Args:
-        requests: What comes.
-        scaler: Asked at the end of each bin.
+        requests: All requests.
+        scaler: Called at the end of each bin.
         limit_s: Latency beyond which a request is late, seconds.
         bin_s: Length of a bin, seconds.
-        launch_s: From asking for a replica until it serves, seconds.
-        first: Replicas that serve from the beginning, at least 1.
+        launch_s: Time from a replica's request until it serves, seconds.
+        first: Initial replicas, at least 1.
 
     Raises:
-        ValueError: no replica serves from the beginning.
+        ValueError: there is no initial replica.
     """
     if first < 1:
         raise ValueError("at least one replica serves from the beginning")
@@ -116,17 +116,17 @@ def play_requests(
 
 @dataclass(slots=True, kw_only=True)
 class _Fleet:
-    """Replicas: those that serve or could, and those that start."""
+    """Replicas: serving or ready ones, and starting ones."""
 
     limit_s: float
     launch_s: float
     ready: int
     queue: deque[int] = field(default_factory=deque)
     serving: list[tuple[float, float]] = field(default_factory=list)
-    """When each of those that serve ends, and the latency of what it serves, as a heap."""
+    """Heap of the busy replicas' end times, with the latency of each request."""
     starting: deque[float] = field(default_factory=deque)
     leaving: int = 0
-    """Of those that serve: they go when they have ended."""
+    """Busy replicas to remove when they have finished."""
     paid_s: float = 0.0
     busy_s: float = 0.0
     ended: int = 0
@@ -139,7 +139,7 @@ class _Fleet:
         return self.ready + len(self.starting)
 
     def next_s(self) -> float:
-        """Time at which a replica ends a request or begins to serve."""
+        """Time at which a replica finishes a request or becomes ready."""
         ends = self.serving[0][0] if self.serving else math.inf
         return min(ends, self.starting[0] if self.starting else math.inf)
 
@@ -159,12 +159,12 @@ class _Fleet:
             self.ready += 1
 
     def started(self) -> list[int]:
-        """Requests that begin to be served now."""
+        """Start serving waiting requests."""
         free = self.ready + self.leaving - len(self.serving)
         return [self.queue.popleft() for _ in range(min(max(free, 0), len(self.queue)))]
 
     def ask(self, wanted: int, now_s: float) -> None:
-        """Start replicas, or let some go: first those that start, then those that are idle."""
+        """Start or remove replicas: starting ones are removed first, then idle ones."""
         if wanted == self.current:
             return
         while self.current < wanted:

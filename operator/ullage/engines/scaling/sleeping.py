@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Sleep of a service without requests: when it gives up its last replica, and gets one again.
+"""Scale to zero of a service without requests, and back.
 
 Requests wait in the router meanwhile, so a sleep costs the time to wake, never a request. A wake
-soon after the service fell asleep doubles the time without requests that it takes to sleep again,
-and a long sleep halves it (derived), so a request in every such time does not start a replica each
-time.
+soon after falling asleep doubles the idle time required to sleep again, and a long sleep halves it
+(derived), so that regular sparse requests do not start a replica each time.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class SleepTerms:
     Attributes:
         idle_s: Seconds without a request after which it may sleep, above 0.
         hold_s: Seconds that a request may wait for a replica; a service that takes longer to wake
-            does not sleep.
+            never sleeps.
     """
 
     idle_s: float
@@ -35,8 +34,8 @@ class SleepMemory:
     """Memory of earlier sleeps.
 
     Attributes:
-        since_s: When it fell asleep; 0 = it is awake.
-        doublings: How often the time without requests is doubled, 0 to ``MOST_DOUBLINGS``.
+        since_s: Time when it fell asleep; 0 = it is awake.
+        doublings: Number of doublings of the required idle time, 0 to ``MOST_DOUBLINGS``.
     """
 
     since_s: float = 0.0
@@ -48,20 +47,20 @@ class SleepMemory:
         return self.since_s > 0
 
     def awake(self) -> SleepMemory:
-        """The same of a service that has replicas."""
+        """The memory of a service that has replicas."""
         return replace(self, since_s=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutersSaid:
-    """Knowledge of the routers, as of now.
+    """State of the routers, as of now.
 
     Attributes:
         waiting: Requests that wait for a replica.
-        idle_since_s: Since when no request came or was under way, as far as they know; on the
-            clock of the memory.
-        asked_s: When a request last came or was under way; ``None`` = none did.
-        wake_s: How long a request waits for the first replica, seconds.
+        idle_since_s: Start of the time without arriving or running requests, as far as known; on
+            the clock of the memory.
+        asked_s: Last time a request arrived or ran; ``None`` = never.
+        wake_s: Wait of a request for the first replica, seconds.
     """
 
     waiting: int
@@ -76,13 +75,13 @@ def idle_needed_s(memory: SleepMemory, terms: SleepTerms) -> float:
 
 
 def may_sleep(memory: SleepMemory, terms: SleepTerms, routers: RoutersSaid, now_s: float) -> bool:
-    """True if nothing waits, no request came for long enough, and it wakes before one is lost."""
+    """True if no request waits, the idle time is reached, and it wakes in time for any request."""
     idle = now_s - routers.idle_since_s >= idle_needed_s(memory, terms)
     return idle and not routers.waiting and routers.wake_s <= terms.hold_s
 
 
 def has_to_wake(memory: SleepMemory, routers: RoutersSaid) -> bool:
-    """True if a request waits, or came since the service fell asleep."""
+    """True if a request waits, or arrived since the service fell asleep."""
     return routers.waiting > 0 or (routers.asked_s is not None and routers.asked_s > memory.since_s)
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Up at once, down only when less was enough for a while."""
+"""Scale up at once, scale down only after fewer replicas were enough for a while."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaNeed:
-    """Number of replicas needed, and when that was found; ``at_s`` on the caller's clock."""
+    """Number of replicas needed, and the time of the finding; ``at_s`` on the caller's clock."""
 
     at_s: float
     replicas: int
@@ -19,18 +19,18 @@ class ReplicaNeed:
 def desired_replicas(
     needs: Sequence[ReplicaNeed], now_s: float, hold_s: float, current: int
 ) -> int:
-    """Number of replicas there should be.
+    """Desired number of replicas.
 
-    As many as are needed now; fewer than there are only as far as that was enough all the time of
-    the hold, so that a square wave faster than it changes nothing. Source: derived (the
-    stabilization window of HorizontalPodAutoscaler).
+    As many as are needed now; fewer than current only as far as that was enough throughout the
+    hold, so that a square wave faster than it changes nothing. Source: derived (the stabilization
+    window of HorizontalPodAutoscaler).
 
     Args:
-        needs: In order of time; the last one is of now. While they do not reach back over the
-            hold, as after a restart, there are not fewer.
-        now_s: Seconds.
+        needs: In order of time; the last one is current. While they do not cover the hold, as after
+            a restart, the number does not fall.
+        now_s: The current time, seconds.
         hold_s: Seconds.
-        current: Replicas that are asked for.
+        current: Desired replicas so far.
 
     Raises:
         ValueError: there is no need.

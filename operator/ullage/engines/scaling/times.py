@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Final
 
 SCALE_DOWN_HOLD_S: Final = 120.0
-"""Fewer replicas must have been enough for so long. Chosen."""
+"""Time for which fewer replicas must have been enough. Chosen."""
 SEASON_SLOT_S: Final = 900.0
-"""Loads of a season are remembered by slots of this length. Chosen."""
+"""Length of the slots of a season. Chosen."""
 SERVICE_LEAST_S: Final = 1e-6
-"""Shortest service time that is estimated."""
+"""Shortest estimated service time."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tiers of reliability: who owns a job's state, who holds its copy, what a loss costs.
+"""Tiers of reliability: owners of a job's state, holders of its copy, cost of a loss.
 
 Pure: records in, records out. It must never reach a member, read a clock or wait.
 """

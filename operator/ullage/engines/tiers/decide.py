@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The decision of one job: its members and what the state store holds to maps and a verdict.
+"""The decision of one job, from its members and its state store to maps and a verdict.
 
-Read :func:`decide` top to bottom: what was lost, which stage, who owns, who copies, who computes.
-Where no member stays, the maps stand as they are.
+Read :func:`decide` top to bottom: losses, stage, owners, backups, workers. Where no member stays,
+the maps stay as they are.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DEFAULT: Final = TierSettings()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scene:
-    """The situation as the rules ask for it."""
+    """The situation as input of the rules."""
 
     seen: Situation
     settings: TierSettings
@@ -45,7 +45,7 @@ class _Scene:
 
     @property
     def q(self) -> float:
-        """Transient for each reliable machine, of those that stay."""
+        """Transient machines per reliable one, among those that stay."""
         return ratio(
             len({member.node for member in self.transient}),
             len({member.node for member in self.reliable}),
@@ -56,7 +56,7 @@ def decide(seen: Situation, settings: TierSettings = DEFAULT) -> TierDecision:
     """The maps from the next step boundary on.
 
     Args:
-        seen: Members, sizes, the maps that hold and what the state store has.
+        seen: Members, sizes, the maps in force and the content of the state store.
         settings: Of the job and the policy.
     """
     members = tuple(sorted(seen.members, key=lambda member: member.name))
@@ -83,7 +83,7 @@ def decide(seen: Situation, settings: TierSettings = DEFAULT) -> TierDecision:
 
 
 def _scene(seen: Situation, settings: TierSettings) -> _Scene:
-    """Those who stay, and what was lost; nothing is done where notices are ignored."""
+    """Members that stay, and the losses; nothing is done where notices are ignored."""
     ignored = settings.on_notice is OnNotice.IGNORE
     staying = [member for member in seen.members if ignored or member.stays]
     if not staying and seen.maps is None:
@@ -98,7 +98,7 @@ def _scene(seen: Situation, settings: TierSettings) -> _Scene:
 
 
 def _loss(seen: Situation, settings: TierSettings, staying: set[str]) -> Loss:
-    """Owners that are gone or cannot be saved in time, owners that hand over, and the source."""
+    """Owners that are gone or cannot flush in time, owners that hand over, and the source."""
     old = seen.maps
     if old is None:
         return Loss()
@@ -111,7 +111,7 @@ def _loss(seen: Situation, settings: TierSettings, staying: set[str]) -> Loss:
         noticed, gone = noticed - late, gone | late
     source: StateSource = StateSource.NONE
     lost: int | None = 0
-    if gone and seen.committed is not None:  # whoever is gone, the store is none of the members
+    if gone and seen.committed is not None:  # the store is not a member, so it survives
         source, lost = StateSource.STATE_STORE, seen.step - seen.committed
     elif gone:
         source, lost = StateSource.CHECKPOINT, None
@@ -123,7 +123,7 @@ def _loss(seen: Situation, settings: TierSettings, staying: set[str]) -> Loss:
 def _is_too_late(seen: Situation, settings: TierSettings, member: TierMember) -> bool:
     """True if an owner under notice cannot flush in time; all owners under notice flush at once.
 
-    Without a copy it saves to storage and hands over itself; that is not judged here.
+    Without a copy it saves to storage and hands over itself, which is not checked here.
     """
     old = seen.maps
     if old is None or not old.backups:
@@ -146,7 +146,7 @@ def _is_too_late(seen: Situation, settings: TierSettings, member: TierMember) ->
 
 
 def _stage(scene: _Scene) -> tuple[TierStage, Hold]:
-    """The stage by pin, loss or ratio, within what the members allow."""
+    """The stage by pin, loss or ratio, within the limits of the members."""
     old, pinned = scene.seen.maps, scene.settings.pinned
     hold = Hold.FREE
     if old is not None and old.stage is not TierStage.RELIABLE and _all_owners_gone(scene):
@@ -182,7 +182,7 @@ def _all_owners_gone(scene: _Scene) -> bool:
 
 
 def _owners(scene: _Scene, stage: TierStage) -> tuple[int, Flush]:
-    """Number of owners: the part of the transient members, more if a notice asks for it."""
+    """Number of owners: a fraction of the transient members, more if a notice requires it."""
     reliable, shards = len(scene.reliable), scene.settings.shards
     state_stores = scene.settings.state_stores_of(reliable)
     if stage is TierStage.RELIABLE:
@@ -273,7 +273,7 @@ def _why(scene: _Scene, maps: Maps, hold: Hold) -> TierWhy:
 
 
 def _runner_up(scene: _Scene, stage: TierStage) -> TierOption | None:
-    """The stage that the ratio asks for, if it was held back; else the nearest other."""
+    """The stage of the ratio, if it was held back; else the nearest other."""
     rule = scene.settings.rule
     wanted = target(scene.q, rule)
     other = wanted if wanted is not stage else nearest_other(scene.q, stage, rule)
@@ -281,12 +281,12 @@ def _runner_up(scene: _Scene, stage: TierStage) -> TierOption | None:
 
 
 def _divided(scene: _Scene) -> bool:
-    """True if each reliable member more would take a part of a flush."""
+    """True if each additional reliable member would take a part of a flush."""
     return scene.settings.state_stores is None
 
 
 def _unchanged(scene: _Scene, maps: Maps) -> TierDecision:
-    """Maps that must stand: no one is left to hand over to."""
+    """Maps that must stay: there is no member to hand over to."""
     seen = scene.seen
     state_stores = scene.settings.state_stores_of(len(set(maps.backups)))
     owners = len(set(maps.owners)) if maps.backups else 0

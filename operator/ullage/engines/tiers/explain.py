@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A decision about tiers in words, with the numbers that made it.
+"""The text of a decision about tiers, with its figures.
 
-It must never say more than the records hold, and names what the user can change.
+It must never state more than the records contain, and names the settings that a user can change.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def text(
     loss: Loss,
     divided: bool = True,
 ) -> str:
-    """One sentence: what, why, what else, and whether a notice would be enough.
+    """One sentence: decision, reason, alternative, and if a notice would be enough.
 
     Args:
         why: The reason.
-        seen: What the decision saw.
+        seen: Inputs of the decision.
         chosen: The stage.
         other: The next best.
         q: Transient machines for each reliable one.
-        loss: What happened to owners.
+        loss: Loss of owners.
         divided: As for :func:`shortfall`.
     """
     sentence = _SAYS[why].format(
@@ -77,7 +77,7 @@ def text(
 
 
 def shortfall(flush: Flush, *, owners: int, divided: bool = True) -> str:
-    """Cause of a notice that is too short, and what helps; for admission and for the condition.
+    """Cause of a notice that is too short, and the remedy; for admission and for the condition.
 
     Args:
         flush: A verdict that is not feasible.

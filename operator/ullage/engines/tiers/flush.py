@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Decides whether a notice leaves time to save pending state, and what would help.
+"""Decides if a notice leaves time to save pending state, and what would help.
 
-The bulk case counts: all owners are told at once and share the way into the backup. It must never
-call a flush possible that needs more than its part of the notice.
+The bulk case counts: all owners are notified at once and share the path into the backup. A flush
+must never exceed its part of the notice.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from enum import StrEnum
 from typing import Final
 
 NOTICE_PART: Final = 0.5
-"""Of a notice that a flush may take: the rest is for detection, handover and exit."""
+"""Fraction of a notice that a flush may take: the rest is for detection, handover and exit."""
 STATE_STORES: Final = 1
 """The coordinator's process has the whole copy; reliable members hold none of it."""
 BYTES_PER_SECOND: Final = 125_000_000
 """Assumed of every machine, in and out (our choice: 1 Gbit/s, which any machine with a device has).
-The one source for leads and for what is told before they run."""
+The only source for leads and for values reported before members run."""
 
 
 class NoticeAnswer(StrEnum):
@@ -30,22 +30,22 @@ class NoticeAnswer(StrEnum):
     FINISH = "FinishStep"
     """Finish it, then flush."""
     ABORT = "AbortStep"
-    """Give it up, flush the last finished one: the others do the step again."""
+    """Abort it, flush the last finished one: the others repeat the step."""
     TOO_LATE = "TooLate"
-    """What is pending does not fit into the notice: as a loss without notice."""
+    """The pending state does not fit into the notice: as a loss without notice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """Amount of state and the speed at which it travels.
+    """Size of the state and the speed of its transfers.
 
     Attributes:
         state_bytes: The whole state, all shards.
-        dirty_bytes_per_step: What a step changes, all shards; at most the state.
+        dirty_bytes_per_step: Bytes changed by a step, all shards; at most the state.
         host_bytes_per_s: Out of one owner.
         keeper_bytes_per_s: Into one holder of the copy, all owners together.
         every_steps: Steps between two pushes.
-        max_lag_steps: The job waits rather than be further ahead of the copy.
+        max_lag_steps: The job waits rather than exceed this lag of the copy.
     """
 
     state_bytes: int
@@ -56,7 +56,7 @@ class Link:
     max_lag_steps: int = 2
 
     def __post_init__(self) -> None:
-        """Refuse what would wait for ever or travels nowhere.
+        """Reject a link that would block for ever or transfers nothing.
 
         Raises:
             ValueError: sizes below 0, no bandwidth, or a lag shorter than the interval.
@@ -73,7 +73,7 @@ class Link:
 
     @property
     def pending_bytes(self) -> int:
-        """Most that is not in the copy yet: the longest lag, at most the whole state (derived)."""
+        """Maximum not in the copy yet: the longest lag, at most the whole state (derived)."""
         return min(self.state_bytes, self.dirty_bytes_per_step * self.max_lag_steps)
 
 
@@ -83,8 +83,8 @@ class Flush:
 
     Attributes:
         flush_s: Seconds until everything pending is in the copy; infinite without a holder.
-        allowed_s: Seconds it may take; infinite where members are never told because they stay.
-        feasible: It fits.
+        allowed_s: Seconds it may take; infinite where members are never notified because they stay.
+        feasible: The flush fits.
         owners_needed: Fewest owners with which it fits; ``None`` = their number does not help.
         keepers_needed: Fewest holders of the copy with which it fits, owners as they are; ``None``
             = their number does not help.
@@ -101,15 +101,15 @@ class Flush:
 
 
 def flush_time_s(link: Link, *, owners: int, state_stores: int, shards: int = 0) -> float:
-    """Seconds to save what is pending, all owners at once.
+    """Seconds to save the pending state, all owners at once.
 
-    The bytes of the fullest owner over its own way out, or all bytes over the way in (derived).
+    The bytes of the fullest owner over its own egress, or all bytes over the ingress (derived).
 
     Args:
         link: Sizes (bytes) and bandwidths (bytes/s).
         owners: Hosts that push.
         state_stores: Hosts that receive.
-        shards: Pieces that are not cut further; 0 = the state divides evenly.
+        shards: Number of indivisible pieces; 0 = the state divides evenly.
     """
     if link.pending_bytes == 0 or owners == 0:
         return 0.0
@@ -123,14 +123,14 @@ def flush_time_s(link: Link, *, owners: int, state_stores: int, shards: int = 0)
 def feasibility(
     link: Link, *, owners: int, state_stores: int, notice_s: float | None, shards: int = 0
 ) -> Flush:
-    """Check that owners under notice can save what is pending in half of it, else what would help.
+    """Check that owners under notice can flush in half of it, else find what would help.
 
     Args:
         link: Sizes (bytes) and bandwidths (bytes/s).
-        owners: Transient members that own shards; 0 = nothing has to be saved.
+        owners: Transient members that own shards; 0 = nothing to save.
         state_stores: Reliable members that hold the copy.
         notice_s: Seconds of the shortest notice; ``None`` = none: then nothing can be flushed.
-        shards: Pieces that are not cut further; 0 = the state divides evenly.
+        shards: Number of indivisible pieces; 0 = the state divides evenly.
     """
     allowed_s = math.inf if owners == 0 else NOTICE_PART * (notice_s or 0.0)
     taken_s = flush_time_s(link, owners=owners, state_stores=state_stores, shards=shards)
@@ -159,8 +159,8 @@ def answer_notice(*, step_left_s: float, flush_s: float, notice_left_s: float) -
     """Decide if the running step is still finished.
 
     Args:
-        step_left_s: Seconds that the running step still takes.
-        flush_s: Seconds that saving what is pending takes.
+        step_left_s: Seconds left of the running step.
+        flush_s: Seconds for saving the pending state.
         notice_left_s: Seconds until the machine goes.
     """
     if step_left_s + flush_s <= NOTICE_PART * notice_left_s:
@@ -169,16 +169,16 @@ def answer_notice(*, step_left_s: float, flush_s: float, notice_left_s: float) -
 
 
 def _part(owners: int, shards: int) -> float:
-    """Part of the state that the fullest owner has."""
+    """Fraction of the state at the fullest owner."""
     return math.ceil(shards / owners) / shards if shards else 1 / owners
 
 
 def _smallest(needed: float) -> int:
-    """Whole machines for a need, and one for what rounding may have taken."""
+    """Whole machines for a need, after rounding errors are removed."""
     return max(1, math.ceil(needed)) + 1
 
 
 def _fewest(most: int, fits: Callable[[int], bool]) -> int | None:
-    """The first count that fits; what fits with some fits with more (derived)."""
+    """The first count that fits; larger counts fit as well (derived)."""
     fewest = bisect.bisect_left(range(1, most + 1), x=True, key=fits) + 1
     return fewest if fewest <= most else None

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Maps of shards and of data: even, and with as little moved as evenness allows.
+"""Maps of shards and of data: even, and with as few moves as evenness allows.
 
-Who hosts shards is chosen by hazard and spread over pools, because a pool goes as a whole. Members
-that host already keep hosting: moving state costs more than a little hazard. It must never give
-anything to a member that goes.
+Hosts of shards are chosen by hazard and spread over pools, because a pool is lost as a whole.
+Present hosts keep hosting: moving state costs more than a little hazard. Nothing may ever be
+assigned to a member that leaves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def hosts(candidates: Sequence[TierMember], count: int, *, now: Collection[str] 
 
     Args:
         candidates: Members that stay.
-        count: How many are wanted.
+        count: Number of owners wanted.
         now: Names of the present hosts.
 
     Returns:
@@ -42,22 +42,22 @@ def hosts(candidates: Sequence[TierMember], count: int, *, now: Collection[str] 
 
 
 def divide(count: int, among: Sequence[str], *, now: Map = (), homes: Map = ()) -> Map:
-    """An even map: no one has two more than anyone else, and no more moves than that needs.
+    """An even map: parts differ by at most one, with as few moves as that needs.
 
     Args:
         count: Shards or blocks.
-        among: Names; each gets its part.
+        among: Names of the members.
         now: The present map.
-        homes: Who had each one before; a free one goes there if there is room.
+        homes: Previous member of each one; a free one returns there if there is room.
 
     Returns:
-        The new map; empty without anyone.
+        The new map; empty without members.
     """
     if not among:
         return ()
     small, larger = divmod(count, len(among))
     had = Counter(name for name in now if name in set(among))
-    # who has most keeps the larger parts: nothing moves for the remainder alone
+    # the largest holders keep the larger parts: the remainder alone moves nothing
     order = sorted(among, key=lambda name: (-had[name], name))
     room = {name: small + (place < larger) for place, name in enumerate(order)}
     new: list[str | None] = [None] * count

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Members, maps and decisions of a job in tiers: values without behaviour.
 
-A member is the unit that lives and dies, a whole replica and never one rank of it. A map says for
-each shard or block, in order, which member has it. It must never be changed within an epoch.
+A member is the failure unit, a whole replica and never one rank of it. A map has the member of each
+shard or block, in order. It must never be changed within an epoch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ullage.engines.tiers.flush import Flush, Link
 from ullage.engines.tiers.stages import StageRule, TierStage
 
 Map = tuple[str, ...]
-"""Member of each shard or block; empty = no one was given any yet."""
+"""Member of each shard or block; empty = not assigned yet."""
 
 
 class StateSource(IntEnum):
@@ -31,14 +31,14 @@ class StateSource(IntEnum):
 
 
 class TierWhy(StrEnum):
-    """Reason for the maps as they are, the gravest first."""
+    """Reason for the current maps, the most severe first."""
 
     STATE_LOST = "StateLost"
-    """Shards are gone and no complete copy is in memory."""
+    """Shards are lost and no complete copy is in memory."""
     ALL_OWNERS_LOST = "AllOwnersLost"
     """No transient owner is left: the backup owns."""
     ROLLED_BACK = "RolledBack"
-    """An owner went without notice."""
+    """An owner was lost without notice."""
     FLUSHED = "EvictionNotice"
     """An owner is under notice and hands over."""
     STAGE_CHANGED = "StageChanged"
@@ -48,26 +48,26 @@ class TierWhy(StrEnum):
     STATE_STORE_MOVED = "KeeperMoved"
     """The copy goes to other reliable members."""
     MEMBERS_CHANGED = "MembersChanged"
-    """Members came or went that own nothing."""
+    """Members without shards joined or left."""
     IN_BAND = "InsideBand"
     """A threshold is passed, by less than the band."""
     TOO_SOON = "StageTooYoung"
     """A threshold is passed too soon after the last change."""
     KEPT = "StageKept"
-    """Nothing asks for a change."""
+    """No change is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierMember:
-    """One replica group that runs.
+    """A running replica group.
 
     Attributes:
-        name: Unique; equals the one in the maps.
-        node: Its machine.
-        pool: Where the machine comes from.
-        reliable: On capacity that is not taken away.
+        name: Unique; the name in the maps.
+        node: Node of its machine.
+        pool: Pool of the machine.
+        reliable: On capacity that is not preempted.
         hazard_per_hour: Expected loss events per hour of its pool; 0 = never.
-        notice_left_s: Seconds until its machine goes, if that is announced.
+        notice_left_s: Seconds until its machine is removed, if announced.
     """
 
     name: str
@@ -79,21 +79,21 @@ class TierMember:
 
     @property
     def stays(self) -> bool:
-        """No one announced that its machine goes."""
+        """True without an announced removal of its machine."""
         return self.notice_left_s is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maps:
-    """The maps that hold now, as the job's status and the state store know them.
+    """The maps in force, as the job's status and the state store have them.
 
     Attributes:
         stage: Of the job.
-        epoch: Grows with every change of a map.
+        epoch: Increases with every change of a map.
         owners: Of each shard.
         backups: Of each shard; empty where no copy is kept.
         workers: Of each block of the data.
-        homes: Of each block, who had it before: that member still has the data.
+        homes: Previous worker of each block, which still has the data.
     """
 
     stage: TierStage
@@ -106,16 +106,16 @@ class Maps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierSettings:
-    """Defaults to sweep.
+    """Settings of tiers; defaults to sweep.
 
     Attributes:
         rule: Thresholds, band and rest of the stages.
         pinned: The stage, if the user named one.
-        on_notice: What a notice does.
-        owner_part: Part of the transient members that owns shards.
-        shards: Pieces of the state; at least as many as there will be owners.
-        blocks: Pieces of the data; at least as many as there will be workers.
-        state_stores: Machines that a flush goes to; ``None`` = every reliable member keeps its
+        on_notice: Action on a notice.
+        owner_part: Fraction of the transient members that owns shards.
+        shards: Pieces of the state; at least the number of future owners.
+        blocks: Pieces of the data; at least the number of future workers.
+        state_stores: Machines that receive a flush; ``None`` = every reliable member keeps its
             part.
     """
 
@@ -128,7 +128,7 @@ class TierSettings:
     state_stores: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what divides nothing.
+        """Reject settings that divide nothing.
 
         Raises:
             ValueError: no shards or blocks, or a part outside 0..1.
@@ -137,28 +137,27 @@ class TierSettings:
             raise ValueError("tiers need at least 1 shard and block, and a part of owners in 0..1")
 
     def state_stores_of(self, reliable: int) -> int:
-        """Machines that a flush goes to, with so many reliable members that have a part."""
+        """Machines that receive a flush, with this many reliable members that have a part."""
         return reliable if self.state_stores is None else min(self.state_stores, reliable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """All that a decision sees.
+    """All inputs of a decision.
 
     Attributes:
-        members: That run now; who is in a map and not here is lost.
+        members: Running members; a member of a map that is missing here is lost.
         link: State size and bandwidths.
         notice_s: The shortest notice of the pools in use; ``None`` = they give none.
-        maps: The maps that hold; ``None`` before the first decision.
+        maps: The maps in force; ``None`` before the first decision.
         since_s: Seconds since the stage last changed.
         step: The last finished step.
-        step_s: Seconds that a step takes; bounds what is left of the running one.
-        committed: The state store's consistent cut; ``None`` = it has none. After a loss it is
-            read from the answer to a new epoch: only then no push on its way can complete a later
-            one.
-        heard: The latest epoch that any member or the state store may have heard of. It is above
-            the standing one's after a transition that a loss interrupted: that one is decided again
-            from the maps that all had, under an epoch that no one knows.
+        step_s: Seconds of a step; bounds the rest of the running one.
+        committed: The state store's consistent cut; ``None`` = it has none. After a loss it is read
+            from the answer to a new epoch: only then no push in flight can complete a later one.
+        heard: The latest epoch that any member or the state store may have received. It is above
+            the current one's after a transition interrupted by a loss: the transition is decided
+            again from the last common maps, under an unused epoch.
     """
 
     members: tuple[TierMember, ...]
@@ -172,7 +171,7 @@ class Situation:
     heard: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what no job can be in.
+        """Reject impossible situations.
 
         Raises:
             ValueError: no members, two of one name, or a cut after the last step.
@@ -190,10 +189,10 @@ class Loss:
     """Loss of owners.
 
     Attributes:
-        gone: Owners without notice, or with one that is too short.
+        gone: Owners lost without notice, or with too short a one.
         noticed: Owners under notice that hand over.
-        source: Where the state comes from.
-        lost_steps: Finished steps that are done again; ``None`` = known when a checkpoint is found.
+        source: Source of the state.
+        lost_steps: Finished steps to repeat; ``None`` = known when a checkpoint is found.
     """
 
     gone: frozenset[str] = frozenset()
@@ -204,13 +203,13 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierOption:
-    """A stage with what it would mean.
+    """A stage with its consequences.
 
     Attributes:
         stage: The stage.
         owners: Members that own shards.
         workers: Members that compute.
-        flush: Whether a notice leaves time for what is pending.
+        flush: Verdict on the time to flush the pending state.
     """
 
     stage: TierStage
@@ -221,17 +220,17 @@ class TierOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierDecision:
-    """The maps from the next boundary on, and why.
+    """The maps from the next boundary on, and the reason.
 
     Attributes:
         chosen: The stage.
-        runner_up: The other stage that was nearest; ``None`` = members allow only one.
-        reason: Why.
-        text: The reason with numbers.
-        maps: The new maps; equal to the old ones where nothing changes.
-        source: Where the state comes from.
-        lost_steps: Finished steps that a roll-back to the cut does again; ``None`` = to be counted
-            from the checkpoint that is found.
+        runner_up: The nearest other stage; ``None`` = members allow only one.
+        reason: Reason of the choice.
+        text: The reason with figures.
+        maps: The new maps; equal to the old ones without a change.
+        source: Source of the state.
+        lost_steps: Finished steps that a rollback to the cut repeats; ``None`` = to be counted from
+            the checkpoint that is found.
     """
 
     chosen: TierOption

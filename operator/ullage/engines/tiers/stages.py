@@ -17,15 +17,15 @@ class TierStage(IntEnum):
     """Stage: the owners of the state and the members that compute."""
 
     RELIABLE = 1
-    """Reliable members own; everyone computes; no copy is needed."""
+    """Reliable members own; all members compute; no copy is needed."""
     BACKED = 2
-    """Transient members own, reliable ones hold the copy; everyone computes."""
+    """Transient members own, reliable ones hold the copy; all members compute."""
     TRANSIENT = 3
     """As 2, and reliable members compute nothing."""
 
 
 class Hold(IntEnum):
-    """Reason to keep a stage that the ratio would leave."""
+    """Reason to keep a stage against the ratio."""
 
     FREE = 0
     BAND = 1
@@ -34,12 +34,12 @@ class Hold(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRule:
-    """Thresholds between stages, and the rest after a change.
+    """Thresholds between stages, and the minimum time between changes.
 
     Attributes:
         backed_above: Ratio above which transient members own.
         transient_above: Ratio above which reliable members stop computing.
-        band: Part of a threshold by which the ratio must be beyond it.
+        band: Fraction of a threshold by which the ratio must exceed it.
         rest_s: Seconds between two changes, unless an owner was lost.
     """
 
@@ -49,10 +49,10 @@ class StageRule:
     rest_s: float = 300.0
 
     def __post_init__(self) -> None:
-        """Refuse thresholds that no ratio can pass in order.
+        """Reject thresholds that no ratio can pass in order.
 
         Raises:
-            ValueError: thresholds not rising, a band outside 0..1, or a negative rest.
+            ValueError: thresholds not rising, a band outside 0..1, or a negative minimum time.
         """
         if not 0 <= self.backed_above < self.transient_above:
             raise ValueError("thresholds of the stages must rise from 0 on")
@@ -61,7 +61,7 @@ class StageRule:
 
 
 def ratio(transient: int, reliable: int) -> float:
-    """q: transient machines for each reliable one; infinite without reliable ones.
+    """q: transient machines per reliable one; infinite without reliable ones.
 
     Args:
         transient: Transient machines.
@@ -71,13 +71,13 @@ def ratio(transient: int, reliable: int) -> float:
 
 
 def target(q: float, rule: StageRule) -> TierStage:
-    """The stage of a ratio without regard to the present one.
+    """The stage of a ratio, regardless of the present one.
 
     Stages are AgileML's (Proteus, EuroSys 2017); the thresholds are defaults.
 
     Args:
-        q: Transient machines for each reliable one.
-        rule: When stages change.
+        q: Transient machines per reliable one.
+        rule: Thresholds.
     """
     if q <= rule.backed_above:
         return TierStage.RELIABLE
@@ -87,15 +87,15 @@ def target(q: float, rule: StageRule) -> TierStage:
 def settle(
     q: float, current: TierStage, *, since_s: float, owner_lost: bool, rule: StageRule
 ) -> tuple[TierStage, Hold]:
-    """The stage to be in, and what held it if the ratio asks for another.
+    """The next stage, and the reason if it differs from that of the ratio.
 
-    A jump over two thresholds goes as far as they are passed by the band (derived).
+    A jump over two thresholds goes as far as they are exceeded by the band (derived).
 
     Args:
-        q: Transient machines for each reliable one.
+        q: Transient machines per reliable one.
         current: The present stage.
         since_s: Seconds since it began.
-        owner_lost: An owner of shards was lost: no rest, maps change anyway.
+        owner_lost: An owner of shards was lost: no minimum time, maps change anyway.
         rule: Thresholds.
     """
     wanted = target(q, rule)
@@ -113,9 +113,9 @@ def nearest_other(q: float, chosen: TierStage, rule: StageRule) -> TierStage:
     """The neighbouring stage whose threshold is nearest, by its logarithm; for the runner-up.
 
     Args:
-        q: Transient machines for each reliable one.
+        q: Transient machines per reliable one.
         chosen: The stage in force.
-        rule: When stages change.
+        rule: Thresholds.
     """
     if chosen is not TierStage.BACKED:
         return TierStage.BACKED

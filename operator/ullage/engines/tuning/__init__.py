@@ -2,6 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Width and place of each trial of a tuning job: from a part of a device to several.
 
-Pure: no I/O and no clock. It never chooses hyper-parameters; who samples them, starts pods and
-takes checkpoints is the caller's business.
+Pure: no I/O and no clock. It never chooses hyper-parameters; the caller samples them, starts pods
+and takes checkpoints.
 """

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Algorithms of a search by their words: who gives parameters, and which trials go on.
+"""Algorithms of a search by their words: source of parameters, and continuation of trials.
 
-A row is all that an algorithm adds. Decisions see epochs and values alone, so that the same results
+A row is all that an algorithm adds. Decisions use only epochs and values, so that the same results
 in the same order lead to the same decisions after every restart.
 """
 
@@ -35,12 +35,12 @@ from ullage.engines.tuning.search_space import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedTrial:
-    """A trial that a client outside asks for.
+    """A trial requested by an external client.
 
     Attributes:
         point: Its parameters; empty where they are refused.
-        epochs: At which it reports; rising.
-        refused: Why its parameters are none of the search space.
+        epochs: Epochs at which it reports; rising.
+        refused: Reason why its parameters are not in the search space.
     """
 
     trial: int
@@ -56,7 +56,7 @@ class SearchTerms:
     algorithm: TuningAlgorithm
     space: SearchSpace
     trials: int
-    """That were asked for; a grid may have fewer."""
+    """Requested number of trials; a grid may have fewer."""
     goal: Goal
     seed: int = 0
     max_epochs: int = 1
@@ -64,9 +64,9 @@ class SearchTerms:
     eta: int = 3
     points_per_range: int = 3
     stated: tuple[StatedTrial, ...] = ()
-    """Trials of a client outside, by number."""
+    """Trials of an external client, by number."""
     more_to_come: bool = False
-    """A client outside may state more."""
+    """An external client may add more."""
 
     @property
     def maximise(self) -> bool:
@@ -83,9 +83,9 @@ class AlgorithmRow:
     """One algorithm.
 
     Attributes:
-        trials: How many there are.
-        suggest: Gives the parameters of a trial; ``None`` = a sampler beside decisions is asked.
-        decide: Makes what decides which trials go on.
+        trials: Number of trials.
+        suggest: Parameters of a trial; ``None`` = an external sampler gives them.
+        decide: Makes the object that decides which trials continue.
     """
 
     trials: Callable[[SearchTerms], int]
@@ -102,7 +102,7 @@ def _at_random(terms: SearchTerms, trial: int) -> Point:
 
 
 def _points(terms: SearchTerms) -> int:
-    """Trials of a grid: its points, as far as trials were asked for.
+    """Trials of a grid: its points, up to the requested number of trials.
 
     Raises:
         SearchSpaceError: there are more points than a grid may have.
@@ -171,7 +171,7 @@ ALGORITHMS: Final[Mapping[TuningAlgorithm, AlgorithmRow]] = MappingProxyType(
         ),
     }
 )
-"""Every word has a row."""
+"""Check that every word has a row."""
 
 
 def trials_of(terms: SearchTerms) -> int:
@@ -180,7 +180,7 @@ def trials_of(terms: SearchTerms) -> int:
 
 
 def parameters_of(terms: SearchTerms, trial: int) -> Point | None:
-    """Parameters of a trial; ``None`` = a sampler beside decisions is to be asked.
+    """Parameters of a trial; ``None`` = an external sampler gives them.
 
     Args:
         terms: Of the search.
@@ -191,5 +191,5 @@ def parameters_of(terms: SearchTerms, trial: int) -> Point | None:
 
 
 def decider_of(terms: SearchTerms) -> SearchAlgorithm:
-    """The algorithm that decides which trials go on, before any result."""
+    """The algorithm that decides which trials continue, before any result."""
     return ALGORITHMS[terms.algorithm].decide(terms)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Planners to compare with: one device a trial, and widths that are set once and for all."""
+"""Baseline planners: one device per trial, and fixed widths."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Sizes = Callable[[Sequence[PlannedTrial]], Sequence[int]]
 def first_come(
     trials: Sequence[PlannedTrial], devices: Sequence[TrialDevice], rules: PlanRules, now_s: float
 ) -> TrialPlan:
-    """One device a trial, in the order of arrival.
+    """One device per trial, in the order of arrival.
 
     Args:
-        trials: That have not ended, in the order of arrival.
-        devices: That are there.
-        rules: The widths there are.
-        now_s: The present, in seconds; no choice depends on it.
+        trials: Trials that have not ended, in the order of arrival.
+        devices: Existing devices.
+        rules: Available widths.
+        now_s: The current time, in seconds; no choice depends on it.
     """
     del now_s
     return _started(trials, [rules.widths.parts] * len(trials), devices, rules)
@@ -40,13 +40,13 @@ def first_come(
 def longest_first(
     trials: Sequence[PlannedTrial], devices: Sequence[TrialDevice], rules: PlanRules, now_s: float
 ) -> TrialPlan:
-    """One device a trial, the longest first (LPT; Graham 1969).
+    """One device per trial, the longest first (LPT; Graham 1969).
 
     Args:
-        trials: That have not ended.
-        devices: That are there.
-        rules: The widths there are.
-        now_s: The present, in seconds; no choice depends on it.
+        trials: Trials that have not ended.
+        devices: Existing devices.
+        rules: Available widths.
+        now_s: The current time, in seconds; no choice depends on it.
     """
     ordered = sorted(trials, key=lambda trial: -trial.work_s)
     return first_come(ordered, devices, rules, now_s)
@@ -60,8 +60,8 @@ def static_sizes(works_s: Sequence[float], devices: int, widths: Widths) -> list
 
     Args:
         works_s: Seconds at width 1, by trial.
-        devices: How many there are.
-        widths: The widths there are.
+        devices: Number of devices.
+        widths: Available widths.
     """
     total = sum(works_s)
     if total <= 0:
@@ -73,7 +73,7 @@ def static_sizes(works_s: Sequence[float], devices: int, widths: Widths) -> list
 
 
 def static(sizes: Sequence[int]) -> Callable[..., TrialPlan]:
-    """A planner with one width a trial, by its number, the longest trial first.
+    """A planner with one fixed width per trial, by its number, the longest trial first.
 
     Args:
         sizes: Parts, by number of the trial.
@@ -98,7 +98,7 @@ def _started(
     devices: Sequence[TrialDevice],
     rules: PlanRules,
 ) -> TrialPlan:
-    """Start what fits in this order, no share below what the memory needs; nothing is resized."""
+    """Start trials that fit in this order, no share below the memory need; nothing is resized."""
     occupancy = TrialOccupancy(devices, rules.widths.parts)
     waiting = []
     for trial, size in zip(ordered, sizes, strict=True):

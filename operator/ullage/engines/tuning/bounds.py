@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds of the end of trials: the one that nothing beats, and the target of a plan."""
+"""Bounds of the end of trials: a lower bound, and the target of a plan."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from ullage.engines.tuning.speed_curves import Widths, concave
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 PRECISION: Final = 1e-6
-"""Of the target; a part of it."""
+"""Relative precision of the target."""
 LEAST_S: Final = 1e-9
-"""No plan is shorter."""
+"""Shortest plan."""
 
 
 def lower_bound_s(trials: Sequence[PlannedTrial], devices: int, widths: Widths) -> float:
-    """No schedule of these trials ends sooner.
+    """Lower bound of the end of any schedule of these trials.
 
     max(sum of h min(w / s(w)) / n, max of h / s(d)): devices can't do more than all their time at
     the most efficient width, and a trial can't run faster than at its widest. Source: derived.
 
     Args:
         trials: With their whole work left, in seconds at width 1.
-        devices: How many there are.
-        widths: That trials may have.
+        devices: Number of devices.
+        widths: Allowed widths.
     """
     if not trials:
         return 0.0
@@ -53,8 +53,8 @@ def fluid_bound_s(trials: Sequence[PlannedTrial], devices: int, widths: Widths) 
 
     Args:
         trials: With their whole work left, in seconds at width 1.
-        devices: How many there are.
-        widths: That trials may have.
+        devices: Number of devices.
+        widths: Allowed widths.
     """
     low = lower_bound_s(trials, devices, widths)
     if not trials or not math.isfinite(low) or low == 0:
@@ -82,12 +82,12 @@ def matrix(trials: Sequence[PlannedTrial]) -> tuple[Floats, Floats]:
 
 
 def _fitting(widths: Widths, devices: int) -> int:
-    """The place of the widest width that so many devices allow."""
+    """The index of the widest width that this many devices allow."""
     return min(len(widths.sizes), widths.whole + devices) - 1
 
 
 def least_place(trial: PlannedTrial, widths: Widths) -> int:
-    """The narrowest width whose share of the memory suffices."""
+    """The index of the narrowest width with enough memory."""
     return next(
         at for at, w in enumerate(widths.widths) if w >= min(1.0, trial.memory_part) - 1e-12
     )
@@ -96,13 +96,13 @@ def least_place(trial: PlannedTrial, widths: Widths) -> int:
 def widths_for(
     target_s: float, work: Floats, speeds: Floats, least: Places, most: Places
 ) -> Places:
-    """The narrowest place by trial at which it ends in time, within its limits.
+    """The narrowest width index by trial at which it ends in time, within its limits.
 
     Args:
         target_s: Seconds from now.
         work: Seconds at width 1, by trial.
-        speeds: By trial and place of the width.
-        least: The narrowest place that a trial may have.
+        speeds: By trial and width index.
+        least: The narrowest index allowed for a trial.
         most: The widest one.
     """
     fast = speeds * target_s >= work[:, None] * (1 - 1e-12)
@@ -114,18 +114,18 @@ def widths_for(
 def target_s(
     work: Floats, speeds: Floats, least: Places, most: Places, widths: Widths, devices: int
 ) -> float:
-    """The soonest that devices have time enough for all trials, each as narrow as it can be.
+    """The earliest end for which devices suffice, each trial as narrow as possible.
 
-    By bisection: the smallest T with sum of w h / s(w) at most n T and h / s(w) at most T for
-    all, where w is the narrowest width that ends in T. Source: derived.
+    By bisection: the smallest T with sum of w h / s(w) at most n T and h / s(w) at most T for all,
+    where w is the narrowest width that ends in T. Source: derived.
 
     Args:
         work: Seconds at width 1, by trial.
-        speeds: By trial and place of the width.
-        least: The narrowest place that a trial may have.
+        speeds: By trial and width index.
+        least: The narrowest index allowed for a trial.
         most: The widest one.
-        widths: That trials may have.
-        devices: How many there are.
+        widths: Allowed widths.
+        devices: Number of devices.
     """
     if work.size == 0 or devices < 1:
         return 0.0
@@ -141,7 +141,7 @@ def target_s(
 
 
 def _soonest(suffices: Callable[[float], bool], low: float) -> float:
-    """The smallest time from ``low`` on that suffices, a little above it."""
+    """The smallest sufficient time from ``low`` on, or slightly above it."""
     high = max(low, LEAST_S)
     while not suffices(high):
         low, high = high, 2 * high

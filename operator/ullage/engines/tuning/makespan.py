@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""End of a group of trials, and how soon it could have come, from measured durations."""
+"""End of a group of trials, and its lower bound, from measured durations."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class GroupRuns:
     """State of a group; times in seconds.
 
     Attributes:
-        ended_s: How long each trial ran that has ended.
-        running_s: Since when each runs that has not.
-        waiting: Trials that have still to begin.
+        ended_s: Duration of each ended trial.
+        running_s: Run time so far of each running trial.
+        waiting: Number of trials not started.
         elapsed_s: From the start of the first trial to now, or to the end of the last one.
-        places: Trials that may run at one time; where trials have widths, devices, and each time is
-            that of the same work on one whole device.
-        widths: That trials may have.
+        places: Trials that may run at the same time; where trials have widths, devices, and each
+            time is that of the same work on one whole device.
+        widths: Allowed widths.
         curve: Their speeds.
 
     Raises:
@@ -57,7 +57,7 @@ class Makespan:
     Attributes:
         eta_s: Expected; measured once all have ended.
         lower_bound_s: No schedule on these places is shorter.
-        utilisation: Part of the time of the places in which a trial ran, 0 to 1.
+        utilisation: Fraction of the time of the places in which a trial ran, 0 to 1.
     """
 
     eta_s: float
@@ -68,12 +68,12 @@ class Makespan:
 def makespan(group: GroupRuns) -> Makespan | None:
     """Figures of a group; ``None`` before any trial was measured.
 
-    A trial that has not ended is expected to take the mean of those that have, and no less than it
-    has run. What is left is done by as many trials at one time as ran in the mean so far, and no
-    sooner than its longest. Source: derived.
+    An unfinished trial is expected to take the mean of the finished ones, and no less than it has
+    run. The rest is done by as many trials at a time as ran on average so far, and no sooner than
+    its longest. Source: derived.
 
     Args:
-        group: How far it is.
+        group: State of the group.
     """
     measured = [ended_s for ended_s in group.ended_s if ended_s > 0]
     if not measured or group.elapsed_s <= 0:

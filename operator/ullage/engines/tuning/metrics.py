@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of trials by epoch: each result counts once, and what makes no sense has a reason."""
+"""Reports of trials by epoch: each result counts once, and invalid ones have a reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class ReportProblem(StrEnum):
-    """Reason why a report, or a trial without one, does not count."""
+    """Reason to ignore a report, or a trial without one."""
 
     NOT_A_NUMBER = "MetricNotANumber"
     MISSING = "MetricMissing"
@@ -23,15 +23,15 @@ class ReportProblem(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class MetricHistory:
-    """Values by trial and epoch; a trial that starts again repeats epochs, which count once."""
+    """Values by trial and epoch; a restarted trial repeats epochs, which count once."""
 
     _values: dict[int, dict[int, float]] = field(init=False, default_factory=dict)
     _last: dict[int, int] = field(init=False, default_factory=dict)
 
     def record(self, trial: int, epoch: int, value: float | None) -> ReportProblem | None:
-        """Take a report in, or say why it does not count.
+        """Record a report, or return the reason to ignore it.
 
-        An epoch whose metric is missing or no number has been reached all the same.
+        An epoch whose metric is missing or not a number has been reached nevertheless.
 
         Args:
             trial: Number of the trial.
@@ -54,9 +54,9 @@ class MetricHistory:
         return None
 
     def value(self, trial: int, epoch: int) -> float | None:
-        """The value that counts at an epoch."""
+        """The value in force at an epoch."""
         return self._values.get(trial, {}).get(epoch)
 
     def curve(self, trial: int) -> Mapping[int, float]:
-        """All that counts of a trial."""
+        """All values of a trial."""
         return dict(self._values.get(trial, {}))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Free parts of devices, and the place of a trial of a size."""
+"""Free parts of devices, and the placement of a trial of a size."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class TrialOccupancy:
 
     @property
     def largest_free(self) -> int:
-        """The most free parts of one device."""
+        """Number of free parts of the emptiest device."""
         return int(self._free.max(initial=0))
 
     def knows(self, holding: TrialHolding) -> bool:
-        """All devices of a holding are there."""
+        """True when all devices of a holding exist."""
         return all(number in self._place for number in holding.devices)
 
     def take(self, size: int, devices: tuple[int, ...]) -> None:
         """Occupy parts.
 
         Raises:
-            ValueError: a device has not so many free parts.
+            ValueError: a device has too few free parts.
         """
         for number in devices:
             at = self._place[number]
@@ -53,12 +53,12 @@ class TrialOccupancy:
     def place(self, size: int, near: tuple[int, ...] = ()) -> tuple[int, ...] | None:
         """Devices for a size, without taking them; ``None`` where it does not fit.
 
-        A share goes to the fullest device that has room, to its own where it can stay. A wide trial
-        goes to the node with the fewest whole devices free that suffice, else to neighbours.
+        A share goes to the fullest device with room, or stays on its own where possible. A wide
+        trial goes to the node with the fewest sufficient whole devices, else to neighbours.
 
         Args:
             size: Parts.
-            near: Devices that are preferred, free already.
+            near: Preferred devices, already freed.
         """
         if size < self._parts:
             return self._share(size, near)

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The planner: which trials start, at which width and where, and which are resized.
+"""The planner: starts, widths, devices and resizes of trials.
 
-Called when a trial ends or is stopped, a group arrives, or a device comes or goes. It needs the
-time of a sort and of a bisection.
+Called when a trial ends or is stopped, a group arrives, or a device is added or lost. Its run time
+is that of a sort and of a bisection.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from ullage.engines.tuning.records import (
 )
 
 WAITS: Final = -1
-"""The place of a trial that has no width yet."""
+"""Width index of a trial without a width yet."""
 NEGLIGIBLE: Final = 0.02
-"""A narrower width that saves no more than this part of device time is not worth it."""
+"""Minimum saving of device time, as a fraction, for a narrower width."""
 MOST_TAIL: Final = 0.5
-"""Of a schedule's time, lost while its last trials run."""
+"""Fraction of a schedule's time lost while its last trials run."""
 
 
 def plan(
     trials: Sequence[PlannedTrial], devices: Sequence[TrialDevice], rules: PlanRules, now_s: float
 ) -> TrialPlan:
-    """Plan what to do now so that all trials end soon. Source: derived.
+    """Plan the next actions so that all trials end soon. Source: derived.
 
     Args:
-        trials: That have not ended, running or waiting.
-        devices: That are there; a trial that holds another one waits again.
-        rules: Widths, and when a resize is worth it.
-        now_s: The present, on the clock of the holdings, in seconds.
+        trials: Trials that have not ended, running or waiting.
+        devices: Existing devices; a trial on a missing one waits again.
+        rules: Widths, and the minimum gain of a resize.
+        now_s: The current time, on the clock of the holdings, in seconds.
 
     Raises:
-        ValueError: holdings exceed a device, or one has a size that is no width.
+        ValueError: holdings exceed a device, or one has a size that is not a width.
     """
     if not trials or not devices:
         return TrialPlan()
@@ -60,7 +60,7 @@ def plan(
 
 @dataclass(slots=True)
 class _Draft:
-    """A plan in the making: places of widths and devices by trial."""
+    """A draft plan: width indices and devices by trial."""
 
     trials: Sequence[PlannedTrial]
     devices: Sequence[TrialDevice]
@@ -100,9 +100,9 @@ class _Draft:
         self.target = self._target(held_least)
 
     def _widest_of_the_best(self) -> Places:
-        """The place, up to one device, from which on a narrower trial saves nothing to speak of.
+        """The width index, up to one device, below which a trial saves almost nothing.
 
-        Where sharing a device gains nothing, trials one after the other leave less idle at the end.
+        Where sharing a device gains nothing, sequential trials leave less idle time at the end.
         """
         whole = self.rules.widths.whole
         area = np.asarray(self.rules.widths.widths)[: whole + 1] / self.speeds[:, : whole + 1]
@@ -135,10 +135,10 @@ class _Draft:
         return trial.checkpoints and rested
 
     def _target(self, least: Places) -> float:
-        """Seconds until all can have ended, with what the end of a schedule leaves idle.
+        """Seconds until all can have ended, with the idle time at the end of a schedule.
 
-        While the last trials run, a device idles for half a trial in the mean, so that of N trials
-        on n devices n / 2N of the time is lost. Source: derived; the cap was swept.
+        While the last trials run, a device idles for half a trial on average, so N trials on n
+        devices lose n / 2N of the time. Source: derived; the cap was swept.
         """
         count = len(self.devices)
         tail = min(MOST_TAIL, count / (2 * len(self.trials)))
@@ -166,7 +166,7 @@ class _Draft:
         return True
 
     def make_room(self) -> None:
-        """Narrow running trials where those that wait gain more by it than it costs."""
+        """Narrow running trials where the gain of waiting ones exceeds the cost."""
         if self._running.all() or not self._running.any():
             return
         free = self._target(self.least)
@@ -185,7 +185,7 @@ class _Draft:
             self.frozen.update(narrowed)
 
     def start(self) -> None:
-        """The longest first, at the narrowest width that ends in time, until devices are full."""
+        """Place the longest first, at the narrowest width in time, until devices are full."""
         wanted = widths_for(self.target, self.work, self.speeds, self.least, self.most)
         for at in np.argsort(-self.work, kind="stable").tolist():
             if self.occupancy.largest_free < self._size(0):
@@ -198,7 +198,7 @@ class _Draft:
                 self._set(at, int(wanted[at]))
 
     def _worth(self, at: int, place: int) -> bool:
-        """Widening a running trial saves more than it costs."""
+        """True when widening a running trial saves more than it costs."""
         if at in self.frozen:
             return False
         return self._gain_s(at, place) > self.rules.gain_factor * self.trials[at].resize_cost_s
@@ -208,9 +208,9 @@ class _Draft:
         return float(self.work[at] / speeds[self.before[at]] - self.work[at] / speeds[place])
 
     def widen(self) -> None:
-        """Give what is left to the trial that ends last, again and again.
+        """Give free parts to the trial that ends last, repeatedly.
 
-        What would not be worth its resize is taken back, and the rest is given once more.
+        A widening that is not worth its resize is undone, and its parts are given again once.
         """
         while True:
             settled = list(zip(self.place, self.held, strict=True))
@@ -250,7 +250,7 @@ class _Draft:
                 heapq.heappush(ends, (-self._left_s(at), at))
 
     def plan(self) -> TrialPlan:
-        """The difference from what is."""
+        """The difference from the current state."""
         starts: list[TrialStart] = []
         resizes: list[Resize] = []
         for at, trial in enumerate(self.trials):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to the planner and its answers."""
+"""Inputs of the planner and its answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ullage.engines.tuning.speed_curves import SpeedCurve, Widths
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialDevice:
-    """One device of the pool and the node that it is in."""
+    """One device of the pool and its node."""
 
     number: int
     node: str = ""
@@ -21,7 +21,7 @@ class TrialDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialHolding:
-    """Devices of a running trial: parts of them, and since when, on the caller's clock."""
+    """Devices of a running trial: parts of them, and start time on the caller's clock."""
 
     size: int
     devices: tuple[int, ...]
@@ -32,9 +32,9 @@ class TrialHolding:
 class PlannedTrial:
     """A trial that has not ended.
 
-    ``work_s`` is what is left, in seconds at width 1; ``memory_part`` the part of a device's memory
-    that it needs, below which its share never falls; without ``checkpoints`` it keeps the width
-    that it started with. ``resize_cost_s`` is a checkpoint and a restart.
+    ``work_s`` is the remaining work, in seconds at width 1; ``memory_part`` the fraction of a
+    device's memory that it needs, below which its share never falls; without ``checkpoints`` it
+    keeps its initial width. ``resize_cost_s`` is a checkpoint and a restart.
 
     Raises:
         ValueError: a figure is out of range.
@@ -59,7 +59,7 @@ class PlannedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialAssignment:
-    """A trial runs on until the end of this epoch, counted from its first."""
+    """A trial continues until the end of this epoch, counted from its first."""
 
     trial: int
     until_epoch: int
@@ -67,7 +67,7 @@ class TrialAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRules:
-    """Widths there are, and when a resize is worth it.
+    """Available widths, and the rule for resizes.
 
     A trial is resized when that saves more than ``gain_factor`` times its cost, and not within
     ``rest_s`` of its last resize.
@@ -87,7 +87,7 @@ class PlanRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStart:
-    """A trial begins with so many parts of these devices."""
+    """Start a trial with this many parts of these devices."""
 
     trial: int
     size: int
@@ -96,7 +96,7 @@ class TrialStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resize:
-    """A running trial goes on from its checkpoint at another width; ``gain_s`` is what it saves."""
+    """Resume a running trial from its checkpoint at another width; ``gain_s`` is the saving."""
 
     trial: int
     from_size: int
@@ -107,7 +107,7 @@ class Resize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialPlan:
-    """Actions to take now; ``target_s`` is when all could have ended, from now."""
+    """Actions to take now; ``target_s`` is the possible end of all, from now."""
 
     starts: tuple[TrialStart, ...] = ()
     resizes: tuple[Resize, ...] = ()
@@ -115,4 +115,4 @@ class TrialPlan:
 
 
 Planner = Callable[[Sequence[PlannedTrial], Sequence[TrialDevice], PlanRules, float], TrialPlan]
-"""Trials that have not ended, devices that there are, rules, the present in seconds."""
+"""Unfinished trials, existing devices, rules, the current time in seconds."""

@@ -1,9 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of trials whose results are needed together, and who goes on from them.
+"""Groups of trials whose results are needed together, and their promotions.
 
-A rung compares values of one epoch. Time never enters, so resized trials are promoted as those
-that were not.
+A rung compares values of one epoch. Time is not used, so resized trials are promoted like others.
 """
 
 from __future__ import annotations
@@ -21,44 +20,44 @@ from ullage.engines.tuning.records import TrialAssignment
 
 
 class SearchAlgorithm(Protocol):
-    """Decides by reports which trials go on; it never sees the time.
+    """Decides by reports which trials continue; it never sees the time.
 
-    Every algorithm has these members, whatever its groups are: successive halving, brackets of it,
-    ASHA, a service outside.
+    Every algorithm has these members, whatever its groups: successive halving, brackets of it,
+    ASHA, an external service.
     """
 
     @property
     def members(self) -> Sequence[int]:
-        """Trials that it decides about."""
+        """Trials of the algorithm."""
         ...
 
     @property
     def rungs(self) -> Sequence[HalvingRung]:
-        """Groups that were opened so far; a trial's last one is where it is compared next."""
+        """Groups opened so far; a trial's last one is its next comparison."""
         ...
 
     def first(self) -> Sequence[TrialAssignment]:
-        """Runs at the beginning."""
+        """Initial runs."""
         ...
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
-        """An epoch of a trial has ended.
+        """Report the end of an epoch of a trial.
 
         Args:
             trial: Number of the trial.
             epoch: From 1 on.
-            value: Its metric; ``None`` where there was none.
+            value: Its metric; ``None`` = missing.
         """
         ...
 
     def ended(self, trial: int) -> Sequence[TrialAssignment]:
-        """A trial failed or was stopped and will not report any more; what runs because of it."""
+        """Settle a trial that failed or was stopped; returns the runs that follow."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """Consequence of a report: why it does not count, and what runs on."""
+    """Result of a report: the reason to ignore it, and the runs that follow."""
 
     problem: ReportProblem | None = None
     runs: tuple[TrialAssignment, ...] = ()
@@ -68,8 +67,8 @@ class Reported:
 class HalvingRung:
     """Trials that are compared at the end of one epoch.
 
-    A trial is settled when it has reached the epoch or will never report; ``problems`` says why
-    one has no value. Without one it is never promoted.
+    A trial is settled when it has reached the epoch or will never report; ``problems`` has the
+    reason of a missing value. Without a value it is never promoted.
     """
 
     group: str
@@ -80,27 +79,27 @@ class HalvingRung:
     _held: frozenset[int] = field(init=False, repr=False, compare=False, default=frozenset())
 
     def holds(self, trial: int) -> bool:
-        """The trial is one of its members."""
-        if len(self._held) != len(self.members):  # members only ever come
+        """True when the trial is a member."""
+        if len(self._held) != len(self.members):  # members are never removed
             self._held = frozenset(self.members)
         return trial in self._held
 
     @property
     def complete(self) -> bool:
-        """All trials are settled."""
+        """True when all trials are settled."""
         return len(self.values) + len(self.problems) == len(self.members)
 
     @property
     def pending(self) -> tuple[int, ...]:
-        """Trials that have still to report."""
+        """Trials without a report."""
         return tuple(trial for trial in self.members if not self.settled(trial))
 
     def settled(self, trial: int) -> bool:
-        """The trial has reported, or never will."""
+        """True when the trial has reported, or never will."""
         return trial in self.values or trial in self.problems
 
     def settle(self, trial: int, value: float | None, problem: ReportProblem | None) -> None:
-        """Keep the first of what is said of a trial."""
+        """Keep the first problem of a trial."""
         if not self.holds(trial) or self.settled(trial):
             return
         if value is None:
@@ -111,15 +110,15 @@ class HalvingRung:
     def report(
         self, history: MetricHistory, trial: int, epoch: int, value: float | None
     ) -> ReportProblem | None:
-        """Take a report of a member in, or say why it does not count.
+        """Record a report of a member, or return the reason to ignore it.
 
         A trial that passed the epoch without a report of it is settled without a value.
 
         Args:
-            history: Where values are kept.
+            history: Store of values.
             trial: Number of the trial.
             epoch: From 1 on.
-            value: Its metric; ``None`` where there was none.
+            value: Its metric; ``None`` = missing.
         """
         if epoch > self.until_epoch:
             self.settle(trial, None, ReportProblem.MISSING)
@@ -132,7 +131,7 @@ class HalvingRung:
         return problem
 
     def best(self, count: int, *, maximise: bool) -> tuple[int, ...]:
-        """The best by value, ties by number."""
+        """The best trials by value, ties by number."""
         sign = -1 if maximise else 1
         return tuple(
             sorted(self.values, key=lambda trial: (sign * self.values[trial], trial))[:count]
@@ -148,7 +147,7 @@ def budgets(least_epochs: int, most_epochs: int, eta: int) -> tuple[int, ...]:
         eta: Factor between rungs.
 
     Raises:
-        ValueError: they make no rung.
+        ValueError: the arguments make no rung.
     """
     if not 1 <= least_epochs <= most_epochs or eta < 2:
         raise ValueError("at least 1 epoch, no more than the most, and eta from 2 on")
@@ -168,7 +167,7 @@ def _check(members: Sequence[int], epochs: Sequence[int], eta: int) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class SyncHalving:
-    """Successive halving: when all of a rung have reported, one in eta goes on.
+    """Successive halving: when all of a rung have reported, one in eta is promoted.
 
     Source: Jamieson and Talwalkar, 2016. A bracket of Hyperband is one of these.
 
@@ -198,7 +197,7 @@ class SyncHalving:
         return tuple(rung.members for rung in self.rungs[1:])
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
-        """Take a report in; see :class:`SearchAlgorithm`."""
+        """Record a report; see :class:`SearchAlgorithm`."""
         if not self.rungs[0].holds(trial):
             return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
         rung = next(rung for rung in reversed(self.rungs) if rung.holds(trial))
@@ -225,7 +224,7 @@ class SyncHalving:
         )
 
     def _decided(self) -> tuple[TrialAssignment, ...]:
-        """The next rung, when this one is complete."""
+        """Open the next rung, when this one is complete."""
         rung = self.rungs[-1]
         if not rung.complete or len(self.rungs) == len(self.epochs):
             return ()
@@ -255,7 +254,7 @@ def hyperband(most_epochs: int, eta: int = 3) -> tuple[Bracket, ...]:
         eta: Factor between rungs.
 
     Raises:
-        ValueError: they make no bracket.
+        ValueError: the arguments make no bracket.
     """
     if most_epochs < 1 or eta < 2:
         raise ValueError("at least 1 epoch, and eta from 2 on")
@@ -272,12 +271,12 @@ def hyperband(most_epochs: int, eta: int = 3) -> tuple[Bracket, ...]:
 
 
 def for_trials(shapes: Sequence[Bracket], trials: int) -> tuple[Bracket, ...]:
-    """Brackets of exactly so many trials: the shapes in turn, again where trials are left.
+    """Brackets of exactly this many trials: the shapes in turn, repeated while trials remain.
 
     The last one is cut where trials run out.
 
     Args:
-        shapes: As :func:`hyperband` gives them.
+        shapes: Result of :func:`hyperband`.
         trials: Of all brackets together.
 
     Raises:
@@ -325,7 +324,7 @@ class Brackets:
         return tuple(run for bracket in self.brackets for run in bracket.first())
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
-        """Take a report in; see :class:`SearchAlgorithm`."""
+        """Record a report; see :class:`SearchAlgorithm`."""
         if trial not in self._bracket:
             return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
         return self._bracket[trial].report(trial, epoch, value)
@@ -339,7 +338,7 @@ def in_brackets(shapes: Sequence[Bracket], eta: int = 3, *, maximise: bool = Tru
     """Brackets with trials from 0 on.
 
     Args:
-        shapes: As :func:`hyperband` gives them.
+        shapes: Result of :func:`hyperband`.
         eta: Factor between rungs.
         maximise: The largest value is the best.
     """
@@ -360,7 +359,7 @@ def in_brackets(shapes: Sequence[Bracket], eta: int = 3, *, maximise: bool = Tru
 
 @dataclass(slots=True, kw_only=True)
 class AsyncHalving:
-    """ASHA: a trial is promoted as soon as it is among the best of what its rung has seen.
+    """ASHA: a trial is promoted as soon as it is among the best seen by its rung.
 
     The pending trials of a rung are a group. Source: Li et al., MLSys 2020, algorithm 2.
 
@@ -375,7 +374,7 @@ class AsyncHalving:
     history: MetricHistory = field(default_factory=MetricHistory)
     rungs: list[HalvingRung] = field(init=False, default_factory=list)
     _ranked: list[list[tuple[float, int]]] = field(init=False, repr=False, default_factory=list)
-    """Value and number of the trials of each rung that have one, the best first."""
+    """Value and number of the reported trials of each rung, the best first."""
 
     def __post_init__(self) -> None:
         _check(self.members, self.epochs, self.eta)
@@ -392,7 +391,7 @@ class AsyncHalving:
         )
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
-        """Take a report in; see :class:`SearchAlgorithm`."""
+        """Record a report; see :class:`SearchAlgorithm`."""
         if not self.rungs[0].holds(trial):
             return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
         at = self._rung_of(trial)
@@ -416,13 +415,13 @@ class AsyncHalving:
         return max(at for at, rung in enumerate(self.rungs) if rung.holds(trial))
 
     def _promoted(self, at: int, entry: tuple[float, int]) -> tuple[TrialAssignment, ...]:
-        """Trials that go on because of a value that came.
+        """Trials that are promoted because of a new value.
 
-        All of the best went on before it came, so only itself or the last of the best is new.
+        All of the best were promoted before it, so only itself or the last of the best is new.
 
         Args:
-            at: Place of the rung.
-            entry: What came, as it is ranked.
+            at: Index of the rung.
+            entry: The new value, as it is ranked.
         """
         ranked = self._ranked[at]
         best = len(ranked) // self.eta
@@ -440,9 +439,9 @@ class AsyncHalving:
 
 @dataclass(slots=True, kw_only=True)
 class StatedTrials:
-    """Trials that run to epochs that someone else states: each is a group of its own.
+    """Trials that run to epochs set by an external client: each is a group of its own.
 
-    A client outside adds an epoch when it lets a trial go on.
+    The client adds an epoch when it continues a trial.
 
     Raises:
         ValueError: a trial has no epoch, or its epochs do not rise.
@@ -459,7 +458,7 @@ class StatedTrials:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Trials that were stated."""
+        """Trials of the client."""
         return tuple(self.epochs)
 
     @property
@@ -468,7 +467,7 @@ class StatedTrials:
         return tuple(rung for rungs in self._rungs.values() for rung in rungs)
 
     def by_epoch(self) -> tuple[HalvingRung, ...]:
-        """The same with trials of one epoch together, as people read them."""
+        """The rungs with trials of one epoch together, for display."""
         by_epoch: dict[int, list[HalvingRung]] = {}
         for rung in self.rungs:
             by_epoch.setdefault(rung.until_epoch, []).append(rung)
@@ -484,14 +483,14 @@ class StatedTrials:
         )
 
     def first(self) -> tuple[TrialAssignment, ...]:
-        """Each trial to its first epoch."""
+        """Run each trial to its first epoch."""
         return tuple(
             TrialAssignment(trial=trial, until_epoch=epochs[0])
             for trial, epochs in self.epochs.items()
         )
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
-        """Take a report in; see :class:`SearchAlgorithm`."""
+        """Record a report; see :class:`SearchAlgorithm`."""
         if trial not in self._rungs:
             return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
         rung = self._rungs[trial][-1]
@@ -528,7 +527,7 @@ class DecisionProblem(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class ExternalGroups:
-    """Groups of a suggestion service, as of BOHB, Katib, Ray Tune or Optuna: it promotes.
+    """Groups of a suggestion service, such as BOHB, Katib, Ray Tune or Optuna: it promotes.
 
     It may do so only when all trials of the group have reported, and only once.
     """
@@ -549,21 +548,21 @@ class ExternalGroups:
         return tuple(self._rungs.values())
 
     def first(self) -> tuple[TrialAssignment, ...]:
-        """Nothing: the service opens groups."""
+        """No runs: the service opens groups."""
         return ()
 
     def open(
         self, group: str, members: Sequence[int], until_epoch: int
     ) -> tuple[TrialAssignment, ...]:
-        """A new group of new trials.
+        """Open a group of new trials.
 
         Args:
             group: Its id.
             members: New trials, each of them once.
-            until_epoch: Where they are compared.
+            until_epoch: Epoch of their comparison.
 
         Raises:
-            ValueError: the group or a trial is known already, or there is nothing to run.
+            ValueError: the group or a trial exists already, or there is nothing to run.
         """
         known = group in self._rungs or any(member in self._group for member in members)
         if known or not members or len(set(members)) != len(members) or until_epoch < 1:
@@ -571,7 +570,7 @@ class ExternalGroups:
         return self._opened(group, tuple(members), until_epoch)
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
-        """Take a report in; the service promotes, not the report."""
+        """Record a report; the service promotes, not the report."""
         if trial not in self._group:
             return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
         rung = self._rungs[self._group[trial]]
@@ -586,13 +585,13 @@ class ExternalGroups:
     def promote(
         self, group: str, promoted: Sequence[int], into: str, until_epoch: int
     ) -> DecisionProblem | tuple[TrialAssignment, ...]:
-        """The service's decision, or why it is refused.
+        """Apply the service's promotion, or return the reason to refuse it.
 
         Args:
-            group: That is complete.
-            promoted: Trials of it, each of them once.
+            group: A complete group.
+            promoted: Its promoted trials, each of them once.
             into: Id of the next group.
-            until_epoch: Where those are compared.
+            until_epoch: Epoch of their comparison.
         """
         rung = self._rungs.get(group)
         if rung is None or into in self._rungs:

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The space that hyper-parameters are searched in, and its points at random or on a grid.
 
-Trial n of a seed has the same point whenever it is asked for, so nothing has to be kept for a
-restart.
+Trial n of a seed has the same point on every call, so nothing needs to be stored for a restart.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ import numpy as np
 MOST_PARAMETERS: Final = 64
 MOST_OPTIONS: Final = 1_000
 MOST_POINTS: Final = 100_000
-"""Of a grid."""
+"""Maximum number of points of a grid."""
 MOST_INTEGER: Final = 2**53
-"""Whole numbers beyond it are not exact in JSON."""
+"""Largest whole number that is exact in JSON."""
 _NUMBER: Final = re.compile(r"-?[0-9]{1,17}(\.[0-9]{1,30})?([eE][-+]?[0-9]{1,3})?")
 _WHOLE: Final = re.compile(r"-?[0-9]{1,16}")
 Value = float | int | str | bool
@@ -31,7 +30,7 @@ Point = Mapping[str, Value]
 
 
 class SpaceProblem(StrEnum):
-    """Reason why there is nothing to search."""
+    """Reason to reject a search space."""
 
     NO_PARAMETERS = "NoParameters"
     TOO_MANY_PARAMETERS = "TooManyParameters"
@@ -46,7 +45,7 @@ class SpaceProblem(StrEnum):
 
 
 class SearchSpaceError(ValueError):
-    """A search space makes no sense; ``problem`` is the reason, the text has the numbers."""
+    """An invalid search space; ``problem`` is the reason, the text has the figures."""
 
     def __init__(self, problem: SpaceProblem, text: str) -> None:
         super().__init__(text)
@@ -55,10 +54,10 @@ class SearchSpaceError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FloatRange:
-    """A number from ``low`` to ``high``; even in its logarithm with ``log``.
+    """A number from ``low`` to ``high``; uniform in its logarithm with ``log``.
 
     Raises:
-        SearchSpaceError: a bound is not finite, the range is empty, or its logarithm is not there.
+        SearchSpaceError: a bound is not finite, the range is empty, or its logarithm is undefined.
     """
 
     low: float
@@ -69,24 +68,24 @@ class FloatRange:
         _check(self.low, self.high, log=self.log)
 
     def points(self, per_range: int) -> int:
-        """Number of values that a grid takes; one where the bounds are equal."""
+        """Number of grid values; one where the bounds are equal."""
         return 1 if self.low == self.high else per_range
 
     def at(self, part: float) -> float:
-        """The value at a part of the range, 0 to 1."""
+        """The value at a fraction of the range, 0 to 1."""
         return min(self.high, max(self.low, _between(self.low, self.high, part, log=self.log)))
 
     def drawn(self, part: float) -> float:
-        """The value of an even draw, 0 to 1."""
+        """The value of a uniform draw, 0 to 1."""
         return self.at(part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntRange:
-    """A whole number from ``low`` to ``high``, both included; even in its logarithm with ``log``.
+    """A whole number from ``low`` to ``high``, inclusive; uniform in its logarithm with ``log``.
 
     Raises:
-        SearchSpaceError: a bound is too large, the range is empty, or its logarithm is not there.
+        SearchSpaceError: a bound is too large, the range is empty, or its logarithm is undefined.
     """
 
     low: int
@@ -102,26 +101,26 @@ class IntRange:
         _check(self.low, self.high, log=self.log)
 
     def points(self, per_range: int) -> int:
-        """Number of values that a grid takes, at most all there are."""
+        """Number of grid values, at most the number of values."""
         return min(per_range, self.high - self.low + 1)
 
     def at(self, part: float) -> int:
-        """The nearest value at a part of the range, 0 to 1."""
+        """The nearest value at a fraction of the range, 0 to 1."""
         value = _between(self.low, self.high, part, log=self.log)
         return min(self.high, max(self.low, round(value)))
 
     def drawn(self, part: float) -> int:
-        """The value of an even draw, 0 to 1: each whole number is as wide as the others."""
+        """The value of a uniform draw, 0 to 1: whole numbers have equal widths."""
         value = _between(self.low - 0.5, self.high + 0.5, part, log=self.log)
         return min(self.high, max(self.low, round(value)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceParameter:
-    """One of the options; each is as likely as the others.
+    """One of the options, all equally likely.
 
     Raises:
-        SearchSpaceError: there is none, one is there twice, or there are too many.
+        SearchSpaceError: there is no option, a duplicate, or too many.
     """
 
     options: tuple[Value, ...]
@@ -146,9 +145,10 @@ class ChoiceParameter:
         object.__setattr__(self, "_steps", tuple(floats))
 
     def called(self, text: str) -> Value | None:
-        """The option that a text stands for; ``None`` = none.
+        """The option of a text; ``None`` = none.
 
-        A number stands for a step, too, whose last digits are another program's arithmetic.
+        A number also matches a step, since another program's arithmetic may differ in the last
+        digits.
         """
         exact = self._by_text.get(text)
         if exact is not None or not self._steps or not _NUMBER.fullmatch(text):
@@ -159,16 +159,16 @@ class ChoiceParameter:
         return nearest if math.isclose(nearest, number, rel_tol=1e-9) else None
 
     def points(self, per_range: int) -> int:
-        """A grid takes every option."""
+        """Number of grid values: all options."""
         del per_range
         return len(self.options)
 
     def at(self, part: float) -> Value:
-        """The option at a part of their order, 0 to 1."""
+        """The option at a fraction of their order, 0 to 1."""
         return self.options[round(part * (len(self.options) - 1))]
 
     def drawn(self, part: float) -> Value:
-        """The option of an even draw, 0 to 1."""
+        """The option of a uniform draw, 0 to 1."""
         return self.options[min(len(self.options) - 1, int(part * len(self.options)))]
 
 
@@ -187,7 +187,7 @@ def _check(low: float, high: float, *, log: bool) -> None:
 
 
 def _between(low: float, high: float, part: float, *, log: bool) -> float:
-    """The number at a part of a range; its ends are exact."""
+    """The number at a fraction of a range; its ends are exact."""
     if part in {0.0, 1.0}:
         return high if part else low
     if log:
@@ -200,7 +200,7 @@ class SearchSpace:
     """Parameters by name, in their order.
 
     Raises:
-        SearchSpaceError: there is none, or there are too many.
+        SearchSpaceError: there is no parameter, or there are too many.
     """
 
     parameters: Mapping[str, Parameter]
@@ -216,12 +216,12 @@ class SearchSpace:
 
 
 def as_text(value: Value) -> str:
-    """A value of a parameter as a trial finds it."""
+    """A value of a parameter, as passed to a trial."""
     return repr(value) if isinstance(value, float) else str(value)
 
 
 def value_of(parameter: Parameter, text: str) -> Value | None:
-    """The value that a text stands for; ``None`` = it is none of the parameter."""
+    """The value of a text; ``None`` = not a value of the parameter."""
     if isinstance(parameter, ChoiceParameter):
         return parameter.called(text)
     if not _NUMBER.fullmatch(text):
@@ -233,12 +233,12 @@ def value_of(parameter: Parameter, text: str) -> Value | None:
 
 
 def random_point(space: SearchSpace, seed: int, trial: int) -> Point:
-    """The point of a trial, drawn evenly.
+    """The point of a trial, drawn uniformly.
 
     Args:
-        space: Where from.
-        seed: Of the whole search, 0 or more.
-        trial: Number of the trial, 0 or more; the order in which trials are asked for is free.
+        space: The space.
+        seed: Seed of the whole search, 0 or more.
+        trial: Number of the trial, 0 or more; any order of calls gives the same points.
 
     Raises:
         ValueError: seed or trial is negative.
@@ -254,22 +254,22 @@ def grid_size(space: SearchSpace, per_range: int) -> int:
     """Points of the grid.
 
     Args:
-        space: Where from.
+        space: The space.
         per_range: Values of each range, bounds included; a range of 1 is its low end.
 
     Raises:
-        SearchSpaceError: there are too many points, or less than one value a range.
+        SearchSpaceError: there are too many points, or less than one value per range.
     """
     return math.prod(_counts(space, per_range))
 
 
 def grid_point(space: SearchSpace, per_range: int, trial: int) -> Point:
-    """The point of a trial on the grid; the last parameter changes first.
+    """The point of a trial on the grid; the last parameter changes fastest.
 
     Args:
-        space: Where from.
+        space: The space.
         per_range: Values of each range, bounds included.
-        trial: From 0 to below the size of the grid.
+        trial: From 0 to the size of the grid, exclusive.
 
     Raises:
         SearchSpaceError: there are too many points, or this one is not among them.

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Plays trials through a planner in virtual time: starts, resizes, losses, reports by epoch.
+"""Simulates trials under a planner in virtual time: starts, resizes, losses, reports by epoch.
 
-The planner sees curves as they were measured; only the simulated devices know the true ones. A
-resize takes its cost, in which the trial does nothing.
+The planner sees measured curves; only the simulated devices have the true ones. A resize takes its
+cost, during which the trial does nothing.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from ullage.engines.tuning.rungs import SearchAlgorithm
 from ullage.engines.tuning.speed_curves import SpeedCurve, concave
 
 Metric = Callable[[int, int], float | None]
-"""What a trial reports at the end of an epoch."""
+"""Metric of a trial at the end of an epoch."""
 AT_ONCE_S: Final = 1e-9
-"""Events so close together are one."""
+"""Events closer than this are simultaneous."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFacts:
-    """Truth of a trial: seconds of an epoch at width 1, its speeds, its resizes.
+    """True values of a trial: seconds of an epoch at width 1, its speeds, its resizes.
 
-    ``epochs`` is how far it runs where no algorithm decides; ``believed`` the curve that the
-    planner sees, by default the concave hull of the true one; ``checkpoint_epochs`` how many epochs
-    lie between checkpoints that a loss goes back to, 0 for none.
+    ``epochs`` is its length without an algorithm; ``believed`` the curve that the planner sees, by
+    default the concave hull of the true one; ``checkpoint_epochs`` the number of epochs between
+    checkpoints that a loss returns to, 0 for none.
     """
 
     number: int
@@ -55,7 +55,7 @@ class TrialFacts:
 
 
 class ChangeKind(StrEnum):
-    """Event from outside."""
+    """External event."""
 
     LOST = "lost"
     GAINED = "gained"
@@ -64,7 +64,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedChange:
-    """A device is lost or gained, or a trial is stopped; ``number`` says which."""
+    """Loss or gain of a device, or stop of a trial; ``number`` identifies it."""
 
     at_s: float
     kind: ChangeKind
@@ -85,9 +85,9 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedTrials:
-    """Course of the trials.
+    """Results of the trials.
 
-    ``ends_s`` by trial that ended; ``stuck`` those that never could; ``reports`` in their order.
+    ``ends_s`` by ended trial; ``stuck`` those that never could; ``reports`` in their order.
     """
 
     segments: tuple[Segment, ...]
@@ -99,18 +99,18 @@ class PlayedTrials:
 
     @property
     def makespan_s(self) -> float:
-        """The last end."""
+        """The latest end."""
         return max(self.ends_s.values(), default=0.0)
 
     def useful_fraction(self, devices: int, parts: int) -> float:
-        """The part of all device time until the last end in which trials did work."""
+        """The fraction of all device time until the last end in which trials did work."""
         held = sum((s.end_s - s.start_s - s.cost_s) * s.size / parts for s in self.segments)
         return held / max(devices * self.makespan_s, AT_ONCE_S)
 
 
 @dataclass(slots=True, kw_only=True)
 class _TrialState:
-    """A trial in the game; progress in epochs."""
+    """A simulated trial; progress in epochs."""
 
     facts: TrialFacts
     seen: SpeedCurve
@@ -149,7 +149,7 @@ class _Game:
     spare: dict[int, TrialDevice] = field(default_factory=dict)
 
     def assign(self, assignments: Sequence[TrialAssignment]) -> None:
-        """Trials begin, or go on to a later epoch."""
+        """Start trials, or continue them to a later epoch."""
         for assignment in assignments:
             state = self.states.get(assignment.trial)
             if state is None:
@@ -164,7 +164,7 @@ class _Game:
                 self.ends.pop(assignment.trial, None)
 
     def advance(self, state: _TrialState) -> None:
-        """Progress until now."""
+        """Update progress to now."""
         begin = max(state.seen_s, state.resumes_s)
         if state.running and self.now_s > begin:
             speed = state.facts.curve.speeds[state.place]
@@ -172,7 +172,7 @@ class _Game:
         state.seen_s = self.now_s
 
     def schedule(self, number: int) -> None:
-        """The end of the epoch that runs."""
+        """The end of the running epoch."""
         state = self.states[number]
         state.version += 1
         next_epoch = min(state.until, int(state.done + 1e-9) + 1)
@@ -182,7 +182,7 @@ class _Game:
         heapq.heappush(self.events, (at_s, 1, number, state.version))
 
     def release(self, number: int) -> None:
-        """A trial holds nothing any more."""
+        """Release the devices of a trial."""
         state = self.states[number]
         if not state.running:
             return
@@ -207,14 +207,14 @@ class _Game:
             )
 
     def finish(self, number: int) -> None:
-        """A trial has nothing left to run, for now or for good."""
+        """Stop a trial that has nothing to run, for now or permanently."""
         self.release(number)
         self.states[number].active = False
         self.waiting_order.pop(number, None)
         self.ends[number] = self.now_s
 
     def epoch_ended(self, number: int) -> bool:
-        """Report the epoch that ended; whether the trial leaves its devices."""
+        """Report the epoch that ended; true when the trial releases its devices."""
         state = self.states[number]
         self.advance(state)
         epoch = round(state.done)
@@ -231,7 +231,7 @@ class _Game:
         return epoch >= state.until or bool(answered) or not state.active
 
     def lose(self, number: int) -> None:
-        """A device is gone; who ran there goes back to its last checkpoint and waits."""
+        """Remove a device; its trial returns to its last checkpoint and waits."""
         device = self.devices.pop(number, None)
         if device is None:
             return
@@ -244,7 +244,7 @@ class _Game:
                 state.done = float(int(state.done) // every * every) if every else 0.0
 
     def change(self, change: SimulatedChange) -> None:
-        """Apply an event from outside."""
+        """Apply an external event."""
         if change.kind is ChangeKind.LOST:
             self.lose(change.number)
         elif change.kind is ChangeKind.GAINED:
@@ -258,7 +258,7 @@ class _Game:
                 self.assign(self.algorithm.ended(change.number))
 
     def trials(self) -> list[PlannedTrial]:
-        """Trials as the planner sees them."""
+        """Trials as input of the planner."""
         trials = []
         for number in self.waiting_order:
             state = self.states[number]
@@ -283,7 +283,7 @@ class _Game:
         return trials
 
     def replan(self) -> None:
-        """Ask the planner and do what it says."""
+        """Call the planner and apply its plan."""
         self.plans += 1
         trials = self.trials()
         plan = self.planner(trials, tuple(self.devices.values()), self.rules, self.now_s)
@@ -312,16 +312,16 @@ def play(
     metric: Metric = lambda _trial, _epoch: None,
     changes: Sequence[SimulatedChange] = (),
 ) -> PlayedTrials:
-    """Play trials to their end.
+    """Simulate trials to their end.
 
     Args:
-        facts: All trials, also those that an algorithm starts later.
-        planner: Decides widths and places.
+        facts: All trials, including those that an algorithm starts later.
+        planner: Decides widths and devices.
         rules: Of the planner.
-        devices: At the beginning.
-        algorithm: Decides which trials go on; without one all run to their last epoch.
-        metric: What trials report.
-        changes: From outside.
+        devices: Initial devices.
+        algorithm: Decides which trials continue; without one all run to their last epoch.
+        metric: Metric of the trials.
+        changes: External events.
     """
     game = _Game(
         facts={trial.number: trial for trial in facts},
@@ -356,7 +356,7 @@ def play(
 
 
 def _step(game: _Game, outside: Sequence[tuple[float, SimulatedChange | TrialAssignment]]) -> None:
-    """All events of one moment, then one plan where they ask for it."""
+    """Process all simultaneous events, then plan once if they require it."""
     game.now_s = game.events[0][0]
     ask = False
     while game.events and game.events[0][0] <= game.now_s + AT_ONCE_S:

@@ -16,18 +16,18 @@ import numpy as np
 MOST_PER_DEVICE: Final = 16
 MOST_DEVICES: Final = 64
 WARM_UP_STEPS: Final = 3
-"""The first steps after a start say nothing about the speed."""
+"""First steps after a start, which are not representative of the speed."""
 PRIOR_EXPONENT: Final = 0.85
-"""Speed above the widest measurement grows by this power of the width until it is measured."""
+"""Exponent of the speed's growth with the width above the widest measurement."""
 WEIGHT: Final = 0.3
-"""Of a new measurement in the moving mean."""
+"""Weight of a new measurement in the moving mean."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Widths:
-    """The widths that trials may have: 1/c, ..., 1/2, 1, 2, ..., d devices.
+    """The allowed widths: 1/c, ..., 1/2, 1, 2, ..., d devices.
 
-    Inside, a width is a whole number of parts of a device, so that sums are exact.
+    Internally, a width is a whole number of parts of a device, so that sums are exact.
 
     Raises:
         ValueError: a number is out of range.
@@ -60,7 +60,7 @@ class Widths:
 
     @property
     def whole(self) -> int:
-        """The place of width 1 in the widths."""
+        """The index of width 1 in the widths."""
         return self.per_device - 1
 
 
@@ -82,15 +82,15 @@ class SpeedCurve:
 
 
 def speed_curve(widths: Widths, measured: Mapping[float, float] | None = None) -> SpeedCurve:
-    """A concave curve through what is measured.
+    """A concave curve through the measurements.
 
-    It is the concave hull of the measurements and the origin, where a wider trial that was measured
-    slower counts as no faster. Above the widest it goes on by the prior, no steeper than before.
+    It is the concave hull of the measurements and the origin, where a wider trial measured as
+    slower counts as no faster. Above the widest it continues by the prior, no steeper than before.
     Without measurements s(w) = w up to 1. Source: derived.
 
     Args:
         widths: The widths of the curve.
-        measured: Speed, in that at width 1, by width in devices.
+        measured: Speed, relative to that at width 1, by width in devices.
 
     Raises:
         ValueError: a measurement is not positive and finite.
@@ -126,7 +126,7 @@ def concave(widths: Widths, curve: SpeedCurve) -> SpeedCurve:
 
 
 def _hull(xs: tuple[float, ...], ys: tuple[float, ...]) -> tuple[float, ...]:
-    """The upper hull of points, at the same places."""
+    """The upper hull of points, at the same widths."""
     hull = [(xs[0], ys[0])]
     for point in zip(xs[1:], ys[1:], strict=True):
         while len(hull) > 1 and _turns_up(hull[-2], hull[-1], point):
@@ -142,18 +142,18 @@ def _turns_up(a: tuple[float, float], b: tuple[float, float], c: tuple[float, fl
 
 @dataclass(slots=True, kw_only=True)
 class MeasuredSpeeds:
-    """Steps per second of trials of one class, by width; makes the curve of the class."""
+    """Steps per second of trials of one class, by width; gives the curve of the class."""
 
     widths: Widths
     steps_per_s: dict[float, float] = field(default_factory=dict)
 
     def observe(self, width: float, steps_per_s: float, steps: int) -> bool:
-        """Take a measurement in; ``False`` where it says nothing.
+        """Record a measurement; ``False`` where it is not representative.
 
         Args:
             width: Devices, one of the widths.
-            steps_per_s: As reported since the last start or resize.
-            steps: Done since then.
+            steps_per_s: Reported since the last start or resize.
+            steps: Steps since then.
         """
         if width not in self.widths.widths or steps <= WARM_UP_STEPS:
             return False
@@ -164,7 +164,7 @@ class MeasuredSpeeds:
         return True
 
     def curve(self) -> SpeedCurve:
-        """The curve as known; where width 1 was never seen, its speed follows from the prior."""
+        """The current curve; where width 1 was never measured, its speed follows from the prior."""
         if not self.steps_per_s:
             return speed_curve(self.widths)
         unit = self.steps_per_s.get(1.0)

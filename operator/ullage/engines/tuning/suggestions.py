@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Points of trials: what a sampler is told, and how often it may repeat itself.
+"""Points of trials: inputs of a sampler, and the limit of its repetitions.
 
-A suggestion is a function of the request alone, so an operator that restarts suggests the same.
+A suggestion is a function of the request alone, so a restarted operator suggests the same.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ullage.engines.tuning.search_space import (
 )
 
 MOST_REPEATS: Final = 4
-"""Draws of a sampler for one trial; after them the point is drawn at random."""
+"""Draws of a sampler for one trial; after them the point is random."""
 MOST_RANDOM: Final = 8
-"""Draws at random for one trial; after them a point may be there twice."""
+"""Random draws for one trial; after them a duplicate is accepted."""
 _ANOTHER: Final = 2**32
-"""Trial n is drawn again as trial n + 2^32, a number that no trial has."""
+"""Trial n is drawn again as trial n + 2^32, an unused number."""
 
 
 class TrialOutcome(StrEnum):
-    """End of a trial whose point is known."""
+    """End of a trial with a known point."""
 
     RUNNING = "Running"
     COMPLETE = "Complete"
@@ -40,7 +40,7 @@ class TrialOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedTrial:
-    """A trial that has a point: its metric at its last epoch that has one.
+    """A trial with a point: its metric at its last epoch that has one.
 
     Raises:
         ValueError: it is complete and has no metric.
@@ -59,10 +59,10 @@ class ObservedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestionRequest:
-    """Trials that want a point, and all that is known of the others.
+    """Trials that need a point, and the known results of the others.
 
     Raises:
-        ValueError: a trial is there twice, or a seed is negative.
+        ValueError: a trial appears twice, or a seed is negative.
     """
 
     space: SearchSpace
@@ -81,8 +81,7 @@ class SuggestionRequest:
 class Suggestion:
     """The point of a trial; ``repeats`` of the points drawn for it were those of other trials.
 
-    ``at_random`` says that the sampler had none that was new, ``repeated`` that this one is not
-    new either.
+    ``at_random`` = the sampler found no new point, ``repeated`` = this one is not new either.
     """
 
     trial: int
@@ -96,24 +95,24 @@ class Sampler(Protocol):
     """Draws one point."""
 
     def __call__(self, request: SuggestionRequest, trial: int, attempt: int) -> Point:
-        """The point of a trial at this attempt, from 0 on; another attempt may draw another."""
+        """The point of a trial at this attempt, from 0 on; another attempt may give another."""
         ...
 
 
 def at_random(request: SuggestionRequest, trial: int, attempt: int) -> Point:
-    """An even draw; see :func:`random_point`."""
+    """A uniform draw; see :func:`random_point`."""
     return random_point(request.space, request.seed, trial + attempt * _ANOTHER)
 
 
 def suggest(request: SuggestionRequest, sampler: Sampler) -> tuple[Suggestion, ...]:
-    """Points for the trials of a request, each drawn in the knowledge of those before it.
+    """Points for the trials of a request, each drawn with the points before it known.
 
-    A point that another trial has is drawn again, by the sampler at most ``MOST_REPEATS`` and at
-    random at most ``MOST_RANDOM`` times; in a space whose points are used up one is there twice.
+    A duplicate is drawn again, by the sampler at most ``MOST_REPEATS`` and at random at most
+    ``MOST_RANDOM`` times; when a space has no unused points, duplicates remain.
 
     Args:
-        request: Whose trials want points.
-        sampler: Draws them.
+        request: The request.
+        sampler: The sampler.
     """
     suggestions: list[Suggestion] = []
     for trial in sorted(request.trials):
@@ -148,7 +147,7 @@ def _suggestion(request: SuggestionRequest, sampler: Sampler, trial: int) -> Sug
 
 
 def _key(point: Point) -> tuple[tuple[str, type, Value], ...]:
-    """Key under which points are equal: 1, 1.0 and true are three options."""
+    """Key of equal points: 1, 1.0 and true are three options."""
     return tuple((name, type(value), value) for name, value in sorted(point.items()))
 
 
@@ -166,7 +165,7 @@ def size(space: SearchSpace) -> int | None:
 
 
 def observed_values(observed: Sequence[ObservedTrial]) -> int:
-    """Number of trials that taught something: they ended, and have a metric."""
+    """Number of informative trials: they ended, and have a metric."""
     taught = (TrialOutcome.COMPLETE, TrialOutcome.STOPPED)
     return sum(
         observation.outcome in taught and observation.value is not None for observation in observed

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of what is applied as a whole: specs of GPUNodes, statuses, conditions, profiles.
+"""Bodies that are applied as a whole: specs of GPUNodes, statuses, conditions, profiles.
 
-Pure functions from actions to JSON. A body holds every field that we own and none that we do not,
-because a field left out is a field given up.
+Pure functions from actions to JSON. A body has exactly the fields that we own, because an omitted
+field is released.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ FAIR: Final = IterationPolicy.FAIR
 def gpunode_body(action: ApplyGPUNode) -> Body:
     """A GPUNode's slice list and epoch, for server-side apply.
 
-    ``spec.retire`` is not ours to own: the one that takes the node out writes it, and an apply
-    that named it would take it back.
+    ``spec.retire`` is not ours: the actor that retires the node writes it, and an apply that
+    included it would revert it.
     """
     return {
         "apiVersion": API_VERSION,
@@ -79,9 +79,9 @@ def status_body(action: SetStatus, resource_version: str) -> Body:
 
 
 def _pod_status(action: TellPod) -> Body:
-    """Status of an adopted pod: our conditions and our memory, in one apply to ``/status``.
+    """Status of an adopted pod: our conditions and our state, in one apply to ``/status``.
 
-    It rests on no version of the pod, which its kubelet writes all the time; the uid fences it.
+    It depends on no version of the pod, which its kubelet writes continuously; the uid fences it.
     """
     memory = {ANNOTATION_SCHEDULING: scheduling_annotation(action.status)}
     return {
@@ -109,12 +109,12 @@ def quota_status_body(action: SetQuotaStatus) -> Body:
 
 
 def pool_status_body(action: SetPoolStatus) -> Body:
-    """The whole status of a CapacityPool; its uid fences a new object of the name."""
+    """The whole status of a CapacityPool; its uid fences a new object with the name."""
     return _status(action.target, pool_status_to_wire(action.status))
 
 
 def tuning_status_body(action: SetTuningStatus) -> Body:
-    """The whole status of a TuningJob, of the version that it rests on: results are never lost."""
+    """The whole status of a TuningJob, for the version it is based on: results are never lost."""
     body = _status(action.target, tuning_status_to_wire(action.status))
     based = {"resourceVersion": action.resource_version} if action.resource_version else {}
     return body | {"metadata": _metadata(action.target) | based}
@@ -133,12 +133,12 @@ def profile_status_body(action: SetProfile | SetDeviceModel) -> Body:
 
 
 def profile_body(action: CreateProfile) -> Body:
-    """A WorkloadProfile of a class that no one declared anything about."""
+    """A WorkloadProfile of a class without declarations."""
     return _headed(action.target) | {"spec": {"class": action.workload_class}}
 
 
 def device_profile_body(action: CreateDeviceProfile) -> Body:
-    """A DeviceProfile that says of a type what its nodes report, and the rates of a known one."""
+    """A DeviceProfile with the reports of a type's nodes, and the rates of a known one."""
     body, spec = _headed(action.target), {"memory": f"{action.memory_mib}Mi"}
     if action.rates is None:
         return body | {"spec": spec}

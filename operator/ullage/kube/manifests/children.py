@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bodies of the children of workloads: pods, Deployments, Services.
 
-Pure functions from a raw template and a few numbers to JSON. Whatever the user wrote in the
-template stays; only what placement needs is added. Bodies for server-side apply hold every field
-that we own and none that we do not, because a field left out is a field given up.
+Pure functions from a raw template and a few numbers to JSON. The user's fields in the template are
+kept; only those required by placement are added. Bodies for server-side apply have exactly the
+fields that we own, because an omitted field is released.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ from ullage.scheduling.model.selectors import owner_labels
 Body = dict[str, object]
 
 MASTER_PORT: Final = 29500
-"""Where rank 0 listens; the default of torchrun."""
+"""Port of rank 0; the default of torchrun."""
 TORCHRUN_RESTARTS: Final = 100
-"""Of the worker processes, inside pods that stay: torchrun counts the loss of another member as
-one, and its default of none would end everyone (not measured)."""
+"""Maximum restarts of the worker processes, inside pods that stay: torchrun counts the loss of
+another member as one, and its default of none would end all members (not measured)."""
 PYTHON_PATH: Final = "PYTHONPATH"
 TEMPLATE_PYTHON_PATH: Final = "ULLAGE_TEMPLATE_PYTHONPATH"
-"""Name that the template's own PYTHONPATH gets where the step hook is injected."""
+"""Name for the template's own PYTHONPATH where the step hook is injected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """A template taken apart; it may be changed."""
+    """A parsed template; it may be changed."""
 
     labels: dict[str, str]
     annotations: dict[str, str]
     spec: Body
     device: Body
-    """The device container, which stands first in the spec's containers."""
+    """The device container, first in the spec's containers."""
 
 
 def _parts(blueprint: Blueprint) -> _Parts:
@@ -92,7 +92,7 @@ def _gate_and_slots(spec: Body, container: Body, slots: int) -> None:
 
 
 def _keep_last_lines(spec: Body) -> None:
-    """Let kubelet keep the end of the log of a container that fails, to say why it did."""
+    """Make kubelet keep the end of the log of a failing container, to report the cause."""
     spec["containers"] = [
         {"terminationMessagePolicy": "FallbackToLogsOnError", **container}
         for container in objects(spec, "containers")
@@ -100,7 +100,7 @@ def _keep_last_lines(spec: Body) -> None:
 
 
 def _literal(container: Body, name: str, default: str) -> str:
-    """Value that the template itself gives a variable, else the default."""
+    """Value of a variable in the template, else the default."""
     for entry in objects(container, "env"):
         value = entry.get("value")
         if entry.get("name") == name and isinstance(value, str):
@@ -109,7 +109,7 @@ def _literal(container: Body, name: str, default: str) -> str:
 
 
 def _environment(container: Body, member: CreatePod, slots: int, members: int) -> dict[str, str]:
-    """Environment for torchrun and JAX; an address or port set in the template carries over."""
+    """Environment for torchrun and JAX; an address or port set in the template has precedence."""
     leader = f"{pod_name(member.owner.name, 0)}.{workers_service(member.owner.name)}"
     named = _has_peers(member, members)
     address = _literal(container, "MASTER_ADDR", leader if named else "127.0.0.1")
@@ -149,13 +149,13 @@ def _environment_in_place(
     *,
     hosted: bool,
 ) -> dict[str, str]:
-    """Environment for elastic torchrun, without values that a change of members makes wrong.
+    """Environment for elastic torchrun, without values that a change of members invalidates.
 
-    Ranks and their number are the framework's to give, so that none is promised here. Where rank 0
-    is ``hosted`` to be the place of rendezvous it is told so: torchrun finds it out by its name,
-    which a DNS server may not know yet. Sharing that store with the worker processes is switched
-    off, because it still holds the addresses of those that ran before a change, and the new ones
-    then connect to no one (seen with torch 2.15).
+    Ranks and their number are assigned by the framework. A ``hosted`` rank 0 gets a variable that
+    makes it the place of rendezvous: otherwise torchrun resolves its name, which a DNS server may
+    not know yet. Sharing that store with the worker processes is switched off, because it still has
+    the addresses from before a change, to which the new workers cannot connect (seen with torch
+    2.15).
     """
     (least, most), (address, port) = bounds, leader
     conf = f"is_host={int(member.rank == 0)},last_call_timeout={TORCHRUN_LAST_CALL_S}"
@@ -188,7 +188,7 @@ def _inject(container: Body) -> None:
     """Put the mounted step hook first on PYTHONPATH; the template's own value follows it.
 
     That value keeps its source (a literal or a reference) under another name, which Kubernetes
-    expands: `$(NAME)` needs a variable that stands before.
+    expands: `$(NAME)` needs an earlier variable.
     """
     entries = [dict(entry) for entry in objects(container, "env")]
     folders = [f"{LIBRARY_MOUNT}/ullage_run/autostep"]
@@ -262,10 +262,11 @@ def deployment_body(
     """The Deployment of an InferenceDeployment, for server-side apply.
 
     Args:
-        fleet: Names it and its owner, how many replicas it has, and how they are replaced.
-        blueprint: Of the service.
+        fleet: Its name, its owner, its number of replicas, and its update strategy.
+        blueprint: Template of the service.
         pre_stop_sleep_s: Sleep before SIGTERM, so that endpoints are withdrawn first; 0 = none.
-        uid: Of the existing Deployment, so that a namesake is refused; empty to create.
+        uid: uid of the existing Deployment, so that another with the name is refused; empty to
+            create.
 
     Raises:
         WireError: the template has no readable containers or metadata.
@@ -321,14 +322,14 @@ def serving_ports(template: JsonObject) -> list[Body]:
 def service_body(action: ApplyService, template: JsonObject, uid: str = "") -> Body:
     """A workload's Service, for server-side apply.
 
-    Headless it gives every pod its name, ready or not: members of a gang meet by it, and a router
-    finds replicas by it and asks each itself whether it is ready. Else it serves the ports of the
-    device container, or leads to the router.
+    A headless one gives every pod its name, ready or not: members of a gang find each other by it,
+    and a router finds replicas by it and probes their readiness itself. Otherwise it exposes the
+    ports of the device container, or selects the router.
 
     Args:
-        action: Which Service, and of whom.
-        template: Of the workload's pods.
-        uid: Of the existing Service, so that a namesake is refused; empty to create.
+        action: The Service and its owner.
+        template: Template of the workload's pods.
+        uid: uid of the existing Service, so that another with the name is refused; empty to create.
 
     Raises:
         WireError: the template has no readable ports.

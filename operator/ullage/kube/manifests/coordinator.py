@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The bodies of a coordinator: its pod, the Service that names it, its Secret, who may reach it.
+"""The bodies of a coordinator: its pod, its Service, its Secret, its NetworkPolicy.
 
-The coordinator holds a copy of the job's state: only the job's own pods reach it, with a token;
-the operator may ask where the job stands. The pod has no rights in the cluster.
+The coordinator holds a copy of the job's state: only the job's own pods reach it, with a token; the
+operator may query its status. The pod has no rights in the cluster.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from ullage.scheduling.model.plan import CoordinatorStart, CreatePod
 Body = dict[str, object]
 
 COPIES: Final = 2
-"""Of the state: a whole one and one that arrives."""
+"""Copies of the state: a complete one and one in transfer."""
 BESIDE_MIB: Final = 256
-"""The interpreter, and the values of one gathering (64 MiB at most) on their way in and out."""
+"""The interpreter, and the values of one gathering (64 MiB at most) in transfer."""
 _MIB: Final = 1 << 20
 _USER: Final = 65532
 
 
 def coordinator_labels(owner: ObjectRef, ours: dict[str, str]) -> dict[str, str]:
-    """Labels by which Service and policy find a coordinator; ``ours``: those of any child."""
+    """Labels by which Service and policy select a coordinator; ``ours``: those of any child."""
     return ours | {LABEL_LEAD: "true"}
 
 
 def coordinator_body(
     action: CreatePod, blueprint: Blueprint, image: str, ours: dict[str, str]
 ) -> Body:
-    """The pod that leads a job in tiers.
+    """The coordinator pod of a job in tiers.
 
     Args:
-        action: Names it and its owner.
-        blueprint: Of the job; it is in tiers.
-        image: Has the runtime and the engine of tiers.
+        action: Its name and its owner.
+        blueprint: Template of the job, which is in tiers.
+        image: Image with the runtime and the engine of tiers.
         ours: Labels of any child of the job.
     """
     terms, coordinator = blueprint.tiers, action.lead
-    assert terms is not None  # nothing else has a coordinator
+    assert terms is not None  # only a job in tiers has a coordinator
     assert coordinator is not None
     template = section(blueprint.template(), "spec")
     container: Body = {
@@ -110,7 +110,7 @@ def coordinator_body(
 
 
 def coordinator_service(owner: ObjectRef, name: str, ours: dict[str, str], uid: str = "") -> Body:
-    """The coordinator's name, for server-side apply; ready or not: members try until it answers."""
+    """The coordinator's Service, for server-side apply; ready or not, since members retry."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -125,7 +125,7 @@ def coordinator_service(owner: ObjectRef, name: str, ours: dict[str, str], uid: 
 
 
 def coordinator_secret(owner: ObjectRef, ours: dict[str, str], token: str) -> Body:
-    """The Secret that members show to their coordinator; never changed once it exists."""
+    """The Secret with the members' token for their coordinator; never changed once it exists."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -137,7 +137,7 @@ def coordinator_secret(owner: ObjectRef, ours: dict[str, str], token: str) -> Bo
 
 
 def coordinator_policy(owner: ObjectRef, ours: dict[str, str], namespace: str) -> Body:
-    """Admits the job's own pods, and pods of the operator's namespace to the status port.
+    """The NetworkPolicy: admits the job's own pods, and the operator to the status port.
 
     Args:
         owner: The job.

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The body of a node request: a pod that makes the cluster's autoscaler add a node of a pool.
 
-It runs nothing, asks for no device, and fits no node that is counted already. It must go before the
-members come that the node was bought for.
+It runs nothing, requests no device, and fits no counted node. It must be deleted before the members
+arrive that the node was bought for.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from ullage.scheduling.model.plan import CreatePod, Order
 Body = dict[str, object]
 
 HOLD: Final = {ANNOTATION_KARPENTER_KEEP: "true", ANNOTATION_SAFE_TO_EVICT: "false"}
-"""What keeps autoscalers from taking the node of a pod away to save money."""
+"""Annotation that keeps autoscalers from removing the node of a pod to save cost."""
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def order_body(action: CreatePod, order: Order, template: JsonObject, image: str) -> Body:
-    """The placeholder pod of an order.
+    """The placeholder pod of a node request.
 
     Args:
-        action: Names it and its owner.
-        order: The pool's labels, and what members need of the node.
-        template: Of the job: what its members may run on, the order must be able to as well.
-        image: Has a Python interpreter; nothing else of it is used.
+        action: Its name and its owner.
+        order: The pool's labels, and the members' needs of the node.
+        template: Template of the job: the request must tolerate what its members tolerate.
+        image: Image with a Python interpreter; nothing else of it is used.
     """
     spec = section(template, "spec")
     pod: Body = {
@@ -103,10 +103,10 @@ def _labels(owner: ObjectRef, order: Order) -> dict[str, str]:
 
 
 def _affinity(spec: JsonObject, order: Order) -> Body:
-    """On a node that is not counted yet, and no two orders on one.
+    """Affinity to an uncounted node, with at most one request per node.
 
-    Karpenter refuses requirements on the host name. cluster-autoscaler simulates a new node as a
-    copy of one that is there, label of ours included, and marks the copy.
+    Karpenter rejects requirements on the host name. cluster-autoscaler simulates a new node as a
+    copy of an existing one, including our label, and marks the copy.
     """
     alternatives: list[JsonObject] = [{"key": LABEL_REGISTERED, "operator": "DoesNotExist"}]
     if not any(_is_karpenters(key) for key, _ in order.node_selector):
@@ -134,7 +134,7 @@ def _is_karpenters(key: str) -> bool:
 
 
 def _requests(order: Order) -> Body:
-    """CPU and memory of the members that are to run there: they tell the size of the machine."""
+    """CPU and memory of the members that are to run there; they determine the machine's size."""
     amounts = {"cpu": f"{order.cpu_milli}m", "memory": str(order.memory_bytes)}
     asked = {"cpu": order.cpu_milli, "memory": order.memory_bytes}
     return {"requests": {name: amounts[name] for name in amounts if asked[name]}}

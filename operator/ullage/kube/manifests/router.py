@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bodies of a service's router: its Deployment, and the Services around it.
 
-A router has no rights in the cluster: it finds the replicas by a name in DNS. Its arguments are
-those of ``ullage_router``; a test holds the two together.
+A router has no rights in the cluster: it finds the replicas by DNS. Its arguments are those of
+``ullage_router``; a test keeps both consistent.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ HTTP_PORT: Final = 8080
 METRICS_PORT: Final = 9464
 GRPC_PORT: Final = 8081
 MORE_CONNECTIONS: Final = 1_000
-"""Connections beside those whose request waits."""
+"""Connections beside those with a waiting request."""
 PROBE_PATH: Final = "/v2/health/ready"
 _ALIVE: Final = {"path": "/v2/health/live", "port": "http"}
 _USER: Final = 65532
 
 
 def router_labels(owner: ObjectRef) -> dict[str, str]:
-    """Labels of a router's pods; none of them is that of a replica."""
+    """Labels of a router's pods; none of them is a label of replicas."""
     return {LABEL_ROUTER: owner.name}
 
 
@@ -48,9 +48,10 @@ def router_deployment(action: ApplyRouter, template: JsonObject, uid: str = "") 
     """The Deployment of a router, for server-side apply.
 
     Args:
-        action: What is wanted of it.
-        template: Of the replicas.
-        uid: Of the existing Deployment, so that a namesake is refused; empty to create.
+        action: Parameters of the router.
+        template: Template of the replicas.
+        uid: uid of the existing Deployment, so that another with the name is refused; empty to
+            create.
 
     Raises:
         WireError: the template has no readable port.
@@ -66,14 +67,14 @@ def router_deployment(action: ApplyRouter, template: JsonObject, uid: str = "") 
             {"name": name, "containerPort": port, "protocol": "TCP"}
             for name, port in _listens(batching).items()
         ],
-        # what it says before it ends with an error is shown by condition RouterReady
+        # its last error before it ends is shown by condition RouterReady
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "readinessProbe": {
             "httpGet": {"path": "/ready", "port": "metrics"},
             "periodSeconds": 1,
             "timeoutSeconds": 2,
         },
-        # a busy node starts it slowly; it would be ended again and again before it answers
+        # a busy node starts it slowly; it would be killed repeatedly before it answers
         "startupProbe": {
             "httpGet": _ALIVE,
             "periodSeconds": 1,
@@ -144,11 +145,11 @@ def router_deployment(action: ApplyRouter, template: JsonObject, uid: str = "") 
 
 
 def routed_ports(template: JsonObject, grpc_port: int = 0) -> list[Body]:
-    """The ports of a Service that leads to a router: that of the replicas, so no client changes.
+    """The ports of a Service that selects a router: that of the replicas, so no client changes.
 
     Args:
-        template: Of the replicas.
-        grpc_port: Of a second one, for gRPC; 0 = none.
+        template: Template of the replicas.
+        grpc_port: Additional port for gRPC; 0 = none.
 
     Raises:
         WireError: the template has no readable port.
@@ -172,7 +173,7 @@ def routed_ports(template: JsonObject, grpc_port: int = 0) -> list[Body]:
 
 
 def _drain_s(batching: Batching) -> int:
-    """Seconds to answer what it took, also a request that it holds as long as it may."""
+    """Seconds to answer accepted requests, including one that is held as long as allowed."""
     return batching.hold_s + ROUTER_DRAIN_S
 
 
@@ -190,7 +191,7 @@ def _first_port(spec: JsonObject) -> JsonObject:
 
 
 def _probe_path(spec: JsonObject, port: JsonObject) -> str:
-    """The path of the first container's readiness probe, where it asks the same port by HTTP."""
+    """The path of the first container's readiness probe, if it is HTTP on the same port."""
     asked = section(section(objects(spec, "containers")[0], "readinessProbe"), "httpGet")
     path = asked.get("path")
     same = asked.get("port") in (port.get("containerPort"), port.get("name"))
@@ -225,7 +226,7 @@ def _arguments(action: ApplyRouter, spec: JsonObject) -> list[str]:
 
 
 def _generative(action: ApplyRouter) -> list[str]:
-    """Arguments for generative servers, whose answers take as long as they are long."""
+    """Arguments for generative servers, whose response time grows with their length."""
     generative = action.batching.generative
     if generative is None:
         return []

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connects the members of a job in tiers to their coordinator: names, ports, pod environment.
 
-The words are those of ``ullage_run.orders``; a test holds the two together. Nothing secret may
-stand in a pod: the token is a file that a Secret brings.
+The words are those of ``ullage_run.orders``; a test keeps both consistent. A pod must have nothing
+secret: the token is a file from a Secret.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def child_metadata(owner: ObjectRef, name: str, labels: Mapping[str, str], uid: str = "") -> Body:
-    """Metadata of a child of a workload; ``uid`` is an existing one's."""
+    """Metadata of a child of a workload; ``uid`` is that of an existing one."""
     reference = {
         "apiVersion": API_VERSION,
         "kind": owner.kind,
@@ -52,24 +52,24 @@ def child_metadata(owner: ObjectRef, name: str, labels: Mapping[str, str], uid: 
 
 
 def guard_name(owner: ObjectRef) -> str:
-    """Name of a job's Secret and NetworkPolicy: of this very job, never of an earlier namesake."""
+    """Name of a job's Secret and NetworkPolicy: of exactly this job, never of an earlier one."""
     return f"{owner.name}-lead-{owner.uid[:8]}"
 
 
 def tier_of(rank: int, terms: TierTerms) -> str:
-    """Tier of a member: those of the lowest ranks count on their machine to stay."""
+    """Tier of a member: those of the lowest ranks need reliable machines."""
     return RELIABLE if 0 <= rank < terms.reliable else TRANSIENT
 
 
 def join(owner: ObjectRef, name: str, rank: int, terms: TierTerms, spec: Body) -> dict[str, str]:
-    """Give a member's pod what it needs to join; returns the labels that it gets.
+    """Configure a member's pod to join; returns its additional labels.
 
     Args:
         owner: The job.
-        name: Of the pod.
-        rank: Of the member.
-        terms: What the job says.
-        spec: Of the pod, changed in place; its first container is the program.
+        name: Name of the pod.
+        rank: Rank of the member.
+        terms: Tier settings of the job.
+        spec: Spec of the pod, changed in place; its first container is the program.
     """
     containers = [dict(container) for container in objects(spec, "containers")]
     device = containers[0]
@@ -84,7 +84,7 @@ def join(owner: ObjectRef, name: str, rank: int, terms: TierTerms, spec: Body) -
 
 
 def mount_token(spec: Body, container: Body, owner: ObjectRef) -> None:
-    """Bring the job's token into a container."""
+    """Mount the job's token into a container."""
     mount = {"name": _VOLUME, "mountPath": TOKEN_FOLDER, "readOnly": True}
     volume = {"name": _VOLUME, "secret": {"secretName": guard_name(owner)}}
     container["volumeMounts"] = [*objects(container, "volumeMounts"), mount]
@@ -92,7 +92,7 @@ def mount_token(spec: Body, container: Body, owner: ObjectRef) -> None:
 
 
 def narrowed(affinity: JsonObject, on: Sequence[Labels]) -> Body:
-    """An affinity that also asks for a node with all labels of one of these sets."""
+    """An affinity that also requires a node with all labels of one of these sets."""
     node = section(affinity, "nodeAffinity")
     stated = list(objects(section(node, _REQUIRED), "nodeSelectorTerms")) or [NOTHING_ASKED]
     terms = [

@@ -34,7 +34,7 @@ from ullage.scheduling.model.plan import CreateTrial
 Body = dict[str, object]
 
 TERMINATION_MESSAGE: Final = "/dev/termination-log"
-"""Where kubelet reads a container's last words, unless the container says otherwise."""
+"""Path of a container's termination message, unless the container sets its own."""
 _PREFIX: Final = "ULLAGE_TRIAL"
 _WHOLE: Final = 100
 """Percent of one device."""
@@ -43,11 +43,11 @@ _WHOLE: Final = 100
 def trial_body(action: CreateTrial, job: TuningRecord) -> Body:
     """The TrainingJob that runs a trial up to an epoch.
 
-    Its class of work is that of the TuningJob: parameters differ, what is measured is shared.
+    Its class of work is that of the TuningJob: parameters differ, measurements are shared.
 
     Args:
-        action: Which trial.
-        job: The TuningJob, which has the template.
+        action: The trial.
+        job: The TuningJob with the template.
 
     Raises:
         WireError: the template has no readable containers.
@@ -81,7 +81,7 @@ def trial_body(action: CreateTrial, job: TuningRecord) -> Body:
 
 
 def _devices(stated: JsonObject, percent: int) -> Body:
-    """``spec.gpu`` of a width: whole devices, or a share with the memory that the template says."""
+    """``spec.gpu`` of a width: whole devices, or a share with the memory of the template."""
     if percent >= _WHOLE:
         return {"mode": GPUMode.EXCLUSIVE.value, "count": percent // _WHOLE}
     share = {"minPercent": percent, "maxPercent": percent}
@@ -90,10 +90,10 @@ def _devices(stated: JsonObject, percent: int) -> Body:
 
 
 def _tell(container: Body, action: CreateTrial, job: TuningRecord) -> None:
-    """Put the trial into the device container's environment, before what the template says.
+    """Add the trial to the device container's environment, before the template's variables.
 
-    Kubernetes expands ``$(NAME)`` of variables that stand before, so the template may build its own
-    from these. What the template itself sets under one of these names is left out.
+    Kubernetes expands ``$(NAME)`` of earlier variables, so the template may build its own from
+    these. Variables of the template with one of these names are dropped.
     """
     values = {
         ENV_TRIAL: trial_name(job.ref.name, action.trial),

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The ungate patch: our gate away and the pod pinned to its node, in one JSON patch.
+"""The ungate patch: it removes our gate and pins the pod to its node, in one JSON patch.
 
-Every operation that edits is preceded by a test of what was seen, so that a pod changed meanwhile
-refuses the patch instead of being changed blindly. A pin narrows; it must never widen where a pod
+Every editing operation is preceded by a test of the observed value, so that a pod changed meanwhile
+rejects the patch instead of being changed blindly. A pin narrows; it must never widen where a pod
 may run.
 """
 
@@ -24,7 +24,7 @@ _TERMS: Final = f"{_REQUIRED}/nodeSelectorTerms"
 
 
 class NodeAffinityConflict(ValueError):
-    """The pod's own node affinity cannot be narrowed to the node; the text says why."""
+    """The pod's own node affinity cannot be narrowed to the node; the text has the reason."""
 
 
 def _wire(requirement: Requirement) -> dict[str, object]:
@@ -33,7 +33,7 @@ def _wire(requirement: Requirement) -> dict[str, object]:
 
 
 def _wire_term(term: SelectorTerm) -> dict[str, object]:
-    """A term as the API stores it: what is empty is absent."""
+    """A term as the API stores it: empty fields are absent."""
     body: dict[str, object] = {}
     if term.expressions:
         body["matchExpressions"] = [_wire(item) for item in term.expressions]
@@ -76,11 +76,11 @@ def ungate_patch(
     """The patch that removes our gate and pins the pod, all or nothing.
 
     Args:
-        uid: the pod's uid, so that a namesake is not touched.
-        gate_index: where our gate stood among the pod's gates.
-        affinity: the node affinity that was seen.
-        node: name of the node to pin to.
-        labels: what the pod is told of its machine.
+        uid: uid of the pod, so that another one with the name is not affected.
+        gate_index: Index of our gate among the pod's gates.
+        affinity: The observed node affinity.
+        node: Name of the node to pin to.
+        labels: Labels about the pod's machine.
 
     Raises:
         NodeAffinityConflict: the pod's own affinity cannot be narrowed to the node.

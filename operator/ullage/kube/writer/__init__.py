@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Sends actions to the API server: in order, fenced, limited, none twice."""
+"""Sends actions to the API server: in order, fenced, rate-limited, without duplicates."""

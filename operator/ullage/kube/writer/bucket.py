@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Limits the rate of writes, and how many are under way at once.
+"""Limits the rate of writes, and the number in flight.
 
 A token bucket that halves when the API server throttles, and a window that narrows while it answers
 late. The rate doubles again once the server has kept up for a while. It never falls to zero: an
@@ -21,7 +21,7 @@ LEAST_PER_SECOND: Final = 1.0
 
 
 class Bucket:
-    """Hands out permissions to write."""
+    """Grants permissions to write."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Bucket:
         monotonic: Callable[[], float],
         rest: Callable[[float], Awaitable[bool]],
     ) -> None:
-        """``rest`` sleeps; it ends early and says so when the writer stops."""
+        """``rest`` sleeps; it ends early and returns true when the writer stops."""
         self._most = max(limits.per_second, LEAST_PER_SECOND)
         self._recover_s = limits.recover_s
         self._monotonic = monotonic
@@ -37,11 +37,11 @@ class Bucket:
         self._paused_until = 0.0
         self._changed = 0.0
         self.per_second = self._most
-        """Writes a second that may leave now."""
+        """Current rate of writes per second."""
         self._limiter = AsyncLimiter(self._most, 1.0)
 
     async def acquire(self) -> None:
-        """Wait for one permission; none is needed once the writer stops."""
+        """Wait for one permission; not needed once the writer stops."""
         while (wait := self._paused_until - self._monotonic()) > 0:
             if await self._rest(wait):
                 return
@@ -50,9 +50,9 @@ class Bucket:
         await self._limiter.acquire()
 
     def slow_down(self, wait_s: float) -> None:
-        """The server asked for a pause: keep it, and write half as fast afterwards.
+        """The server requested a pause: keep it, and write half as fast afterwards.
 
-        Complaints about requests that left before the last change halve nothing again.
+        Throttling of requests sent before the last change does not halve the rate again.
         """
         now = self._monotonic()
         fresh = now >= self._paused_until
@@ -67,11 +67,11 @@ class Bucket:
 
 
 class WriteWindow:
-    """Number of writes that may be under way at once.
+    """Number of writes that may be in flight.
 
-    A server at its limit does not get faster by more requests at once: they only wait there, and
-    everyone else's with them (kubelets, kube-scheduler, the Lease). Additive increase and
-    decrease around the width at which answers begin to come late.
+    A server at its limit does not get faster by more concurrent requests: they only wait, and delay
+    those of other clients (kubelets, kube-scheduler, the Lease). Additive increase and decrease
+    around the width at which answers begin to be late.
     """
 
     LEAST: Final = 8
@@ -79,12 +79,13 @@ class WriteWindow:
     """An answer that takes this much longer than twice the best one is late (not measured)."""
     WIDER: Final = 0.1
     NARROWER: Final = 0.4
-    """Steps for an answer in time and a late one: a fifth of the answers come late at rest."""
+    """Steps for an answer in time and a late one: a fifth of the answers are late in
+    equilibrium."""
     FORGET: Final = 1.001
-    """The best time grows by this with every answer, so that a slower way is found out."""
+    """The best time grows by this with every answer, so that a slower path is detected."""
 
     def __init__(self, most: int) -> None:
-        """``most`` is never exceeded; a smaller number is taken as it is."""
+        """``most`` is never exceeded; a smaller number is used unchanged."""
         self._most = float(most)
         self._least = min(float(self.LEAST), self._most)
         self._width = self._most
@@ -92,11 +93,11 @@ class WriteWindow:
 
     @property
     def width(self) -> int:
-        """Writes that may be under way now."""
+        """Writes that may be in flight now."""
         return int(self._width)
 
     def answered(self, seconds: float) -> None:
-        """A write was answered after this time."""
+        """Record the response time of a write."""
         self._best_s = min(self._best_s * self.FORGET, max(seconds, 0.001))
         late = seconds > self.LATE_S + 2 * self._best_s
         step = -self.NARROWER if late else self.WIDER

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Caches the last apply of each object: an equal one is not sent while no one else changed it.
+"""Caches the last apply of each object: an equal one is skipped while the object is unchanged.
 
-Also follows the resource versions that our own status writes made, so that two statuses in a row
-need not wait for the watch. Bounded by bytes; forgetting costs one write.
+Also follows the resource versions of our own status writes, so that two consecutive statuses need
+not wait for the watch. Bounded by bytes; an evicted entry costs one write.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ullage.kube.times import APPLY_UNSEEN_S
 from ullage.ports import JsonObject
 
 _CHAIN: Final = 16
-"""Own versions remembered per object."""
+"""Own versions stored per object."""
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 def digest(body: JsonObject) -> str:
-    """Content of an apply body; the version it was based on is no content."""
+    """Content of an apply body, without the version it was based on."""
     metadata = body.get("metadata")
     if isinstance(metadata, dict) and "resourceVersion" in metadata:
         kept = {key: value for key, value in metadata.items() if key != "resourceVersion"}
@@ -58,16 +58,16 @@ class _Applied:
 
 
 class ApplyGate(Generic[Key]):
-    """Tells whether an apply of a spec would change nothing."""
+    """Detects applies of a spec that would change nothing."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._kept: Memo[Key, _Applied] = Memo(limit_bytes)
 
     def unchanged(self, key: Key, content: str, seen: Seen | None, now: float) -> bool:
-        """True if the same content was applied and no one has changed the object since.
+        """True if the same content was applied and the object has not changed since.
 
-        A newer generation than our apply's means a foreign change. Where the watch shows no
-        generation (yet), the apply is trusted for a while only.
+        A newer generation than our apply's means a foreign change. Without a generation in the
+        watch (yet), the apply is trusted only for a while.
         """
         last = self._kept.get(key)
         if last is None or last.digest != content:
@@ -77,7 +77,7 @@ class ApplyGate(Generic[Key]):
         return seen.uid == last.uid and seen.generation <= last.generation
 
     def applied(self, key: Key, content: str, answer: JsonObject, now: float) -> None:
-        """An apply succeeded with this answer."""
+        """Record a successful apply and its answer."""
         uid, generation, _ = _answer_meta(answer)
         self._kept.put(key, _Applied(digest=content, uid=uid, generation=generation, at=now))
 
@@ -94,7 +94,7 @@ class _Chain:
 
 
 class StatusGate:
-    """Tells whether a status apply would change nothing, and which version it follows."""
+    """Detects status applies that would change nothing, and tracks the version to base one on."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._kept: Memo[str, _Chain] = Memo(limit_bytes)
@@ -107,14 +107,14 @@ class StatusGate:
         return seen_version
 
     def unchanged(self, uid: str, seen_version: str, content: str) -> bool:
-        """True if this status was written and no one has changed the object since."""
+        """True if this status was written and the object has not changed since."""
         chain = self._kept.get(uid)
         if chain is None or chain.digest != content:
             return False
         return seen_version == chain.latest or seen_version in chain.ours
 
     def applied(self, uid: str, based_on: str, content: str, answer: JsonObject) -> None:
-        """A status based on a version was written with this answer."""
+        """Record a status written on top of a version, and the answer."""
         _, _, version = _answer_meta(answer)
         chain = self._kept.get(uid)
         ours = list(chain.ours) if chain is not None and chain.latest == based_on else []

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queues writes: lanes by urgency, one entry per object, one write at a time on each.
 
-The newest action on an object replaces an older one that still waits, so the queue is bounded by
-the number of objects; Events, which have no such bound, are dropped oldest first. No two writes on
-one object are ever under way together, else the older might land last. A status that only says
-that things move waits a little, so that the next one can overtake it.
+The newest action on an object replaces an older waiting one, so the queue is bounded by the number
+of objects; Events, which have no such bound, are dropped oldest first. Two writes on one object are
+never in flight together, else the older might arrive last. A transitional status waits a little, so
+that the next one can replace it.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ LANES: Final = 6
 TELL: Final = 3
 """Lane of statuses and conditions."""
 PASSING: Final = 4
-"""Lane of statuses that may be overtaken."""
+"""Lane of transitional statuses."""
 EVENTS: Final = LANES - 1
 """Lane of Events."""
 TELL_EVERY: Final = 4
-"""One write in so many tells someone something, whatever more urgent waits: a workload needs about
-three other writes, so that those of a burst are told while it is served."""
+"""One write in this many is a status, whatever more urgent waits: a workload needs about three
+other writes, so that the statuses of a burst are written while it is served."""
 
 
 def lane_of(action: Action) -> int:
-    """Urgency: free room, record decisions and finish, begin, tell, tell in passing, announce.
+    """Urgency: free room, record decisions and finish, start, statuses, transitional ones, Events.
 
-    An acknowledgement of observations is no decision: it only tells.
+    An acknowledgement of observations is no decision: it counts as a status.
     """
     match action:
         case EvictPod() | DeletePod() | DeleteChild() | DeleteWorkload():
@@ -76,17 +76,17 @@ def lane_of(action: Action) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingWrite:
-    """An action and its place."""
+    """An action and its position."""
 
     key: ObjectKey
     lane: int
     action: Action
     due: float = 0.0
-    """Not to be written before, monotonic seconds; an Event gives way until then."""
+    """Earliest time of the write, monotonic seconds; an Event yields until then."""
 
 
 class WriteQueue:
-    """Actions in the order in which they may be written; times are monotonic seconds."""
+    """Actions in the order of their writes; times are monotonic seconds."""
 
     def __init__(self, limits: WriteLimits) -> None:
         self._limits = limits
@@ -96,7 +96,7 @@ class WriteQueue:
         self._held: dict[ObjectKey, float] = {}
         self._pops = 0
         self.dropped = 0
-        """Events that found no room."""
+        """Events dropped for lack of room."""
 
     def __len__(self) -> int:
         return len(self._place)
@@ -104,7 +104,8 @@ class WriteQueue:
     def put(self, action: Action, now: float = 0.0) -> None:
         """Queue an action; an older one on the same object is replaced.
 
-        What replaces an urgent write is urgent, and what replaces a passing one waits no longer.
+        The replacement of an urgent write is urgent, and that of a transitional one waits no
+        longer.
         """
         key, lane = key_of(action), lane_of(action)
         wait_s = {PASSING: self._limits.passing_s, EVENTS: self._limits.event_s}.get(lane)
@@ -139,28 +140,28 @@ class WriteQueue:
         return entry
 
     def _to_tell(self, now: float) -> WaitingWrite | None:
-        """A status, every other time one in passing that gave way for too long."""
+        """A status; every other time a transitional one that yielded for too long."""
         telling, late = (TELL, now), (PASSING, now - self._limits.passing_most_s)
         first, second = (telling, late) if self._pops % (2 * TELL_EVERY) else (late, telling)
         return self._free(first[0], now, first[1]) or self._free(second[0], now, second[1])
 
     def _free(self, lane: int, now: float, due_until: float) -> WaitingWrite | None:
-        """The first of a lane that was due by then and whose object is free."""
+        """The first due action of a lane whose object is free."""
         for key, waiting in self._lanes[lane].items():
             if waiting.due > due_until:
-                return None  # a lane is in the order of its times
+                return None  # a lane is sorted by time
             if key not in self._busy and self._held.get(key, 0.0) <= now:
                 return waiting
         return None
 
     def _due_until(self, lane: int, now: float) -> float:
-        """Actions of a lane that were due by then may be written; some give way to all others."""
+        """Allow the due actions of a lane, some of which yield to all others."""
         if lane == EVENTS:
             return now if self._busy else math.inf
         return now - self._limits.passing_most_s if lane == PASSING and self._busy else now
 
     def ready_at(self, now: float) -> float | None:
-        """Moment of the next write: now, when a hold ends, or not before a write ends."""
+        """Time of the next write: now, when a hold ends, or not before a write ends."""
         earliest: float | None = None
         for number, lane in enumerate(self._lanes):
             due_until = self._due_until(number, now)
@@ -173,20 +174,20 @@ class WriteQueue:
                     return now
                 earliest = until if earliest is None else min(earliest, until)
                 if begins > now:
-                    break  # a lane is in the order of its times
+                    break  # a lane is sorted by time
         return earliest
 
     def done(self, key: ObjectKey) -> None:
-        """The write on this object has ended."""
+        """Release the object after its write has ended."""
         self._busy.discard(key)
 
     def hold(self, key: ObjectKey, until: float, now: float) -> None:
-        """Write nothing on this object before a moment; what comes waits."""
+        """Write nothing on this object before a time; new actions wait."""
         self._held = {other: end for other, end in self._held.items() if end > now}
         self._held[key] = until
 
     def clear(self) -> int:
-        """Drop everything that waits; returns how much it was."""
+        """Drop all waiting actions; returns their number."""
         dropped = len(self._place)
         for lane in self._lanes:
             lane.clear()
@@ -198,15 +199,15 @@ class WriteQueue:
 @dataclass(slots=True)
 class _Strike:
     digest: int
-    """Hash of the error's text: the text is a tenant's to lengthen."""
+    """Hash of the error's text, whose length a tenant may control."""
     count: int
     wait_s: float
 
 
 class Strikes:
-    """Counts equal failures in a row on one object and says how long to leave it alone.
+    """Counts consecutive equal failures on one object and computes its back-off.
 
-    After ``limits.strikes`` of them each further one costs a doubling wait.
+    After ``limits.strikes`` of them each further one doubles the wait.
     """
 
     def __init__(self, limits: WriteLimits) -> None:
@@ -214,7 +215,7 @@ class Strikes:
         self._kept: dict[Hashable, _Strike] = {}
 
     def strike(self, key: Hashable, text: str, *, at_once: bool = False) -> float:
-        """Count a failure; returns the wait in seconds, 0 while it may be chance."""
+        """Count a failure; returns the wait in seconds, 0 for the first ones."""
         before = self._kept.pop(key, None)
         digest = hash(text)
         same = before is not None and before.digest == digest
@@ -229,5 +230,5 @@ class Strikes:
         return entry.wait_s
 
     def clear(self, key: Hashable) -> None:
-        """The object was written: its failures are history."""
+        """Reset the failures of an object after its write."""
         self._kept.pop(key, None)

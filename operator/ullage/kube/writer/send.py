@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One action to one (rarely two) requests: fenced, preconditioned, and skipped where it is idle.
+"""From one action to one (rarely two) requests: fenced, preconditioned, and skipped without effect.
 
-Errors pass through untouched; what they mean is the writer's business.
+Errors are passed through unchanged; the writer evaluates them.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Sender:
         guard: Callable[[], None],
         remembered_bytes: int,
     ) -> None:
-        """``guard`` is asked before every request and raises where none may be sent.
+        """``guard`` is called before every request and raises if none may be sent.
 
-        ``remembered_bytes`` bounds the memory of the last applies, of specs and statuses each.
+        ``remembered_bytes`` bounds the cache of the last applies, of specs and statuses each.
         """
         self._cluster = cluster
         self._requests = requests
@@ -56,7 +56,7 @@ class Sender:
         self._monotonic = monotonic
 
     async def send(self, action: Action) -> str:
-        """Carry one action out; says whether anything had to be sent.
+        """Execute one action; true if a request was sent.
 
         Raises:
             ApiError: the API refused it or did not answer, or nothing may be sent.
@@ -83,7 +83,7 @@ class Sender:
             self._statuses.forget(action.owner.uid)
 
     async def _taint(self, action: TaintNode) -> str:
-        """The list of taints has many writers: read it, and write it for this version only."""
+        """Update taints, which have many writers: read the list, write it for this version only."""
         name = action.node.name
         self._guard()
         held = await self._cluster.get(NODE, name)
@@ -134,9 +134,9 @@ class Sender:
         )
 
     async def _claim(self, request: ApiRequest, owner: ObjectRef) -> ApiRequest:
-        """Look before applying to a name that the watch does not show as ours.
+        """Read before applying to a name that is not ours in the watch.
 
-        An apply with force would take someone else's object over without a word.
+        An apply with force would silently take over an object of another owner.
         """
         self._guard()
         try:
@@ -184,7 +184,7 @@ class Sender:
                 assert_never(request.verb)
 
     async def _make_once(self, request: ApiRequest) -> None:
-        """Create what bears a name of its own, unless it is there already."""
+        """Create an object with a name of its own, unless it exists."""
         self._guard()
         try:
             await self._cluster.create(request.kind, request.body, namespace=request.namespace)
@@ -206,8 +206,8 @@ class Sender:
         """Accept an object of the same owner; refuse or wait for any other.
 
         Raises:
-            Conflict: it is going away, or belongs to an earlier owner of the same name.
-            Refused: it belongs to someone else.
+            Conflict: it is being deleted, or belongs to an earlier owner with the same name.
+            Refused: it belongs to another owner.
         """
         holder = controller_of(section(held, "metadata"))
         named = holder is not None and holder.names(owner.kind, owner.name)

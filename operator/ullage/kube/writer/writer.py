@@ -3,8 +3,8 @@
 """Sends every write of the operator.
 
 Ordered by urgency, limited in rate and number, fenced by the Lease before each request, idempotent.
-A write that fails because the world moved on is reported to the loop, which plans again; nothing is
-retried blindly and nothing is written after ``stop`` or a lost Lease.
+A write that fails because the state has changed is reported to the loop, which plans again; nothing
+is retried blindly and nothing is written after ``stop`` or a lost Lease.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ullage.scheduling.model.plan import Action, Emit, SetStatus
 log = structlog.get_logger("ullage.writer")
 
 _ANSWER_WEIGHT = 0.05
-"""Weight of one answer in the average of their times."""
+"""Weight of one answer in the average response time."""
 
 OnResult = Callable[[Action, ApiError | None], None]
 
@@ -51,28 +51,28 @@ class WriterStats:
     queue_depth: int = 0
     in_flight: int = 0
     answer_s: float = 0.0
-    """How long the API server took to answer lately, a moving average."""
+    """Recent response time of the API server, a moving average."""
     answered_at: float = 0.0
-    """When it last answered, monotonic seconds."""
+    """Time of its last answer, monotonic seconds."""
     events_dropped: int = 0
-    """Events that found no room in the queue."""
+    """Events dropped for lack of room in the queue."""
     per_second: float = 0.0
     """The rate in force; below the limit after a 429."""
 
 
 class Writer:
-    """Carries actions out in the background; ``submit`` never waits.
+    """Executes actions in the background; ``submit`` never waits.
 
     Args:
-        cluster: the API server.
-        bodies: templates and identities, usually the cluster state.
-        fence: whether the Lease is held this instant; asked before each request.
-        on_result: told of each action's end: ``None``, or the error that ended it. An action
+        cluster: The API server.
+        bodies: Templates and identities, usually the cluster state.
+        fence: Returns true while the Lease is held; called before each request.
+        on_result: Called at each action's end with ``None``, or the error that ended it. An action
             replaced by a newer one on the same object has no end of its own, nor has an Event.
-        on_lost: told once when the API refuses our epoch: a newer leader writes.
-        clock: time.
-        limits: speed and patience.
-        stats: counters to fill.
+        on_lost: Called once when the API rejects our epoch: a newer leader writes.
+        clock: Time source.
+        limits: Rates and waits.
+        stats: Counters to update.
     """
 
     def __init__(
@@ -126,14 +126,14 @@ class Writer:
             try:
                 if not isinstance(action, Emit) or self._events.is_news(action):
                     self._queue.put(action, now)
-            except Exception:  # the seam of one action: the others are queued
+            except Exception:  # the boundary of one action: the others are queued
                 self._count(action, FAILED)
                 log.exception("action not queued", action=type(action).__name__)
         self._gauge()
         self._wake.set()
 
     async def run(self) -> None:
-        """Write until ``stop``; ends when nothing is under way any more."""
+        """Write until ``stop``; ends when nothing is in flight any more."""
         async with asyncio.TaskGroup() as group:
             while True:
                 waiting = await self._next()
@@ -145,7 +145,7 @@ class Writer:
                 task.add_done_callback(partial(self._ended, waiting))
 
     async def stop(self) -> None:
-        """Refuse at once, drop what waits, give what is under way a moment, then cancel it."""
+        """Refuse new actions, drop waiting ones, wait briefly for those in flight, then cancel."""
         self._close()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=self._limits.stop_s)
@@ -164,8 +164,8 @@ class Writer:
     async def _next(self) -> WaitingWrite | None:
         """The next action that may be written; ``None`` when the writer stops.
 
-        The permission is taken first and the action last, so that urgency is judged at the
-        moment of writing.
+        The permission is taken first and the action last, so that urgency is evaluated at the time
+        of writing.
         """
         while not self._stopped.is_set():
             now = self._clock.monotonic()
@@ -187,25 +187,25 @@ class Writer:
     async def _carry_out(self, waiting: WaitingWrite) -> None:
         try:
             error = await self._attempts(waiting)
-        except Exception as fault:  # the seam of one action: whatever it was, the others go on
+        except Exception as fault:  # the boundary of one action: the others continue
             error = self._failed(waiting, fault)
         if isinstance(waiting.action, Emit):
             return
         try:
             self._on_result(waiting.action, error)
-        except Exception:  # the seam of one answer: what was assumed of it expires by itself
+        except Exception:  # the boundary of one answer: assumptions about it expire
             self._count(waiting.action, FAILED)
             log.exception("result of a write not taken in", key=waiting.key)
 
     def _ended(self, waiting: WaitingWrite, task: asyncio.Task[None]) -> None:
-        """Free the object and the slot, however the write ended."""
+        """Free the object and the slot, whatever the result."""
         self._tasks.discard(task)
         self.stats.in_flight -= 1
         self._queue.done(waiting.key)
         self._wake.set()
 
     async def _attempts(self, waiting: WaitingWrite) -> ApiError | None:
-        """Send until it succeeds, is hopeless, or the tries are used up."""
+        """Send until it succeeds, is hopeless, or the attempts are used up."""
         attempt = 1
         while True:
             sent = self._clock.monotonic()
@@ -228,7 +228,7 @@ class Writer:
             await self._bucket.acquire()
 
     async def _try_again(self, verdict: RequestVerdict, error: ApiError, attempt: int) -> bool:
-        """Wait as the error asks; says whether another attempt makes sense."""
+        """Wait as the error requires; true if another attempt makes sense."""
         if verdict is RequestVerdict.THROTTLED and isinstance(error, Throttled):
             asked = error.retry_after_s or self._limits.throttle_s
             self._bucket.slow_down(min(asked, self._limits.throttle_most_s))
@@ -243,7 +243,7 @@ class Writer:
     # -- the end of a write ----------------------------------------------------------------------
 
     def _settle(self, waiting: WaitingWrite, verdict: RequestVerdict, error: ApiError) -> ApiError:
-        """Reports to the loop, and sets how long the object is left alone."""
+        """Reports to the loop, and sets the object's back-off."""
         kind, namespace, name, _ = waiting.key
         if verdict is RequestVerdict.FENCED:
             self.stats.fenced += 1
@@ -272,14 +272,14 @@ class Writer:
         return Refused(Reason.WRITE_REFUSED, kind, namespace, name, error)
 
     def _failed(self, waiting: WaitingWrite, fault: Exception) -> Refused:
-        """Refusal of what we could not build or send: its owner sees it, and a back-off follows."""
+        """Refusal of an action that could not be built or sent: reported, with a back-off."""
         kind, namespace, name, _ = waiting.key
         action, text = waiting.action, fault_text(fault)
         self._count(action, FAILED)
         log.exception("write failed", kind=kind, namespace=namespace, name=name)
         self._hold(waiting, self._strikes.strike(waiting.key, text, at_once=True))
         self._sender.forget(action)
-        if isinstance(action, SetStatus):  # its conditions cannot tell it
+        if isinstance(action, SetStatus):  # its own conditions cannot report it
             self.submit((_unwritable(action, text),))
         cause = BadRequest(0, f"it cannot be built or sent: {text}", FAILED)
         verdict = Reason.CREATE_REFUSED if isinstance(action, CREATES) else Reason.WRITE_REFUSED
@@ -298,7 +298,7 @@ class Writer:
     # -- helpers ---------------------------------------------------------------------------------
 
     def _guard(self) -> None:
-        """Asked before each request.
+        """Check before each request.
 
         Raises:
             Fenced: the writer has stopped or the Lease is not held.
@@ -307,7 +307,7 @@ class Writer:
             raise Fenced
 
     async def _rest(self, seconds: float) -> bool:
-        """Sleep; ends early, and says so, when the writer stops."""
+        """Sleep; ends early and returns true when the writer stops."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stopped.wait()

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accounts of workloads: their status with the cost so far, and the Event at their end.
 
-Only figures change, never what is held. A cluster without any price keeps no accounts.
+Only figures change, never what a workload holds. A cluster without prices keeps no accounts.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from ullage.scheduling.model.plan import Emit
 
 @dataclass(frozen=True, slots=True)
 class Accountant:
-    """Enters costs."""
+    """Books costs."""
 
     rates: Rates
     now: float
     period_s: float
-    """Least time between two entries that only prices or the clock ask for."""
+    """Minimum time between two entries caused only by prices or the clock."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, slices: Slices, now: float) -> Self:
-        """For one cycle.
+        """Set up for one cycle.
 
         Args:
             snapshot: The snapshot.
             slices: Slices of every node by the plan.
-            now: The moment of the decision, seconds since the epoch.
+            now: The time of the decision, seconds since the epoch.
         """
         return cls(Rates.of(snapshot, slices), now, cost_records.period_s(len(snapshot.workloads)))
 
@@ -58,7 +58,7 @@ class Accountant:
         rate = self.rates.held(placement)
         ending = ending_of(self.rates.snapshot, workload, status, self.now, before)
         if before is not None:
-            # an entry that comes with a status that is written anyway costs nothing
+            # an entry in a status that is written anyway is free
             rides = not same and bool(placement) and self.now - before.as_of >= self.period_s
             asked = cost_records.due(
                 before, rate, ending, self.now, moved=moved, period_s=self.period_s
@@ -83,7 +83,7 @@ def _with(status: WorkloadStatus, account: Account) -> WorkloadStatus:
 
 
 def cost_news(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> tuple[Emit, ...]:
-    """The Event for a job that ended now and whose cost is known."""
+    """The Event for a job that ended now with a known cost."""
     ended = status.condition(ConditionType.FINISHED)
     account = status.spend.account if status.spend is not None else None
     if ended is None or account is None or not account.total:

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Bills: the cost of workloads as of a moment, single or added up, for people and metrics.
+"""Bills: the cost of workloads as of a time, single or summed, for users and metrics.
 
-Money that is not known stays unknown; a sum says how many of its parts are missing.
+Unknown costs stay unknown; a sum has the number of its missing parts.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ class Bill:
     """Cost of one workload or of several.
 
     Attributes:
-        spent: Dollars; ``None`` = no price was known.
-        on_demand: Dollars on on-demand for the same time; ``None`` = not known.
-        compared: Part of ``spent`` that ``on_demand`` compares with.
+        spent: Dollars; ``None`` = unknown price.
+        on_demand: Dollars on on-demand for the same time; ``None`` = unknown.
+        compared: Part of ``spent`` that is compared with ``on_demand``.
         per_hour: Dollars per hour now.
-        steps: Steps that count; 0 = not known.
-        stepped: Part of ``spent`` that those steps took.
-        lost_seconds: Seconds of work that losses took.
+        steps: Steps that count; 0 = unknown.
+        stepped: Part of ``spent`` for those steps.
+        lost_seconds: Seconds of lost work.
         lost_steps: The same in steps, where known.
-        evictions: Starts that ended because devices were taken.
-        expected: Dollars that the rest of the work should save against on-demand in the pools that
-            were chosen for it; ``None`` = not known.
-        unpriced: Workloads of which some or all time had no price.
-        workloads: Workloads with an account.
+        evictions: Starts that ended by eviction.
+        expected: Dollars that the rest of the work should save against on-demand in its chosen
+            pools; ``None`` = unknown.
+        unpriced: Number of workloads with unpriced time.
+        workloads: Number of workloads with an account.
         message: Missing price, of the first workload that lacks one.
     """
 
@@ -54,24 +54,24 @@ class Bill:
 
     @property
     def saved(self) -> Decimal | None:
-        """Dollars that on-demand would have taken on top; below 0 = it would have been cheaper."""
+        """Additional dollars on on-demand; below 0 = it would have been cheaper."""
         return None if self.on_demand is None else self.on_demand - self.compared
 
     @property
     def savings_ratio(self) -> float | None:
-        """Part of the on-demand cost that was saved; ``None`` = not known."""
+        """Fraction of the on-demand cost that was saved; ``None`` = unknown."""
         if self.on_demand is None or not self.on_demand:
             return None
         return float(1 - self.compared / self.on_demand)
 
     @property
     def per_thousand_steps(self) -> Decimal | None:
-        """Dollars per thousand steps that count; ``None`` = not known."""
+        """Dollars per thousand steps that count; ``None`` = unknown."""
         return self.stepped * 1000 / self.steps if self.steps > 0 else None
 
 
 def bill_of(workload: WorkloadRecord, now: float) -> Bill | None:
-    """The bill of a workload as of a moment; ``None`` = it has no account."""
+    """The bill of a workload as of a time; ``None`` = it has no account."""
     spend = workload.status.spend
     account = spend.account if spend is not None else None
     if spend is None or account is None:
@@ -122,7 +122,7 @@ def total(bills: Iterable[Bill]) -> Bill:
 
 
 def party_of(policy: PolicyRecord, workload: WorkloadRecord) -> str:
-    """Name on a bill: the tenant that the work counts for, or the namespace where there is none."""
+    """Name on a bill: the tenant of the work, or the namespace without one."""
     return tenant_of(policy, workload) or workload.ref.namespace
 
 

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accounts of cost: a workload's spending, the same on on-demand capacity, and losses.
 
-An account stands in the workload's status. Between two entries everything follows from the rates
+An account is part of the workload's status. Between two entries everything follows from the rates
 and the clock, so an entry is made when the rates change, at the end, or when a figure moved by more
-than 1 %; a new leader goes on from it. A second is never counted twice, and a jump of the clock is
-bounded.
+than 1 %; a new leader continues from it. A second is never counted twice, and a jump of the clock
+is bounded.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ullage.scheduling.times import (
 )
 
 MOVED: Final = 0.01
-"""Part by which a figure has to move for an entry."""
+"""Minimum relative change of a figure for an entry."""
 _HOUR: Final = 3600
 _MOST: Final = Decimal("999999999")
 _SIX: Final = Decimal("0.000001")
 
 
 def money(value: float | Decimal) -> str:
-    """Decimal text of the API: seven digits, at most six of them behind the point."""
+    """Decimal text for the API: seven digits, at most six of them decimals."""
     exact = min(_MOST, Decimal(value)) if value > 0 else Decimal(0)
     digits = max(0, min(6, 6 - exact.adjusted())) if exact else 0
     text = f"{exact.quantize(_SIX):.{digits}f}"
@@ -42,20 +42,20 @@ def money(value: float | Decimal) -> str:
 
 
 def elapsed_s(account: Account, now: float) -> float:
-    """Seconds since the sums were made; a clock that went back or far ahead is not believed."""
+    """Seconds since the last sums; a clock that went back or far ahead is not trusted."""
     return max(0.0, min(COST_COUNTED_MOST_S, now - account.as_of))
 
 
 def spent(account: Account, now: float) -> Decimal | None:
-    """Dollars until a moment while the rates hold; ``None`` = not known."""
+    """Dollars until a time while the rates hold; ``None`` = unknown."""
     return _grown(account.total, account.per_hour, elapsed_s(account, now))
 
 
 def on_demand(account: Account, now: float) -> Decimal | None:
-    """Dollars that on-demand would have taken until a moment; ``None`` = not known."""
+    """Dollars on on-demand until a time; ``None`` = unknown."""
     passed_s = elapsed_s(account, now)
     if account.on_demand_per_hour:
-        # what came before the first on-demand price counts as it was paid
+        # time before the first on-demand price counts at the paid price
         before = account.on_demand_total or account.total
         return _grown(before, account.on_demand_per_hour, passed_s)
     if not account.on_demand_total:
@@ -64,7 +64,7 @@ def on_demand(account: Account, now: float) -> Decimal | None:
 
 
 def period_s(workloads: int) -> float:
-    """Least time between two entries of one workload that only prices or the clock ask for."""
+    """Minimum time between two entries of one workload caused only by prices or the clock."""
     return max(COST_ENTRY_S, COST_ENTRY_PER_WORKLOAD_S * workloads)
 
 
@@ -81,11 +81,11 @@ def due(
 
     Args:
         before: The account.
-        rate: Of what is held now.
-        ending: End of a start, if there is one.
+        rate: Rate of the current slices.
+        ending: End of a start, if any.
         now: Seconds since the epoch.
-        moved: Other devices are held than before.
-        period_s: Least time between two entries that nothing else asks for.
+        moved: The devices have changed.
+        period_s: Minimum time between two entries without another cause.
     """
     if ending.matters:
         return True
@@ -99,7 +99,7 @@ def due(
         return True
     passed_s = now - before.as_of
     if passed_s < -COST_ENTRY_S:
-        return True  # the clock was ahead: count from here, not from where it will be again
+        return True  # the clock was ahead: count from now on
     if passed_s < period_s or not (paid or before.message):
         return False
     grown = paid * passed_s / _HOUR
@@ -114,10 +114,10 @@ def entered(
 
     Args:
         before: The account; ``None`` = there is none yet.
-        rate: Of what is held from now on.
-        ending: End of a start, if there is one.
+        rate: Rate of the slices from now on.
+        ending: End of a start, if any.
         now: Seconds since the epoch.
-        off_spot: The capacity held until now is on-demand or reserved.
+        off_spot: The capacity until now is on-demand or reserved.
     """
     moment = whole_second(now)
     old = before or Account(since=moment, as_of=moment)
@@ -130,7 +130,7 @@ def entered(
     ratio = ""
     if spent_text and on_demand_text and Decimal(on_demand_text):
         ratio = f"{min(_MOST, Decimal(spent_text) / Decimal(on_demand_text)):.4f}"
-    open_ = ending.reached is None  # nothing was settled, and nothing has to be
+    open_ = ending.reached is None  # nothing was settled, and nothing needs to be
     return replace(
         old,
         as_of=moment,
@@ -154,7 +154,7 @@ def entered(
 
 
 def per_thousand_steps(account: Account, workload: WorkloadRecord, status: WorkloadStatus) -> str:
-    """Dollars per thousand steps that count; "" where steps or money are not known."""
+    """Dollars per thousand steps that count; "" where steps or costs are unknown."""
     done = useful_steps(account, workload, status)
     if not account.total or done <= 0:
         return ""
@@ -162,9 +162,9 @@ def per_thousand_steps(account: Account, workload: WorkloadRecord, status: Workl
 
 
 def useful_steps(account: Account, workload: WorkloadRecord, status: WorkloadStatus) -> int:
-    """Steps of all starts, without those that losses took; of a finished job the declared ones.
+    """Steps of all starts, without lost ones; of a finished job the declared ones.
 
-    A job that says where it resumes counts repeated steps itself, so nothing is added up.
+    A job that reports its resume step counts repeated steps itself, so nothing is added.
     """
     progress = status.progress
     if progress is not None and progress.percent >= 100 and workload.work_steps:
@@ -176,7 +176,7 @@ def useful_steps(account: Account, workload: WorkloadRecord, status: WorkloadSta
 
 
 def _grown(before: str, per_hour: str, passed_s: float) -> Decimal | None:
-    """A sum that goes on at a rate."""
+    """A sum that grows at a rate."""
     if not before and not per_hour:
         return None
     more = Decimal(per_hour) * Decimal(passed_s) / _HOUR if per_hour else Decimal(0)
@@ -184,7 +184,7 @@ def _grown(before: str, per_hour: str, passed_s: float) -> Decimal | None:
 
 
 def _same(before: str, now: float | None, exactly: bool) -> bool:
-    """True when a rate is the old one, or close enough to wait for the next entry."""
+    """True when a rate is unchanged, or close enough to wait for the next entry."""
     if not before or not now:
         return not before and not now
     old = float(before)

@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Losses at the end of a start: the steps that were done, and the work to be done again.
+"""Losses at the end of a start: the steps done, and the work to repeat.
 
-Exact for a job that says where it resumes: the last step that was seen, less the step that the next
-start goes on from. Until then, and for a job that never says it, a loss is all work since the last
-checkpoint that the job reported: an upper bound. A job that is asked to stop and can save its work
-loses none.
+Exact for a job that reports its resume step: the last observed step, minus the step that the next
+start resumes from. Until then, and for other jobs, a loss is all work since the last reported
+checkpoint: an upper bound. A job that is asked to stop and can save its work loses none.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.progress import gang_progress
 
 _OVER: Final = (Phase.RESTARTING, Phase.SUSPENDING, Phase.SUSPENDED)
-"""A start has ended and the next has not begun: reports are still of the old one."""
+"""A start has ended and the next has not begun: reports are still from the old one."""
 _ON: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """Entry for the end of a start, or for the next start's word of where it resumed.
+    """Entry for the end of a start, or for the reported resume step of the next one.
 
     Attributes:
         steps: Steps of the ended start.
-        lost_steps: Steps to be done again; below 0 where less was lost than assumed.
+        lost_steps: Steps to repeat; below 0 where less was lost than assumed.
         lost_seconds: The same as time of the whole gang.
-        evicted: 1 = its devices were taken.
+        evicted: 1 = it was evicted.
         first_step: Added to the step at which the job's own work begins.
-        reached: Step at which a start ended; 0 = that is settled now, ``None`` = nothing new.
+        reached: Step at which a start ended; 0 = settled now, ``None`` = no change.
         assumed: Steps and seconds of the losses that the next start may correct.
     """
 
@@ -50,7 +49,7 @@ class Ending:
 
     @property
     def matters(self) -> bool:
-        """True when there is something to enter."""
+        """True when there is a figure to book."""
         return self != NONE
 
 
@@ -64,12 +63,12 @@ def ending_of(
     now: float,
     books: Account | None = None,
 ) -> Ending:
-    """The end of a start, or its progress, between the last status and the one written now.
+    """The end of a start, or its progress, between the last status and the new one.
 
     Args:
         snapshot: The snapshot.
-        workload: With the last status.
-        status: The one written now.
+        workload: The workload with the last status.
+        status: The new status.
         now: Seconds since the epoch.
         books: The account so far.
     """
@@ -86,7 +85,7 @@ def ending_of(
 
 
 def was_given_back(job: WorkloadRecord, restarts: int) -> bool:
-    """True when a failure that ended the job's last start turns out just now to be none."""
+    """True when a failure of the job's last start is found to be none."""
     phases = (Phase.RESTARTING, Phase.PENDING)
     return restarts < job.status.restarts and job.status.phase in phases
 
@@ -98,7 +97,7 @@ def _ended(
     now: float,
     books: Account | None,
 ) -> Ending:
-    """A start is over."""
+    """True when a start is over."""
     before = workload.status
     admitted = status.condition(ConditionType.ADMITTED)
     standing = standing_of(admitted.reason if admitted is not None else None)
@@ -129,7 +128,7 @@ def _ended(
 
 
 def _went_on(before: WorkloadStatus, now: Progress | None, books: Account | None) -> Ending:
-    """The first figures of a start, which may say where it resumed; or figures that went back."""
+    """The first figures of a start, with its resume step if reported; or figures that went back."""
     earlier = before.progress
     if now is None:
         return NONE
@@ -142,12 +141,12 @@ def _went_on(before: WorkloadStatus, now: Progress | None, books: Account | None
     last_step = max(reached, earlier.steps)
     done = max(0, last_step - earlier.resumed_at)
     if not now.resumed_at and not earlier.resumed_at:
-        return Ending(steps=done, reached=0)  # the resumed step is not known: the assumption stands
+        return Ending(steps=done, reached=0)  # unknown resume step: the assumption stands
     exact, speed = max(0, last_step - now.resumed_at), _speed(earlier)
     assumed_steps = books.assumed_steps if books is not None else 0
     assumed_s = books.assumed_seconds if books is not None else 0
     exact_s = int(exact / speed) if speed else min(exact, 1) * assumed_s
-    # steps that were never seen before its first restart were another job's
+    # steps before its first observed restart belong to another job
     foreign = not reached and (books is None or not books.earlier_steps)
     return Ending(
         steps=done,
@@ -181,6 +180,6 @@ def _reports(snapshot: Snapshot, before: WorkloadStatus) -> list[ObservedSlice]:
 
 
 def _speed(progress: Progress | None) -> float:
-    """Steps per second of the whole gang; 0 = not known."""
+    """Steps per second of the whole gang; 0 = unknown."""
     rate = progress.steps_per_second if progress is not None else ""
     return float(rate) if rate else 0.0

@@ -19,7 +19,7 @@ from ullage.cluster.records.status import Placement
 from ullage.scheduling.inventory.pool_membership import Membership
 
 Slices = Mapping[str, Sequence[DesiredSlice]]
-"""By node."""
+"""Slices by node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Rate:
     """Dollars per hour.
 
     Attributes:
-        per_hour: Paid; ``None`` = a price is missing.
+        per_hour: Actual cost; ``None`` = a price is missing.
         on_demand: The same on on-demand; ``None`` = a price is missing.
         message: The missing price; empty = none is missing.
     """
@@ -44,7 +44,7 @@ class Rates:
     Attributes:
         snapshot: The snapshot.
         slices: Slices of every node by the plan.
-        any_price: There is a price; without any, no accounts are kept.
+        any_price: True when there is a price; without any, no accounts are kept.
     """
 
     snapshot: Snapshot
@@ -71,7 +71,7 @@ class Rates:
         )
 
     def held(self, placement: Sequence[Placement]) -> Rate:
-        """Cost of these slices together."""
+        """Total cost of these slices."""
         paid, reliable = 0.0, 0.0
         paid_known = reliable_known = True
         message = ""
@@ -85,7 +85,7 @@ class Rates:
             message = message or device.message
         return Rate(
             per_hour=paid if paid_known else None,
-            # a sum that lacks a price is compared with nothing
+            # a sum with a missing price has no comparison
             on_demand=reliable if paid_known and reliable_known else None,
             message=message,
         )
@@ -104,7 +104,7 @@ class Rates:
         pool = self._membership.pool_of(kube.labels) if kube is not None else None
         if pool is None and not model:
             return Rate(per_hour=None, on_demand=None, message=f"node {node} is not known now")
-        # a device that was lost or never declared does not raise the price of others
+        # a lost or undeclared device does not raise the price of others
         crowd = self._crowd(node, gpu)
         declared = declared_price(self.snapshot, model)
         if pool is None:
@@ -117,7 +117,7 @@ class Rates:
         return _rate(price, on_demand_price(pool, price, declared, self._by_type), crowd, message)
 
     def _crowd(self, node: str, gpu: str) -> float:
-        """Percents of a device over the whole; 1 where they do not exceed it."""
+        """Occupied fraction of a device, as the sum of percents; at least 1 when exceeded."""
         parts = [part for part in self.slices.get(node, ()) if part.gpu == gpu]
         if self.snapshot.policy.max_percent_sum <= 100 and not any(part.lane for part in parts):
             return 1.0
@@ -137,7 +137,7 @@ def _rate(price: float | None, on_demand: float | None, crowd: float, message: s
 
 
 def declared_price(snapshot: Snapshot, model: str) -> float | None:
-    """Dollars per hour of a device by its DeviceProfile; ``None`` = it states none."""
+    """Dollars per hour of a device by its DeviceProfile; ``None`` = not declared."""
     profile = snapshot.device_profiles.get(model)
     return profile.price_per_hour if profile is not None else None
 
@@ -148,13 +148,13 @@ def on_demand_price(
     declared: float | None,
     reliable: Mapping[tuple[str, str], float],
 ) -> float | None:
-    """Price of a device of a pool's type on capacity that is not taken away; ``None`` = unknown.
+    """Price of a device of a pool's type on on-demand or reserved capacity; ``None`` = unknown.
 
     Args:
         pool: The pool.
         price: Of one of its devices, dollars per hour.
-        declared: Of the type, by its DeviceProfile.
-        reliable: Prices of pools that are not taken away, as ``reliable_prices`` gives them.
+        declared: Price of the type by its DeviceProfile.
+        reliable: On-demand and reserved prices, from ``reliable_prices``.
     """
     if pool.capacity_type is CapacityType.ON_DEMAND:
         return price
@@ -168,7 +168,7 @@ def on_demand_price(
 def reliable_prices(snapshot: Snapshot) -> dict[tuple[str, str], float]:
     """Price of one device by (instance type, accelerator) and by ("", accelerator).
 
-    On-demand before reserved, the cheapest of a kind; pools without a price say nothing.
+    On-demand before reserved, the cheapest of a kind; pools without a price are ignored.
     """
     prices: dict[tuple[str, str], float] = {}
     for kind in (CapacityType.ON_DEMAND, CapacityType.RESERVED):

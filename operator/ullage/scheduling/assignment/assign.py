@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Phase 4 of a cycle: who gets which devices, and who leaves for whom.
+"""Phase 4 of a cycle: grants of devices, and preemptions.
 
-The rules stand in ``placement`` and ``timeslicing``; here their outcomes are entered.
+The rules are in ``placement`` and ``timeslicing``; this module applies their outcomes.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from ullage.scheduling.timeslicing.serve import serve
 
 HIGHER_PRIORITY: Final = "which has a higher priority"
 NEEDED_BACK: Final = "whose load needs the devices back"
-"""Why someone makes way, after the name of whom it is for."""
+"""Reason of a preemption, after the name of the preemptor."""
 EXTRA_MEMBERS: Final = "which waits for what only members beyond its fewest hold"
 
 
 def assign(context: CycleContext, nominated: Nominations, result: Assignments) -> None:
-    """Serve every nominated workload in order; slices that are given enter the ledger."""
+    """Serve every nominated workload in order; granted slices enter the ledger."""
     attempts, queue, sizing = nominated.attempts, nominated.queue, nominated.sizing
     outcomes = dict(result.entries.outcomes())
     if context.rounds is None:
@@ -66,7 +66,7 @@ def _take_turns(
     rounds: Rounds,
     nominated: Nominations,
 ) -> dict[str, Outcome]:
-    """Serve everyone by the plan of this cycle's turns; who is to move leaves for it."""
+    """Serve all workloads by this cycle's plan of turns; moving workloads are evicted for it."""
     workloads = context.view.snapshot.workloads
     movable = {}
     for uid, kind in rounds.turnout.stops.items():
@@ -91,14 +91,14 @@ def _enter(
     *,
     holds: bool = True,
 ) -> None:
-    """Write an outcome into the ledger; a gang that got nothing gives back what it had.
+    """Apply an outcome to the ledger; a gang without a grant returns its slices.
 
     Args:
         context: The cluster as the cycle sees it.
-        workload: Whose outcome it is.
-        sizing: Makes others smaller for it.
-        result: What the cycle decides.
-        holds: Whether its members may hold anything.
+        workload: The workload of the outcome.
+        sizing: Shrinks gangs for it.
+        result: Decisions of the cycle.
+        holds: True when its members may have slices.
     """
     uid = workload.ref.uid
     outcome = result.entries.outcome(uid)
@@ -121,7 +121,7 @@ def _enter(
 
 
 def _holds(members: Sequence[Member]) -> bool:
-    """True if members hold slices and none has started."""
+    """True if members have slices and none has started."""
     return any(member.held for member in members) and all(member.gated for member in members)
 
 
@@ -131,7 +131,7 @@ def _make_leave(
     outcome: Outcome,
     sizing: Sizing,
 ) -> None:
-    """Those go, or become smaller, that an outcome names for a workload."""
+    """Preempt or shrink the victims of an outcome."""
     whole, smaller = divided(outcome.victims)
     for victim in whole:
         _preempt(context, victim, workload)
@@ -152,7 +152,7 @@ def _make_leave(
 
 
 def _preempt(context: CycleContext, victim: Victim, winner: WorkloadRecord) -> None:
-    """The victim goes for the sake of a winner."""
+    """Preempt the victim for a workload."""
     name = f"{winner.ref.namespace}/{winner.ref.name}"
     view, uid = context.view, victim.uid
     taken_back = victim.reclaimed or victim.given_back
@@ -191,7 +191,7 @@ def _send_away(
     message: str,
     reason: Reason = Reason.PREEMPTED,
 ) -> None:
-    """It starts again later; its pods are evicted, reservations simply end."""
+    """Suspend it until a later start; its pods are evicted, reservations simply end."""
     job = context.view.snapshot.workloads[uid]
     members = context.view.members_of(job)
     epoch = context.view.settings.epoch
@@ -217,13 +217,13 @@ def _join(
     job: WorkloadRecord,
     result: Assignments,
 ) -> None:
-    """Members come to a gang that runs, each where there is room as it is, or its pod goes again.
+    """Let members join a running gang where there is room now, and delete the pods of the others.
 
-    They come last: no one makes way for them, and nothing that others wait for is taken.
+    They come last: they preempt nothing, and take nothing that other workloads wait for.
     """
     life, members = context.lifecycles[job.ref.uid], context.view.members_of(job)
     if life.phase not in EVICTABLE:
-        return  # it was sent away in this cycle
+        return  # it was preempted in this cycle
     attempt = attempt_of(context, job, replace(life, waiting=life.joining))
     attempt = replace(attempt, avoid=attempt.avoid | other_models(context.inventory, members))
     placements: list[Placement] = []

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Conflicts between workloads with objectives on one device, and which of them gives way.
+"""Conflicts between workloads with objectives on one device, and the choice of the loser.
 
-A guard pauses only work without an objective, so this is decided here. The newest workload with
-another place moves; else one that is resizable restarts with a smaller share; else the least
-important that saves its work goes and waits. Level-triggered: it follows from current reports of
-the nodes. One workload gives way at a time, and the device is then given time to settle.
+A guard pauses only work without an objective, so these conflicts are decided in the cycle. The
+newest workload with another place moves; else a resizable one restarts with a smaller share; else
+the lowest-priority one that saves its work is preempted and waits. Level-triggered: it follows from
+current reports of the nodes. One workload yields at a time, and the device then has time to settle.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from ullage.scheduling.prediction.effort import in_turns
 from ullage.scheduling.times import CONFLICT_NEXT_S, CONFLICT_RETRY_S, NEIGHBOURS_SETTLE_S
 
 MOST_JUDGED: Final = 16
-"""Conflicts that one cycle settles; the others have their turn in the next ones (not measured)."""
+"""Conflicts settled per cycle; the others follow in the next ones (not measured)."""
 CONFLICT: Final = Reason.OBJECTIVES_CONFLICT
 _finding = partial(Finding, reason=CONFLICT, because=CONFLICT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflicts:
-    """Workloads that give way in this cycle, and those that are told why none does."""
+    """Workloads that yield in this cycle, and those that cannot, with the reason."""
 
     findings: Mapping[str, Finding] = field(default_factory=dict)
     """By uid of the workload."""
@@ -65,7 +65,7 @@ class _CoRunner:
     member: Member
     since: float
     broken: bool
-    """Its objective is broken."""
+    """True when its objective is broken."""
 
 
 def settle_conflicts(
@@ -74,11 +74,11 @@ def settle_conflicts(
     lifecycles: Mapping[str, LifecycleStep],
     nodes: Sequence[str],
 ) -> Conflicts:
-    """Select the workloads that give way in this cycle.
+    """Select the workloads that yield in this cycle.
 
     Args:
         requests: Requests of members.
-        placer: Places in the current occupancy, which is left as it was.
+        placer: Tries places in the current occupancy, and leaves it unchanged.
         lifecycles: The next step of every workload, by uid.
         nodes: Names of the nodes that report a broken objective.
     """
@@ -95,7 +95,7 @@ class _Judge:
     lifecycles: Mapping[str, LifecycleStep]
 
     def settle(self, nodes: Sequence[str]) -> Conflicts:
-        """Select the workloads that give way on some nodes."""
+        """Select the workloads that yield on some nodes."""
         findings: dict[str, Finding] = {}
         moments: list[float] = []
         ready: list[tuple[DeviceRef, list[_CoRunner]]] = []
@@ -125,7 +125,7 @@ class _Judge:
         return Conflicts(findings=findings, wake_at=earliest(*moments))
 
     def _conflicts(self, name: str) -> Iterator[tuple[DeviceRef, list[_CoRunner]]]:
-        """Devices of a node on which only work with objectives runs, and one is broken."""
+        """Devices of a node with objectives of all tenants and at least one broken."""
         record = self.view.snapshot.gpu_nodes[name]
         seen = {part.key: part for part in record.observed}
         broken = {
@@ -147,7 +147,7 @@ class _Judge:
     def _party(
         self, record: GPUNodeRecord, part: DesiredSlice, broken: set[SliceKey]
     ) -> _CoRunner | None:
-        """A tenant that runs and stays; ``None`` = it comes or goes, so things change anyway."""
+        """A tenant that runs and stays; ``None`` = it is starting or leaving, so wait."""
         snapshot = self.view.snapshot
         pod = snapshot.pods.get(part.key.pod_uid)
         job = snapshot.workloads.get(pod.owner.uid) if pod is not None else None
@@ -164,13 +164,13 @@ class _Judge:
         return _CoRunner(workload=job, member=member, since=since, broken=part.key in broken)
 
     def _ready_at(self, device: DeviceRef, parties: Sequence[_CoRunner]) -> float:
-        """Time at which the device has settled after a tenant came or gave way."""
+        """Time at which the device has settled after a tenant arrived or yielded."""
         gave_way = self._gave_way.get(device, 0.0)
         return max(gave_way, *(party.since for party in parties)) + NEIGHBOURS_SETTLE_S
 
     @cached_property
     def _gave_way(self) -> Mapping[DeviceRef, float]:
-        """Time at which a tenant last gave way, by device."""
+        """Time at which a tenant last yielded, by device."""
         times: dict[DeviceRef, float] = {}
         for _, job in self.view.index.those(self.view.index.excluding):
             for exclusion in active_exclusions(self.view, job):
@@ -182,7 +182,7 @@ class _Judge:
     def _settled(
         self, device: DeviceRef, parties: Sequence[_CoRunner], victim: _CoRunner, text: str
     ) -> tuple[str, Finding]:
-        """The workload that gives way, and how; else the victim with the reason why none does."""
+        """The workload that yields, and how; else the victim with the reason why none does."""
         newest = sorted(parties, key=lambda party: (-party.since, party.workload.ref.uid))
         return (
             self._moved(device, newest, text)
@@ -194,7 +194,7 @@ class _Judge:
     def _moved(
         self, device: DeviceRef, newest: Sequence[_CoRunner], text: str
     ) -> tuple[str, Finding] | None:
-        """The newest that loses nothing by a new start and has another place."""
+        """The newest workload that loses nothing by a restart and has another place."""
         for party in newest:
             job = party.workload
             service = job.kind is WorkloadKind.INFERENCE_DEPLOYMENT
@@ -213,7 +213,7 @@ class _Judge:
     def _resized(
         self, device: DeviceRef, parties: Sequence[_CoRunner], victim: _CoRunner, text: str
     ) -> tuple[str, Finding] | None:
-        """A party whose own objective is kept restarts with a smaller share."""
+        """A workload whose own objective is met restarts with a smaller share."""
         occupancy = self.placer.occupancy
         site = occupancy.inventory.site_index.get((device.node, device.gpu))
         kept = {party.workload.ref.uid for party in parties if not party.broken}
@@ -224,7 +224,7 @@ class _Judge:
             shares = smaller(asking, resident)
             if not shares:
                 continue
-            percent = shares[-1].tenant.percent  # the least that is given up
+            percent = shares[-1].tenant.percent  # the smallest reduction
             room = MadeRoom(
                 time=whole_second(self.view.now),
                 percent=percent,
@@ -240,10 +240,10 @@ class _Judge:
     def _stopped(
         self, device: DeviceRef, newest: Sequence[_CoRunner], text: str
     ) -> tuple[str, Finding] | None:
-        """The least important party that saves its work makes way for one of higher priority.
+        """Preempt the lowest-priority workload that saves its work, for one of higher priority.
 
-        Of equal priority only for one of its own namespace: a container's own report of its steps
-        must not stop work of another tenant.
+        With equal priority only for one of its own namespace: a container's untrusted report of its
+        steps must not stop work of another tenant.
         """
 
         def rank(party: _CoRunner) -> int:
@@ -274,7 +274,7 @@ def _name(party: _CoRunner) -> str:
 
 
 def _in_words(device: DeviceRef, parties: Sequence[_CoRunner]) -> str:
-    """The conflict on a device, in words."""
+    """The text of a conflict on a device."""
     names = " and ".join(_name(party) for party in parties if party.broken)
     beside = " and ".join(_name(party) for party in parties if not party.broken)
     by = f"beside {beside}, which has one too" if beside else "by each other"

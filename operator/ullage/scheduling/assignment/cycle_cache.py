@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Caches that a cycle leaves to the next, owned by the process that runs the cycles.
+"""Caches passed from cycle to cycle, owned by the process that runs the cycles.
 
 They hold results of pure functions, keyed by their inputs: plans are equal with and without them.
 """
@@ -24,7 +24,7 @@ from ullage.scheduling.timeslicing.division_cache import DivisionCache
 
 @dataclass(frozen=True, slots=True)
 class CycleCache:
-    """Caches of all steps of a cycle; its user runs one cycle at a time."""
+    """Caches of all steps of a cycle; used by one cycle at a time."""
 
     classes: ClassCache = field(default_factory=ClassCache)
     occupants: OccupantCache = field(default_factory=OccupantCache)
@@ -38,5 +38,5 @@ class CycleCache:
     attempts: AttemptCache = field(default_factory=AttemptCache)
     op_times: OpTimeFits = field(default_factory=op_time_fits)
     leftovers: list[object] = field(default_factory=list)
-    """Objects of the last cycle. Freeing them takes as long as a phase, so that is done between
-    two cycles."""
+    """Objects of the last cycle. Freeing them takes as long as a phase, so that is done between two
+    cycles."""

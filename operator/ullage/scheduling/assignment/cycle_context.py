@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Values that the phases of a cycle hand on: its context and its decisions."""
+"""Values passed between the phases of a cycle: its context and its decisions."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from ullage.scheduling.timeslicing.rounds import Rounds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleContext:
-    """The cluster as a cycle sees it, and the parts that decide.
+    """The cluster as seen by a cycle, and the components that decide.
 
     Attributes:
-        view: The snapshot, arranged, with pending evictions.
-        inventory: Devices and the nodes they are in.
-        ledger: Slices by node; the cycle enters what it gives and takes.
+        view: The indexed snapshot, with pending evictions.
+        inventory: Devices and their nodes.
+        ledger: Slices by node; the cycle records its grants and revocations.
         lifecycles: The next step of every workload, by uid, in order of uid; the cycle replaces
-            those that it decides otherwise.
-        placer: Places members; its occupancy fills up in the course of the cycle.
+            those that it changes.
+        placer: Places members; its occupancy fills up during the cycle.
         requests: Resource requests of all workloads.
-        feasibility: Finds what can never run here.
+        feasibility: Finds requests that can never be placed.
         capacity_choices: Pools chosen for jobs with a cost objective.
         limits: Members that budgets of elastic jobs allow, by uid.
         probations: Classes on probation.
-        spent_s: Seconds of trial that classes have used up.
-        committed: Events of trials that ended well.
+        spent_s: Seconds of trial used by classes.
+        committed: Events of successful trials.
         notices: Announced terminations of machines, by node.
         findings: Running work that no longer fits, by uid, with the reason.
-        undisturbed: Steps of jobs that run or wait and near which nothing changed, by uid.
+        undisturbed: Steps of jobs that run or wait without changes nearby, by uid.
         devices: Digest of the devices at the beginning of the cycle.
         rounds: The turns of this cycle; ``None`` under FIFO.
     """
@@ -72,15 +72,15 @@ class CycleContext:
 
 @dataclass(slots=True)
 class Assignments:
-    """Decisions of a cycle; its phases fill it.
+    """Decisions of a cycle, filled in by its phases.
 
     Attributes:
-        entries: By workload: devices that it was given, or what it waits for.
+        entries: By workload: granted devices, or the event that it waits for.
         steps: Acts on pods and children, in order.
         warnings: Reason and text about work that no longer fits and stays, by uid.
         scales_at: Time of the next scaling decision; 0 = no service follows an objective.
         moves_at: Time at which a job may move to a better type; 0 = none may.
-        node_requests: Nodes requested for workloads that no free node fits.
+        node_requests: Nodes requested for workloads that fit no existing node.
     """
 
     entries: Entries

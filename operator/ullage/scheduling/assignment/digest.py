@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Fingerprints of the inputs of a decision, which tell two decisions apart.
+"""Fingerprints of the inputs of a decision, which distinguish decisions.
 
-Cheap on purpose: versions and figures instead of whole records. The same inputs give the same
-bytes in every process.
+Kept cheap: versions and figures instead of whole records. The same inputs give the same bytes in
+every process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ullage.scheduling.model.view import View
 
 
 def occupancy_digest(occupancy: Occupancy) -> bytes:
-    """The devices and what is taken of them."""
+    """Digest of the devices and their occupants."""
     inventory = occupancy.inventory
     digest = sha256("\n".join(site.uuid for site in inventory.sites).encode())
     for column in (
@@ -61,7 +61,7 @@ def decision_digest(devices: bytes, workload: WorkloadRecord, asked: bytes) -> s
 
 
 def in_bytes(request: ResourceRequest) -> bytes:
-    """Requests, as they enter the digest of a decision."""
+    """Requests as part of the digest of a decision."""
     return (
         f" {request.mode} {request.count} {request.min_percent} {request.max_percent}"
         f" {request.memory_mib} {request.percent_limit}"

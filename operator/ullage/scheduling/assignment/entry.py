@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One workload in one cycle: what it was given, what it waits for, what follows for its pods."""
+"""The result of a cycle for one workload: its grant, its wait, and the actions on its pods."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ class EntryState(StrEnum):
     """State of a workload in a cycle."""
 
     NOMINATED = "Nominated"
-    """It is considered; it may need no devices."""
+    """Considered; it may need no devices."""
     ASSUMED = "Assumed"
-    """It was given devices: slices are entered for it."""
+    """Granted: slices are recorded for it."""
     PREEMPTING = "Preempting"
-    """Others leave for it, or go on with less."""
+    """Others are preempted or shrunk for it."""
     SKIPPED = "Skipped"
-    """There is no place for it, or no time; ``requeue`` says what it waits for."""
+    """There is no place for it, or no time; ``requeue`` is the event that it waits for."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """A workload that something is decided about in this cycle."""
+    """A workload with a decision in this cycle."""
 
     workload: WorkloadRecord
     outcome: Outcome | None = None
-    """What a try to place it brought; ``None`` = it was not tried."""
+    """Outcome of the attempt to place it; ``None`` = not tried."""
     postponed: bool = False
-    """The cycle had no time for it; nothing is said to it."""
+    """The cycle had no time for it; it gets no condition."""
     rollout: Rollout | None = None
-    """What the Deployment of a service is to be."""
+    """Desired Deployment of a service."""
     leaving: Leaving | None = None
-    """What a service does about replicas that have to leave their device."""
+    """Action of a service on replicas that have to leave their device."""
     scaling: ScalingStep | None = None
-    """How many replicas a service should have; ``None`` = others scale it."""
+    """Desired replicas of a service; ``None`` = an external autoscaler decides."""
     made_room: MadeRoom | None = None
-    """It starts again with a smaller share."""
+    """It restarts with a smaller share."""
     size: Size | None = None
-    """The size that an elastic gang changes to."""
+    """New size of an elastic gang."""
 
     @property
     def state(self) -> EntryState:
@@ -75,16 +75,16 @@ class Entry:
 
 @dataclass(slots=True)
 class Entries:
-    """The entries of a cycle, by uid; a workload that nothing is decided about has none.
+    """The entries of a cycle, by uid; a workload without a decision has none.
 
-    Of thousands that wait only the outcome is kept until something else is decided about them.
+    Of thousands of waiting workloads only the outcome is kept until another decision is made.
     """
 
     workloads: Mapping[str, WorkloadRecord]
     _entries: dict[str, Entry | Outcome] = field(default_factory=dict)
 
     def of(self, uid: str) -> Entry:
-        """The entry of a workload; made where there is none."""
+        """The entry of a workload; created if missing."""
         entry = self._entries.get(uid)
         if not isinstance(entry, Entry):
             entry = self._entries[uid] = Entry(self.workloads[uid], entry)
@@ -95,7 +95,7 @@ class Entries:
         return self.of(uid) if uid in self._entries else None
 
     def enter(self, uid: str, outcome: Outcome) -> None:
-        """Enter what a try to place a workload brought."""
+        """Record the outcome of an attempt to place a workload."""
         entry = self._entries.get(uid)
         if isinstance(entry, Entry):
             entry.outcome = outcome

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Events of those who join others on a device: that they were admitted, or are tried out.
+"""Events of workloads that join others on a device: admitted, or on trial.
 
-Sent once, at placement; the end of a trial has an Event of its own.
+Emitted once, at placement; the end of a trial has a separate Event.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _joins(placement: Placement) -> bool:
 
 
 def _sharing_event(context: CycleContext, placement: Placement) -> Emit:
-    """Names come from the device itself: a verdict may have been made on another one like it."""
+    """Names come from the device itself: a verdict may be shared by equal devices."""
     grant, site = placement.candidate.grant, placement.candidate.sites[0]
     uid = placement.member.pod.uid
     beside = ", ".join(
@@ -103,7 +103,7 @@ def _sharing_event(context: CycleContext, placement: Placement) -> Emit:
 
 def _why(grant: Admission) -> str:
     verdict = grant.verdict
-    assert verdict is not None  # only those who join others are told of
+    assert verdict is not None  # the Event is only for workloads that join others
     own = verdict.tenants[-1]
     text = f"predicted {own.predicted:.2f}x (upper {own.upper:.2f}x) by {verdict.rung}"
     if grant.trial:

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Phase 2 of a cycle: who must leave its device, what each workload needs, and what no longer fits.
+"""Phase 2 of a cycle: evictions, needs of each workload, and work that no longer fits.
 
-Causes that need no placement come first (``Evictions``): what a workload needs depends on them.
-Then running work is judged where it is (``Finding``). What does not hold any more is dropped from
-the ledger; nothing is given here.
+Causes that need no placement come first (``Evictions``): needs of workloads depend on them. Then
+running work is checked in place (``Finding``). Invalid slices are dropped from the ledger; nothing
+is granted in this phase.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class Evictions:
     """Pods that must leave their device, by uid, for each cause.
 
     Attributes:
-        notices: The machine is taken away.
-        pools: The job's objective is met better by other capacity.
-        guards: A node's guard, or a failed probation, wants the pod gone.
-        findings: A replica does not fit any more where it is.
+        notices: The machine is terminated.
+        pools: Other capacity meets the job's objective better.
+        guards: A node's guard, or a failed probation, requests the eviction.
+        findings: A replica no longer fits its device.
     """
 
     notices: Mapping[str, PendingEviction]
@@ -68,15 +68,15 @@ class Evictions:
     findings: Mapping[str, PendingEviction]
 
     def by_pod(self) -> dict[str, PendingEviction]:
-        """One eviction for each pod: of several causes, the first in the order of the attributes.
+        """One eviction per pod: of several causes, the first in the order of the attributes.
 
-        A machine that goes leaves no choice; capacity that is given up takes all of its pods.
+        A terminated machine leaves no choice; released capacity evicts all of its pods.
         """
         return {**self.findings, **self.guards, **self.pools, **self.notices}
 
 
 def judge(observed: ObservedCluster, cache: CycleCache) -> CycleContext:
-    """Judge what runs and what waits; ``cache`` is what the last cycle left."""
+    """Evaluate running and waiting work; ``cache`` is from the last cycle."""
     inventory, ledger = observed.inventory, observed.ledger
     view, snapshot = observed.view, observed.view.snapshot
     probations, capacity_choices = judge_probations(view), decide_pools(view)
@@ -118,13 +118,13 @@ def judge(observed: ObservedCluster, cache: CycleCache) -> CycleContext:
     )
     keep_shares(view, requests, occupancy, lifecycles)
     judged: AbstractSet[str] = snapshot.workloads.keys()
-    if disturbed is not None:  # the others fit as they did
+    if disturbed is not None:  # the others still fit
         judged = judged - undisturbed.keys() | restated
     predictions = Predictions(occupancy, placer.rule)
     reevaluated = reevaluate(view, requests, predictions, judged, restated)
     conflicts = settle_conflicts(requests, placer, lifecycles, probations.violating)
     peaks = before_peaks(requests, placer, predictions, lifecycles)
-    # an edit comes before a broken objective, and that before one that may be broken later
+    # an edit has precedence over a broken objective, and that over a predicted violation
     findings = {**peaks, **conflicts.findings, **reevaluated}
     evictions = replace(evictions, findings=evictions_of(findings, snapshot))
     return CycleContext(

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves of running jobs to devices that have become a much better choice.
 
-One at a time, to devices that are free and that no one who waits could use, and no sooner than it
-has run a while where it is. Where turns divide the time, or pools are chosen by cost, those decide.
-Level-triggered: it follows from statuses, so a new leader goes on.
+One at a time, to free devices that no waiting workload could use, and not before it has run for a
+while in place. Under rounds or pools chosen by cost, those decide. Level-triggered: it follows from
+statuses, so a new leader continues.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BETTER: Final = Reason.BETTER_CHOICE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextMove:
-    """The job that moves in this cycle, if any, and the time of the next look."""
+    """The job that moves in this cycle, if any, and the time of the next check."""
 
     uid: str = ""
     finding: Finding | None = None
@@ -46,7 +46,7 @@ def better_for(
     held: Sequence[str],
     devices: int,
 ) -> BetterChoice | None:
-    """A choice that is much better for a job than its current types; ``None`` = there is none."""
+    """A much better choice than a job's current types; ``None`` = there is none."""
     if context.rounds is not None or job.ref.uid in context.capacity_choices.choices:
         return None
     return better_choice(
@@ -64,7 +64,7 @@ def next_move(context: CycleContext, outcomes: Mapping[str, Outcome]) -> NextMov
 
     Args:
         context: The cluster as the cycle sees it; all waiting workloads were served.
-        outcomes: What those who waited got, by uid.
+        outcomes: Outcomes of the waiting workloads, by uid.
     """
     if context.rounds is not None:
         return NextMove()
@@ -96,7 +96,7 @@ def next_move(context: CycleContext, outcomes: Mapping[str, Outcome]) -> NextMov
 
 
 def _may_move(context: CycleContext, job: WorkloadRecord, life: LifecycleStep) -> bool:
-    """True if a job runs as a whole, saves its work, and nothing else is decided about it."""
+    """True if a job runs as a whole, saves its work, and has no other pending decision."""
     return (
         job.checkpoint
         and not job.in_place
@@ -121,7 +121,7 @@ def _types(context: CycleContext, members: Sequence[Member]) -> list[str]:
 
 
 def _ready_at(context: CycleContext, job: WorkloadRecord, members: Sequence[Member]) -> float:
-    """Time at which a job has run, and has shown that it may move, for long enough."""
+    """Time at which a job has run, and has been movable, for long enough."""
     shown, now = job.status.condition(ConditionType.AS_RECOMMENDED), context.view.now
     if shown is None or any(member.pod.stage is not PodStage.RUNNING for member in members):
         return now + BETTER_CHOICE_SETTLES_S
@@ -133,7 +133,7 @@ def _ready_at(context: CycleContext, job: WorkloadRecord, members: Sequence[Memb
 def _is_asked_for(
     context: CycleContext, mover: WorkloadRecord, target: str, outcomes: Mapping[str, Outcome]
 ) -> bool:
-    """True if a waiting or coming workload could use devices of a type."""
+    """True if a waiting or new workload could use devices of a type."""
     workloads = context.view.snapshot.workloads
     for uid, life in context.lifecycles.items():
         if uid == mover.ref.uid or not _is_coming(life):
@@ -149,7 +149,7 @@ def _is_asked_for(
 
 
 def _is_coming(life: LifecycleStep) -> bool:
-    """True if a workload waits for devices or soon will; not while others have to act."""
+    """True if a workload waits for devices or soon will; not while it depends on other actions."""
     if life.phase is Phase.PENDING:
         return Standing.FOREIGN not in standing_of(life.reason)
     return bool(life.waiting) or life.phase is Phase.RESTARTING

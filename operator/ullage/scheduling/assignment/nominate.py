@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Phase 3 of a cycle: take turns, create missing pods, nominate workloads that need devices."""
+"""Phase 3 of a cycle: plan turns, create missing pods, nominate workloads that need devices."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from ullage.scheduling.timeslicing.division_cache import DivisionCache
 from ullage.scheduling.timeslicing.rounds import take_turns
 
 _NAMED = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
-"""Phases in which the members of a gang find one another by name."""
+"""Phases in which the members of a gang find each other by name."""
 EVICTABLE = (Phase.RUNNING, Phase.STARTING, Phase.RESERVING)
 
 
@@ -53,8 +53,8 @@ class Nominations:
 
     Attributes:
         attempts: An attempt for each workload whose pods wait for devices.
-        queue: Serves them.
-        sizing: Decides the sizes of elastic gangs in the course of the cycle.
+        queue: Queue that serves them.
+        sizing: Decides the sizes of elastic gangs during the cycle.
     """
 
     attempts: Sequence[SchedulingAttempt]
@@ -65,7 +65,7 @@ class Nominations:
 def with_turns(
     context: CycleContext, allocate: Allocate | None, divisions: DivisionCache
 ) -> CycleContext:
-    """The turns of this cycle, where the policy divides the cluster's time; else as it is."""
+    """The turns of this cycle, where the policy divides the cluster's time; else unchanged."""
     typed = Typed(context.requests, context.feasibility)
     tools = Tools(context.view, context.inventory, context.placer.occupancy, context.ledger, typed)
     rounds = take_turns(tools, context.lifecycles, context.placer.rule, allocate, divisions)
@@ -73,7 +73,7 @@ def with_turns(
 
 
 def nominate(context: CycleContext, result: Assignments, kept: AttemptCache) -> Nominations:
-    """Create the pods that are missing, and nominate every workload whose pods wait.
+    """Create missing pods, and nominate every workload with waiting pods.
 
     Args:
         context: The cluster as the cycle sees it.
@@ -99,7 +99,7 @@ def nominate(context: CycleContext, result: Assignments, kept: AttemptCache) -> 
 
 
 def _attempts(context: CycleContext, kept: AttemptCache) -> Iterator[SchedulingAttempt]:
-    """A try for each workload that waits; one that waits as it did keeps that of the last cycle."""
+    """An attempt for each waiting workload; an unchanged one is reused from the last cycle."""
     snapshot, rests_on = context.view.snapshot, context.requests.rests_on
     stands = kept.rests_on is rests_on and not snapshot.node_refusals
     before = kept.attempts if stands else {}
@@ -126,10 +126,10 @@ def _attempts(context: CycleContext, kept: AttemptCache) -> Iterator[SchedulingA
 
 
 def _places_lent(context: CycleContext) -> dict[tuple[str, int], float]:
-    """Since when best-effort training that has no devices is in the queue, the first of each.
+    """Start of the wait of the oldest best-effort training without devices.
 
-    By namespace and priority. A replica that it makes way for takes its place there: what it gives
-    back must not go to a stranger who came between the two.
+    By namespace and priority. A replica that preempts it takes that place in the queue: its devices
+    must not go to another tenant that arrived in between.
     """
     places: dict[tuple[str, int], float] = {}
     for uid, life in context.lifecycles.items():
@@ -174,7 +174,7 @@ def _lasting(
 
 
 def _create_all(context: CycleContext, sizing: Sizing, result: Assignments) -> None:
-    """Create what is missing, first those who are first in line; the rest in the next cycle."""
+    """Create missing pods, for the first in the queue first; the rest in the next cycle."""
     workloads = context.view.snapshot.workloads
     lacking = [workloads[uid] for uid, life in context.lifecycles.items() if life.missing]
     lacking.sort(key=lambda workload: (-workload.priority, workload.created, workload.ref.uid))
@@ -187,10 +187,10 @@ def _create_all(context: CycleContext, sizing: Sizing, result: Assignments) -> N
 
 
 def _create(context: CycleContext, job: WorkloadRecord, sizing: Sizing, result: Assignments) -> int:
-    """Create the pods that are missing, if the job could ever run.
+    """Create the missing pods, if the job could ever run.
 
     Returns:
-        How many; a gang of thousands that can never run takes no other job's turn.
+        Number of created pods; a large gang that can never run takes no other job's turn.
     """
     refused = context.capacity_choices.never(job.ref.uid)
     infeasible = context.feasibility.judge(job, context.requests.of(job, job.shape))
@@ -212,7 +212,7 @@ def _create(context: CycleContext, job: WorkloadRecord, sizing: Sizing, result: 
 def attempt_of(
     context: CycleContext, workload: WorkloadRecord, life: LifecycleStep
 ) -> SchedulingAttempt:
-    """A try to place those members of a workload that wait."""
+    """An attempt to place the waiting members of a workload."""
     members = context.view.members_of(workload)
     index = context.inventory.node_index
     near: frozenset[int] = frozenset()

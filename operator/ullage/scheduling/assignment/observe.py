@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Phase 1 of a cycle: the snapshot, arranged. Nothing is decided here."""
+"""Phase 1 of a cycle: the indexed snapshot. Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class ObservedCluster:
     """The cluster at the beginning of a cycle.
 
     Attributes:
-        view: The snapshot, arranged; no pod has to leave yet.
+        view: The indexed snapshot, without pending evictions.
         ledger: Slices by node.
-        inventory: Devices and the nodes they are in.
+        inventory: Devices and their nodes.
         notices: Announced terminations of machines, by node.
     """
 
@@ -42,7 +42,7 @@ class ObservedCluster:
 def observe(
     snapshot: Snapshot, now: float, settings: DecideSettings, cache: CycleCache
 ) -> ObservedCluster:
-    """Arrange a snapshot for a cycle; arguments as of ``decide``."""
+    """Index a snapshot for a cycle; arguments as of ``decide``."""
     snapshot = sizes.with_sizes(snapshot)
     ledger = Ledger(snapshot)
     view = look(snapshot, now, settings, ledger, cache.members)
@@ -61,7 +61,7 @@ def look(
     ledger: Ledger,
     members: MemberCache | None = None,
 ) -> View:
-    """Arrange the snapshot; slices whose pods are gone are dropped from the ledger."""
+    """Index the snapshot; slices of deleted pods are dropped from the ledger."""
     members = members or MemberCache()
     members.update(snapshot, settings, ledger)
     pods, workloads, index = snapshot.pods, snapshot.workloads, members.pod_index

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Best-effort training leaves a replica's device, or a part of it, before the load there peaks.
+"""Evictions of best-effort training from a replica's device before a load peak.
 
-A guard pauses a neighbour when the latency is broken already. Where the autoscaler of a service
-plans for a load at which a neighbour is predicted to break it, the neighbour restarts in time: with
-a smaller share if that is enough and its owner allows it, else wherever there is room. Admission
-lets it return, judging it by the same forecast. Level-triggered.
+A guard pauses a neighbour only once the latency is broken. Where the autoscaler of a service plans
+for a load at which a neighbour is predicted to break it, the neighbour restarts in time: with a
+smaller share if that is enough and its owner allows it, else wherever there is room. Admission lets
+it return by the same forecast. Level-triggered.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PEAK: Final = Reason.PEAK_AHEAD
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Replica:
-    """A replica that would be too slow at the load that is planned for."""
+    """A replica that would be too slow at the planned load."""
 
     service: WorkloadRecord
     pod_uid: str
@@ -59,11 +59,11 @@ def before_peaks(
     predictions: Predictions,
     lifecycles: Mapping[str, LifecycleStep],
 ) -> dict[str, Finding]:
-    """Jobs that give way in this cycle, by uid, at most one on each device.
+    """Jobs that yield in this cycle, by uid, at most one per device.
 
     Args:
         requests: Requests of members.
-        placer: Places in the current occupancy, which is left as it was.
+        placer: Tries places in the current occupancy, and leaves it unchanged.
         predictions: Predicted slowdowns of residents.
         lifecycles: The next step of every workload, by uid.
     """
@@ -80,7 +80,7 @@ class _Peaks:
     _going: set[str] = field(default_factory=set)
 
     def findings(self) -> Iterator[tuple[str, Finding]]:
-        """The finding of each job that gives way."""
+        """The finding of each job that yields."""
         for replica in self._too_slow():
             leaver = next(iter(self._leavers(replica)), None)
             if leaver is None or leaver.ref.uid in self._going:
@@ -119,9 +119,9 @@ class _Peaks:
                     )
 
     def _leavers(self, replica: _Replica) -> Sequence[WorkloadRecord]:
-        """Jobs on the device that make way for the service, in the order to ask them.
+        """Jobs on the device that may yield to the service, in order of preference.
 
-        Lowest priority first, then who saved its work last, then youngest.
+        Lowest priority first, then the most recent checkpoint, then the youngest.
         """
         service = replica.service
         rank = priority_of(service, self.view.members_of(service))
@@ -151,7 +151,7 @@ class _Peaks:
         )
 
     def _way(self, replica: _Replica, job: WorkloadRecord) -> Finding:
-        """The way in which a job gives way."""
+        """The way in which a job yields."""
         name = f"{replica.service.ref.namespace}/{replica.service.ref.name}"
         inventory = self.placer.occupancy.inventory
         place = inventory.sites[replica.site]
@@ -192,7 +192,7 @@ class _Peaks:
         return residents(self.view, self.requests, self.placer.occupancy, self.lifecycles)
 
     def _less(self, replica: _Replica, job: WorkloadRecord) -> int:
-        """The largest smaller share that keeps the service's objective; 0 = there is none."""
+        """The largest smaller share that meets the service's objective; 0 = there is none."""
         if not job.sharing.resizable:
             return 0
         asking = DownsizeContext(placer=self.placer, requests=self.requests, unit=())
@@ -209,8 +209,8 @@ class _Peaks:
         """Predicted slowdown of a replica with some occupants replaced or removed.
 
         Args:
-            replica: Whose.
-            instead: Replacement of an occupant, by uid of its pod; ``None`` = it is gone.
+            replica: The replica.
+            instead: Replacement of an occupant, by uid of its pod; ``None`` = removed.
         """
         occupancy = self.placer.occupancy
         replaced = [

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pods of gangs that come, and those that a gang gives up while the others run.
+"""Creation of gang pods, and deletion of some while the others run.
 
-Who gets what is settled by those who call; here it is only written down.
+The callers decide; this module only records it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ullage.scheduling.model.view import Member
 def create_pods(
     context: CycleContext, job: WorkloadRecord, ranks: Sequence[int], result: Assignments
 ) -> None:
-    """Create the pods of these members, and what gives them their names."""
+    """Create the pods of these members, and their Service for DNS names."""
     bounds = job.elasticity
     in_place = (bounds.min_replicas, bounds.max_replicas) if bounds and bounds.in_place else None
     most = in_place[1] if in_place else job.replicas
@@ -46,9 +46,9 @@ def create_pods(
 
 
 def name_members(context: CycleContext, job: WorkloadRecord, result: Assignments) -> None:
-    """The headless Service of a gang, whenever it is not there.
+    """Create the headless Service of a gang if it is missing.
 
-    Its creation may be lost when the process dies, or it may be deleted behind our back.
+    Its creation may be lost when the process dies, or it may be deleted externally.
     """
     service = workers_service(job.ref.name)
     if not has_names(job) or (job.ref.namespace, service) in context.view.snapshot.services:
@@ -71,13 +71,13 @@ def has_names(job: WorkloadRecord) -> bool:
 
 
 def release(ledger: Ledger, member: Member) -> None:
-    """Take a member's slices out of the spec."""
+    """Remove a member's slices from the spec."""
     for held in member.held:
         ledger.drop(held.node, held.slice.key)
 
 
 def give_up(context: CycleContext, job: WorkloadRecord, pods: Set[str], message: str) -> None:
-    """Some members of a gang in place go, the others are left alone."""
+    """Evict some members of a gang in place; the others are unaffected."""
     life, epoch = context.lifecycles[job.ref.uid], context.view.settings.epoch
     steps = [
         step for step in life.steps if not (isinstance(step, UngatePod) and step.pod.uid in pods)

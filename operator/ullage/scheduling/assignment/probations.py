@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ends of probations, and evictions that a node's guard asks for.
+"""Ends of probations, and evictions requested by a node's guard.
 
-A probation ends well when every objective on the device was kept through its windows: the slice
-loses its mark, and nothing restarts. It ends badly when an objective was broken, or too few windows
-were seen in time: the tenant leaves the device, and its class has spent its budget, which its
+A probation succeeds when every objective on the device was met through its windows: the slice loses
+its mark, and nothing restarts. It fails when an objective was broken, or too few windows were
+observed in time: the tenant leaves the device, and its class has spent its budget, which its
 profile records. Level-triggered: both follow from the current state.
 """
 
@@ -43,19 +43,19 @@ _SEEN: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
 
 @dataclass(frozen=True, slots=True)
 class Probations:
-    """Probations of a cycle: tenants that leave, and those that stay for good."""
+    """Probations of a cycle: tenants that leave, and those that stay permanently."""
 
     evictions: Mapping[str, PendingEviction] = field(default_factory=dict)
     """Pods that have to leave, by uid."""
     committed: tuple[tuple[str, DesiredSlice], ...] = ()
-    """(node, slice) whose trial ended well."""
+    """(node, slice) of successful trials."""
     violating: tuple[str, ...] = ()
     """Nodes that report a broken objective."""
     wake_at: float = 0.0
 
 
 def judge_probations(view: View) -> Probations:
-    """Judge every slice on probation, and collect the pods that guards want gone."""
+    """Evaluate every slice on probation, and collect the evictions requested by guards."""
     evictions: dict[str, PendingEviction] = {}
     committed: list[tuple[str, DesiredSlice]] = []
     moments: list[float] = []
@@ -81,7 +81,7 @@ def judge_probations(view: View) -> Probations:
                 moments += [
                     since + PROBATION_LEAST_S,
                     since + PROBATION_MOST_S,
-                ]  # nothing ends it yet
+                ]  # it continues
                 continue
             outcome, text = _outcome(record, wanted, elapsed_s)
             if outcome is TrialOutcome.COMMIT:
@@ -100,7 +100,7 @@ def judge_probations(view: View) -> Probations:
 def _outcome(
     record: GPUNodeRecord, wanted: DesiredSlice, elapsed_s: float
 ) -> tuple[TrialOutcome, str]:
-    """The state of a trial, and the reason in words."""
+    """The state of a trial, and the reason as text."""
     reports = {part.key: part for part in record.observed if part.gpu == wanted.gpu}
     bound = [part for part in record.desired if part.gpu == wanted.gpu and _binds(part, wanted)]
     broken = [part for part in bound if _is_broken(part.key, wanted.key, reports)]
@@ -123,7 +123,7 @@ def _outcome(
 
 
 def _by_how_much(part: DesiredSlice, seen: ObservedSlice | None) -> str:
-    """A tenant, and what its objective allows beside what its node saw."""
+    """A tenant, and its objective compared with the observation of its node."""
     name = f"{part.pod_namespace}/{part.pod_name}"
     if seen is None:
         return name
@@ -140,7 +140,7 @@ def _by_how_much(part: DesiredSlice, seen: ObservedSlice | None) -> str:
 def _binds(desired_slice: DesiredSlice, trial: DesiredSlice) -> bool:
     """True if a slice's objective may end a trial: the trial's own, or that of a neighbour.
 
-    A neighbour that only wants an alert (``onViolation: Alert``) ends none.
+    A neighbour that only requests an alert (``onViolation: Alert``) ends none.
     """
     return desired_slice.protected and (
         desired_slice.key == trial.key or not desired_slice.alert_only
@@ -160,9 +160,9 @@ def _has_counted(seen: ObservedSlice | None) -> bool:
 
 
 def commit(view: View, probations: Probations, ledger: Ledger) -> list[Emit]:
-    """Clear the mark of every trial that ended well; share, device and memory do not change.
+    """Clear the mark of every successful trial; share, device and memory do not change.
 
-    The slice carries this leader's epoch: a node refuses changes of an older one.
+    The slice has this leader's epoch: a node rejects changes of an older one.
     """
     news: list[Emit] = []
     epoch = view.settings.epoch
@@ -184,7 +184,7 @@ def commit(view: View, probations: Probations, ledger: Ledger) -> list[Emit]:
 
 
 def spent(view: View, probations: Probations) -> dict[Class, float]:
-    """Seconds of trial that classes have used up: all of them after a trial that ended badly."""
+    """Seconds of trial used by classes: all of them after a failed trial."""
     budget = float(view.snapshot.policy.risk.probation_seconds_per_class)
     spent_s: dict[Class, float] = {}
     for uid, eviction in probations.evictions.items():
@@ -209,7 +209,7 @@ def spent(view: View, probations: Probations) -> dict[Class, float]:
 def bookings(
     spent_s: Mapping[Class, float], profiles: Sequence[ProfileRecord]
 ) -> dict[Class, Account]:
-    """Accounts that the profiles of these classes have yet to record.
+    """Accounts that are not yet recorded in the profiles of these classes.
 
     A later row fills the budget again.
     """

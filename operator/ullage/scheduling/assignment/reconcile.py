@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Phase 5 of a cycle: what follows from who got what.
+"""Phase 5 of a cycle: consequences of the grants.
 
-Services get the Deployment that there is room for, elastic gangs grow into what is left, running
-work moves that does not fit any more, and nodes are ordered for those who found none free.
+Services get the Deployment that there is room for, elastic gangs grow into free devices, running
+work that no longer fits moves, and nodes are requested for unplaced workloads.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ullage.scheduling.placement.spread import SpotPools
 
 
 def reconcile(context: CycleContext, nominated: Nominations, result: Assignments) -> None:
-    """Bring what belongs to each workload in line with what it was given."""
+    """Bring the objects of each workload in line with its grants."""
     lifecycles, blames = context.lifecycles, Blames(context.view.snapshot)
     for uid, service in context.view.index.those(context.view.index.services):
         if lifecycles[uid].needs_deployment:
@@ -63,7 +63,7 @@ def reconcile(context: CycleContext, nominated: Nominations, result: Assignments
 
 
 def _resize(context: CycleContext, nominated: Nominations, result: Assignments) -> None:
-    """Elastic gangs that run grow or shrink, unless someone was left unserved."""
+    """Grow or shrink running elastic gangs, unless a workload was left unserved."""
     sizing: Sizing = nominated.sizing
     if not result.entries.postponed():
         outcomes = dict(result.entries.outcomes())
@@ -109,7 +109,7 @@ def _deploy(context: CycleContext, service: WorkloadRecord, result: Assignments)
 
 
 def _scale(context: CycleContext, service: WorkloadRecord, result: Assignments) -> None:
-    """The number of replicas follows the objective, where the operator is to scale."""
+    """Set the number of replicas by the objective, where the operator scales."""
     step = scale(context.view, service, _around(context, service))
     if step is None:
         return
@@ -120,7 +120,7 @@ def _scale(context: CycleContext, service: WorkloadRecord, result: Assignments) 
 
 
 def _around(context: CycleContext, service: WorkloadRecord) -> Surroundings:
-    """Conditions that one more replica of a service meets."""
+    """Conditions that one more replica of a service would meet."""
 
     def clearing() -> float:
         if context.placer.has_room(context.requests.of(service, service.shape)):
@@ -144,7 +144,7 @@ def _leave(
     *,
     busy: bool,
 ) -> Leaving:
-    """Replicas that have to leave their device do so, beside their replacements if possible."""
+    """Move replicas off their device, beside their replacements if possible."""
     uid = service.ref.uid
     outcome = result.entries.outcome(uid)
     leaving = leave(
@@ -169,16 +169,16 @@ def _leave(
 
 
 def _is_awaited(outcome: Outcome | None) -> bool:
-    """True if others are leaving a device for a waiting pod of a service."""
+    """True if other workloads are leaving a device for a waiting pod of a service."""
     refused = outcome.refused if outcome is not None else None
     return refused is not None and refused.requeue is Requeue.ROOM_COMING
 
 
 def _move(context: CycleContext, result: Assignments) -> dict[str, tuple[Reason, str]]:
-    """Let jobs start again where they are predicted to fit.
+    """Restart jobs where they are predicted to fit.
 
-    Comes after everyone who waits was served, so that no one is moved to a place that is given
-    away in the same cycle.
+    Runs after all waiting workloads were served, so that no job moves to a place that is granted in
+    the same cycle.
 
     Returns:
         Warnings about work that stays, by uid.

@@ -3,8 +3,8 @@
 """Re-evaluation of work that was edited while it runs: its share, and its objective.
 
 Work that no longer fits restarts where that loses nothing (a job at its checkpoint, a replica
-beside its replacement), where its owner allows it, and where a place is predicted to serve it; else
-its status says why it stays. A prediction that drifts moves nothing: only an edit does.
+beside its replacement), where its owner allows it, and where a predicted place exists; else its
+status has the reason why it stays. A drifting prediction moves nothing: only an edit does.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Finding:
     because: Reason
     """Shown when it restarts."""
     pods: frozenset[str] = frozenset()
-    """uids of the pods that a restart may serve better."""
+    """uids of the pods that may improve by a restart."""
     stays: str = ""
     """The reason why it stays as it is, if already known."""
     here_too: bool = False
-    """Another share of its current device may do."""
+    """Another share of its current device may suffice."""
     device: DeviceRef | None = None
     """Excluded at its next start."""
     made_room: MadeRoom | None = None
@@ -62,11 +62,11 @@ def reevaluate(
     """Find running work that no longer fits, by uid of the workload.
 
     Args:
-        view: the cycle's snapshot.
-        requests: requests and allowed slowdowns of workloads.
-        predictions: predicted slowdowns of residents.
-        judged: uids of the workloads to judge.
-        restated: uids of workloads whose objective is new to the nodes.
+        view: The cycle's snapshot.
+        requests: Requests and allowed slowdowns of workloads.
+        predictions: Predicted slowdowns of residents.
+        judged: uids of the workloads to check.
+        restated: uids of workloads with an objective not yet known to the nodes.
     """
     findings: dict[str, Finding] = {}
     for uid in judged:
@@ -80,7 +80,7 @@ def reevaluate(
 
 
 def evictions_of(findings: Mapping[str, Finding], snapshot: Snapshot) -> dict[str, PendingEviction]:
-    """Replicas of services that a new start may serve better, by uid of the pod."""
+    """Replicas of services that may improve by a restart, by uid of the pod."""
     return {
         pod: PendingEviction(finding.because, finding.text, finding.device)
         for uid, finding in findings.items()
@@ -90,12 +90,12 @@ def evictions_of(findings: Mapping[str, Finding], snapshot: Snapshot) -> dict[st
 
 
 def _is_news(workload: WorkloadRecord) -> bool:
-    """True if the object was edited since its status was last written."""
+    """True if the object was edited since its last status."""
     return 0 < workload.status.observed_generation < workload.generation
 
 
 def _shown(workload: WorkloadRecord) -> bool:
-    """True if its status shows it; the bad conditions come last."""
+    """True if its status has the condition; bad conditions come last."""
     return any(
         condition.type == ConditionType.DEGRADED
         and Standing.OF_THE_OBJECTIVE in standing_of(condition.reason)
@@ -104,7 +104,7 @@ def _shown(workload: WorkloadRecord) -> bool:
 
 
 def _share(view: View, workload: WorkloadRecord) -> Finding | None:
-    """Finding if its pods have other shares than its request allows now.
+    """Finding if its pods have shares that its request no longer allows.
 
     The API allows a change of a running job's request only if it may be restarted for it.
     """
@@ -132,7 +132,7 @@ def _share(view: View, workload: WorkloadRecord) -> Finding | None:
 def _accelerator(
     view: View, requests: ResourceRequests, workload: WorkloadRecord
 ) -> Finding | None:
-    """Finding if its pods run on another accelerator than was chosen for its objective."""
+    """Finding if its pods run on an accelerator other than the one chosen for its objective."""
     asked = accelerators_asked(workload)
     inventory = requests.occupancy.inventory
     if asked == workload.accelerators or not inventory.models.keys() & set(asked):
@@ -178,7 +178,7 @@ def _asks(workload: WorkloadRecord) -> str:
 def _objective(
     view: View, requests: ResourceRequests, predictions: Predictions, workload: WorkloadRecord
 ) -> Finding | None:
-    """The worst of its members; ``None`` where all keep the objective, or none runs."""
+    """The worst of its members; ``None`` where all meet the objective, or none runs."""
     worst, text = 0.0, ""
     pods: set[str] = set()
     known = requests.classes.of(workload)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of replicas that a service may have: accelerators, their prices and free devices."""
+"""Possible kinds of replicas of a service: accelerators, their prices and free devices."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ullage.scheduling.times import SHORTEST_S
 
 
 def kinds_of(context: CycleContext, service: WorkloadRecord) -> Kinds:
-    """Kinds of replicas that a service may have in this cycle.
+    """Possible kinds of replicas of a service in this cycle.
 
     Args:
-        context: Of the cycle.
+        context: The context of the cycle.
         service: A service that the operator scales.
     """
 
@@ -31,7 +31,7 @@ def kinds_of(context: CycleContext, service: WorkloadRecord) -> Kinds:
     def room(accelerator: str, percent: int) -> int:
         share = Share(min_percent=percent, max_percent=percent)
         gpu = replace(service.gpu, share=share) if service.gpu.share is not None else service.gpu
-        # the choice of before would hold it to the present accelerator
+        # the previous choice would limit it to the present accelerator
         status = replace(service.status, scaling=None)
         asked = replace(service, accelerators=(accelerator,), gpu=gpu, status=status)
         return context.placer.room(context.requests.of(asked, asked.shape))
@@ -46,7 +46,7 @@ def kinds_of(context: CycleContext, service: WorkloadRecord) -> Kinds:
 
 
 def _prices(context: CycleContext, service: WorkloadRecord) -> dict[str, float]:
-    """Of accelerators that it may use and on which the time of a request is known."""
+    """Accelerators that it may use and that have a known request time."""
     prices = prices_of(context.view.snapshot)
     return {
         name: prices[name]

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that run or wait undisturbed: results of the last cycle hold for them in this one, too.
+"""Jobs that run or wait undisturbed: results of the last cycle are reused for them.
 
 Most jobs of a large cluster run or wait, and nothing near them changes from one cycle to the next.
-What such a job needs, and what its status says while it runs, stands as long as every record is
-the very one of the last cycle: its own, those of its pods and nodes, and those of all that share
-its devices. Of a GPUNode only what it says of these devices counts. Whether a waiting job finds a
-place is decided in every cycle.
+The needs of such a job, and its status while it runs, are valid as long as every record is the very
+object of the last cycle: its own, those of its pods and nodes, and those of all that share its
+devices. Of a GPUNode only its report on these devices counts. Placement of a waiting job is decided
+in every cycle.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ from ullage.scheduling.model.view import Class, Isolation, View
 from ullage.scheduling.placement.attempt import Outcome
 
 _RULES: Final = ("profiles", "device_profiles", "pools", "models", "leads")
-"""Parts of a snapshot that may concern any job, beside the rules of its policy."""
+"""Parts of a snapshot that may affect any job, beside the rules of its policy."""
 
 
 @dataclass(slots=True)
 class SteadyCache:
-    """Inputs of the last cycle, and the jobs that it did not affect."""
+    """Inputs of the last cycle, and its undisturbed jobs."""
 
     snapshot: Snapshot | None = None
     settings: DecideSettings | None = None
     spent_s: Mapping[Class, float] = field(default_factory=dict)
-    """Seconds of trial that classes had used up."""
+    """Seconds of trial used by classes."""
     isolated: Mapping[Class, Isolation] = field(default_factory=dict)
-    """Classes that shared with themselves alone."""
+    """Classes that shared only with themselves."""
     steps: dict[str, LifecycleStep] = field(default_factory=dict)
     """The step of each of the jobs, by uid."""
     written: set[DeviceRef] = field(default_factory=set)
-    """Devices that were given slices, or lost some; whether that was written is not known."""
+    """Devices with granted or revoked slices; it is unknown if that was written."""
 
     def undisturbed(
         self, view: View, members: MemberCache
     ) -> tuple[dict[str, LifecycleStep], set[str] | None]:
         """Steps of undisturbed jobs, running or waiting, by uid, and the nodes of all others.
 
-        The second is ``None`` after a change that may concern any node.
+        The second is ``None`` after a change that may affect any node.
 
         Args:
             view: The snapshot.
-            members: The members in it, with what changed since the last cycle.
+            members: The members in it, with their changes since the last cycle.
         """
         if self.snapshot is None or not self._rules_stand(self.snapshot, view):
             return {}, None
@@ -83,7 +83,7 @@ class SteadyCache:
         self.snapshot = None
 
     def _rules_stand(self, old: Snapshot, view: View) -> bool:
-        """True if nothing changed that may concern any job."""
+        """True if nothing changed that may affect any job."""
         new = view.snapshot
         return (
             _lasting(self.settings) == _lasting(view.settings)
@@ -95,7 +95,7 @@ class SteadyCache:
     def _disturbed(
         self, old: Snapshot, view: View, members: MemberCache
     ) -> tuple[set[str], set[str]]:
-        """Owners and nodes that something happened to, or to someone who shares their devices."""
+        """Owners and nodes that changed, or whose devices are shared with a changed one."""
         new, changes = view.snapshot, members.changes
         whole = set(changes.nodes)
         whole.update(name for name in changes.gpu_nodes if _is_another(old, new, name))
@@ -117,20 +117,20 @@ def untouched(
     snapshot: Snapshot,
     devices: Collection[DeviceRef],
 ) -> dict[str, LifecycleStep]:
-    """Those of the undisturbed that the cycle itself did nothing to, nor to their devices.
+    """Undisturbed jobs that the cycle itself did not affect, nor their devices.
 
     Args:
-        undisturbed: What they needed at the beginning of the cycle, by uid.
-        now: What they need after it.
+        undisturbed: Their needs at the beginning of the cycle, by uid.
+        now: Their needs after it.
         snapshot: The snapshot of the cycle.
-        devices: Devices that the cycle gave slices of, or took some from.
+        devices: Devices with slices that the cycle granted or revoked.
     """
     changed = map(is_not, map(now.__getitem__, undisturbed), undisturbed.values())
     return _less(undisturbed, {*compress(undisturbed, changed), *_owners_on(snapshot, devices)})
 
 
 def _less(steps: Mapping[str, LifecycleStep], uids: Iterable[str]) -> dict[str, LifecycleStep]:
-    """All steps but those of some workloads; few go, so a copy is cheaper than a look at each."""
+    """All steps except some; few are removed, so a copy is cheaper than checking each."""
     left = dict(steps)
     for uid in uids:
         left.pop(uid, None)
@@ -140,7 +140,7 @@ def _less(steps: Mapping[str, LifecycleStep], uids: Iterable[str]) -> dict[str, 
 def is_steady(workload: WorkloadRecord, step: LifecycleStep) -> bool:
     """True if only a change of records can change the step of a workload.
 
-    The status of a workload that waits depends on its refusal as well.
+    The status of a waiting workload also depends on its refusal.
 
     Args:
         workload: The workload, whose status this cycle does not change.
@@ -157,7 +157,7 @@ def is_steady(workload: WorkloadRecord, step: LifecycleStep) -> bool:
 
 
 def refusal_stands(status: WorkloadStatus, outcome: Outcome | None) -> bool:
-    """True if an outcome refuses a workload for exactly the reasons that its decision names."""
+    """True if an outcome refuses a workload for the same reasons as its decision."""
     if outcome is None or outcome.refused is None or outcome.placements:
         return False
     decision, refused = status.decision, outcome.refused
@@ -175,7 +175,7 @@ def _only_waits(step: LifecycleStep) -> bool:
 
 
 def _lasting(settings: DecideSettings | None) -> DecideSettings | None:
-    """The settings without what may change from cycle to cycle and concerns no running job."""
+    """The settings without the parts that change from cycle to cycle and affect no running job."""
     return settings and replace(settings, backpressure_ended_at=0.0, aside=())
 
 
@@ -188,10 +188,10 @@ def _same(old: object, new: object) -> bool:
 
 
 def _is_another(old: Snapshot, new: Snapshot, name: str) -> bool:
-    """True if a GPUNode came or went, or reports a change of itself or of its devices.
+    """True if a GPUNode was added or removed, or reports a change of itself or of its devices.
 
-    Its report of slices concerns their holders and those who share their devices; its heartbeat and
-    its observations concern no running work.
+    Its report of slices affects their holders and those that share their devices; its heartbeat and
+    its observations affect no running work.
     """
     before, after = old.gpu_nodes.get(name), new.gpu_nodes.get(name)
     return before is None or after is None or _of_itself(before) != _of_itself(after)
@@ -209,7 +209,7 @@ def _of_itself(record: GPUNodeRecord) -> tuple[object, ...]:
 
 
 def _owners_in(snapshot: Snapshot, nodes: Iterable[str]) -> Iterator[str]:
-    """Owners of the slices that stand in the spec or the status of some nodes."""
+    """Owners of the slices in the spec or the status of some nodes."""
     for name in nodes:
         record = snapshot.gpu_nodes.get(name)
         if record is not None:
@@ -217,7 +217,7 @@ def _owners_in(snapshot: Snapshot, nodes: Iterable[str]) -> Iterator[str]:
 
 
 def _owners_on(snapshot: Snapshot, devices: Iterable[DeviceRef]) -> Iterator[str]:
-    """Owners of the slices that stand on some devices, in a spec or a status."""
+    """Owners of the slices on some devices, in a spec or a status."""
     by_node: dict[str, set[str]] = {}
     for device in devices:
         by_node.setdefault(device.node, set()).add(device.gpu)

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Most members of an elastic gang by its budget, its chosen pools and its aim.
+"""Maximum members of an elastic gang by its budget, its chosen pools and its aim.
 
-A gang takes all the room there is, so without a limit it would grow out of its budget and be
-stopped for it, beyond the size that was chosen with its pools, or beyond the number that serves its
-aim best. A pool without a price sets no limit; the fewest members are never cut here.
+A gang grows into all free room, so without a limit it would exceed its budget and be stopped for
+it, or exceed the size that was chosen with its pools or serves its aim best. A pool without a price
+sets no limit; the minimum of members is never cut.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ullage.scheduling.model.phases import Phase
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Most members of a gang, and why, in words that end with their number."""
+    """Maximum members of a gang, and the reason, as text that ends with their number."""
 
     members: int
     why: str
@@ -34,16 +34,16 @@ def limits_of(
     pools: Mapping[str, PoolRecord],
     choose: Callable[[WorkloadRecord], DeviceChoice],
 ) -> dict[str, Limit]:
-    """Most members of elastic jobs, by uid; jobs without a limit are left out.
+    """Maximum members of elastic jobs, by uid; jobs without a limit are left out.
 
-    A budget counts in the dearest of the pools that a job may be placed in, since it may go to any
-    of them. A size that was chosen with the pools goes before the one that is recommended.
+    A budget counts in the most expensive of the pools that a job may be placed in, since it may go
+    to any of them. A size that was chosen with the pools has precedence over the recommended one.
 
     Args:
         capacity_choices: Choices of pools of this cycle.
         workloads: By uid.
         pools: By name.
-        choose: The choice of devices of a job.
+        choose: Function for the choice of devices of a job.
     """
     limits: dict[str, Limit] = {}
     for uid, job in workloads.items():
@@ -63,7 +63,7 @@ def limits_of(
 
 
 def _recommended(job: WorkloadRecord, members: int) -> Limit | None:
-    """The number that serves the job's aim best; a gang that runs is not made smaller for it."""
+    """The number that serves the job's aim best; a running gang is not shrunk for it."""
     if not members:
         return None
     if job.status.phase == Phase.RUNNING and job.replicas > members:

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pools that each job with a cost objective may be placed in now.
 
-A decision stands until there is a reason against it: held capacity is lost, a price moved, a limit
-is broken, the deadline's verdict changes, or its time is up. Waiting work is looked at again in
-turns. Without pools, or for jobs without an objective, nothing is done. An unchanged decision must
-never be written again.
+A decision stands until there is a cause to revise it: held capacity is lost, a price moved, a limit
+is broken, the deadline's verdict changes, or its time is up. Waiting work is revised in turns.
+Without pools, or for jobs without an objective, nothing is done. An unchanged decision must never
+be written again.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from ullage.scheduling.prediction.effort import in_turns
 from ullage.scheduling.times import DEADLINE_LOOK_S, RECHECK_S
 
 MOST_URGENT: Final = 200
-"""Jobs that are decided again in one cycle for a cause; the rest is next."""
+"""Jobs revised per cycle for a cause; the rest is next."""
 MOST_IN_TURN: Final = 50
-"""Waiting jobs that are looked at again in one cycle."""
+"""Waiting jobs revised per cycle."""
 _LIVE: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
 
 
@@ -45,9 +45,9 @@ class PoolChoice:
     Attributes:
         spend: Record for its status.
         pools: Pools that its members may be placed in; none = it waits.
-        grows: The pools can be given more nodes.
-        safe: Its deadline is kept; `None` = it has none, or this is not known.
-        facts: Inputs of the decision; `None` = nothing is decided about it any more.
+        grows: The pools can get more nodes.
+        safe: Its deadline is met; `None` = it has none, or this is unknown.
+        facts: Inputs of the decision; `None` = it is no longer decided.
     """
 
     spend: SpendRecord
@@ -62,11 +62,11 @@ class CapacityChoices:
     """Choices of pools of a cycle; empty where there are no pools.
 
     Attributes:
-        choices: By uid of the job; jobs that are not here are placed anywhere.
-        evictions: Pods that leave for other capacity, by uid.
-        market: The pools; `None` = no job asks for them.
+        choices: By uid of the job; missing jobs are placed anywhere.
+        evictions: Pods to evict for other capacity, by uid.
+        market: The pools; `None` = no job needs them.
         wake_at: Time of the next decision; 0 = never.
-        lapsed: Records of jobs whose pools are gone, by uid; they are left alone.
+        lapsed: Records of jobs whose pools were deleted, by uid; they are left alone.
     """
 
     choices: Mapping[str, PoolChoice] = field(default_factory=dict)
@@ -76,11 +76,11 @@ class CapacityChoices:
     lapsed: Mapping[str, PoolChoice] = field(default_factory=dict)
 
     def said(self, uid: str) -> PoolChoice | None:
-        """The choice for a job's status; `None` = the status stands."""
+        """The choice for a job's status; `None` = unchanged."""
         return self.choices.get(uid) or self.lapsed.get(uid)
 
     def idle(self) -> Mapping[str, tuple[Reason, str]]:
-        """Jobs that have no pool to be placed in now, by uid, and why."""
+        """Jobs without a usable pool now, by uid, with the reason."""
         return {
             uid: (decision.reason, decision.message)
             if (decision := pool_choice.spend.decision) is not None
@@ -90,7 +90,7 @@ class CapacityChoices:
         }
 
     def never(self, uid: str) -> tuple[Reason, str] | None:
-        """Reason why a job is not started as it is; `None` = it may be."""
+        """Reason not to start a job as it is; `None` = it may start."""
         pool_choice = self.choices.get(uid)
         decision = pool_choice.spend.decision if pool_choice is not None else None
         if decision is None or decision.chosen.pools or not never_starts(decision):
@@ -136,7 +136,7 @@ def decide_pools(view: View) -> CapacityChoices:
 
 
 def _without_pools(view: View) -> CapacityChoices:
-    """Records of jobs whose pools are all gone."""
+    """Records of jobs whose pools were all deleted."""
     choices = {}
     for uid, job in view.index.those(view.index.spending):
         spend = job.status.spend
@@ -170,13 +170,13 @@ class _Decider:
     lapsed: dict[str, PoolChoice] = field(default_factory=dict)
 
     def decide(self, jobs: Sequence[WorkloadRecord]) -> bool:
-        """Decide where it is due; True when jobs have to wait for the next cycle."""
+        """Decide where it is due; True when jobs are postponed to the next cycle."""
         view = self.view
         urgent: list[Facts] = []
         waiting: list[Facts] = []
         for job in sorted(jobs, key=lambda workload: (workload.created, workload.ref.uid)):
             facts = self._facts(job)
-            if facts is None:  # it runs on nodes of no pool
+            if facts is None:  # it runs on nodes outside of pools
                 record = lapsed(job, view.snapshot.pools, now=view.now, epoch=view.settings.epoch)
                 if record is not None:
                     self.lapsed[job.ref.uid] = PoolChoice(spend=record, pools=frozenset())
@@ -230,7 +230,7 @@ class _Decider:
     ) -> int:
         """Members that pools are chosen for.
 
-        An elastic gang that has no pods yet gets as many as its budget pays for somewhere.
+        An elastic gang without pods gets as many as its budget allows in some pool.
         """
         if members or job.elasticity is None:
             return max(job.replicas, sum(held.values()))
@@ -238,9 +238,9 @@ class _Decider:
         return job.replicas if limit is None else job.elasticity.within(min(job.replicas, limit))
 
     def _held(self, job: WorkloadRecord, members: Sequence[Member]) -> Mapping[str, int] | None:
-        """Members by pool; `None` = some are on nodes of no pool."""
+        """Members by pool; `None` = some are on nodes outside of pools."""
         if job.status.phase not in _LIVE:
-            return {}  # the rest of its last start goes
+            return {}  # the rest of its last start is being removed
         decision = job.status.spend.decision if job.status.spend is not None else None
         chosen = [share.pool for share in decision.chosen.pools] if decision is not None else []
         counts: dict[str, int] = {}
@@ -279,7 +279,7 @@ def never_starts(decision: SpendDecision) -> bool:
 
 
 def is_due(facts: Facts) -> bool:
-    """True when the decision in force has to be made again."""
+    """True when the decision in force has to be revised."""
     job, before = facts.job, facts.before
     spend = job.status.spend
     if before is None or spend is None or job.status.observed_generation != job.generation:
@@ -287,13 +287,13 @@ def is_due(facts: Facts) -> bool:
     if facts.now >= spend.next_decision > 0:
         return True
     if never_starts(before):
-        return False  # looked at in turns
+        return False  # revised in turns
     due = facts.due
     if not facts.held:
         waits = not before.chosen.pools and due is not None
         return waits and facts.now >= turns_at(job.created, due) if due is not None else False
     if not spend.next_decision:
-        return True  # it has just been placed
+        return True  # it was just placed
     chosen = {pool.pool for pool in before.chosen.pools}
     members = sum(pool.replicas for pool in before.chosen.pools)
     if not facts.held.keys() <= chosen or sum(facts.held.values()) > members:
@@ -304,7 +304,7 @@ def is_due(facts: Facts) -> bool:
 
 
 def _moved(facts: Facts, before: SpendDecision) -> bool:
-    """True when a price of the decision has moved by more than the least gain."""
+    """True when a price of the decision has moved by more than the minimum gain."""
     part = facts.terms.min_gain_percent / 100
     now = choice.held_option(facts).expected.per_hour
     stated = float(before.chosen.per_hour or 0)
@@ -325,7 +325,7 @@ def _moved(facts: Facts, before: SpendDecision) -> bool:
 
 
 def decided(facts: Facts, epoch: int) -> SpendRecord:
-    """A new decision; the last record where it says the same."""
+    """A new decision; the last record if it is equal."""
     deadline = facts.job.cost is not None and facts.job.cost.deadline_s is not None
     if deadline and facts.due is None:
         return unknown_work(facts, epoch)
@@ -344,7 +344,7 @@ def decided(facts: Facts, epoch: int) -> SpendRecord:
 
 
 def _compares(facts: Facts, decision: CapacityDecision) -> bool:
-    """True when a job that stays where it is should compare other pools' prices now."""
+    """True when a job that stays in place should compare other pools' prices now."""
     before, spend = facts.before, facts.job.status.spend
     if before is None or spend is None or not facts.held:
         return False
@@ -358,7 +358,7 @@ def _compares(facts: Facts, decision: CapacityDecision) -> bool:
 def _marks(
     job: WorkloadRecord, pool_choice: PoolChoice, members: Sequence[Member], market: Market
 ) -> Iterable[tuple[str, PendingEviction]]:
-    """Members that leave, because their pool is not chosen any more."""
+    """Members to evict, because their pool is no longer chosen."""
     decision = pool_choice.spend.decision
     if decision is None or job.status.phase not in _LIVE:
         return
@@ -385,7 +385,7 @@ def _marks(
 def is_watched(facts: Facts) -> bool:
     """True when changes of other jobs may change a standing decision.
 
-    The job waits, its size follows prices and room, or it could go back to spot.
+    The job waits, its size follows prices and room, or it could return to spot.
     """
     before = facts.before
     if not facts.held or before is None or facts.sized:

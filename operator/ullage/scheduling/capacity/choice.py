@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Choice of pools for one job: the engine's answer, as far as it is worth a restart.
+"""Choice of pools for one job: the engine's answer, if it is worth a restart.
 
-A job that holds nothing gets the engine's choice at once. A running job is moved for a deadline,
-for a limit, or when prices are compared and the saving pays for the restart; without a checkpoint
-never. Missing knowledge must never stop running work.
+A job without devices gets the engine's choice at once. A running job is moved for a deadline, for a
+limit, or when prices are compared and the saving pays for the restart; without a checkpoint never.
+Missing data must never stop running work.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ullage.scheduling.model.gang_speed import PHI
 from ullage.scheduling.times import DEADLINE_LOOK_S, GANG_ROOM_LASTS_IN_PLACE_S, UNRECORDED_HOLD_S
 
 MOST_LOST: Final = 0.9
-"""Part of the time that losses can cost at most, so that every pool has some speed."""
+"""Maximum fraction of the time lost, so that every pool has a positive speed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +50,12 @@ class Facts:
 
     Attributes:
         job: The job.
-        members: Members that are to be placed.
-        suited: Pools that suit it.
-        work: Its work; `None` = not known.
-        due: Its place on the line to its deadline, if it has one.
-        held: Members by pool, of all that are placed; empty = it holds nothing.
-        terms: Of the policy.
+        members: Number of members to place.
+        suited: Suitable pools.
+        work: Its work; `None` = unknown.
+        due: Its state against the line to its deadline, if any.
+        held: Members by pool, of all that are placed; empty = none.
+        terms: Terms of the policy.
         now: Seconds since the epoch.
     """
 
@@ -97,16 +97,16 @@ class Facts:
 
 
 def choose(facts: Facts) -> CapacityDecision:
-    """The engine's decision from what the job holds now."""
+    """The engine's decision from the job's current capacity."""
     job, cost = facts.job, facts.job.cost
     if cost is None:
         raise ValueError(f"{job.ref.name} has no spec.cost")
-    # what spot takes without a checkpoint is lost, so a deadline cannot be kept on it
+    # an interruption without a checkpoint loses all work, so spot cannot meet a deadline
     spot = cost.allow_spot and (facts.due is None or job.checkpoint)
     objective, due = CostObjective(cost.objective), facts.due
     kinds = {candidate.pool.capacity_type for candidate in facts.suited.by_name.values()}
     if due is not None and not (spot and CapacityType.SPOT in kinds):
-        objective, due = CostObjective.COST_PER_WORK, None  # there is nothing to wait for
+        objective, due = CostObjective.COST_PER_WORK, None  # waiting has no benefit
     least = most = facts.members
     if facts.sized and job.elasticity is not None:
         least, most = job.elasticity.min_replicas, job.elasticity.max_replicas
@@ -135,7 +135,7 @@ def choose(facts: Facts) -> CapacityDecision:
 
 
 def _terms(facts: Facts) -> CostTerms:
-    """Costs of a loss and an hour, and the scaling of a job whose size is chosen."""
+    """Costs of a loss and an hour, and the scaling of a job with a chosen size."""
     cost = facts.job.cost
     if cost is None or not facts.sized:
         return CostTerms(eviction_h=facts.restart_h)
@@ -148,7 +148,7 @@ def _terms(facts: Facts) -> CostTerms:
 
 
 def _with_held(facts: Facts) -> list[Pool]:
-    """The pools, with the room that the job itself takes there."""
+    """The pools, with the room of the job's own members added."""
     return [
         pool
         if pool.most is None or not facts.held.get(pool.name)
@@ -179,7 +179,7 @@ def _net_on_spot(facts: Facts, decision: CapacityDecision) -> CapacityDecision:
 
 
 def refused(facts: Facts) -> str:
-    """Reason why the deadline cannot be kept from the start; empty = it can, or there is none."""
+    """Reason why the deadline cannot be met from the start; empty = it can, or there is none."""
     if facts.due is None:
         return ""
     return (
@@ -193,26 +193,26 @@ def refused(facts: Facts) -> str:
 
 
 def stays(facts: Facts, decision: CapacityDecision) -> bool:
-    """True when running work goes on where it is, though the engine would move it."""
+    """True when running work stays, although the engine would move it."""
     pools = {share.pool for share in decision.chosen.shares}
     if not facts.held or facts.held.keys() <= pools:
         return False
     if not facts.job.checkpoint:
         return True
     if not facts.held.keys() <= facts.suited.by_name.keys():
-        return not pools  # they suit it no longer, but a stop gains nothing
+        return not pools  # they no longer suit it, but a stop gains nothing
     if any(_price(facts, pool) is None for pool in facts.held):
         return True
     if over_budget(facts):
         return not pools and gives_up_members(facts)
     if facts.sized and facts.job.in_place:
-        return not pools  # members come and go one pool at a time, and the others go on
-    # the engine looks an hour ahead: for moves by cost the longer view decides
+        return not pools  # members leave one pool at a time, and the others continue
+    # the engine plans one hour ahead: for moves by cost the longer view decides
     return not pools or facts.due is None
 
 
 def over_budget(facts: Facts) -> bool:
-    """True when the held capacity costs more per hour than the job may."""
+    """True when the held capacity exceeds the job's budget per hour."""
     cost = facts.job.cost
     if cost is None or cost.budget_per_hour is None:
         return False
@@ -220,7 +220,7 @@ def over_budget(facts: Facts) -> bool:
 
 
 def gives_up_members(facts: Facts) -> bool:
-    """True when an elastic gang can go on where it is within its budget, with fewer members.
+    """True when an elastic gang can continue in place within its budget, with fewer members.
 
     Its size is changed elsewhere.
     """
@@ -254,9 +254,9 @@ def held_option(facts: Facts) -> CapacityOption:
 
 
 def settled(facts: Facts, decision: CapacityDecision) -> CapacityDecision:
-    """The choice of a job that holds nothing: the last pool, unless another is clearly better.
+    """The choice of a job without devices: the last pool, unless another is clearly better.
 
-    Noise in prices and hazards would otherwise move it from pool to pool while it waits.
+    Otherwise, noise in prices and hazards would move it from pool to pool while it waits.
     """
     before = facts.before
     if before is None or not decision.chosen.shares or len(before.chosen.pools) != 1:
@@ -292,9 +292,9 @@ def settled(facts: Facts, decision: CapacityDecision) -> CapacityDecision:
 
 
 def staying(facts: Facts, decision: CapacityDecision) -> CapacityDecision:
-    """The decision to go on with what is held; the engine's choice comes second."""
+    """The decision to keep the held capacity; the engine's choice is the runner-up."""
     option = held_option(facts)
-    if facts.sized:  # the best size in the pools that it holds
+    if facts.sized:  # the best size in its present pools
         pools = facts.suited.by_name
         held = {name: pools[name] for name in facts.held if name in pools}
         best = choose(replace(facts, suited=replace(facts.suited, by_name=held))).chosen
@@ -315,7 +315,7 @@ def compare_prices(facts: Facts, kept: CapacityDecision) -> CapacityDecision:
     """The decision of running work when prices are compared: stay, or move for a saving that pays.
 
     Args:
-        facts: The job holds one pool, within its limits.
+        facts: Facts of a job in one pool, within its limits.
         kept: The decision to stay.
     """
     current = next(iter(facts.held), "")
@@ -324,7 +324,7 @@ def compare_prices(facts: Facts, kept: CapacityDecision) -> CapacityDecision:
     if facts.due is not None and spare_s(facts.due) < (
         facts.due.line.reserve_s + facts.due.line.changeover_s
     ):
-        return kept  # a move is a restart, and the deadline has none to spare
+        return kept  # a move is a restart, and the deadline leaves no time for one
     if facts.held_s < facts.terms.min_hold_s:
         return replace(kept, reason=CapacityWhy.HOLDING)
     offers = {offer.name: offer for offer in _offers(facts, current)}
@@ -365,7 +365,7 @@ def compare_prices(facts: Facts, kept: CapacityDecision) -> CapacityDecision:
 
 
 def _offers(facts: Facts, current: str) -> list[PricedOffer]:
-    """Pools that take the whole gang now, of the kind that it runs on, within its budget."""
+    """Pools with room for the whole gang, of its present kind, within its budget."""
     kind = facts.suited.by_name[current].pool.capacity_type
     cost = facts.job.cost
     offers = []
@@ -385,7 +385,7 @@ def _offers(facts: Facts, current: str) -> list[PricedOffer]:
                 and per_hour > cost.budget_per_hour
             ):
                 continue
-        # every loss costs a restart, so a pool is as fast as the time between them lets it be
+        # every loss costs a restart, so the time between losses limits the speed of a pool
         lost = min(MOST_LOST, pool.hazard_per_hour * facts.restart_h)
         offers.append(
             PricedOffer(name=name, price_per_hour=per_hour, speed=pool.speed * (1 - lost))
@@ -394,7 +394,7 @@ def _offers(facts: Facts, current: str) -> list[PricedOffer]:
 
 
 def _fastest(facts: Facts, offers: Mapping[str, PricedOffer], current: str) -> str:
-    """The offer that ends the job soonest, the restart paid, by more than the least gain."""
+    """The offer that ends the job soonest, restart included, by more than the minimum gain."""
     left_h = min(
         facts.work.left_h if facts.work is not None else math.inf,
         facts.terms.decision_period_s / 3600,
@@ -424,7 +424,7 @@ def _option(facts: Facts, pool: str) -> CapacityOption:
 
 
 def mode_of(facts: Facts, option: CapacityOption) -> str:
-    """Spot, on-demand or nothing."""
+    """The kind of capacity: spot, on-demand or nothing."""
     kinds = {
         facts.suited.by_name[share.pool].pool.capacity_type is CapacityType.SPOT
         for share in option.shares

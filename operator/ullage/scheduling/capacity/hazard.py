@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hazard, launches and availability of a pool, learned from the changes of its instances.
 
-The status is the whole memory: after a restart learning goes on from it. A loss event counts once
-however many instances it takes, exposure counts while the pool holds at least one. Changes in one
-look have no order: losses come first, then warnings, then gains.
+The status is the only state: after a restart learning continues from it. A loss event counts once
+however many instances it takes, exposure counts while the pool has at least one. Changes in one
+observation have no order: losses come first, then warnings, then gains.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ullage.scheduling.inventory.instances import Sighting
 from ullage.scheduling.times import BULK_LOSS_S, HOUR_S, LAUNCH_RETRY_FIRST_S
 
 RELIABLE_PER_HOUR: Final = 1e-4
-"""Prior of capacity that is not taken away: one failure of a machine a year (derived)."""
+"""Prior of on-demand and reserved capacity: one failure of a machine a year (derived)."""
 LEAST_SUCCESS: Final = 0.05
-"""Part of launches that is expected to succeed at least; it bounds the wait after failures."""
+"""Minimum expected success rate of launches; it bounds the wait after failures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +40,14 @@ class Learning:
 
     @classmethod
     def of(cls, terms: SpotTerms) -> Self:
-        """As the policy says."""
+        """The settings of the policy."""
         return cls(
             half_life_h=terms.hazard_half_life_s / HOUR_S, prior_hours=float(terms.prior_hours)
         )
 
 
 def prior_of(pool: PoolRecord, learning: Learning) -> Prior:
-    """Belief about a pool before anything was observed of it."""
+    """Prior of a pool without observations."""
     reliable = pool.capacity_type is not CapacityType.SPOT
     if pool.advisor_band is None and reliable:
         hours = learning.prior_hours
@@ -56,7 +56,7 @@ def prior_of(pool: PoolRecord, learning: Learning) -> Prior:
 
 
 def hazard_of(pool: PoolRecord, status: PoolStatus, learning: Learning) -> Hazard:
-    """The posterior that a status remembers, as of ``observed_at_s``."""
+    """The posterior recorded in a status, as of ``observed_at_s``."""
     loss = status.last_loss
     draining_h = None
     if loss is not None and loss.open:
@@ -71,7 +71,7 @@ def hazard_of(pool: PoolRecord, status: PoolStatus, learning: Learning) -> Hazar
 
 
 def launches_of(pool: PoolRecord, status: PoolStatus) -> Launches:
-    """The launches that a status remembers, as of ``observed_at_s``."""
+    """The launches recorded in a status, as of ``observed_at_s``."""
     return Launches(
         started=status.launches.succeeded,
         failed=status.launches.failed,
@@ -83,16 +83,16 @@ def launches_of(pool: PoolRecord, status: PoolStatus) -> Launches:
 def observed(
     pool: PoolRecord, status: PoolStatus, seen: Sighting, now: float, learning: Learning
 ) -> PoolStatus:
-    """The status after a look.
+    """The status after an observation.
 
     Args:
-        pool: The pool; its own status is not looked at.
-        status: The one after the last look.
+        pool: The pool; its own status is not used.
+        status: The status after the last observation.
         seen: Changes since.
         now: Seconds since the epoch.
         learning: Half-life and weight of the prior.
     """
-    now = max(now, status.observed_at_s)  # clocks of two leaders differ a little
+    now = max(now, status.observed_at_s)  # clocks of two leaders may differ slightly
     held_s = _held_s(status, seen, now)
     idle_s = (now - status.observed_at_s if status.observed_at_s else 0.0) - held_s
     half_life_h = learning.half_life_h
@@ -127,9 +127,9 @@ def observed(
 
 
 def _held_s(status: PoolStatus, seen: Sighting, now: float) -> float:
-    """Seconds since the last look in which the pool held an instance."""
+    """Seconds since the last observation in which the pool had an instance."""
     if not status.observed_at_s:
-        return 0.0  # nothing is known of the time before the first look
+        return 0.0  # the time before the first observation is unknown
     since = status.observed_at_s
     if not seen.gap:
         return now - since if status.nodes else 0.0
@@ -141,7 +141,7 @@ def _held_s(status: PoolStatus, seen: Sighting, now: float) -> float:
 def _lost(
     hazard: Hazard, loss: LossRecord | None, seen: Sighting, now: float
 ) -> tuple[Hazard, LossRecord | None]:
-    """Count lost instances, as an event of their own or as more of the last one."""
+    """Count lost instances, as a new event or as part of the last one."""
     if not seen.lost:
         return hazard, loss
     same = hazard.draining_h is not None and hazard.draining_h <= BULK_LOSS_H and loss is not None
@@ -168,10 +168,10 @@ def _launched(
 def _available(
     pool: PoolRecord, status: PoolStatus, launches: Launches, seen: Sighting, now: float
 ) -> bool:
-    """True unless something says that new instances cannot be had.
+    """True unless new instances are known to be unavailable.
 
-    After a loss of spot more of it may come; a failed machine of other capacity says nothing of
-    the next.
+    A spot loss may be followed by more; a failed machine of other capacity says nothing about the
+    next.
     """
     if seen.advised:
         return False

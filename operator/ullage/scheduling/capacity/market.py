@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pools as a job sees them: price, speed and room of one member, by class of job.
+"""Pools as seen by a job: price, speed and room of one member, by class of job.
 
-Made once a cycle, and only where there are pools and jobs that ask for them. A price is that of one
-member: whole instances are bought, so members pay for the part of an instance that they leave idle.
-Room that other jobs hold must never be offered.
+Built once per cycle, and only where there are pools and jobs that need them. A price is that of one
+member: whole instances are bought, so members pay for the idle part of an instance. Room held by
+other jobs must never be offered.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from ullage.scheduling.times import NODE_AGENT_S
 
 WHOLE: Final = 100
 _ANY: Final = (1 << 31) - 1
-"""Members that nothing limits."""
+"""Number of members without a limit."""
 _EXACT: Final = 1e-9
-"""Part by which a sum of prices may pass the budget through rounding alone."""
+"""Fraction by which a sum of prices may exceed the budget by rounding alone."""
 _KNOWN: Final = (Source.MEASURED, Source.DECLARED)
-"""Sources of speed that a deadline may rest on."""
+"""Sources of speed that a deadline may rely on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuitedPool:
-    """A pool as one job sees it.
+    """A pool as seen by one job.
 
     Attributes:
-        pool: As the engine takes it; one instance of the engine is one member.
+        pool: The engine's record; one instance of the engine is one member.
         record: The pool itself.
-        per_node: Members that one node of it takes.
-        grows: More nodes of it can be bought.
+        per_node: Members per node.
+        grows: More nodes can be bought.
     """
 
     pool: Pool
@@ -54,13 +54,13 @@ class SuitedPool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuitedPools:
-    """All pools that suit a class of jobs.
+    """All suitable pools of a class of jobs.
 
     Attributes:
-        by_name: In order of their names.
-        speeds_known: False = nothing is known of any, all count as equal.
-        steps_per_second: Of one member at speed 1, measured or declared; 0 = not known.
-        unsuitable: Reasons why pools are left out, as text.
+        by_name: Pools in order of their names.
+        speeds_known: False = all unknown, and counted as equal.
+        steps_per_second: Of one member at speed 1, measured or declared; 0 = unknown.
+        unsuitable: Reasons for excluded pools, as text.
     """
 
     by_name: Mapping[str, SuitedPool]
@@ -69,7 +69,7 @@ class SuitedPools:
     unsuitable: str
 
     def pools(self) -> list[Pool]:
-        """As the engine takes them."""
+        """The pools as input of the engine."""
         return [candidate.pool for candidate in self.by_name.values()]
 
 
@@ -79,14 +79,14 @@ class Market:
 
     view: View
     growing: bool
-    """Nodes can be ordered."""
+    """Nodes can be requested."""
     _suited: dict[tuple[object, ...], SuitedPools] = field(default_factory=dict)
     _rooms: dict[tuple[str, int, int], int] = field(default_factory=dict)
     _speeds: Throughputs | None = None
 
     @cached_property
     def pool_of(self) -> Mapping[str, str]:
-        """Pool by node; nodes of no pool are not in it."""
+        """Pool by node; nodes outside of pools are missing."""
         members = Membership.of(self.view.snapshot.pools)
         return {
             name: pool.name
@@ -104,11 +104,11 @@ class Market:
 
     @cached_property
     def reliable(self) -> Mapping[tuple[str, str], float]:
-        """Prices of devices that are not taken away, by type."""
+        """Prices of on-demand and reserved devices, by type."""
         return reliable_prices(self.view.snapshot)
 
     def on_demand(self, record: PoolRecord) -> float | None:
-        """Dollars per hour of an instance like those of a pool on on-demand; ``None`` = unknown."""
+        """Dollars per hour of an on-demand instance equal to a pool's; ``None`` = unknown."""
         count, price = max(1, record.gpus_per_instance), record.status.price
         declared = declared_price(self.view.snapshot, record.accelerator)
         price_each = None if price is None else price / count
@@ -117,14 +117,14 @@ class Market:
 
     @cached_property
     def free(self) -> Mapping[str, Sequence[Sequence[int]]]:
-        """Free percent of every device by node and pool, where something new may go."""
+        """Free percent of every device by node and pool, where new work is allowed."""
         return {
             pool: [percents for node in nodes if (percents := self._free_on(node))]
             for pool, nodes in self.nodes.items()
         }
 
     def suited_to(self, job: WorkloadRecord, members: int) -> SuitedPools:
-        """The pools that suit a job; alike jobs get the same."""
+        """The suitable pools of a job; equal jobs share the result."""
         cost, share = job.cost, job.gpu.share
         if cost is None:
             raise ValueError(f"{job.ref.name} has no spec.cost")
@@ -183,7 +183,7 @@ class Market:
     def _speeds_of(
         self, job: WorkloadRecord, pools: Sequence[PoolRecord]
     ) -> tuple[Mapping[str, float], float, bool]:
-        """Speed by accelerator against the fastest, its steps per second, whether any is known."""
+        """Speed by accelerator against the fastest, its steps per second, and if any is known."""
         if self._speeds is None:
             self._speeds = Throughputs(self.view.snapshot)
         kinds = {pool.accelerator for pool in pools}
@@ -209,7 +209,7 @@ class Market:
             return 0
         if record.most is None:
             return None
-        # a node that was bought and whose agent still starts is room that comes
+        # a node that was bought and whose agent still starts is future room
         present = [name for name in self.nodes[record.name] if not self._is_coming(name)]
         return max(0, record.most - len(present))
 
@@ -220,7 +220,7 @@ class Market:
         return silent and not node.unschedulable and self.view.now - node.created < NODE_AGENT_S
 
     def _room(self, record: PoolRecord, count: int, least: int) -> int:
-        """Members that the free devices of the pool take now; ``least`` 0 = whole devices."""
+        """Members that fit the free devices of the pool now; ``least`` 0 = whole devices."""
         key = (record.name, count, least)
         room = self._rooms.get(key)
         if room is None:
@@ -266,13 +266,13 @@ def unsuited(record: PoolRecord, job: WorkloadRecord) -> str:
 
 
 def may_use_on_demand(job: WorkloadRecord) -> bool:
-    """True when a job may run on capacity that is not taken away."""
+    """True when a job may run on on-demand or reserved capacity."""
     cost = job.cost
     return cost is None or cost.on_demand_fallback or not cost.allow_spot
 
 
 def members_per_node(record: PoolRecord, job: WorkloadRecord) -> int:
-    """Members that an empty node of a pool takes."""
+    """Members that fit an empty node of a pool."""
     share = job.gpu.share
     if share is not None:
         return record.gpus_per_instance * max(1, WHOLE // share.min_percent)
@@ -280,10 +280,10 @@ def members_per_node(record: PoolRecord, job: WorkloadRecord) -> int:
 
 
 def member_price(record: PoolRecord, job: WorkloadRecord, members: int) -> float | None:
-    """Dollars per hour of one of so many members; ``None`` = the pool has no price.
+    """Dollars per hour of one of this many members; ``None`` = the pool has no price.
 
-    Whole devices: all instances that are needed, divided among the members. A share: its part of
-    one device, because others use the rest.
+    Whole devices: all required instances, divided among the members. A share: its part of one
+    device, because others use the rest.
     """
     price = record.status.price
     if price is None:
@@ -296,7 +296,7 @@ def member_price(record: PoolRecord, job: WorkloadRecord, members: int) -> float
 
 
 def affordable(record: PoolRecord, job: WorkloadRecord) -> int | None:
-    """Members in one pool that the budget of a job pays for; ``None`` = not known.
+    """Members in one pool within the budget of a job; ``None`` = unknown.
 
     Whole devices: members of as many whole instances as it pays for. A share: by its part of one
     device.
@@ -315,13 +315,13 @@ def affordable(record: PoolRecord, job: WorkloadRecord) -> int | None:
 
 
 def most_affordable(pools: Iterable[PoolRecord], job: WorkloadRecord) -> int | None:
-    """Members that the budget pays for in the best of the pools that suit a job."""
+    """Members within the budget in the best of the suitable pools."""
     counts = [affordable(pool, job) for pool in pools if not unsuited(pool, job)]
     return max((members for members in counts if members is not None), default=None)
 
 
 def hazard(record: PoolRecord) -> float:
-    """Loss events per hour; what is not spot is not taken away."""
+    """Loss events per hour; 0 for capacity other than spot."""
     rate = record.status.hazard_per_hour
     if record.capacity_type is not CapacityType.SPOT or rate is None:
         return 0.0

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Orders of nodes: a placeholder pod for each node that the chosen pool lacks.
+"""Requests for nodes: a placeholder pod for each node that the chosen pool lacks.
 
-Members stay gated until slices are reserved for them, so autoscalers never see them wait; they see
-the placeholder. It asks for the CPU and memory of the members that are to run there,
-and for a node without our label. It goes when members hold slices on its node, when the plan
-changes, or when no node came in time, which counts as a failed launch of the pool. Orders
-must never exceed what the pool allows, nor be repeated while they are out.
+Members stay gated until slices are reserved for them, so autoscalers never see them pending; they
+see the placeholder. It requests the CPU and memory of the members that are to run there, and a node
+without our label. It is deleted when members have slices on its node, when the plan changes, or
+when no node arrived in time, which counts as a failed launch of the pool. Requests must never
+exceed the limit of the pool, nor be repeated while they are pending.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue
 from ullage.scheduling.times import ORDER_LINGERS_S
 
 MOST_OUT: Final = 64
-"""Orders of one pool that may be out at once."""
+"""Pending requests per pool at once."""
 MOST_A_CYCLE: Final = 32
-"""Orders that one cycle gives."""
+"""Requests per cycle."""
 
 _WAITS: Final = (PodStage.UNSCHEDULED, PodStage.GATED)
 _REASONS: Final = {Fate.UNUSED: Reason.POOL_RELEASED, Fate.FAILED: Reason.LAUNCH_FAILED}
@@ -49,12 +49,12 @@ _REASONS: Final = {Fate.UNUSED: Reason.POOL_RELEASED, Fate.FAILED: Reason.LAUNCH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRequests:
-    """Actions of a cycle on orders.
+    """Actions of a cycle on node requests.
 
     Attributes:
-        steps: Orders that are given or taken back.
-        events: Events for orders that failed or are given.
-        wake_at: Time limit of the first order; 0 = none is out.
+        steps: Requests created or withdrawn.
+        events: Events for failed or new requests.
+        wake_at: Time limit of the first request; 0 = none is pending.
     """
 
     steps: tuple[Action, ...] = ()
@@ -64,11 +64,11 @@ class NodeRequests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lack:
-    """Members that a gang could have more: it lost them and runs on, or it never had them."""
+    """Additional members that a gang could have: lost while it runs on, or never placed."""
 
     members: int
     reliable: int
-    """Of them, those that count on machines that stay."""
+    """Number of them that need reliable machines."""
     lost: bool
     asks: bool
     """Nodes may be requested for them now, while it runs."""
@@ -81,14 +81,14 @@ def order_nodes(
     lacking: Mapping[str, Lack],
     held: HeldQuota | None = None,
 ) -> NodeRequests:
-    """Give and take back orders.
+    """Create and withdraw requests.
 
     Args:
         view: The cycle's snapshot.
-        capacity_choices: Pools that were chosen.
-        outcomes: Results of placing for the jobs that wait, by uid.
+        capacity_choices: Chosen pools.
+        outcomes: Placement outcomes of the waiting jobs, by uid.
         lacking: Gangs that could use more members, by uid.
-        held: Quota that tenants hold; ``None`` = no tenant has any.
+        held: Quota in use by tenants; ``None`` = no tenant has any.
     """
     if not view.orders and (capacity_choices.market is None or not view.settings.orders):
         return NodeRequests()
@@ -102,7 +102,7 @@ def order_nodes(
         )
         for job in jobs:
             context.serve(job, outcomes.get(job.ref.uid))
-        for job in jobs:  # members that a gang never had come after everyone's first ones
+        for job in jobs:  # extra members of gangs come after the first members of all
             context.grow(job, outcomes.get(job.ref.uid))
     moments = [moment for moment in context.moments if moment > view.now]
     return NodeRequests(
@@ -112,31 +112,31 @@ def order_nodes(
 
 @dataclass(slots=True)
 class _Requests:
-    """Counts orders of one cycle."""
+    """Counts requests of one cycle."""
 
     view: View
     capacity_choices: CapacityChoices
     lacking: Mapping[str, Lack]
     held: HeldQuota | None = None
     promised: dict[tuple[int, str], int] = field(default_factory=dict)
-    """Percent of devices that jobs served before are about to hold, by tenant and type."""
+    """Percent of devices that jobs served before are about to use, by tenant and type."""
     steps: list[Action] = field(default_factory=list)
     events: list[Emit] = field(default_factory=list)
     moments: list[float] = field(default_factory=list)
     out: dict[str, int] = field(default_factory=dict)
-    """Orders by pool for which no node is there yet."""
+    """Requests by pool that have no node yet."""
     of_job: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Orders by uid of the job and pool."""
+    """Requests by uid of the job and pool."""
     oldest: dict[str, float] = field(default_factory=dict)
-    """Creation of the oldest order of a pool that waits for its node."""
+    """Creation of the oldest request of a pool that waits for its node."""
     named: set[tuple[str, str]] = field(default_factory=set)
-    """Orders that this cycle gives."""
+    """New requests of this cycle."""
     _nodes: Mapping[str, Sequence[str]] | None = None
     _taken: dict[str, int] = field(default_factory=dict)
     """Nodes that are counted, by pool."""
 
     def review(self, order: PodRecord) -> None:
-        """Take an order back that is not needed any more, or failed."""
+        """Withdraw a request that failed or is no longer needed."""
         if order.deleting:
             return
         reason, text = self._why_not(order)
@@ -174,7 +174,7 @@ class _Requests:
             self.oldest[order.order] = min(oldest, order.created)
 
     def _why_not(self, order: PodRecord) -> tuple[Reason | None, str]:
-        """Reason to take an order back; none = it stays."""
+        """Reason to withdraw a request; none = it stays."""
         job = self.view.snapshot.workloads[order.owner.uid]
         pool_choice = self.capacity_choices.choices.get(order.owner.uid)
         if order.order not in self.view.snapshot.pools:
@@ -197,7 +197,7 @@ class _Requests:
         return _REASONS.get(verdict.fate), verdict.text
 
     def serve(self, job: WorkloadRecord, outcome: Outcome | None) -> None:
-        """Order the nodes that a job lacks to start, or lost."""
+        """Request the nodes that a job lacks to start, or lost."""
         lack = self.lacking.get(job.ref.uid)
         refused = _without_room(outcome)
         if refused is not None:
@@ -206,7 +206,7 @@ class _Requests:
             self._order(job, self._replacing(job, lack))
 
     def grow(self, job: WorkloadRecord, outcome: Outcome | None) -> None:
-        """Order the nodes for members that an elastic gang never had."""
+        """Request the nodes for members that an elastic gang never had."""
         lack = self.lacking.get(job.ref.uid)
         if lack is None or lack.lost:
             return
@@ -219,9 +219,9 @@ class _Requests:
             self._order(job, self._replacing(job, lack))
 
     def _replacing(self, job: WorkloadRecord, lack: Lack) -> list[tuple[PoolRecord, int]]:
-        """Pools of the members that a running gang could have more.
+        """Pools of the additional members of a running gang.
 
-        In tiers members that count on machines that stay come first.
+        In tiers members that need reliable machines come first.
         """
         apart = self._apart(job)
         if lack.reliable and apart:
@@ -253,12 +253,12 @@ class _Requests:
     def _within_quota(
         self, job: WorkloadRecord, wanted: Iterable[tuple[PoolRecord, int]], placed: int
     ) -> Iterator[tuple[PoolRecord, int]]:
-        """The same, without members that the quota of the job's tenant would keep waiting.
+        """The same, without members that would wait for the quota of the job's tenant.
 
         Args:
-            job: Whose members they are.
-            wanted: Pools, and how many members each lacks.
-            placed: Members that there is room for already; they count against the quota first.
+            job: The job of the members.
+            wanted: Pools, with the number of members that each lacks.
+            placed: Members that already have room; they count against the quota first.
         """
         number = self.held.tenants.number_of(job) if self.held is not None else NO_TENANT
         if self.held is None or number == NO_TENANT:
@@ -276,9 +276,10 @@ class _Requests:
             yield pool, fits
 
     def _wanted(self, job: WorkloadRecord, placed: int) -> Iterator[tuple[PoolRecord, int]]:
-        """Pools of the plan with the members that find no room there; what fits comes first.
+        """Pools of the plan with their members without room; others are subtracted first.
 
-        In tiers reliable members are seated first; where no pool of the plan stays they get one.
+        In tiers reliable members are placed first; without a reliable pool in the plan they get
+        one.
         """
         apart, terms = self._apart(job), terms_of(job)
         if apart and terms is not None and placed < terms.reliable:
@@ -296,12 +297,12 @@ class _Requests:
                 yield pool, missing
 
     def _apart(self, job: WorkloadRecord) -> frozenset[str]:
-        """Pools that only the reliable members of a job in tiers use."""
+        """Pools used only by the reliable members of a job in tiers."""
         chosen = self.capacity_choices.choices[job.ref.uid].pools
         return apart_pools(job, chosen, self.view.snapshot.pools)
 
     def _left(self, pool: PoolRecord) -> int:
-        """Nodes of a pool that may still be ordered."""
+        """Nodes of a pool that may still be requested."""
         market, out = self.capacity_choices.market, self.out.get(pool.name, 0)
         room = MOST_OUT - out
         if pool.most is not None and market is not None:
@@ -310,18 +311,18 @@ class _Requests:
         return room
 
     def _is_full(self, pool: PoolRecord) -> bool:
-        """True when a pool may have no more than its nodes and the orders before this one."""
+        """True when the nodes and earlier requests of a pool reach its limit."""
         most, out = pool.most, self.out.get(pool.name, 0)
         return most is not None and self._counted(pool.name) + out >= most
 
     def _counted(self, pool: str) -> int:
-        """Nodes that no order waits for; any other may be that of an order."""
+        """Nodes for which no request waits; any other may be that of a request."""
         if pool not in self._taken:
             self._taken[pool] = sum(map(self._is_registered, self._in_pool(pool)))
         return self._taken[pool]
 
     def _names(self, job: WorkloadRecord, nodes: int) -> Sequence[str]:
-        """Names for orders that no pod has yet."""
+        """Unused names for request pods."""
         names: list[str] = []
         number = 0
         while len(names) < nodes:
@@ -334,9 +335,9 @@ class _Requests:
         return names
 
     def _all_registered(self, pool: str) -> bool:
-        """True when every node of a pool that could serve an order is labelled.
+        """True when every node of a pool that could serve a request is labelled.
 
-        A node that came after a waiting order may be the node of that order.
+        A node created after a pending request may be the node of that request.
         """
         before = self.oldest.get(pool, math.inf)
         lacking = [
@@ -349,7 +350,7 @@ class _Requests:
         return not lacking
 
     def _in_pool(self, pool: str) -> Sequence[str]:
-        """Nodes of a pool, those included that no agent runs on."""
+        """Nodes of a pool, including those without an agent."""
         if self._nodes is None:
             members, by_pool = Membership.of(self.view.snapshot.pools), dict[str, list[str]]()
             for name in sorted(self.view.snapshot.nodes):
@@ -364,7 +365,7 @@ class _Requests:
         return node is not None and LABEL_REGISTERED in node.labels
 
     def _register(self, name: str) -> None:
-        """Label a node that is there, once."""
+        """Label an existing node, once."""
         node = self.view.snapshot.nodes.get(name)
         if node is None or self._is_registered(name):
             return
@@ -413,7 +414,7 @@ class _Requests:
 
 
 def _without_room(outcome: Outcome | None) -> Refused | None:
-    """Refusal of a job for which no room is about to be left; ``None`` = it needs no nodes."""
+    """Refusal of a job for which no room will become free; ``None`` = it needs no nodes."""
     refused = outcome.refused if outcome is not None else None
     if refused is None or refused.requeue is Requeue.ROOM_COMING:
         return None

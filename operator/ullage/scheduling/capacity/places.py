@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pools as placing takes them: a flag per node, one object for all jobs of the same pools."""
+"""Pools as input of placement: a flag per node, one object for all jobs of the same pools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ullage.scheduling.inventory.reliable_machines import stays
 
 
 def places(capacity_choices: CapacityChoices, inventory: Inventory) -> Mapping[str, Place]:
-    """Nodes that jobs may be placed on, by uid; jobs that are not in it may go anywhere."""
+    """Allowed nodes of jobs, by uid; missing jobs may be placed anywhere."""
     if capacity_choices.market is None:
         return {}
     pool_of, pools = capacity_choices.market.pool_of, capacity_choices.market.view.snapshot.pools

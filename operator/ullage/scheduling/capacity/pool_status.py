@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The status of a CapacityPool, and the test whether it is worth a write.
+"""The status of a CapacityPool, and the test if it is worth a write.
 
-Events are written at once, figures that only drift every ten minutes at most and only if they
-moved. An unchanged pool is not written. A believed price stands until a better one comes; doubts
-are stated, never priced in.
+Events are written at once, drifting figures every ten minutes at most and only if they moved. An
+unchanged pool is not written. An accepted price stands until a better one arrives; doubts are
+reported, never priced in.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ullage.scheduling.model.plan import SetPoolStatus
 from ullage.scheduling.times import POOL_COUNT_S, POOL_DRIFT_S, POOL_LOOKED_S, POOL_PRICED_S
 
 PRICE_MOVED: Final = 0.01
-"""A price that moves by more than this part is written at once."""
+"""Relative change of a price that is written at once."""
 HAZARD_MOVED: Final = 0.02
-"""Least change of a drifting hazard that is worth a write, as a part of it."""
+"""Minimum relative change of a drifting hazard that is worth a write."""
 EXPOSURE_MOVED: Final = 0.05
 """The same of the exposure."""
 _REASONS: Final = {
@@ -43,9 +43,9 @@ class PriceNews:
 
     record: PriceRecord = field(default_factory=PriceRecord)
     failure: str = ""
-    """Reason why the last try brought no price; empty = it brought one."""
+    """Reason why the last attempt gave no price; empty = it gave one."""
     reached: bool = True
-    """The source answered the last try, whatever the answer."""
+    """The source answered the last attempt, with any result."""
 
 
 def current(
@@ -56,13 +56,13 @@ def current(
     now: float,
     learning: Learning,
 ) -> PoolStatus:
-    """Everything that is known of a pool now.
+    """The complete current status of a pool.
 
     Args:
         pool: The pool as the API shows it.
         known: Its last status: price and conditions.
-        seen: The status by its instances, prices and conditions aside.
-        news: Answers of its price source; ``None`` = not asked yet.
+        seen: The status by its instances, without prices and conditions.
+        news: Answers of its price source; ``None`` = not queried yet.
         now: Seconds since the epoch.
         learning: Half-life and weight of the prior.
     """
@@ -80,7 +80,7 @@ def current(
 
 
 def failed(pool: PoolRecord, known: PoolStatus, text: str, now: float) -> PoolStatus:
-    """The last status, with the condition that the look at the pool failed."""
+    """The last status, with the condition that the observation of the pool failed."""
     said = Said(
         ConditionType.HAZARD_KNOWN, False, Reason.DECISION_FAILED, f"the look at it failed: {text}"
     )
@@ -103,11 +103,11 @@ def _hazard_known(status: PoolStatus, learning: Learning) -> Said:
 
 
 def worth_a_write(written: PoolStatus, status: PoolStatus) -> bool:
-    """True when the known status differs enough from the written one.
+    """True when the current status differs enough from the written one.
 
     Args:
         written: As the API shows it.
-        status: As it is known.
+        status: The current one.
     """
     passed_s = status.observed_at_s - written.observed_at_s
     if not written.observed_at_s or _happened(written, status):
@@ -125,7 +125,7 @@ def worth_a_write(written: PoolStatus, status: PoolStatus) -> bool:
 
 
 def _happened(written: PoolStatus, status: PoolStatus) -> bool:
-    """True when something changed that is more than a drifting figure."""
+    """True when more than a drifting figure changed."""
     status = pool_as_stored(status)
 
     def facts(pool_status: PoolStatus) -> tuple[object, ...]:
@@ -165,14 +165,14 @@ def write_of(pool: PoolRecord, status: PoolStatus, epoch: int) -> SetPoolStatus:
 
 
 def remembered(status: PoolStatus) -> PriceRecord:
-    """The believed price that a status remembers."""
+    """The accepted price recorded in a status."""
     if status.price is None or status.priced_at_s is None:
         return PriceRecord()
     return PriceRecord(quote=Quote(price_per_hour=status.price, at_s=status.priced_at_s))
 
 
 def priced(status: PoolStatus, news: PriceNews | None) -> PoolStatus:
-    """The status with the price that is believed now."""
+    """The status with the accepted price."""
     quote = news.record.quote if news is not None else None
     if quote is None:
         return status
@@ -180,11 +180,11 @@ def priced(status: PoolStatus, news: PriceNews | None) -> PoolStatus:
 
 
 def price_fresh(status: PoolStatus, news: PriceNews | None, now: float) -> Said | None:
-    """The condition ``PriceFresh``; ``None`` = the source was not asked yet.
+    """The condition ``PriceFresh``; ``None`` = the source was not queried yet.
 
     Args:
         status: The pool's status, with its price.
-        news: Answers of the source; ``None`` = this process has not asked yet.
+        news: Answers of the source; ``None`` = this process has not queried it yet.
         now: Seconds since the epoch.
     """
     if news is None:

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A decision as the status holds it; the last record itself where it says the same.
+"""A decision as a status record; the last record itself if it is equal.
 
-It holds what a new leader needs: the pools, since when, and whether the job is committed.
+It has the data that a new leader needs: the pools, since when, and the commitment of the job.
 """
 
 from __future__ import annotations
@@ -79,22 +79,22 @@ def recorded(facts: Facts, decision: CapacityDecision, epoch: int) -> SpendRecor
 
 
 def infeasible(facts: Facts, epoch: int, text: str) -> SpendRecord:
-    """The job is not started: its deadline cannot be kept."""
+    """The record of a job that is not started: its deadline cannot be met."""
     return _idle(facts, epoch, Reason.DEADLINE_INFEASIBLE, text)
 
 
 def lapsed(
     job: WorkloadRecord, pools: Collection[str], *, now: float, epoch: int
 ) -> SpendRecord | None:
-    """The record of a job whose pools are gone; ``None`` = nothing has to be written.
+    """The record of a job whose pools were deleted; ``None`` = nothing to write.
 
-    It is left alone: it runs where it is, or is placed anywhere while there is no pool at all.
+    It is left alone: it runs in place, or is placed anywhere while there is no pool at all.
 
     Args:
-        job: It has a cost objective, and nothing is decided about it.
-        pools: Names of the pools that there are.
+        job: A job with a cost objective and without a decision.
+        pools: Names of the existing pools.
         now: Seconds since the epoch.
-        epoch: Of this leader.
+        epoch: Epoch of this leader.
     """
     spend = job.status.spend
     before = spend.decision if spend is not None else None
@@ -129,9 +129,9 @@ def lapsed(
 
 
 def unknown_work(facts: Facts, epoch: int) -> SpendRecord:
-    """Nothing can be planned, because the length of the work is not known.
+    """The record without a plan, because the length of the work is unknown.
 
-    Running work goes on where it is, with this record.
+    Running work continues in place, with this record.
     """
     text = (
         "how long the work takes is not known: set spec.cost.estimatedWork, or declare"
@@ -165,7 +165,7 @@ def _idle(facts: Facts, epoch: int, reason: Reason, text: str) -> SpendRecord:
 
 
 def offer_of(option: CapacityOption) -> Offer:
-    """An allocation of the engine as the status holds it."""
+    """An allocation of the engine as a status record."""
     expected = option.expected
     return Offer(
         pools=tuple(
@@ -177,14 +177,14 @@ def offer_of(option: CapacityOption) -> Offer:
 
 
 def money(value: float) -> str:
-    """Dollars as a plain decimal string; "" = not stated."""
+    """Dollars as a plain decimal string; "" = unknown."""
     if not math.isfinite(value) or not 0 <= value <= _LARGEST:
         return ""
     return f"{value:.4f}".rstrip("0").rstrip(".")
 
 
 def _close(before: Offer, after: Offer, facts: Facts) -> bool:
-    """True when prices differ by no more than the least gain."""
+    """True when prices differ by at most the minimum gain."""
     if not before.per_hour or not after.per_hour:
         return before.per_hour == after.per_hour
     old, new = float(before.per_hour), float(after.per_hour)

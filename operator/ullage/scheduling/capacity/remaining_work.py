@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Work of a job, total and done, in seconds of undisturbed running.
+"""Work of a job, total and done, in seconds of uninterrupted running.
 
 Seconds are of the capacity that the deadline falls back to, so that they compare with the time
 left. Work that a restart would have to repeat more than once must never count as done: restarts are
@@ -25,21 +25,21 @@ from ullage.scheduling.times import DEADLINE_LOOK_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Work at speed 1, and the part of it that is done."""
+    """Work at speed 1, and the finished part of it."""
 
     total_s: float
     done: float
 
     @property
     def left_h(self) -> float:
-        """Hours of work at speed 1 that are left."""
+        """Hours of work left at speed 1."""
         return self.total_s * (1 - self.done) / 3600
 
 
 def done_part(job: WorkloadRecord, members: Sequence[Member]) -> float:
-    """Part of the steps that is done: as the slowest member says now, else as the status says.
+    """Fraction of steps done: as reported by the slowest member now, else by the status.
 
-    Steps of a start that says where it resumed count from there.
+    Steps of a start with a reported resume step count from there.
     """
     total, before = job.work_steps, job.status.progress
     if not total:
@@ -56,9 +56,9 @@ def done_part(job: WorkloadRecord, members: Sequence[Member]) -> float:
 
 
 def work_of(job: WorkloadRecord, suited: SuitedPools, members: Sequence[Member]) -> Work | None:
-    """The work of a job; ``None`` = its length is not known.
+    """The work of a job; ``None`` = its length is unknown.
 
-    Of an estimate and a measured or declared speed the longer one counts.
+    The longer of an estimate and a measured or declared speed counts.
     """
     estimate = job.cost.estimated_work_s if job.cost is not None else None
     by_steps = job.work_steps / suited.steps_per_second if suited.steps_per_second else None
@@ -84,14 +84,14 @@ def due_of(
     return Due(
         line=line,
         elapsed_s=max(0, int(view.now - job.created)),
-        # the last step may still be missing, so something is always left to do
+        # the last step may still be missing, so there is always some work left
         done_s=min(work_s - 1, int(work.done * work_s)),
         committed=committed,
     )
 
 
 def fallback_speed(suited: SuitedPools) -> float:
-    """Speed of the slowest capacity that a job may fall back to; 1 where there is none."""
+    """Speed of the slowest capacity that a job may fall back to; 1 without one."""
     speeds = [
         candidate.pool.speed
         for candidate in suited.by_name.values()

@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Members of a job in tiers that a choice of pools leaves alone: those on machines that stay.
+"""Members of a job in tiers that are excluded from a choice of pools: those on reliable machines.
 
-Where none of the chosen pools stays, reliable members go to any pool that does, and are neither
-counted nor moved by the choice. Other members must never stay in pools that were not chosen.
+Without a reliable pool among the chosen ones, reliable members go to any reliable pool, and are
+neither counted nor moved by the choice. Other members must never stay in pools that were not
+chosen.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from ullage.scheduling.model.view import Member
 def apart_pools(
     job: WorkloadRecord, chosen: Collection[str], pools: Mapping[str, PoolRecord]
 ) -> frozenset[str]:
-    """Pools that only reliable members use; none = they go where the others go.
+    """Pools used only by reliable members; none = they go where the others go.
 
     Args:
-        job: Any job; one in no tiers has none.
+        job: Any job; one without tiers has none.
         chosen: Pools that were chosen for it.
         pools: All pools, by name.
     """
@@ -38,13 +39,13 @@ def apart_pools(
 def bound(
     job: WorkloadRecord, members: Sequence[Member], chosen: Collection[str], market: Market
 ) -> Sequence[Member]:
-    """Members that the choice is about.
+    """Members that the choice applies to.
 
     Args:
         job: The job.
         members: All of its members.
         chosen: Pools that were chosen for it.
-        market: Knows the pool of every node.
+        market: Maps nodes to pools.
     """
     apart = apart_pools(job, chosen, market.view.snapshot.pools)
     if not apart:
@@ -63,11 +64,11 @@ def bound(
 def cheapest(
     job: WorkloadRecord, names: Collection[str], pools: Mapping[str, PoolRecord]
 ) -> PoolRecord | None:
-    """The pool to order a machine of for reliable members; ``None`` = none suits the job.
+    """The pool of a reliable member's machine; ``None`` = none suits the job.
 
     Args:
-        job: It has reliable members, whose machines stay whatever ``spec.cost`` allows.
-        names: Pools to choose among.
+        job: A job with reliable members, whose machines stay whatever ``spec.cost`` allows.
+        names: Candidate pools.
         pools: All pools, by name.
     """
     anywhere = replace(job, cost=None)

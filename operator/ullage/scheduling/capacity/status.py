@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Chosen pools as users read them: the record, expected savings, conditions, Events.
+"""Chosen pools in the API: the record, expected savings, conditions, Events.
 
-Nothing is decided here. The expected savings move with every step that is done, so they must never
-be the reason to write a status; they go along when another figure is written.
+Nothing is decided here. The expected savings change with every finished step, so they must never
+cause a status write; they are included when another figure is written.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def spend_of(workload: WorkloadRecord, pool_choice: PoolChoice | None) -> SpendR
         spend = workload.status.spend
         if spend is None or spend.decision is None or workload.cost is not None:
             return spend
-        # its account stays, even if something else chooses its pools from now on
+        # its account stays, even if its pools are chosen elsewhere from now on
         return SpendRecord(account=spend.account) if spend.account is not None else None
     return pool_choice.spend if pool_choice.spend.decision is not None else workload.status.spend
 
 
 def says_already(workload: WorkloadRecord, pool_choice: PoolChoice | None) -> bool:
-    """True when the status states the whole choice of pools."""
+    """True when the status has the complete choice of pools."""
     return spend_of(workload, pool_choice) is workload.status.spend
 
 
@@ -76,7 +76,7 @@ def spend_news(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> 
 
 
 def _news(before: SpendDecision | None, after: SpendDecision) -> Reason | None:
-    """Reason of the Event; ``None`` = nothing is new."""
+    """Reason of the Event; ``None`` = no change."""
     if Standing.OWNER_ACTS in after.reason.standing:
         return None if before is not None and before.reason is after.reason else after.reason
     old = {pool_share.pool for pool_share in before.chosen.pools} if before is not None else set()
@@ -98,12 +98,12 @@ def _news(before: SpendDecision | None, after: SpendDecision) -> Reason | None:
 def with_savings(
     capacity_choices: CapacityChoices, workload: WorkloadRecord, status: WorkloadStatus
 ) -> WorkloadStatus:
-    """The status with the forecast as of now; the same object where nothing else is new in it.
+    """The status with the current forecast; the same object if nothing else changed.
 
     Args:
         capacity_choices: Choices of pools of this cycle.
-        workload: With the last status.
-        status: The one to be written.
+        workload: The workload with the last status.
+        status: The new status.
     """
     spend = status.spend
     if spend is None or status is workload.status:
@@ -125,10 +125,10 @@ def with_savings(
 
 
 def expected_savings(market: Market, facts: Facts, chosen: Offer) -> str:
-    """Dollars that the rest of the work should save in some pools; "" = not known.
+    """Dollars that the rest of the work should save in some pools; "" = unknown.
 
     The rest at the speed of the slowest pool, stretched by the restarts that their hazards cost,
-    against the same rest undisturbed on on-demand capacity of the same types (derived).
+    against the same rest uninterrupted on on-demand capacity of the same types (derived).
     """
     if facts.work is None or not chosen.pools:
         return ""

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One scheduling cycle for the whole cluster: from a snapshot to a plan.
 
-Pure: the same snapshot, moment and settings give the same plan, byte for byte. No I/O,
-no clock, no randomness. An object whose data makes its decision fail is set aside (``set_aside``),
-and the rest is decided. ``_cycle`` reads top to bottom in seven numbered phases.
+Pure: the same snapshot, time and settings give the same plan, byte for byte. No I/O, no clock, no
+randomness. An object whose data makes its decision fail is set aside (``set_aside``), and the rest
+is decided. ``_cycle`` reads top to bottom in seven numbered phases.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ullage.scheduling.timeslicing.division import Allocate
 from ullage.scheduling.timeslicing.rounds import division_news, next_turn
 
 MOST_PASSES: Final = 4
-"""Passes of one decision; each sets aside what the one before found at fault."""
+"""Passes of one decision; each sets aside the faulty objects of the one before."""
 
 
 def decide(
@@ -57,11 +57,11 @@ def decide(
     """Decide the desired state of the whole cluster.
 
     Args:
-        snapshot: the snapshot, observed and assumed.
-        now: the moment of the decision, seconds since the epoch.
-        settings: epoch and timeouts of this leader.
-        allocate: divides the cluster's time; the engine's own where it is ``None``.
-        cache: results of the last cycle; they change the cost of this one, never its plan.
+        snapshot: The snapshot, observed and assumed.
+        now: The time of the decision, seconds since the epoch.
+        settings: Epoch and timeouts of this leader.
+        allocate: Divides the cluster's time; the engine's function where it is ``None``.
+        cache: Results of the last cycle; they change the cost of this one, never its plan.
     """
     cache = cache or CycleCache()
     cache.leftovers.clear()
@@ -86,7 +86,7 @@ def decide(
 
 
 def _with_faults(plan: Plan, snapshot: Snapshot, aside: Iterable[Fault], now: float) -> Plan:
-    """The plan, and what owners are told of what is set aside."""
+    """The plan, with the reports to owners of objects that are set aside."""
     faults = tuple(fault for fault in aside if fault.text)
     if not faults:
         return plan
@@ -102,7 +102,7 @@ def _with_faults(plan: Plan, snapshot: Snapshot, aside: Iterable[Fault], now: fl
 def _undecided(
     snapshot: Snapshot, settings: DecideSettings, aside: Iterable[Fault], now: float
 ) -> Plan:
-    """Everything stays as it is; the next decision knows whom to set aside."""
+    """A plan without changes; the next decision has the objects to set aside."""
     return Plan(
         version=snapshot.version,
         epoch=settings.epoch,
@@ -120,18 +120,18 @@ def _cycle(
     cache: CycleCache,
 ) -> Plan:
     """One cycle in its seven phases; arguments as of ``decide``."""
-    # 1. Observe: arrange the snapshot.
+    # 1. Observe: index the snapshot.
     observed = observe(snapshot, now, settings, cache)
-    # 2. Judge: pods that must leave, needs of each workload, work that no longer fits.
+    # 2. Judge: evictions, needs of each workload, work that no longer fits.
     context = judge(observed, cache)
     view, epoch = context.view, settings.epoch
     snapshot, result = view.snapshot, Assignments(Entries(view.snapshot.workloads))
-    # 3. Queue: take turns, and nominate the workloads that are tried in this cycle.
+    # 3. Queue: plan turns, and nominate the workloads that are tried in this cycle.
     context = with_turns(context, allocate, cache.division)
     nominated = nominate(context, result, cache.attempts)
     # 4. Assign: place workloads and preempt for them.
     assign(context, nominated, result)
-    # 5. Reconcile: Deployments, sizes of gangs, moves and node requests follow.
+    # 5. Reconcile: Deployments, sizes of gangs, moves and node requests.
     reconcile(context, nominated, result)
     # 6. Report: status of each workload, Events, updates of profiles.
     slices = context.ledger.slices() | dict.fromkeys(_missing_gpu_nodes(snapshot), ())

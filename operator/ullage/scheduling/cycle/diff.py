@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From what should be to what has to be done: nothing for what already is.
+"""From the desired state to actions: none for what already exists.
 
-Deciding twice gives the same actions, and the difference of a plan that was carried out is empty.
+Deciding twice gives the same actions, and the difference of an executed plan is empty.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ullage.scheduling.status.workload_status import is_passing
 
 
 def diff(plan: Plan, snapshot: Snapshot) -> tuple[Action, ...]:
-    """The actions that lead from the snapshot to the plan, in the order to carry them out."""
+    """The actions from the snapshot to the plan, in order of execution."""
     created = {step.name for step in plan.steps if isinstance(step, CreatePod)}
     pods = snapshot.pods.values() if created else ()
     names = {(pod.namespace, pod.name) for pod in pods if pod.name in created}
@@ -58,7 +58,7 @@ def diff(plan: Plan, snapshot: Snapshot) -> tuple[Action, ...]:
 
 
 def _of_an_object(event: Emit, snapshot: Snapshot) -> Emit:
-    """The Event; that of adopted pods is about the oldest of them."""
+    """The Event; that of adopted pods refers to the oldest of them."""
     unit = snapshot.workloads.get(event.target.uid)
     if unit is None or not unit.adopted:
         return event
@@ -66,7 +66,7 @@ def _of_an_object(event: Emit, snapshot: Snapshot) -> Emit:
 
 
 def _is_there(event: Emit, snapshot: Snapshot) -> bool:
-    """True if the workload or profile that an Event is about still exists."""
+    """True if the workload or profile of an Event still exists."""
     target = event.target
     if target.kind == KIND:
         return (target.namespace, target.name) in snapshot.profiles
@@ -81,7 +81,7 @@ def _gpu_nodes(plan: Plan, snapshot: Snapshot) -> Iterator[ApplyGPUNode]:
         before_read = record.observations_read if record is not None else ""
         read = plan.observations_read.get(name, before_read)
         written = record.lane_policy if record is not None else IterationPolicy.FAIR
-        # a node without lanes need not hear of it
+        # not needed by a node without lanes
         lane_policy = snapshot.policy.lane_policy if any(part.lane for part in wanted) else written
         if held and (read, lane_policy) == (before_read, written):
             continue
@@ -111,7 +111,7 @@ def _gpu_nodes(plan: Plan, snapshot: Snapshot) -> Iterator[ApplyGPUNode]:
 def _change(
     before: tuple[DesiredSlice, ...], after: tuple[DesiredSlice, ...]
 ) -> tuple[Reason, str]:
-    stays = {*map(id, before)} & {*map(id, after)}  # most are the very same
+    stays = {*map(id, before)} & {*map(id, after)}  # most are the same objects
     old, new = ({part for part in side if id(part) not in stays} for side in (before, after))
     gone, come = len(old - new), len(new - old)
     reason = Reason.PLACED if come else Reason.COMPLETED
@@ -137,7 +137,7 @@ def _statuses(plan: Plan, snapshot: Snapshot) -> Iterator[SetStatus]:
 
 
 def _in_each_pod(whole: SetStatus, workload: WorkloadRecord) -> Iterator[TellPod]:
-    """Write the status into each adopted pod that does not have it yet."""
+    """Write the status into each adopted pod that lacks it."""
     status = replace(workload.status, observed_generation=workload.generation)
     everyone = status != whole.status
     for member in workload.adopted:
@@ -204,7 +204,7 @@ def _is_due(step: Action, snapshot: Snapshot, names: Set[tuple[str, str]]) -> bo
             workload = snapshot.workloads.get(step.owner.uid)
             return workload is not None and workload.replicas != step.replicas
         case ApplyService():
-            # its ports follow the template, which only the Deployment's hash tells
+            # its ports follow the template, which only the Deployment's hash identifies
             return not step.headless or ((step.owner.namespace, step.name) not in snapshot.services)
         case _:
             return True

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The snapshot without objects whose decision fails, and the status that says so.
+"""The snapshot without objects whose decision fails, and the status that reports it.
 
-Only the plainest facts of such an object remain: who it is, and what it holds. Its pods and slices
-stay as they are, no one is placed by it, and nothing is done to it.
+Only the basic facts of such an object remain: its identity and its slices. Its pods and slices stay
+unchanged, nothing is placed because of it, and no action is taken on it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from ullage.scheduling.model.phases import Phase
 
 POLICY: Final = "policy"
 _TABLES: Final = ("gpu_nodes", "device_profiles", "pools", POLICY, "profiles", WORKLOADS, PODS)
-"""Of the snapshot, whose records can be set aside: what agents write, then administrators, then
-tenants. Of objects that fail together a search finds the last."""
+"""Attributes of the snapshot whose records can be set aside: first those written by agents, then by
+administrators, then by tenants. Of objects that fail together a search finds the last."""
 _KINDS: Final = {
     "device_profiles": "DeviceProfile",
     "pools": "CapacityPool",
@@ -43,11 +43,11 @@ _KINDS: Final = {
     POLICY: "SchedulingPolicy",
 }
 _MOST: Final = 2**53
-"""Amounts beyond this are no resources of a machine."""
+"""Upper bound of a machine's resources."""
 
 
 def without(snapshot: Snapshot, faults: Iterable[Fault]) -> Snapshot:
-    """The snapshot in which some objects are set aside; the same one where there are none."""
+    """The snapshot with some objects set aside; the same object without any."""
     by_table: dict[str, set[str]] = {}
     for fault in faults:
         by_table.setdefault(fault.table, set()).add(fault.key)
@@ -78,7 +78,7 @@ def key_text(key: object) -> str:
 
 
 def subjects(snapshot: Snapshot) -> list[Subject]:
-    """Everything that can be set aside; a workload stands for its pods."""
+    """All objects that can be set aside; a workload includes its pods."""
     subjects: list[Subject] = []
     for table in _TABLES:
         if table == POLICY:
@@ -114,7 +114,7 @@ def reference(snapshot: Snapshot, fault: Fault) -> ObjectRef | None:
 
 
 def failed_status(workload: WorkloadRecord, fault: Fault, now: float) -> WorkloadStatus:
-    """The status of before, and that the decision failed; the very status where it says so."""
+    """The last status with the failed decision; the same object if it already reports it."""
     before = workload.status
     shown = before.condition(ConditionType.INVALID)
     message = (

@@ -17,7 +17,7 @@ from ullage.scheduling.model.view import View
 from ullage.scheduling.times import RECHECK_S
 
 _IN_TURN_S: Final = 1.0
-"""When it should come if only those were left out who know why they wait."""
+"""Time if only postponed workloads with known reasons were left out."""
 
 
 def resumed_at(snapshot: Snapshot, now: float, postponed: Collection[str]) -> float:
@@ -31,8 +31,8 @@ def resumed_at(snapshot: Snapshot, now: float, postponed: Collection[str]) -> fl
 def follows(view: View, statuses: Mapping[str, WorkloadStatus]) -> float:
     """Time of the next cycle for steps that wait for a status of this cycle; 0 = none does.
 
-    Reading back our own status starts no cycle, and nothing else need happen before pods of a start
-    that is over are deleted, or those of the next start or size are created.
+    Reading back our own status starts no cycle, and nothing else may happen before pods of an ended
+    start are deleted, or those of the next start or size are created.
     """
     for uid, status in statuses.items():
         job = view.snapshot.workloads[uid]
@@ -46,9 +46,9 @@ def follows(view: View, statuses: Mapping[str, WorkloadStatus]) -> float:
 
 
 def timeouts_end(view: View, lifecycles: Mapping[str, LifecycleStep]) -> float:
-    """Time at which the next timeout, back-off or exclusion ends; 0 = none runs."""
+    """Time at which the next timeout, back-off or exclusion ends; 0 = none is active."""
     moments = [life.wake_at for life in lifecycles.values() if life.wake_at]
-    # all others have no device that may be tried again at some time
+    # the others have no device that may be retried later
     excluding = lifecycles.keys() if view.snapshot.node_refusals else view.index.excluding
     for uid in excluding:
         if lifecycles[uid].waiting:

@@ -3,7 +3,8 @@
 """Size changes of elastic gangs: at a start, after a loss, while they wait and while they run.
 
 The size changes by a restart of all members from a checkpoint, or in place, where the pods define
-the size. No workload is preempted to let a gang grow. Only the number of members is decided here.
+the size. No workload is preempted to let a gang grow. Only the number of members is decided
+here.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ullage.scheduling.times import (
 )
 
 _NEXT_SECOND_S: Final = 1.0
-"""Delay until members that may join beside waiting ones are counted."""
+"""Delay before room for members that may join beside waiting ones is counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +44,10 @@ class Growth:
 
     Attributes:
         size: Its size and record.
-        life: Its restart; ``None`` = it runs on.
+        life: Its restart; ``None`` = it keeps running.
         wake_at: Time of the next check; 0 = not needed.
         joins: Members that join in place.
-        above: Least rank of those members.
+        above: Lowest rank of those members.
         leaves: Members that leave in place.
     """
 
@@ -65,11 +66,11 @@ class Resizer:
     space: Space
     now: float
     limits: Mapping[str, Limit] = field(default_factory=dict)
-    """Most members that budgets allow, by uid; jobs without such a limit are missing."""
+    """Maximum members within budgets, by uid; jobs without such a limit are missing."""
     _later: list[Space] = field(default_factory=list)
 
     def at_creation(self, job: WorkloadRecord, others: frozenset[int]) -> Size | None:
-        """The size for a job without pods; ``None`` = as it is.
+        """The size for a job without pods; ``None`` = unchanged.
 
         Args:
             job: A job without pods.
@@ -80,7 +81,7 @@ class Resizer:
         members = self._wanted(job, room)
         record = job.status.size
         if record is not None and (record.resumes or self.now - record.since < GANG_HOLD_S):
-            # decided recently: other work waits for the new room, or the room is temporary
+            # decided recently: the new room is for other waiting work, or temporary
             members = min(members, job.replicas)
         if record is not None and members == job.status.replicas:
             return None
@@ -92,11 +93,11 @@ class Resizer:
         return self._changed(job, members, text, resumes=record.resumes)
 
     def at_ending(self, job: WorkloadRecord, life: LifecycleStep) -> tuple[LifecycleStep, Size]:
-        """The restart of a gang at the size that there is room for.
+        """The restart of a gang at the size that fits.
 
         Args:
-            job: A gang that had started and restarts without a failure of its own.
-            life: Its step; the message states the cause.
+            job: A started gang that restarts without a failure of its own.
+            life: Its step; the message has the cause.
         """
         bounds = _bounds(job)
         room = self._when_all_left().without(job, bounds.max_replicas)
@@ -125,10 +126,10 @@ class Resizer:
     def when_seated(
         self, job: WorkloadRecord, contested: Callable[[], frozenset[int]]
     ) -> Size | None:
-        """A greater size for a gang that is about to start and has more room than before.
+        """A larger size for a gang that is about to start and has more room than before.
 
-        Its own members must be in the occupancy. It is rate-limited because its pods are created
-        again each time.
+        Its own members must be in the occupancy. It is rate-limited because its pods are recreated
+        each time.
 
         Args:
             job: A gang with places.
@@ -152,10 +153,10 @@ class Resizer:
         contested: Callable[[], frozenset[int]],
         only: Collection[int] | None,
     ) -> Growth | None:
-        """Decide about a running gang; ``None`` = nothing changes.
+        """Decide about a running gang; ``None`` = no change.
 
         Args:
-            job: A gang of which every member runs.
+            job: A gang with all members running.
             contested: Devices that waiting workloads could use.
             only: Allowed models; ``None`` = all.
         """
@@ -166,7 +167,7 @@ class Resizer:
         if job.replicas > most:  # a limit applies at once
             return self._restart(job, most, self._why(job))
         if job.replicas < most and recent and not record.room_since:
-            # nothing else may trigger a cycle until then
+            # no other event may trigger a cycle until then
             same = Size(job.replicas, record)
             return Growth(size=same, wake_at=record.since + GANG_HOLD_S)
         extra = 0
@@ -194,10 +195,10 @@ class Resizer:
         avoid: Callable[[], frozenset[int]],
         only: Collection[int] | None,
     ) -> Growth | None:
-        """Decide about members that join a running gang; ``None`` = nothing changes.
+        """Decide about members that join a running gang; ``None`` = no change.
 
         Args:
-            job: A gang of which every member runs and none is joining.
+            job: A gang with all members running and none joining.
             avoid: Devices to avoid.
             only: Allowed models; ``None`` = all.
         """
@@ -233,10 +234,10 @@ class Resizer:
         avoid: frozenset[int],
         only: Collection[int] | None,
     ) -> tuple[int, int, str]:
-        """Number of members that may join, their least rank, and a message about those that wait.
+        """Number of members that may join, their lowest rank, and a message about waiting ones.
 
-        In tiers the members of the lowest ranks need reliable machines. They wait while there is
-        no room on those, and no other member takes their place in the gang.
+        In tiers the members of the lowest ranks need reliable machines. They wait for room on
+        those, and no other member takes their place in the gang.
         """
         due, free = reliable_due(self.space.requests.view, job)
         if free:
@@ -254,7 +255,7 @@ class Resizer:
         return extra, above, _waiting(free, _part(_bounds(job), job.replicas))
 
     def lacking(self, job: WorkloadRecord) -> int:
-        """Number of further members that a gang could have within its budget."""
+        """Number of additional members that a gang could have within its budget."""
         return self._most(job) - job.replicas
 
     def wants_more(self, job: WorkloadRecord) -> bool:
@@ -268,7 +269,7 @@ class Resizer:
         return record is None or self.now - record.since < hold_s
 
     def counted(self, job: WorkloadRecord, count: Headcount) -> Size | None:
-        """The size of a gang in place by its pods; ``None`` = as in the status."""
+        """The size of a gang in place by its pods; ``None`` = that of the status."""
         members, bounds, record = count.members, _bounds(job), job.status.size
         if record is not None and members == job.status.replicas:
             return None
@@ -281,7 +282,7 @@ class Resizer:
     def made_smaller(
         self, job: WorkloadRecord, lost: int, winner: str, cause: str
     ) -> tuple[str, Size]:
-        """Message and size of a gang that gives up ``lost`` members for another workload."""
+        """Message and size of a gang that loses ``lost`` members to another workload."""
         bounds = _bounds(job)
         members = max(bounds.min_replicas, job.replicas - lost)
         if bounds.in_place:
@@ -297,7 +298,7 @@ class Resizer:
         return replace(self, space=replace(self.space, counts={}))
 
     def _when_all_left(self) -> Space:
-        """Room with leaving slices as free: as a rule they are those of the gang's last run."""
+        """Room with leaving slices as free: usually those of the gang's last run."""
         if not self._later:
             self._later.append(self.space.later())
         return self._later[0]
@@ -339,7 +340,7 @@ class Resizer:
         )
 
     def _changed(self, job: WorkloadRecord, members: int, text: str, *, resumes: float) -> Size:
-        """The record of another size; of the same size the previous record with ``resumes``."""
+        """The record of another size; for the same size the previous record with ``resumes``."""
         before = job.status.size
         if before is not None and members == job.replicas:
             return Size(members, replace(before, resumes=resumes, room_since=0.0))
@@ -355,7 +356,7 @@ class Resizer:
 
 
 def _bounds(job: WorkloadRecord) -> Elasticity:
-    assert job.elasticity is not None  # only elastic jobs are asked about
+    assert job.elasticity is not None  # callers pass only elastic jobs
     return job.elasticity
 
 

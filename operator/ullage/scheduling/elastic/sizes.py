@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The size of every elastic gang, and its change in this cycle.
 
-The status holds the size between two runs. Once pods were ungated, the size for which they were
+The status has the size between two runs. Once pods were ungated, the size for which they were
 created counts, so that a lost or outdated status never stops work. Nothing is decided here.
 """
 
@@ -34,7 +34,7 @@ class Size:
     replicas: int
     record: SizeRecord
     is_news: bool = False
-    """True when started work goes on with another number of members."""
+    """True when started work continues with another number of members."""
 
 
 def with_sizes(snapshot: Snapshot) -> Snapshot:
@@ -95,7 +95,7 @@ def size_status(
         and change is None
         and (job.status.phase, life.phase) == (Phase.RESTARTING, Phase.PENDING)
     ):
-        moment = whole_second(now)  # its pods are gone: the wait for the new ones begins
+        moment = whole_second(now)  # its pods are deleted: the wait for the new ones begins
     room_since = record.room_since if life.phase is Phase.RUNNING else 0.0
     if (moment, room_since) != (record.resumes, record.room_since):
         record = replace(record, resumes=moment, room_since=room_since)

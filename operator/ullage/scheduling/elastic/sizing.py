@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sizes of elastic gangs in the order in which a cycle decides them.
 
-First gangs whose run ended, then those that start, those that wait, and last those that run: they
-get only devices that no waiting workload can use.
+First gangs whose run ended, then starting ones, waiting ones, and last running ones: they get only
+devices that no waiting workload can use.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Sizing:
 
     Attributes:
         view: The cycle's snapshot.
-        resizer: Holds the rules.
+        resizer: The rules.
         lifecycles: Steps of all workloads; those whose size changes are replaced.
         rounds: The turns of this cycle; ``None`` under FIFO.
-        changes: Changes of size so far, by uid.
-        joins: Running gangs with the number of members to create, and their least rank.
+        changes: Size changes so far, by uid.
+        joins: Running gangs with the number of members to create, and their lowest rank.
         leaves: Running gangs with the number of members that leave.
-        without_room: uids of running gangs that may grow by now but have no room.
+        without_room: uids of running gangs that may grow now but have no room.
         jobs: The elastic jobs, by uid.
     """
 
@@ -67,7 +67,7 @@ class Sizing:
         self.jobs = dict(self.view.index.those(self.view.index.elastic))
 
     def end(self) -> None:
-        """Restart gangs that cannot go on at the size that there is room for."""
+        """Restart gangs that cannot continue at the size that fits."""
         for uid, job in self.jobs.items():
             life = self.lifecycles[uid]
             preempted = Standing.PREEMPTION in standing_of(life.reason)
@@ -89,7 +89,7 @@ class Sizing:
     def may_count(self, job: WorkloadRecord) -> bool:
         """True when this cycle counts the room for a gang's start.
 
-        Only one gang per cycle: of two that count the same room, one has its pods deleted again.
+        Only one gang per cycle: if two count the same room, one has its pods deleted again.
         """
         if job.elasticity is None or job.elasticity.max_replicas == job.elasticity.min_replicas:
             return True
@@ -100,7 +100,7 @@ class Sizing:
         )
 
     def _is_untried(self, uid: str) -> bool:
-        """True when the pods of a gang exist and no decision about them was made."""
+        """True when the pods of a gang exist without a decision about them."""
         decision = self.jobs[uid].status.decision
         untried = decision is not None and decision.reason is Reason.WAITING_FOR_DECISION
         return untried and bool(self.lifecycles[uid].waiting)
@@ -121,7 +121,7 @@ class Sizing:
         return job, life
 
     def _for_others(self, job: WorkloadRecord) -> frozenset[int]:
-        """Devices for workloads of other namespaces that wait since an earlier decision."""
+        """Devices for workloads of other namespaces that have waited since an earlier decision."""
         requests, index = self.resizer.space.requests, self.resizer.space.placer.candidate_index
         sites: set[int] = set()
         seen: set[int] = set()
@@ -198,7 +198,7 @@ class Sizing:
         """Let running gangs grow into devices that no waiting workload can use, one per cycle."""
         contested = cache(lambda: _contested(queue, attempts, outcomes))
         if any(job.in_place and is_creating(self.view, job) for job in self.jobs.values()):
-            return  # the room is known only when the pods of joining members exist
+            return  # the room is unknown until the pods of joining members exist
         resizer = self.resizer.while_nothing_moves()
         for uid, job in self.jobs.items():
             life = self.lifecycles[uid]
@@ -218,7 +218,7 @@ class Sizing:
                 continue
             self._grow(job, growth)
             if growth.life is not None or growth.joins:
-                return  # the others count again when its places are reserved
+                return  # the others count again once its places are reserved
 
     def lacking(self) -> dict[str, Lack]:
         """Gangs that could use more members, within their bounds and their budget, by uid."""
@@ -240,7 +240,7 @@ class Sizing:
         joining = max(0, len(present(self.view, self.view.members_of(job))) - job.replicas)
         members = max(0, members - joining)
         due, _ = reliable_due(self.view, job)
-        # growth pauses while anything is postponed; lost members are requested all the same
+        # growth pauses while anything is postponed; lost members are requested nevertheless
         record = job.status.size
         replaces = (
             lost
@@ -295,7 +295,7 @@ class Sizing:
         return self.rounds.models((runner.holds,)) if runner is not None and runner.holds else None
 
     def _lacks_room(self, refused: Refused) -> bool:
-        """True when a smaller gang may fit; jobs that take turns wait for their turn instead."""
+        """True when a smaller gang may fit; jobs under rounds wait for their turn instead."""
         if self.rounds is not None:
             return refused.requeue is Requeue.CHANGE
         return refused.requeue is not Requeue.ROOM_COMING

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts of the members of a gang that fit into the occupancy.
 
-The pods of the members need not exist. The occupancy is left as it was, and nothing is decided.
+The pods of the members need not exist. The occupancy is left unchanged, and nothing is decided.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ullage.scheduling.placement.free_places import places
 from ullage.scheduling.placement.placement import NoRoom, Placement, Placer
 
 Narrow = Callable[[ResourceRequest, frozenset[int]], ResourceRequest]
-"""Narrows a request to some models."""
+"""Restricts a request to some models."""
 
 _NOWHERE: Final[frozenset[int]] = frozenset()
 
@@ -40,7 +40,7 @@ class _Wanted:
     tied: ResourceRequest | None = None
     first: int = 0
     like: PodRecord | None = None
-    """Pod whose labels and scheduling rules they have, where a rule applies to them."""
+    """Pod with their labels and scheduling rules, where a rule applies to them."""
 
     @property
     def key(self) -> tuple[int, int, int]:
@@ -85,7 +85,7 @@ class Space:
         Args:
             job: The gang.
             most: Upper bound of the count.
-            avoid: Devices to avoid, beside those that are excluded anyway.
+            avoid: Devices to avoid, beside those that are always excluded.
             only: Allowed models; ``None`` = all, each alone where types are never mixed.
             proven: True when trial places do not count.
             reliable: Number of first members that need reliable machines; ``None`` = as many as a
@@ -178,7 +178,7 @@ class Space:
         )
 
     def _within_free(self, job: WorkloadRecord, most: int, request: ResourceRequest) -> int:
-        """Upper bound by free places; gangs on shares count few members beyond the fewest."""
+        """Upper bound by free places; for shares, a few members beyond the minimum."""
         most = min(most, places(self.placer.candidate_index, request))
         bounds = job.elasticity
         if bounds is None or request.exclusive or most <= bounds.min_replicas:

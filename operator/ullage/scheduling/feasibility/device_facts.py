@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of devices that the hard limits of the admission engine test."""
+"""The figures of devices for the hard limits of the admission engine."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def figures_for(
 
 
 def beside_lane(facts: Facts[N], ephemeral_mib: int, size_mib: N, percent: N) -> Facts[N]:
-    """Take the lane that a newcomer shares off the figures: its step reuses that memory and share.
+    """Subtract the lane that a newcomer shares from the figures: its step reuses memory and share.
 
     Args:
         facts: Figures of one device, or columns of all.
@@ -117,7 +117,7 @@ def emptied(facts: Facts[Ints]) -> Facts[Ints]:
 
 
 def allowed_model(facts: Facts[Ints], request: ResourceRequest) -> Flags:
-    """Devices of a model that the request allows and that does not bar its objective."""
+    """Devices of a model that the request allows and that are not barred for its objective."""
     mask: Flags = np.ones(len(facts.model), dtype=np.bool_)
     if request.accelerators is not None:
         mask = np.isin(facts.model, sorted(request.accelerators))

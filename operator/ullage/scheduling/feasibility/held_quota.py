@@ -22,7 +22,7 @@ class HeldQuota:
     Attributes:
         tenants: Maps workloads to quotas.
         usage: Percent of devices held, by tenant and accelerator type.
-        workloads: By uid; slices of others count against no quota.
+        workloads: By uid; slices of other workloads count against no quota.
         kinds: Accelerator type of each device, by its number.
     """
 
@@ -37,7 +37,7 @@ class HeldQuota:
         return NO_TENANT if workload is None else self.tenants.number_of(workload)
 
     def count(self, site: int, uid: str, percent: int) -> None:
-        """Count a slice of a workload, or give it back where ``percent`` is below 0."""
+        """Charge a slice of a workload, or refund it where ``percent`` is below 0."""
         self.usage.add(self.number_of(uid), self.kinds[site], percent)
 
     def copy(self) -> HeldQuota:
@@ -51,7 +51,7 @@ def held_quota(
     """Usage at the start of a cycle; ``None`` where the policy has no quota.
 
     Args:
-        snapshot: Holds the policy and the workloads.
+        snapshot: The snapshot with the policy and the workloads.
         inventory: The devices.
         slices: Device, uid of the workload and percent of each.
     """

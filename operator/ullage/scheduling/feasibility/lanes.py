@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The lane that a newcomer would share on a device, and lanes as their neighbours see them.
+"""The lane that a newcomer would share on a device, and lanes as seen by their neighbours.
 
-The residents of a lane never run at once, so to others they are one tenant with the lane's share.
-A newcomer takes the share of the lane that it joins; other shares do not change.
+The residents of a lane never run at once, so to others they are one tenant with the lane's share. A
+newcomer takes the share of the lane that it joins; other shares do not change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 
 
 def joined_lane(occupancy: Occupancy, request: ResourceRequest, site: int) -> AssignedLane | None:
-    """The lane of a device that a request would share; ``None`` where it shares none.
+    """The lane of a device that a request would share; ``None`` without one.
 
     By rules 1 to 3 of the lane engine, in this order: a new lane where memory and shares leave room
     for it, else the smallest lane that is large enough, else a lane that may grow.
@@ -49,7 +49,7 @@ def joined_lane(occupancy: Occupancy, request: ResourceRequest, site: int) -> As
 def joined_lanes(
     occupancy: Occupancy, request: ResourceRequest, sites: Iterable[int] | None = None
 ) -> dict[int, AssignedLane]:
-    """The shared lane by device, all devices when ``sites`` is ``None``; others are left out."""
+    """The shared lane by device, for all devices when ``sites`` is ``None``."""
     if request.lane is None or not occupancy.lanes:
         return {}
     joined: dict[int, AssignedLane] = {}
@@ -96,8 +96,8 @@ def parties(occupants: Sequence[Occupant], without: int = 0) -> tuple[Tenant, ..
 def lane_tenant(tenants: Sequence[Tenant]) -> Tenant:
     """The tenants of a lane, which run one at a time, as one tenant: the worst in each respect.
 
-    Tenants of different classes have no profile together: measurements of one say nothing about
-    the others.
+    Tenants of different classes have no common profile: measurements of one do not apply to the
+    others.
 
     Args:
         tenants: At least one, all with the same share.
@@ -119,7 +119,7 @@ def lane_tenant(tenants: Sequence[Tenant]) -> Tenant:
 
 
 def waiting_factor(occupants: Sequence[Occupant], occupant: Occupant) -> int:
-    """The largest factor by which turns in its lane slow an occupant; 1 outside of lanes (derived).
+    """Maximum slowdown of an occupant by turns in its lane; 1 outside of lanes (derived).
 
     It is reached when all residents of the lane always want to run and have equal parts.
     """
@@ -129,5 +129,5 @@ def waiting_factor(occupants: Sequence[Occupant], occupant: Occupant) -> int:
 
 
 def top_share(lane: AssignedLane | None, ceiling: int) -> int:
-    """The largest share to judge: that of the lane, where one is shared."""
+    """The largest share to check: that of the lane, where one is shared."""
     return ceiling if lane is None else min(lane.percent, WHOLE_PERCENT)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Occupants of devices while a plan is made.
 
-Mutable scratch of one cycle: placements are tried on it and taken back. It counts every slice that
-is in a spec or in a status, because capacity is free only when it is in neither.
+Mutable scratch of one cycle: placements are tried on it and undone. It counts every slice that is
+in a spec or in a status, because capacity is free only when it is in neither.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ _COUNTED: Final = (
     "going",
     "_kind",
 )
-"""Columns that follow from the occupants of a device."""
+"""Columns derived from the occupants of a device."""
 MOST_DOMAINS: Final = 4096
-"""Numbered trust domains; above it, numbers are given anew to the domains in use."""
+"""Maximum of numbered trust domains; beyond it, the domains in use are renumbered."""
 _TURN_S: Final = 30.0
-"""Seconds for which the same places are looked at where not all can be."""
+"""Seconds for which the same places are tried where not all can be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A slice on a device; ``leaving`` when it only has to end."""
+    """A slice on a device; ``leaving`` when it is only in a status."""
 
     pod_uid: str
     owner_uid: str
@@ -76,14 +76,14 @@ class Occupant:
     memory_mib: int
     domain: int
     whole: bool
-    """No other tenant may join it."""
+    """True when no other tenant may join it."""
     leaving: bool = False
     loose: bool = False
-    """It runs without verified limits."""
+    """True when it runs without verified limits."""
     unmeasured: str = ""
-    """Figures that it is alone on the device to measure, in words; empty = none."""
+    """Text of the figures that it is alone on the device to measure; empty = none."""
     lane: int = 0
-    """Lane in which it takes turns; 0 = in none."""
+    """Lane of its turns; 0 = none."""
     ephemeral_mib: int = 0
     """The part of its memory that it has only during its turn."""
 
@@ -99,7 +99,7 @@ class Occupant:
 
     @property
     def likeness(self) -> tuple[object, ...]:
-        """Everything of the tenant that matters to a judgement: all but its name."""
+        """All inputs of a decision about the tenant: everything but its name."""
         tenant = self.tenant
         return (
             tenant.percent,
@@ -107,7 +107,7 @@ class Occupant:
             tenant.max_slowdown,
             tenant.probation,
             tenant.latency,
-            id(tenant.profile),  # profiles that are equal are one object (Classes)
+            id(tenant.profile),  # equal profiles are the same object (Classes)
             *((self.lane,) if self.lane else ()),
         )
 
@@ -125,7 +125,7 @@ class NodeOccupants:
     seated: dict[int, _Seated] = field(default_factory=dict)
     """Inputs of the occupants, by identity of their slice."""
     settled: bool = True
-    """Every slice is in a spec, and its pod and workload exist and stay."""
+    """True when every slice is in a spec, and its pod and workload exist and stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +135,11 @@ class _Last:
     seated: Mapping[int, _Seated]
     """Inputs of the occupants, by identity of their slice."""
     rules_stand: bool
-    """Nothing changed since that may concern all workloads."""
+    """True when no change may affect all workloads."""
 
 
 class Domains:
-    """Numbers for trust domains, given at first use."""
+    """Numbers for trust domains, assigned at first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -164,7 +164,7 @@ _Charge = tuple[str, Resources, bool]
 
 @dataclass(slots=True)
 class Charges:
-    """Requests of our own pods by node: where they are bound, or where their slice pins them."""
+    """Requests of our own pods by node: by binding, or by the node of their slice."""
 
     used: dict[str, dict[str, int]] = field(default_factory=dict)
     """By name of the node, then of the resource."""
@@ -174,10 +174,10 @@ class Charges:
     _leaving: set[str] = field(default_factory=set)
     """Workloads with a pod that is leaving."""
     _free: dict[str, tuple[NodeRecord, dict[str, int]]] = field(default_factory=dict)
-    """By name of the node: its free resources, while neither it nor our pods there change."""
+    """Free resources by name of the node, while neither it nor our pods there change."""
 
     def free_on(self, nodes: Iterable[NodeRecord]) -> list[dict[str, int]]:
-        """Free resources of nodes beside our own pods, by name of the resource; new objects."""
+        """Free resources of nodes without our own pods, by name of the resource; new objects."""
         last, self._free = self._free, {}
         for node in nodes:
             entry = last.get(node.name)
@@ -193,7 +193,7 @@ class Charges:
     def update(
         self, members: Mapping[str, Sequence[Member]], renewed: Renewed[str] | None = None
     ) -> None:
-        """Take in the members of all workloads; unchanged ones are not read again."""
+        """Update the members of all workloads; unchanged ones are not read again."""
         for uid in (renewed or Renewed()).since(self._members, members):
             for node, wanted, _ in self._charges.pop(uid, ()):
                 self._count(node, wanted, -1)
@@ -255,8 +255,8 @@ class OccupantCache:
 class Occupancy:
     """Occupants of the inventory's devices; columns have one entry per device.
 
-    ``log`` lists the devices that changed, in order, so that callers can update what they derive
-    from the occupancy.
+    ``log`` lists the devices that changed, in order, so that callers can update values derived from
+    the occupancy.
     """
 
     def __init__(self, inventory: Inventory, domains: Domains) -> None:
@@ -264,7 +264,7 @@ class Occupancy:
         self.inventory = inventory
         self.domains = domains
         self.occupants: list[tuple[Occupant, ...]] = [()] * count
-        """By device, in the order in which they came."""
+        """Occupants by device, in order of arrival."""
         self.sharers: Ints = np.zeros(count, dtype=np.int64)
         self.whole: Ints = np.zeros(count, dtype=np.int64)
         self.domain: Ints = np.full(count, NO_DOMAIN, dtype=np.int64)
@@ -278,21 +278,21 @@ class Occupancy:
         """By device, where it has any."""
         self.blocked: Flags = np.zeros(count, dtype=np.bool_)
         self.held: Flags = np.zeros(count, dtype=np.bool_)
-        """Blocked devices that are held for overdue work; the others are taken soon."""
+        """Blocked devices that are held for overdue work; the others are granted soon."""
         self.blocker: dict[int, str] = {}
-        """By device: the name of the workload that it is blocked for."""
+        """By device: the name of the workload that it is reserved for."""
         self.free: list[dict[str, int]] = []
         """By node: free amounts by name of the resource."""
         self.slot_holders: dict[int, str] = {}
-        """By node: the pods of others that hold device slots there, and how many, in words."""
+        """By node: text about pods of other owners that hold device slots, with their number."""
         self.rules: RuleBoard | None = None
-        """Rules of pods about others; ``None`` = no pod has any."""
+        """Rules of pods about other pods; ``None`` = no pod has any."""
         self.quota: HeldQuota | None = None
         """Usage of tenants' quotas; ``None`` = there are none."""
         self.log: list[int] = []
         self.effort = Effort()
         self.turn = 0
-        """Rotates the places that are looked at where not all can be; grows with time."""
+        """Rotates the places that are tried where not all can be; grows with time."""
         self._kind: Ints = np.zeros(count, dtype=np.int64)
         """By device: the number of its situation; -1 = not numbered since it changed."""
         self._kinds: dict[tuple[object, ...], int] = {(): EMPTY}
@@ -313,7 +313,7 @@ class Occupancy:
         self.log.append(site)
 
     def lift(self, site: int, occupant: Occupant) -> None:
-        """Take a slice off a device."""
+        """Remove a slice from a device."""
         occupants = list(self.occupants[site])
         occupants.remove(occupant)
         self.occupants[site] = tuple(occupants)
@@ -325,11 +325,11 @@ class Occupancy:
         self.log.append(site)
 
     def charge(self, node: int, wanted: Resources, times: int = 1) -> None:
-        """Take the requests of one or more equal pods off the node's free resources."""
+        """Subtract the requests of one or more equal pods from the node's free resources."""
         self._change(node, wanted, -times)
 
     def refund(self, node: int, wanted: Resources) -> None:
-        """Give back the requests of a pod; all devices of the node are logged as changed."""
+        """Refund the requests of a pod; all devices of the node are logged as changed."""
         self._change(node, wanted, 1)
         self.log.extend(self.inventory.sites_on[node])
 
@@ -339,7 +339,7 @@ class Occupancy:
         return all(amount <= free.get(name, 0) for name, amount in wanted)
 
     def block(self, sites: Iterable[int], name: str, *, held: bool = False) -> None:
-        """Keep devices for a workload: no later one in this cycle gets them."""
+        """Reserve devices for a workload: no later one in this cycle gets them."""
         for site in sites:
             self.held[site] |= held
             if not self.blocked[site]:
@@ -348,7 +348,7 @@ class Occupancy:
                 self.log.append(site)
 
     def leaving(self) -> bool:
-        """True when any slice or pod is leaving; none starts to while a plan is made."""
+        """True when any slice or pod is leaving; none starts to during planning."""
         if self._leaving is None:
             self._leaving = bool(self._departing) or bool(self.going.any())
         return self._leaving
@@ -385,7 +385,7 @@ class Occupancy:
         return occupancy
 
     def kind_of(self, site: int) -> int:
-        """The number of a device's situation: devices of equal numbers are judged once."""
+        """The number of a device's situation: devices of equal numbers are evaluated once."""
         number = self._kind.item(site)
         if number < 0:
             occupants = self.occupants[site]
@@ -404,7 +404,7 @@ class Occupancy:
         return self._kind[sites]
 
     def departing(self, node: int, wanted: Resources) -> None:
-        """Note that a pod whose requests are counted is leaving."""
+        """Record that a pod with counted requests is leaving."""
         self._departing.append((node, wanted))
 
     def free_column(self, name: str) -> Ints:
@@ -437,7 +437,7 @@ class Occupancy:
             going += occupant.leaving
             in_lanes += occupant.lane
             domain = occupant.domain if domain in (NO_DOMAIN, occupant.domain) else MIXED
-        if in_lanes:  # a lane counts once for all that take turns in it
+        if in_lanes:  # a lane counts once for all its residents
             assignments = [occupant.assignment for occupant in occupants]
             self.lanes[site] = assigned_lanes(assignments)
             percent, memory = counted_percent(assignments), sum(counted_mib(assignments))
@@ -467,7 +467,7 @@ def occupancy_of(
     Args:
         view: The cycle's snapshot.
         inventory: Its nodes and devices.
-        ledger: Slices that this cycle gives and takes.
+        ledger: Slices that this cycle grants and revokes.
         classes: Facts about workload classes; read from the snapshot where it is ``None``.
         cache: Occupants of the last cycle.
         disturbed: Nodes whose occupants may have changed since then; ``None`` = all nodes.
@@ -640,7 +640,7 @@ def _occupant(
 
 
 def _note_departing(view: View, occupancy: Occupancy, charges: Charges) -> None:
-    """Note the requests of leaving pods, and charge those of coordinators."""
+    """Record the requests of leaving pods, and charge those of coordinators."""
     index = occupancy.inventory.node_index
     for node, wanted in charges.departing():
         if node in index:

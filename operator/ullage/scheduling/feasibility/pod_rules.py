@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of pods about other pods, ports and volumes, judged before a pod is pinned to a node.
+"""Rules of pods about other pods, ports and volumes, checked before a pod is pinned to a node.
 
-A pin that kube-scheduler refuses is a dead reservation, so the rules are judged here first, in the
+A pin that kube-scheduler rejects is a dead reservation, so the rules are checked first, in the
 order of its filters. Pods that this cycle places count, and those that wait for kube-scheduler on
 the node that they are pinned to. Without pods with rules there is no board, and no cost.
 """
@@ -36,21 +36,21 @@ from ullage.scheduling.model.view import View
 from ullage.scheduling.prediction.effort import Effort
 
 MOST_REPELLING: Final = 256
-"""Terms of anti-affinity that a pod is judged by: of its namespace, and of all (our choice)."""
+"""Most anti-affinity terms per pod: of its namespace, and of all (our choice)."""
 _NO_RULES: Final = PodRules()
 _ANY_IP: Final = "0.0.0.0"
 
 
 @dataclass(frozen=True, slots=True)
 class RuledPod:
-    """The rules that concern a pod, its own and those of other pods; equal ones are judged once."""
+    """The rules that apply to a pod, its own and others'; equal ones are checked once."""
 
     namespace: str
     rules: PodRules
     spread_itself: tuple[bool, ...] = ()
-    """By constraint: whether it counts the pod itself."""
+    """By constraint: true when it counts the pod itself."""
     near_itself: bool = False
-    """It matches all of its own terms of affinity."""
+    """True when it matches all of its own affinity terms."""
     repelled_by: tuple[PodTerm, ...] = ()
     """Anti-affinity terms of other pods that match it."""
 
@@ -93,26 +93,26 @@ class RuleBoard:
         self.pods.put(uid, self._names[node])
 
     def ruled(self, pod: PodRecord) -> RuledPod | None:
-        """The rules that concern a pod; ``None`` without any."""
+        """The rules that apply to a pod; ``None`` without any."""
         entry = self._ruled.get(pod.uid)
         if entry is None or entry[0] is not pod:
             entry = self._ruled[pod.uid] = pod, self._read(pod)
         return entry[1]
 
     def allowed(self, pod: RuledPod, shape: PodShape) -> Flags:
-        """By node of the inventory: whether every rule lets the pod be pinned there."""
+        """By node of the inventory: true when every rule allows pinning the pod there."""
         allowed = np.ones(len(self.pods.nodes) + 1, dtype=np.bool_)
         for bar in self._bars(pod, shape):
             allowed[:-1] &= ~bar.nodes
         return allowed[self._at]
 
     def barred(self, pod: RuledPod, shape: PodShape) -> Iterator[tuple[Reason, Flags]]:
-        """Each rule's reason and the nodes of the inventory that it keeps the pod from."""
+        """Each rule's reason and the nodes of the inventory that it excludes."""
         for bar in self._bars(pod, shape):
             yield bar.reason, np.append(bar.nodes, False)[self._at]
 
     def why(self, pod: RuledPod, shape: PodShape, node: int) -> str:
-        """The first rule that keeps the pod from a node of the inventory, in words."""
+        """The text of the first rule that excludes a node of the inventory."""
         at = self._at.item(node)
         for bar in self._bars(pod, shape):
             if at >= 0 and bar.nodes[at]:
@@ -120,7 +120,7 @@ class RuleBoard:
         return ""
 
     def _bars(self, pod: RuledPod, shape: PodShape) -> Iterator[Bar]:
-        """The nodes that each rule bars, in the order of kube-scheduler's filters."""
+        """The nodes that each rule excludes, in the order of kube-scheduler's filters."""
         rules, pods = pod.rules, self.pods
         if rules.unjudged:
             nodes = np.ones(len(pods.nodes), dtype=np.bool_)
@@ -166,7 +166,7 @@ class RuledPods:
     _seen: Mapping[str, PodRecord] = field(default_factory=dict)
 
     def update(self, pods: Mapping[str, PodRecord], changes: Changes) -> set[str]:
-        """Take in a snapshot; only pods that changed are read."""
+        """Update from a snapshot; only changed pods are read."""
         before = changes.before
         incremental = before is not None and self._seen is before.pods
         for uid in changes.pods if incremental else changed(self._seen, pods):
@@ -182,13 +182,13 @@ class RuledPods:
 def board_of(
     view: View, inventory: Inventory, ruled: Iterable[str], effort: Effort
 ) -> RuleBoard | None:
-    """The rules in force; ``None`` where there are none.
+    """The rules in force; ``None`` without any.
 
     Args:
         view: The cycle's snapshot.
         inventory: Its nodes.
         ruled: Pods of ours with rules, by uid.
-        effort: Counts the cost of judging.
+        effort: Counts the cost of the checks.
     """
     snapshot = view.snapshot
     with_rules = [snapshot.pods[uid] for uid in sorted(ruled)]
@@ -209,7 +209,7 @@ def board_of(
 
 
 def _port_bars(pods: PodsOnNodes, ports: Sequence[HostPort]) -> Iterator[Bar]:
-    """Nodes on which one of the host ports is taken."""
+    """Nodes with one of the host ports in use."""
     for wanted in ports:
 
         def takes(traits: PodTraits, wanted: HostPort = wanted) -> bool:

@@ -3,8 +3,8 @@
 """Pods by node while a plan is made, counted for the rules that match them.
 
 Covers all nodes of the cluster and all bound pods, ours and those of others: topology domains
-extend beyond the nodes with devices. A count is made when a rule first needs it, and kept current
-while pods of ours come and go.
+extend beyond the nodes with devices. A count is made when a rule first needs it, and updated as our
+pods are added and removed.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from ullage.scheduling.inventory.inventory import Flags, Ints
 from ullage.scheduling.prediction.effort import Effort
 
 _LOOKED_AT: Final = 256
-"""Different pods matched in about the time of one judgement (unmeasured)."""
+"""Distinct pods matched in about the time of one check (unmeasured)."""
 _PASSED: Final = 4096
 """Pods counted in that time (unmeasured)."""
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 Look = Callable[[PodTraits], bool]
-"""Tells whether a rule counts a pod."""
+"""Predicate: a rule counts a pod."""
 Placed = Callable[[], Iterable[tuple[str, PodRecord]]]
-"""Gives our pods, each with the name of the node that it is on or goes to."""
+"""Our pods, each with the name of its present or planned node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A rule, the nodes that it keeps a pod from, and the text for one of these nodes."""
+    """A rule, the nodes that it excludes, and the text for one of these nodes."""
 
     reason: Reason
     nodes: Flags
@@ -49,7 +49,7 @@ class _PodCount:
     """Number of pods that a rule matches, by node."""
 
     spaces: frozenset[str] | None
-    """Namespaces that they may be in; ``None`` = all."""
+    """Their possible namespaces; ``None`` = all."""
     look: Look
     pods: Ints
 
@@ -69,7 +69,7 @@ class PodsOnNodes:
         self._spaces = snapshot.namespaces
         self._placed: Placed | None = placed
         self._moves: list[tuple[str, str]] = []
-        """Pods that were put (or lifted, without a node) before the first count."""
+        """Pods that were placed (or removed, without a node) before the first count."""
         self._own: dict[str, tuple[int, PodTraits]] = {}
         self._of_space: dict[str, dict[str, tuple[int, PodTraits]]] = {}
         self._others: dict[str, list[tuple[int, PodTraits, int]]] = {}
@@ -102,7 +102,7 @@ class PodsOnNodes:
         return new
 
     def expect(self, pods: Iterable[PodRecord]) -> None:
-        """Add pods of ours that do not exist yet and may be put on nodes."""
+        """Add our future pods that may be placed on nodes."""
         self._expected.update((pod.uid, pod) for pod in pods)
 
     def put(self, uid: str, node: str) -> None:
@@ -115,7 +115,7 @@ class PodsOnNodes:
             self._enter(pod, node)
 
     def lift(self, uid: str) -> None:
-        """Take a pod of ours off its node."""
+        """Remove one of our pods from its node."""
         if self._placed is not None:
             self._moves.append((uid, ""))
             return
@@ -151,7 +151,7 @@ class PodsOnNodes:
         Args:
             key: Identifies the count; equal keys mean equal ``spaces`` and ``look``.
             spaces: Namespaces that the pods may be in; ``None`` = all.
-            look: Tells of a pod in one of these whether it counts.
+            look: Predicate of a pod in one of these: it counts.
         """
         self._fill()
         counted = self._counts.get(key)
@@ -171,7 +171,7 @@ class PodsOnNodes:
         return counted.pods
 
     def domains(self, key: str) -> Ints:
-        """By node: the number of its value of a label, -1 where it has none."""
+        """By node: the number of its value of a label, -1 without one."""
         column = self._domains.get(key)
         if column is None:
             numbers: dict[str, int] = {}
@@ -197,7 +197,7 @@ class PodsOnNodes:
         return entry[1]
 
     def selected(self, term: PodTerm) -> frozenset[str] | None:
-        """Namespaces that a term looks at; ``None`` = all that have a pod."""
+        """Namespaces that a term selects; ``None`` = all that have a pod."""
         selector = term.namespace_selector
         if selector is None:
             return frozenset(term.namespaces)
@@ -215,7 +215,7 @@ class PodsOnNodes:
         return selected.union(term.namespaces)
 
     def _fill(self) -> None:
-        """Take in our own pods and their moves since."""
+        """Update with our own pods and their moves."""
         if self._placed is None:
             return
         placed, self._placed = self._placed(), None

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of pods, reduced to what their placement depends on.
+"""Requests of pods, reduced to the inputs of placement.
 
-Pods with equal requests are one class: a device is judged once per class and cycle.
+Pods with equal requests are one class: a device is evaluated once per class and cycle.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from ullage.scheduling.prediction.workload_classes import SPARE, Classes, Known
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Place:
-    """Nodes that a job may be placed on, by the pools that were chosen for it.
+    """Nodes that a job may be placed on, by its chosen pools.
 
     Attributes:
         nodes: By node of the inventory.
-        names: The pools, in words.
-        grows: More nodes of these pools can be bought, so that room that is too small now may grow.
-        stays: One of the pools is not taken away. Where none stays, reliable members of a job in
-            tiers may be on any machine that stays.
+        names: The pools, as text.
+        grows: More nodes of these pools can be bought, so that insufficient room may grow.
+        stays: One of the pools is reliable. Without one, reliable members of a job in tiers may be
+            on any reliable machine.
     """
 
     nodes: Flags
@@ -63,7 +63,7 @@ class ResourceRequest:
     shape: PodShape
     mode: GPUMode
     exclusive: bool
-    """It asks for whole devices."""
+    """It requests whole devices."""
     lonely: bool
     """No other tenant may be on its devices."""
     count: int
@@ -77,21 +77,21 @@ class ResourceRequest:
     """The name of the domain."""
     known: Known
     judged: bool
-    """Its class matters: it shares, or it has an objective."""
+    """True when its class matters: it shares, or it has an objective."""
     percent_limit: int
     """Largest sum of shares on one device (policy)."""
     needs: tuple[tuple[str, int], ...]
     """Amounts that the pod requests of its node."""
     avoid: frozenset[int] = frozenset()
-    """Devices passed over for a while, after refusals there."""
+    """Devices excluded for a while, after refusals there."""
     place: Place | None = None
-    """Nodes of the pools that were chosen for it; ``None`` = any."""
+    """Nodes of its chosen pools; ``None`` = any."""
     uniform: bool = False
-    """All members of its gang, and all devices of each, are of one model."""
+    """True when all devices of all members of its gang are of one model."""
     values: tuple[tuple[int, int], ...] = ()
-    """Worth by model, percent of the best; decides between equal places. Empty = all equal."""
+    """Preference by model, percent of the best; breaks ties between places. Empty = all equal."""
     refused: Mapping[int, Refusal] = field(default_factory=dict)
-    """Models on which bounds of its own would break."""
+    """Models on which its own bounds would break."""
     across: int = BEST
     """Percent of its speed that its gang keeps on several nodes."""
     quota_of: int = NO_TENANT
@@ -102,7 +102,7 @@ class ResourceRequest:
     """Its rules about other pods, ports and volumes, or theirs about it; ``None`` = no rule."""
 
     def tenant(self, name: str, model: int, percent: int, *, probation: bool = False) -> Tenant:
-        """The newcomer as a predictor sees it."""
+        """The newcomer as input of a predictor."""
         return self.known.tenant(name, model, percent, probation=probation)
 
     @property
@@ -117,7 +117,7 @@ class ResourceRequest:
 
     @property
     def barred(self) -> Mapping[int, Refusal]:
-        """Models on which its objective cannot be kept or judged, or a bound would break."""
+        """Models on which its objective cannot be met or evaluated, or a bound would break."""
         barred = self.known.barred
         if barred and self.exclusive:
             barred = {
@@ -129,7 +129,7 @@ class ResourceRequest:
 
     @property
     def unmeasured(self) -> Mapping[int, str]:
-        """By model on which it must be alone for now: the figures to measure first, in words."""
+        """By model on which it must be alone for now: text of the figures to measure first."""
         return {} if self.exclusive else self.known.unmeasured
 
 
@@ -141,12 +141,12 @@ def keeps_to_one_type(workload: WorkloadRecord) -> bool:
 
 
 _Worth = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, Refusal], ...]]
-"""Worth of the models by number, and the refusals of those that may not be used."""
+"""Preference of the models by number, and the refusals of those that may not be used."""
 
 
 @dataclass(slots=True)
 class _RequestClasses:
-    """Classes of requests, kept over cycles while their inputs do not change."""
+    """Classes of requests, kept from cycle to cycle while their inputs do not change."""
 
     rests_on: tuple[object, ...] = ()
     by_key: dict[tuple[object, ...], ResourceRequest] = field(default_factory=dict)
@@ -159,11 +159,11 @@ class _RequestClasses:
     by_value: dict[PodShape, PodShape] = field(default_factory=dict)
 
     def next_number(self) -> int:
-        """A number that no class has."""
+        """An unused class number."""
         return len(self.by_key) + len(self.ruled)
 
     def is_small(self, workloads: int) -> bool:
-        """True when most entries are about workloads that exist."""
+        """True when most entries are about existing workloads."""
         most = 2 * workloads + SPARE
         shapes = max(len(self.shapes), len(self.by_value))
         return max(len(self.by_key), len(self.ruled), len(self.last), shapes) < most
@@ -184,13 +184,13 @@ class ResourceRequests:
     occupancy: Occupancy
     classes: Classes
     places: Mapping[str, Place] = field(default_factory=dict)
-    """By uid: nodes of jobs whose pools were chosen."""
+    """By uid: nodes of jobs with chosen pools."""
     cache: RequestCache = field(default_factory=RequestCache)
     choose: Callable[[WorkloadRecord], DeviceChoice] = field(default=lambda _: NO_CHOICE)
     """Gives the device choice of a workload."""
     _kept: _RequestClasses = field(init=False)
     _steady: tuple[Labels, ...] | None = None
-    """Labels of machines that stay; made at first use."""
+    """Labels of reliable machines; created at first use."""
     _choices: dict[int, tuple[DeviceChoice, _Worth]] = field(default_factory=dict)
     """By identity of a choice, which equal jobs share."""
 
@@ -209,14 +209,14 @@ class ResourceRequests:
             before is after or before == after
             for before, after in zip(kept.rests_on, rests_on, strict=True)
         )
-        # a request with chosen pools names nodes by their numbers in this cycle, so it is not kept
+        # a request with chosen pools has node numbers of this cycle, so it is not kept
         if self.places or not stands or not kept.is_small(len(snapshot.workloads)):
             kept = self.cache.kept = _RequestClasses(rests_on=() if self.places else rests_on)
         self._kept = kept
 
     @property
     def rests_on(self) -> object:
-        """An object that stays the same as long as the classes of the last cycle are valid."""
+        """An object that stays the same while the classes of the last cycle are valid."""
         return self._kept
 
     def of(
@@ -232,7 +232,7 @@ class ResourceRequests:
         bounds = share is not None and workload.status.made_room is not None
         company: tuple[object, ...] = ()
         if share is not None:
-            # the share and the neighbours matter only to a workload that shares
+            # the share and the neighbours matter only to a sharing workload
             domain = effective_domain(self.view, workload)
             company = (share.min_percent, share.max_percent, domain)
         shape = self._unpinned(workload, shape)
@@ -284,13 +284,13 @@ class ResourceRequests:
     def under_rules(
         self, request: ResourceRequest, pod: PodRecord, *, settled: bool = False
     ) -> ResourceRequest:
-        """The class of a request with the rules that concern its pod.
+        """The class of a request with the rules that apply to its pod.
 
         Args:
             request: The class without rules.
             pod: The pod.
-            settled: It stays on the node that it is bound to: rules apply no longer, and its
-                requests are charged to the node already.
+            settled: It stays on the node that it is bound to: rules no longer apply, and its
+                requests are already charged to the node.
         """
         board = self.occupancy.rules
         ruled = board.ruled(pod) if board is not None and not settled else None
@@ -337,14 +337,14 @@ class ResourceRequests:
         )
 
     def _accelerators(self, workload: WorkloadRecord) -> frozenset[int] | None:
-        """Models that it may use; ``None`` = all. Chosen models that are all gone do not bind."""
+        """Models that it may use; ``None`` = all. Chosen models without any device do not bind."""
         models, asked = self.occupancy.inventory.models, accelerators_asked(workload)
         if not models.keys() & set(asked):
             asked = workload.accelerators
         return frozenset(models[name] for name in asked if name in models) if asked else None
 
     def _place(self, workload: WorkloadRecord, shape: PodShape) -> Place | None:
-        """The chosen pools; ``None`` for reliable members where none of the pools stays."""
+        """The chosen pools; ``None`` for reliable members without a reliable pool."""
         place = self.places.get(workload.ref.uid)
         if place is None or place.stays or terms_of(workload) is None:
             return place
@@ -355,7 +355,7 @@ class ResourceRequests:
         return None if is_held_to(shape, self._steady) else place
 
     def _by_model(self, choice: DeviceChoice) -> _Worth:
-        """Worth of the models by a choice, and refusals of those it excludes; both by number."""
+        """Preference of models by a choice, and refusals of those it excludes; both by number."""
         entry = self._choices.get(id(choice))
         if entry is not None and entry[0] is choice:
             return entry[1]

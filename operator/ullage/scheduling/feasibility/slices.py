@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about a tenant that its slice carries, so that node agent and guard need no other object.
+"""Facts about a tenant in its slice, so that node agent and guard need no other object.
 
 Only class and objective; place and size of the slice are decided elsewhere.
 """
@@ -20,7 +20,7 @@ SLOWDOWN_PERCENT: Final = (100, 100_000)
 LANE_PERCENT_MOST: Final = 99
 """Largest share of a lane: to a node, 100 % is a whole device without neighbours."""
 LONGEST_MICROS: Final = 86_400_000_000
-"""A step longer than a day is no step."""
+"""Upper bound of a step: one day."""
 _NOWHERE = SliceKey(pod_uid="", container="")
 
 
@@ -57,7 +57,7 @@ def takes_turns(workload: WorkloadRecord) -> LaneMemory | None:
     """The memory of a workload whose pods may share a lane; ``None`` where each needs its own.
 
     A workload with an objective never waits for others. Members of a gang wait for each other in
-    the middle of a step, so in shared lanes they could wait for ever.
+    the middle of a step, so in shared lanes they could deadlock.
     """
     share = workload.gpu.share
     if share is None or share.min_percent > LANE_PERCENT_MOST:
@@ -82,7 +82,7 @@ def has_objective(workload: WorkloadRecord) -> bool:
 def slowdown_percent(allowed: float | None) -> int:
     """A slowdown in percent for a GPUNode, rounded down so that it never allows more; 0 = none.
 
-    Clamped to the range of a GPUNode: the API would refuse all its slices for one out of range.
+    Clamped to the range of a GPUNode: the API would reject all its slices for one out of range.
     """
     if allowed is None:
         return 0

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules over topology domains: affinity between pods in both directions, and topology spread.
 
-Only constraints that must hold. Spread is judged without the pin and with it: a pinned pod has one
-node that its affinity matches, so kube-scheduler finds one domain, and the pods there are the
-minimum. What the constraint means must hence be judged before. With ``minDomains`` above 1
-kube-scheduler takes 0 for the minimum, because there are too few domains; the pin must pass that
+Only hard constraints. Spread is evaluated without the pin and with it: a pinned pod has one node
+that its affinity matches, so kube-scheduler finds one domain, and the pods there are the minimum.
+The constraint without the pin must therefore be checked first. With ``minDomains`` above 1
+kube-scheduler uses 0 as the minimum, because there are too few domains; the pin must pass that
 test, too.
 """
 
@@ -27,7 +27,7 @@ from ullage.scheduling.inventory.node_fit import selects, tolerates
 def affinity_bars(pods: PodsOnNodes, terms: Sequence[PodTerm], *, itself: bool) -> Iterator[Bar]:
     """Nodes whose domains lack pods that match all terms at once.
 
-    The first of pods that match each other's terms has none to join, so it may go anywhere.
+    The first of several pods that match each other's terms has none to join, so it may go anywhere.
 
     Args:
         pods: Pods by node.
@@ -103,14 +103,14 @@ def spread_bars(
     namespace: str,
     itself: Sequence[bool],
 ) -> Iterator[Bar]:
-    """Nodes on which a constraint would not hold.
+    """Nodes on which a constraint would be violated.
 
     Args:
         pods: Pods by node.
         shape: The pod's requirements of its node, without the pin.
         rules: The constraints.
-        namespace: Of the pod, and of the pods that are counted.
-        itself: By constraint: whether it counts the pod itself.
+        namespace: Namespace of the pod, and of the counted pods.
+        itself: By constraint: true when it counts the pod itself.
     """
     everywhere = np.ones(len(pods.nodes), dtype=np.bool_)
     for rule in rules:
@@ -183,7 +183,7 @@ def _judged(
 
 
 def _words(selector: LabelSelector | None) -> str:
-    """A selector in words, of a bounded length."""
+    """The text of a selector, of a bounded length."""
     if selector is None or not selector.requirements:
         return "any labels"
     first, *more = selector.requirements

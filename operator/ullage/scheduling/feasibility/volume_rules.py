@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Volume rules: nodes from which a claim's volume is reached, or where one may be bound or made."""
+"""Volume rules: nodes from which a claim's volume is reachable, or where one can be provisioned."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _everywhere(pods: PodsOnNodes, text: str) -> Bar:
 
 
 def _in_use(pods: PodsOnNodes, namespace: str, name: str, claim: ClaimRecord) -> Iterator[Bar]:
-    """Nodes barred by other users of a claim: ReadWriteOncePod, or about to be bound elsewhere."""
+    """Nodes barred by other users of a claim: ReadWriteOncePod, or a pending binding elsewhere."""
 
     def uses(traits: PodTraits) -> bool:
         return name in traits.claims and (claim.once or traits.assumed)
@@ -79,7 +79,7 @@ def _in_use(pods: PodsOnNodes, namespace: str, name: str, claim: ClaimRecord) ->
 
 
 def _unreached(claim: ClaimRecord, name: str, node: NodeRecord) -> str:
-    """The obstacle between a node and the volume of a bound claim, in words; empty = none."""
+    """Text of the obstacle between a node and the volume of a bound claim; empty = none."""
     if claim.nodes is not None and not _reaches(claim.nodes, node):
         return f"the volume {claim.volume} of PersistentVolumeClaim {name} is not reached from here"
     if claim.zones and any(key in node.labels for key in ZONE_LABELS):
@@ -91,7 +91,7 @@ def _unreached(claim: ClaimRecord, name: str, node: NodeRecord) -> str:
 
 
 def _unbound(waiting: Mapping[str, ClaimRecord], node: NodeRecord) -> str:
-    """The obstacle to binding or making all unbound claims on a node, in words; empty = none."""
+    """Text of the obstacle to binding or provisioning unbound claims on a node; empty = none."""
     chosen: set[str] = set()
     for name, claim in sorted(waiting.items(), key=lambda item: (item[1].size, item[0])):
         if claim.selected_node:

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Classes that caused faults of devices, and their isolation.
+"""Classes that caused device faults, and their isolation.
 
-A class is charged only where it is certain: a program's fault, and no pod of another class held a
+A class is charged only where it is certain: a program's fault, and no pod of another class had a
 slice of the device. Nothing a tenant can write counts: nodes report, the operator's status of a
-profile remembers, the policy clears. Pure and level-triggered: faults that nodes still report count
+profile stores, the policy clears. Pure and level-triggered: faults that nodes still report count
 even where a profile was deleted.
 """
 
@@ -25,9 +25,9 @@ _NO_ONE: Final = Suspect(pod_uid="", namespace="", pod="")
 
 
 def charges(snapshot: Snapshot, now: float) -> dict[Class, tuple[ChargedFault, ...]]:
-    """Faults that nodes report, a class is to blame for and no profile of it has counted.
+    """Reported faults that are attributed to a class and not yet counted in its profile.
 
-    By class, oldest first. Faults that are counted cost next to nothing, however many nodes report.
+    By class, oldest first. Counted faults cost next to nothing, however many nodes report.
     """
     counted, counted_to = _counted(snapshot)
     uncounted: dict[Class, dict[str, ChargedFault]] = {}
@@ -47,7 +47,7 @@ def charges(snapshot: Snapshot, now: float) -> dict[Class, tuple[ChargedFault, .
 
 
 def _counted(snapshot: Snapshot) -> tuple[set[tuple[Class, str]], dict[Class, float]]:
-    """Faults that profiles list, by class and identity, and the time to which each counted all."""
+    """Faults listed in profiles, by class and identity, and the time up to which each counted."""
     counted: set[tuple[Class, str]] = set()
     counted_to: dict[Class, float] = {}
     for profile in snapshot.profiles.values():
@@ -59,9 +59,9 @@ def _counted(snapshot: Snapshot) -> tuple[set[tuple[Class, str]], dict[Class, fl
 
 
 def culprit_of(fault: DeviceFault) -> Class | None:
-    """The class to charge; ``None`` = no program's fault, or no class is certain.
+    """The class to charge; ``None`` = not a program's fault, or no class is certain.
 
-    With pods of several classes on the device any of them may have faulted it: the driver names no
+    With pods of several classes on the device any of them may have caused it: the driver names no
     process, and under MPS all of them end together.
     """
     if xid_of(fault.xid).cause is not Cause.APPLICATION:
@@ -74,11 +74,11 @@ def culprit_of(fault: DeviceFault) -> Class | None:
 
 
 def isolations(snapshot: Snapshot, now: float) -> dict[Class, Isolation]:
-    """The classes that are isolated now.
+    """The currently isolated classes.
 
     Args:
-        snapshot: reports of nodes, statuses of profiles, and the policy.
-        now: seconds since the epoch.
+        snapshot: Reports of nodes, statuses of profiles, and the policy.
+        now: Seconds since the epoch.
     """
     terms = snapshot.policy.faults
     if not terms.isolation_hours:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Devices that failed a workload and are left out for it for a while.
+"""Devices that failed a workload and are excluded for it for a while.
 
-``status.scheduling.exclusions`` remembers them; the snapshot holds the latest refusals of nodes.
-Nothing is remembered here.
+They are stored in ``status.scheduling.exclusions``; the snapshot has the latest refusals of nodes.
+This module keeps no state.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ullage.scheduling.times import (
 )
 
 REFUSALS_UNTIL_EXCLUDED: Final = 3
-"""Refusals of one pod by one device after which it is left out for long (not measured)."""
+"""Refusals of one pod by one device after which it is excluded for long (not measured)."""
 UNTIL_THE_AGENT_SPEAKS: Final = 0.0
 
 _NO_DEVICE: Final[frozenset[int]] = frozenset()
 
 
 def active_exclusions(view: View, workload: WorkloadRecord) -> tuple[Exclusion, ...]:
-    """Exclusions of a workload that still hold."""
+    """Exclusions of a workload in force."""
     exclusions = workload.status.scheduling.exclusions
     return (
         tuple(exclusion for exclusion in exclusions if _holds(view, exclusion))
@@ -48,7 +48,7 @@ def with_failure(
 ) -> tuple[Exclusion, ...]:
     """Exclusions for the status after a device failed the workload, or none did.
 
-    Exclusions that are over stay until there is a new one: forgetting alone is worth no write.
+    Expired exclusions stay until there is a new one: removing them alone is not worth a write.
     """
     before = workload.status.scheduling.exclusions
     device = passed.device if passed is not None else None
@@ -80,10 +80,10 @@ def with_failure(
 
 
 def excluded_s(reason: Reason) -> float | None:
-    """Seconds that a device is left out after a failure for this reason; ``None`` = not at all.
+    """Seconds of exclusion after a failure for this reason; ``None`` = none.
 
-    Not measured: a refusal passes soon, a silent agent may stay so for long, and a guard blames for
-    five minutes. A load that peaks may fall and peak again: five minutes of training are worth a
+    Not measured: a refusal passes soon, a silent agent may stay so for long, and a guard's verdict
+    lasts five minutes. A peak load may fall and rise again: five minutes of training are worth a
     restart. For a node to which kube-scheduler did not bind a pod see :func:`_stuck_s`.
     """
     match reason:
@@ -96,7 +96,7 @@ def excluded_s(reason: Reason) -> float | None:
 
 
 def _is_of(exclusion: Exclusion, reason: Reason, device: DeviceRef) -> bool:
-    """True when an exclusion is of this device, or of all of its node, for this reason."""
+    """True when an exclusion is of this device, or of its whole node, for this reason."""
     if exclusion.reason is not reason:
         return False
     if reason is Reason.STUCK_UNSCHEDULED:
@@ -111,7 +111,7 @@ def _counts(view: View, exclusion: Exclusion) -> bool:
 
 
 def _stuck_s(view: View, before: Sequence[Exclusion], device: DeviceRef) -> float:
-    """Seconds that a node is left out to which kube-scheduler did not bind a pod."""
+    """Seconds for which a node is excluded after kube-scheduler did not bind a pod to it."""
     last = max(
         (
             exclusion.until - exclusion.since
@@ -126,7 +126,7 @@ def _stuck_s(view: View, before: Sequence[Exclusion], device: DeviceRef) -> floa
 def excluded_devices(
     view: View, inventory: Inventory, workload: WorkloadRecord, members: Sequence[Member]
 ) -> frozenset[int]:
-    """Indices of the devices that are left out for members of a workload."""
+    """Indices of the devices that are excluded for members of a workload."""
     exclusions = active_exclusions(view, workload)
     if not exclusions and not view.snapshot.node_refusals:
         return _NO_DEVICE
@@ -143,7 +143,7 @@ def excluded_devices(
 
 
 def next_end(view: View, workload: WorkloadRecord, members: Sequence[Member]) -> float:
-    """Time at which the first excluded device may be tried again; 0 = none, or at no known time."""
+    """Time at which the first excluded device may be retried; 0 = none, or unknown."""
     if not workload.status.scheduling.exclusions and not view.snapshot.node_refusals:
         return 0.0
     refused = (until for _, until in _refused_often(view, members))
@@ -158,7 +158,7 @@ def _holds(view: View, exclusion: Exclusion) -> bool:
 
 
 def _refused_often(view: View, members: Sequence[Member]) -> Iterator[tuple[str, float]]:
-    """Devices that refused a member too often, and until when they are left out."""
+    """Devices that refused a member too often, with the end of their exclusion."""
     uids = {member.pod.uid for member in members}
     for (pod_uid, gpu), times in view.snapshot.node_refusals.items():
         until = times[-1] + DEVICE_REFUSED_S

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Share and accelerators that a workload may be given within ``spec.gpu.share``.
 
-A job that made room for another is limited to its smaller share for a while: otherwise it would
-take back, at its very restart, the room that it was restarted for. No job is restarted to grow
-again; an expired limit only stops binding the next start. Replicas of a service get the share that
-the operator chose for its objective, on the accelerator that it chose.
+A job that shrank for another is limited to its smaller share for a while: otherwise it would take
+back, at its very restart, the room that it was restarted for. No job is restarted to grow again; an
+expired limit only stops binding the next start. Replicas of a service get the share and the
+accelerator that the operator chose for its objective.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ullage.scheduling.times import AGREEMENT_HOLD_S
 
 
 def active_share_limit(job: WorkloadRecord, now: float, present: Container[str]) -> MadeRoom | None:
-    """Share that a job kept when it made room, while that binds it.
+    """Share of a job that shrank for another, while that binds it.
 
     Args:
-        job: the one that made room.
-        now: seconds since the epoch.
-        present: uids of the workloads there are; room for a workload that is gone does not bind.
+        job: The job.
+        now: Seconds since the epoch.
+        present: uids of the existing workloads; room for a deleted workload does not bind.
     """
     made = job.status.made_room
     if made is None or now >= made.time + AGREEMENT_HOLD_S or made.beneficiary_uid not in present:
@@ -33,7 +33,7 @@ def active_share_limit(job: WorkloadRecord, now: float, present: Container[str])
 
 
 def bounded(share: Share, made: MadeRoom | None) -> Share:
-    """The share that may be asked for, never below its least."""
+    """The share to request, never below its minimum."""
     if made is None or made.percent >= share.max_percent:
         return share
     return Share(min_percent=share.min_percent, max_percent=max(share.min_percent, made.percent))
@@ -42,7 +42,7 @@ def bounded(share: Share, made: MadeRoom | None) -> Share:
 def share_follows(service: WorkloadRecord) -> bool:
     """True when the operator may choose the share of a service's replicas.
 
-    Its replicas may be started again for another share, and their memory does not depend on it.
+    Its replicas may be restarted for another share, and their memory does not depend on it.
     """
     share = service.gpu.share
     if share is None or not accelerator_follows(service) or not service.gpu.memory_mib:
@@ -53,14 +53,14 @@ def share_follows(service: WorkloadRecord) -> bool:
 def accelerator_follows(service: WorkloadRecord) -> bool:
     """True when the operator may choose the accelerator of a service's replicas.
 
-    It scales the service by its objective, and its replicas may be started again.
+    It scales the service by its objective, and its replicas may be restarted.
     """
     scaled = service.scaling is not None and service.slo is not None
     return scaled and service.sharing.resizable
 
 
 def accelerators_asked(workload: WorkloadRecord) -> tuple[str, ...]:
-    """The accelerators that may be asked for now; empty = any."""
+    """The accelerators to request now; empty = any."""
     record = workload.status.scaling
     chosen = record.share if record is not None else None
     if chosen is None or not chosen.percent or not accelerator_follows(workload):
@@ -71,7 +71,7 @@ def accelerators_asked(workload: WorkloadRecord) -> tuple[str, ...]:
 
 
 def scaled_share(service: WorkloadRecord) -> Share | None:
-    """The share that was chosen for the replicas of a service; ``None`` = none was."""
+    """The chosen share of a service's replicas; ``None`` = none."""
     record = service.status.scaling
     if record is None or record.share is None or not record.share.percent:
         return None
@@ -83,12 +83,12 @@ def scaled_share(service: WorkloadRecord) -> Share | None:
 
 
 def share_asked(workload: WorkloadRecord, now: float, present: Container[str]) -> Share | None:
-    """The share that may be asked for now; ``None`` = whole devices.
+    """The share to request now; ``None`` = whole devices.
 
     Args:
-        workload: Any.
+        workload: The workload.
         now: Seconds since the epoch.
-        present: Uids of the workloads there are.
+        present: uids of the existing workloads.
     """
     share = workload.gpu.share
     if share is None:

@@ -4,19 +4,19 @@
 
 A loss is distinguished from an intended removal:
 
-* A notice of the provider that a node goes is a loss at once, whatever marks the node has; so is a
-  node that stays unready for five minutes, and one that vanishes without a mark.
+* A provider's notice on a node is a loss at once, whatever marks the node has; so is a node that
+  stays unready for five minutes, and one that vanishes without a mark.
 * A node that was cordoned, marked by an autoscaler for removal, or being deleted *while it was
-  ready* is removed on purpose, which is no loss. Marks that come after a node went unready prove
-  nothing: cleaning up sets them too.
+  ready* is removed on purpose, which is no loss. Marks set after a node became unready prove
+  nothing: cleanup sets them too.
 * A node that was moved to another pool by its labels, or whose pool changed its selector, is no
-  loss. A node that was counted as lost and comes back has come again.
+  loss. A node that was counted as lost and returns is a new gain.
 * A node that is not ready for the first time within a quarter hour of its creation, or vanishes
-  before it ever was, is a launch that failed.
-* Instances that vanished while no process looked may be either: on spot they count as one loss if
-  that gap was shorter than two hours, and never on capacity that is not taken away.
+  before, is a failed launch.
+* Instances that vanished while no process observed may be either: on spot they count as one loss if
+  the gap was shorter than two hours, and never on other capacity.
 
-Pure: memory and snapshot in, memory and sightings out; never writes and never asks for the time.
+Pure: state and snapshot in, state and sightings out; never writes and never reads the clock.
 """
 
 from __future__ import annotations
@@ -36,64 +36,64 @@ from ullage.scheduling.times import INSTANCES_UNSEEN_S, NODE_LOST_S, NODE_READY_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """Memory of one node of a pool."""
+    """State of one node of a pool."""
 
     pool: str
     """uid of its pool."""
     was_ready: bool
     gone: bool = False
-    """Counted as lost, whether or not the node is still there."""
+    """True when counted as lost, existing or not."""
     leaving: bool = False
-    """It is being removed on purpose."""
+    """True when it is being removed on purpose."""
     failed: bool = False
-    """Counted as a launch that failed."""
+    """True when counted as a failed launch."""
     warned: bool = False
 
     @property
     def held(self) -> bool:
-        """True when it counts as an instance that the pool has."""
+        """True when it counts as an instance of the pool."""
         return self.was_ready and not self.gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """Changes in one pool since the last look; they have no order."""
+    """Changes in one pool since the last observation; they have no order."""
 
     nodes: int = 0
-    """Instances that are held now."""
+    """Current number of instances."""
     before: int = 0
-    """Instances that were held at the last look."""
+    """Number of instances at the last observation."""
     lost: int = 0
     gained: int = 0
     launched: int = 0
     """Gained instances that were ready for the first time."""
     failed: int = 0
-    """Launches that failed."""
+    """Failed launches."""
     launching: int = 0
-    """Instances that are requested, or there and never were ready."""
+    """Instances that are requested, or exist and never were ready."""
     warned: bool = False
-    """The provider newly recommends to leave."""
+    """The provider newly recommends leaving."""
     advised: bool = False
-    """Such a recommendation stands on an instance that is held."""
+    """Such a recommendation is in force for an instance."""
     held_since_s: float | None = None
-    """Creation of the oldest instance that is held; ``None`` = none is held."""
+    """Creation of the oldest instance; ``None`` = there is none."""
     gap: bool = False
-    """The memory was lost since the status was written: figures are reconstructed from it."""
+    """The state was lost since the status was written: figures are reconstructed from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """The memory from one look to the next."""
+    """The state between observations."""
 
     instances: Mapping[str, Instance] = field(default_factory=dict)
     """By uid of the node."""
     pools: frozenset[str] = frozenset()
-    """Uids of the pools that were looked at."""
+    """uids of the observed pools."""
 
 
 @dataclass(slots=True)
 class _Count:
-    """Sums of one pool while the nodes are gone through."""
+    """Sums of one pool during the pass over the nodes."""
 
     nodes: int = 0
     before: int = 0
@@ -106,22 +106,22 @@ class _Count:
     advised: bool = False
     oldest_s: float | None = None
     survivors: int = 0
-    """Held instances that existed when the status was written."""
+    """Present instances that existed when the status was written."""
 
 
 def look(
     watch: Watch, snapshot: Snapshot, written: Iterable[PoolRecord], now: float
 ) -> tuple[Watch, dict[str, Sighting]]:
-    """Compare the snapshot with the memory.
+    """Compare the snapshot with the previous state.
 
     Args:
-        watch: Memory of the last look; an empty one at the start of a process.
+        watch: State after the last observation; empty at the start of a process.
         snapshot: The snapshot.
-        written: The pools with the statuses that the API shows.
+        written: The pools with the statuses in the API.
         now: Seconds since the epoch.
 
     Returns:
-        The new memory, and the changes of each pool by its uid.
+        The new state, and the changes of each pool by its uid.
     """
     pools = {pool.uid: pool for pool in written if pool.uid}
     counts = {uid: _Count() for uid in pools}
@@ -162,13 +162,13 @@ def look(
                 continue
             came = next((node for node in never_ready if node.created >= order.created), None)
             if came is not None and not order.node:
-                never_ready.remove(came)  # it was counted itself
+                never_ready.remove(came)  # it is already counted
             elif order.uid not in watch.instances:
                 counts[pool.uid].failed += 1
             memory[order.uid] = Instance(pool=pool.uid, was_ready=False, failed=True)
         out = [pod for pod in orders if pod.order == pool.name and pod.uid not in memory]
         waiting, count = sum(not order.node for order in out), counts[pool.uid]
-        # a node that boots is the one of an order that waits
+        # a booting node is the one of a pending request
         count.launching = max(count.launching, waiting) + len(out) - waiting
     uids = {node.uid for node in snapshot.nodes.values()}
     for uid, instance in watch.instances.items():
@@ -182,7 +182,7 @@ def look(
 
 
 def provider_notice(node: NodeRecord, agent: GPUNodeRecord | None) -> Interruption | None:
-    """The provider's notice on a node: its agent gets it first, taints may carry it too."""
+    """The provider's notice on a node: from its agent first, or from taints."""
     interruption = agent.interruption if agent is not None else None
     if interruption is not None and interruption.source not in CHOSEN_TAINTS:
         return interruption
@@ -208,7 +208,7 @@ def _seen(
     pool: PoolRecord,
     now: float,
 ) -> Instance:
-    """The new memory of a node that is there."""
+    """The new state of an existing node."""
     was_ready = before.was_ready if before is not None else ever_ready(node)
     unready_s = 0.0 if node.ready or not node.ready_since else now - node.ready_since
     doomed = _is(notice, InterruptionKind.TERMINATE)
@@ -228,7 +228,7 @@ def _seen(
 
 
 def _welcome(count: _Count, after: Instance, *, moved: bool) -> None:
-    """Count a node that was not of the pool at the last look."""
+    """Count a node that is new in the pool."""
     count.gained += after.held
     count.launched += after.was_ready and not moved
     count.failed += after.failed
@@ -246,9 +246,9 @@ def _compare(count: _Count, before: Instance, after: Instance) -> None:
 
 
 def _recall(count: _Count, node: NodeRecord, after: Instance, observed_at_s: float) -> None:
-    """Count a node of a pool that this process looks at for the first time.
+    """Count a node of a pool that this process observes for the first time.
 
-    Changes before ``observed_at_s`` stand in the pool's status already.
+    Changes before ``observed_at_s`` are already in the pool's status.
     """
     if node.created > observed_at_s:
         count.gained += after.held
@@ -260,7 +260,7 @@ def _recall(count: _Count, node: NodeRecord, after: Instance, observed_at_s: flo
 
 
 def _vanished(count: _Count, instance: Instance) -> None:
-    """Count a node that is not there any more."""
+    """Count a node that no longer exists."""
     count.before += instance.held
     if instance.held and not instance.leaving:
         count.lost += 1

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The notice in force on a node, from any source, and in words.
+"""The notice in force on a node, from any source, and its text.
 
-Texts name no remaining time: they stand in statuses, and a steady state writes nothing.
+Texts have no remaining time: they are stored in statuses, and a steady state writes nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ullage.cluster.records.snapshot import Snapshot
 
 
 def notice_on(node: NodeRecord, record: GPUNodeRecord | None) -> Interruption | None:
-    """The sooner of the agent's notice and that of the node's taints."""
+    """The earlier of the agent's notice and that of the node's taints."""
     notice = record.interruption if record is not None else None
     return sooner(notice, node.interruption) if notice is not None else node.interruption
 
 
 def terminations(snapshot: Snapshot) -> dict[str, Interruption]:
-    """The managed nodes that go, by name, with the notice of each."""
+    """The managed nodes under notice, by name, with the notice of each."""
     notices: dict[str, Interruption] = {}
     for name, node in snapshot.nodes.items():
         if not node.managed:
@@ -33,7 +33,7 @@ def terminations(snapshot: Snapshot) -> dict[str, Interruption]:
 
 
 def words(notice: Interruption) -> str:
-    """A notice for people: who takes the machine, or removes the node, and when."""
+    """The text of a notice: the machine's or node's removal, its source, and its time."""
     who = notice.source or "the provider"
     if notice.source == DRAIN_KEY:
         return f"the node is being drained (taint {who})"
@@ -49,14 +49,14 @@ def words(notice: Interruption) -> str:
 
 
 def termination(snapshot: Snapshot, name: str) -> Interruption | None:
-    """The notice by which a node goes; ``None`` = it stays."""
+    """The notice by which a node terminates; ``None`` = it stays."""
     node = snapshot.nodes.get(name)
     notice = notice_on(node, snapshot.gpu_nodes.get(name)) if node is not None else None
     return notice if notice is not None and notice.kind is InterruptionKind.TERMINATE else None
 
 
 def left_s(snapshot: Snapshot, name: str, now: float) -> float | None:
-    """Seconds until a node goes; ``None`` = it stays, or there is no deadline."""
+    """Seconds until a node terminates; ``None`` = it stays, or there is no deadline."""
     notice = termination(snapshot, name)
     if notice is None or notice.deadline_s is None:
         return None

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The devices and nodes that a cycle may place on: what does not change while it decides.
+"""The devices and nodes of a cycle, as far as they are constant during it.
 
-Devices stand in order of their uuid, so an index is also the last tie-breaker. Nodes that are not
-ours, or have no GPUNode, are not in the inventory at all.
+Devices are sorted by their uuid, so an index is also the last tie-breaker. Nodes that are not
+managed, or have no GPUNode, are not in the inventory.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ Flags = npt.NDArray[np.bool_]
 Fits = dict[tuple[int, bool], tuple[PodShape, Ints]]
 """By identity of the shape and ``in_principle``: the shape, and the answer of each node."""
 MOST_FITS: Final = 512
-"""Answers that an inventory hands on to the next one."""
+"""Answers that an inventory passes on to the next one."""
 
 DEFAULT_CONTEXT_OVERHEAD_MIB: Final = 512
-"""What a context costs on an NVIDIA device until a DeviceProfile says it (design default)."""
+"""Memory of a context on an NVIDIA device without a value in the DeviceProfile (design default)."""
 
 
 class NodeTrouble(NamedTuple):
-    """Reason why a node takes nothing new."""
+    """Reason why a node accepts nothing new."""
 
     reason: Reason
     text: str
@@ -59,7 +59,7 @@ class NodeTrouble(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device where it stands."""
+    """One device and its node."""
 
     uuid: str
     node: int
@@ -73,7 +73,7 @@ class Inventory:
 
     nodes: tuple[NodeRecord, ...]
     node_troubles: tuple[NodeTrouble | None, ...]
-    """By node: the reason why nothing new may go there; ``None`` = it may."""
+    """By node: the reason why nothing new is accepted; ``None`` = it may."""
     sites: tuple[Device, ...]
     sites_on: tuple[tuple[int, ...], ...]
     """By node: its devices."""
@@ -87,29 +87,29 @@ class Inventory:
     node_of: Ints
     model: Ints
     sound: Ints
-    """1 where the device itself is healthy, whatever the state of its node."""
+    """1 where the device itself is healthy, regardless of its node."""
     health: Ints
     modes: Ints
     memory_mib: Ints
     overhead_mib: Ints
     contexts: Ints
-    """Containers that may share it, less the contexts that an MPS server keeps or has beside."""
+    """Containers that may share it, without the contexts that an MPS server reserves or uses."""
     mps: Ints
-    """1 where an MPS server should serve shares and does not."""
+    """1 where an MPS server is required and missing."""
     suspends: Ints
     """1 where the node can suspend programs on it."""
     fits: Fits = field(default_factory=dict, compare=False)
     """Answers of nodes to shapes; filled on demand, while the nodes are the same."""
 
     def place_name(self, site: int) -> str:
-        """A device as users read it: node/uuid."""
+        """Human-readable name of a device: node/uuid."""
         device = self.sites[site]
         return f"{self.nodes[device.node].name}/{device.uuid}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """An inventory, and the records that it was made from."""
+    """An inventory, and its source records."""
 
     inventory: Inventory
     records: Mapping[str, GPUNodeRecord]
@@ -124,7 +124,7 @@ class InventoryCache:
 
 
 def take_inventory(view: View, cache: InventoryCache | None = None) -> Inventory:
-    """Arrange the managed nodes that have a GPUNode, and their devices."""
+    """Index the managed nodes that have a GPUNode, and their devices."""
     snapshot, cache = view.snapshot, cache or InventoryCache()
     records = snapshot.gpu_nodes
     names = sorted(
@@ -145,7 +145,7 @@ def _renewed(
     nodes: tuple[NodeRecord, ...],
     node_troubles: tuple[NodeTrouble | None, ...],
 ) -> Inventory | None:
-    """The last inventory with the figures of today; ``None`` where devices came, went or differ."""
+    """The last inventory with current figures; ``None`` where its set of devices differs."""
     if kept is None or changed(kept.profiles, snapshot.device_profiles):
         return None
     last, records = kept.inventory, snapshot.gpu_nodes
@@ -182,7 +182,7 @@ def _renewed(
 
 
 def _fixed(device: ObservedDevice) -> tuple[object, ...]:
-    """Facts of a device that do not change while it stays in place."""
+    """Facts of a device that are constant while it stays in place."""
     of_its_kind = device.uuid, device.model, device.backend, device.modes, device.memory_mib
     return *of_its_kind, device.suspends
 
@@ -244,7 +244,7 @@ def overhead_mib(snapshot: Snapshot, device: ObservedDevice) -> int:
 
 
 def node_trouble(view: View, record: GPUNodeRecord, node: NodeRecord) -> NodeTrouble | None:
-    """Reason why a node takes nothing new; ``None`` when it does."""
+    """Reason why a node accepts nothing new; ``None`` when it does."""
     if record.retire:
         return NodeTrouble(Reason.NODE_LEAVES, "the node is being retired")
     if (notice := notice_on(node, record)) is not None:
@@ -275,7 +275,7 @@ def _mps_is_away(device: ObservedDevice) -> int:
 def _contexts(record: GPUNodeRecord, device: ObservedDevice) -> int:
     """Containers that may share a device.
 
-    An MPS server takes a number of contexts, of which some are kept back; a container that opened
+    An MPS server supports a number of contexts, some of which are reserved; a container that opened
     more than one leaves fewer for others.
     """
     mps = device.mps
@@ -291,9 +291,9 @@ def _contexts(record: GPUNodeRecord, device: ObservedDevice) -> int:
 
 
 def utilisation(profile: ProfileRecord | None, model: str) -> float:
-    """Fraction of a device of this model that a class uses when alone on the whole of it.
+    """Fraction of a device of this model that a class uses alone on the whole of it.
 
-    From the declared row of the device nearest to the whole device; 1 where nothing is declared.
+    From the declared row of the device nearest to the whole device; 1 without a declaration.
     """
     if profile is None:
         return 1.0

@@ -3,8 +3,8 @@
 """kube-scheduler's rules for a pod on a node, as far as a pin depends on them.
 
 A pin that kube-scheduler must reject holds devices for nothing, so node selector, required
-affinity, taints, cordon and requests are judged here first, by the same rules. Texts are made only
-for the node that is shown to the user.
+affinity, taints, cordon and requests are checked first, by the same rules. Texts are built only for
+the node that is shown to the user.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from ullage.cluster.records.pod_shape import (
 
 NAME_FIELD: Final = "metadata.name"
 MOST: Final = 2**53
-"""No machine has more of anything; sums of a few fit columns of 64 bits."""
+"""Upper bound of any amount; sums of a few fit columns of 64 bits."""
 _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
 _PASSING_TAINT: Final = "node.kubernetes.io/"
-"""Taints that Kubernetes sets and lifts by itself; they say nothing about what may ever run."""
+"""Taints that Kubernetes sets and removes by itself; they do not affect what may ever run."""
 _NOTICES: Final = frozenset({*NOTICE_TAINTS, TAINT_KEY})
-"""Taints of notices: a node under notice takes nothing at all, and the notice says so."""
+"""Taints of notices: a node under notice accepts nothing at all, and the notice is reported."""
 
 
 class Fit(IntEnum):
-    """Answer of a node to a pod's rules, its free amounts apart."""
+    """Result of a node for a pod's rules, without its free amounts."""
 
     OK = 0
     NO_MATCH = 1
@@ -55,9 +55,9 @@ def judge_node(shape: PodShape, node: NodeRecord, *, in_principle: bool = False)
     """Test whether a pod of this shape may be pinned to the node.
 
     Args:
-        shape: of the pod.
-        node: the node.
-        in_principle: overlook what passes by itself: a cordon, Kubernetes' own taints.
+        shape: Shape of the pod.
+        node: The node.
+        in_principle: Ignore temporary obstacles: a cordon, Kubernetes' own taints.
     """
     if shape.node_selector and not _selected(shape, node):
         return Fit.NO_MATCH
@@ -74,7 +74,7 @@ def judge_node(shape: PodShape, node: NodeRecord, *, in_principle: bool = False)
 
 
 def why_not(shape: PodShape, node: NodeRecord) -> str:
-    """The first rule that keeps a pod of this shape from the node, in words; empty if none."""
+    """Text of the first rule that keeps a pod of this shape from the node; empty if none."""
     for key, value in shape.node_selector:
         label = node.labels.get(key)
         if label != value:
@@ -114,12 +114,12 @@ def amounts(wanted: Resources) -> tuple[tuple[str, int], ...]:
 
 
 def counted(amount: int) -> int:
-    """An amount as columns of 64 bits hold it: pods may ask for more."""
+    """An amount clamped to columns of 64 bits: pods may request more."""
     return max(-MOST, min(amount, MOST))
 
 
 def allocatable(node: NodeRecord, name: str) -> int:
-    """Amount that an empty node has for pods."""
+    """Amount that an empty node provides for pods."""
     match name:
         case "cpu":
             return node.allocatable.cpu_milli
@@ -146,7 +146,7 @@ def untolerated(
 
 
 def tolerates(shape: PodShape, node: NodeRecord) -> bool:
-    """True when a pod tolerates every taint of a node that keeps pods from being placed there."""
+    """True when a pod tolerates every taint of a node that prevents scheduling."""
     return all(
         any(_tolerates(toleration, taint) for toleration in shape.tolerations)
         for taint in node.taints
@@ -180,7 +180,7 @@ def _term_matches(term: SelectorTerm, node: NodeRecord) -> bool:
 
 
 def labels_match(term: SelectorTerm, labels: Mapping[str, str]) -> bool:
-    """True when the labels of a node fulfil the expressions of a term that is not empty."""
+    """True when the labels of a node satisfy the expressions of a non-empty term."""
     if not term.expressions and not term.fields:
         return False
     return all(expression.holds(labels) for expression in term.expressions)
@@ -202,7 +202,7 @@ def _field_holds(requirement: Requirement, node: NodeRecord) -> bool:
 
 
 def pins(term: SelectorTerm, node: str) -> bool:
-    """True when a term selects this node alone."""
+    """True when a term selects only this node."""
     return any(field.operator == "In" and field.values == (node,) for field in term.fields)
 
 
@@ -224,7 +224,7 @@ def _term_conflict(index: int, term: SelectorTerm, node: str) -> str:
 def pin_conflict(affinity: NodeAffinity, node: str) -> str:
     """Reason why a pod with this affinity cannot be pinned to the node; empty when it can.
 
-    Terms are ORed, so each must take our field requirement: one that pins another node, or is
+    Terms are ORed, so each must accept our field requirement: one that pins another node, or is
     empty (it matches nothing and may not be filled), cannot.
     """
     terms = affinity.required

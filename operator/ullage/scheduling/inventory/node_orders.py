@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Fate of a node request: its node comes, its agent reports, members hold it, or it fails.
+"""Outcome of a node request: its node arrives, its agent reports, members use it, or it fails.
 
-A placeholder that no node serves in time is a failed launch of its pool. A node that came is no
+A placeholder without a node in time is a failed launch of its pool. A node that arrived is no
 failure while it boots or its agent starts (large images take longer to pull than machines take to
-boot), nor where it is what the pool promises and its job does not use it.
+boot), nor where it is as the pool declares and its job does not use it.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ class Fate(StrEnum):
 
     WAITS = "Waits"
     UNUSED = "Unused"
-    """Its node is of no use to its job, and its pool is not to blame."""
+    """Its node is unusable for its job, and its pool is not at fault."""
     FAILED = "Failed"
-    """Its pool did not give what it promises."""
+    """Its pool did not provide what it declares."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The fate of a request.
+    """The outcome of a request.
 
     Attributes:
-        fate: Of the request.
+        fate: Outcome.
         text: The reason; empty while it waits.
-        until: Time of the next judgement, seconds since the epoch; 0 = it is over.
+        until: Time of the next check, seconds since the epoch; 0 = it is over.
     """
 
     fate: Fate
@@ -60,12 +60,12 @@ class Verdict:
 
 
 def ever_ready(node: NodeRecord) -> bool:
-    """True when a node that is seen for the first time was ready at some time."""
+    """True when a newly observed node has ever been ready."""
     return node.ready or node.ready_since - node.created > NODE_NEVER_READY_S
 
 
 def serves(snapshot: Snapshot, order: PodRecord) -> bool:
-    """True when members of its job hold slices on the node that a request brought."""
+    """True when members of its job have slices on the node of a request."""
     record = snapshot.gpu_nodes.get(order.node)
     return record is not None and any(
         owner == order.owner.uid for owner in _holders(snapshot, record)
@@ -80,7 +80,7 @@ def judged(
     now: float,
     grace_s: float = 0.0,
 ) -> Verdict:
-    """The fate of a request that no member has made use of yet.
+    """The outcome of a request that no member uses yet.
 
     Args:
         snapshot: The snapshot.
@@ -88,7 +88,7 @@ def judged(
         orders: All placeholder pods.
         in_pool: Nodes of its pool.
         now: Seconds since the epoch.
-        grace_s: Seconds that every limit is longer.
+        grace_s: Seconds added to every limit.
     """
     if serves(snapshot, order):
         return Verdict(Fate.WAITS)
@@ -116,7 +116,7 @@ def judged(
 def _unused(
     snapshot: Snapshot, order: PodRecord, alike: Sequence[PodRecord], now: float, grace_s: float
 ) -> Verdict:
-    """The fate where a node came, its agent had its time, and no member of the job is on it."""
+    """The outcome where a node arrived, its agent had its time, and no member uses it."""
     record, pool = snapshot.gpu_nodes.get(order.node), snapshot.pools.get(order.order)
     unlike = _unlike(record, pool)
     if not unlike:
@@ -124,7 +124,7 @@ def _unused(
         if _held_back(snapshot, order.owner.uid):
             return Verdict(Fate.UNUSED, "other controllers hold the members of the job back")
         if job is not None and job.status.phase in _LIVE:
-            until = order.created + NODE_AGENT_S + grace_s  # it may grow onto the node yet
+            until = order.created + NODE_AGENT_S + grace_s  # it may still grow onto the node
             if now < until:
                 return Verdict(Fate.WAITS, until=until)
             return Verdict(Fate.UNUSED, f"the job has not grown onto {order.node}")
@@ -134,7 +134,7 @@ def _unused(
 
 
 def _held_back(snapshot: Snapshot, uid: str) -> bool:
-    """True when a member of the job waits behind a gate that is not ours."""
+    """True when a member of the job waits for a gate of another controller."""
     return any(
         pod.owner.uid == uid
         and not pod.order
@@ -145,10 +145,10 @@ def _held_back(snapshot: Snapshot, uid: str) -> bool:
 
 
 def _of_no_use(snapshot: Snapshot, order: PodRecord) -> Verdict | None:
-    """A request that is over before its time."""
+    """A request that ended before its time."""
     node, record = snapshot.nodes.get(order.node), snapshot.gpu_nodes.get(order.node)
     if node is None:
-        return None  # not seen yet, or the pod is about to be collected
+        return None  # not observed yet, or the pod is about to be deleted
     notice = notice_on(node, record)
     taken = notice is not None and notice.kind is InterruptionKind.TERMINATE
     if taken and notice is not None and notice.source not in CHOSEN_TAINTS:
@@ -164,7 +164,7 @@ def _of_no_use(snapshot: Snapshot, order: PodRecord) -> Verdict | None:
 def _comes_until(snapshot: Snapshot, order: PodRecord, in_pool: Sequence[NodeRecord]) -> float:
     """Time until which the node of a request may boot, and its agent start."""
     if not order.node:
-        # it may be the one that boots
+        # it may be the booting one
         booting = [
             node.created + NODE_READY_S
             for node in in_pool
@@ -193,6 +193,6 @@ def _unlike(record: GPUNodeRecord | None, pool: PoolRecord | None) -> str:
 
 
 def _holders(snapshot: Snapshot, record: GPUNodeRecord) -> Sequence[str]:
-    """Uids of the workloads whose pods hold slices on a node."""
+    """Uids of the workloads whose pods have slices on a node."""
     pods = snapshot.pods
     return [pods[part.key.pod_uid].owner.uid for part in record.desired if part.key.pod_uid in pods]

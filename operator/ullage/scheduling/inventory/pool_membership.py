@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The pool of a node: the first one, by name, all of whose labels the node has.
+"""The pool of a node: the first one, by name, whose labels are all on the node.
 
 A node has one pool or none. It must never be guessed from prices or names of types.
 """
@@ -16,20 +16,20 @@ _NOWHERE: Final[tuple[PoolRecord, ...]] = ()
 
 
 class Membership:
-    """Pools arranged so that a node is looked up by its labels, not pool by pool."""
+    """Pools indexed so that a node is looked up by its labels, not pool by pool."""
 
     def __init__(self, pools: Iterable[PoolRecord]) -> None:
         """Pools without a selector match nothing."""
         self._by_label: dict[tuple[str, str], list[PoolRecord]] = {}
         for pool in sorted(pools, key=lambda pool: pool.name):
             if pool.node_selector:
-                # few nodes share a zone label: the last label in order splits well enough
+                # few nodes share a zone label: the last label in order is selective enough
                 rarest = max(pool.node_selector.items())
                 self._by_label.setdefault(rarest, []).append(pool)
 
     @classmethod
     def of(cls, pools: Mapping[str, PoolRecord]) -> Self:
-        """Arrange the pools of a snapshot."""
+        """Index the pools of a snapshot."""
         return cls(pools.values())
 
     def pool_of(self, labels: Mapping[str, str]) -> PoolRecord | None:
@@ -46,7 +46,7 @@ class Membership:
 
 
 def pool_of(labels: Mapping[str, str], pools: Mapping[str, PoolRecord]) -> PoolRecord | None:
-    """The pool of one node; callers with many nodes ask a ``Membership``.
+    """The pool of one node; callers with many nodes use a ``Membership``.
 
     Args:
         labels: The node's labels.

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Machines that members of a job in tiers count on: those of pools that are not taken away.
+"""Machines for reliable members of a job in tiers: those of on-demand and reserved pools.
 
-Where there are no such pools any machine will do. Nothing is decided here.
+Without such pools any machine is accepted. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ def terms_of(job: WorkloadRecord) -> TierTerms | None:
 
 
 def is_reliable(job: WorkloadRecord, rank: int) -> bool:
-    """True when a member counts on its machine to stay."""
+    """True when a member relies on its machine to stay."""
     terms = terms_of(job)
     return terms is not None and 0 <= rank < terms.reliable
 
 
 def stays(pool: PoolRecord) -> bool:
-    """True when the machines of a pool are not taken away."""
+    """True when the machines of a pool are reliable."""
     return pool.capacity_type is not CapacityType.SPOT and bool(pool.node_selector)
 
 
 def staying(pools: Mapping[str, PoolRecord]) -> tuple[Labels, ...]:
-    """Labels of the nodes of each pool that is not taken away; sorted."""
+    """Labels of the nodes of each reliable pool; sorted."""
     return tuple(
         sorted(
             {tuple(sorted(pool.node_selector.items())) for pool in pools.values() if stays(pool)}
@@ -43,9 +43,9 @@ def staying(pools: Mapping[str, PoolRecord]) -> tuple[Labels, ...]:
 
 
 def held_to(shape: PodShape, on: Sequence[Labels]) -> PodShape:
-    """The shape of a pod that also asks for a node with all labels of one of these sets.
+    """The shape of a pod that also requires a node with all labels of one of these sets.
 
-    As ``group.narrowed`` writes it into the pod; a test holds the two together.
+    As ``group.narrowed`` writes it into the pod; a test keeps both consistent.
     """
     if not on:
         return shape
@@ -60,7 +60,7 @@ def held_to(shape: PodShape, on: Sequence[Labels]) -> PodShape:
 
 
 def is_held_to(shape: PodShape, on: Sequence[Labels]) -> bool:
-    """True when every term of a pod's required affinity asks for one of these sets of labels."""
+    """True when every term of a pod's required affinity requires one of these sets of labels."""
     required, wanted = shape.affinity.required, _expressions(on)
     return bool(required) and all(
         any(set(labels) <= set(term.expressions) for labels in wanted) for term in required or ()

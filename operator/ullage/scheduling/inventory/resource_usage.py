@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Node and amounts that a pod of ours is charged with: one rule for charges and refunds.
+"""Node and amounts that one of our pods is charged with: one rule for charges and refunds.
 
-An occupancy must get back what was charged to it, or room is invented or lost.
+An occupancy must be refunded what was charged to it, or room is invented or lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ullage.scheduling.model.view import Member
 
 
 def where_charged(member: Member) -> str:
-    """The node that a pod counts on: where it is bound, or where its slice pins it to."""
+    """The node of a pod: by binding, or by the pin of its slice."""
     return member.pod.node or (member.held[0].node if member.held else "")
 
 
@@ -25,10 +25,9 @@ def charged(
     """Nodes where pods are charged, and the amounts.
 
     Args:
-        inventory: knows the nodes by name.
-        members: whose pods.
-        staying: leave out those that are on their way out, for an occupancy as it will be
-            without them.
+        inventory: Nodes by name.
+        members: The pods.
+        staying: Exclude pods that are leaving, for an occupancy without them.
     """
     charges = []
     for member in members:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Slices in the specs of nodes and in their reports: by the pod that they are for, and paired.
+"""Slices in the specs and reports of nodes: by their pod, and paired.
 
-Slices by pod are kept from cycle to cycle: only the nodes whose record changed are read again.
-Capacity is free only when a slice stands in neither spec nor report, so every slice counts once.
+Slices by pod are kept from cycle to cycle: only nodes with a changed record are read again.
+Capacity is free only when a slice is in neither spec nor report, so every slice counts once.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class SlicesByPod:
     _records: Mapping[str, GPUNodeRecord] = field(default_factory=dict)
 
     def update(self, names: Collection[str], records: Mapping[str, GPUNodeRecord]) -> set[str]:
-        """Read the nodes whose record changed.
+        """Read the nodes with a changed record.
 
         Args:
-            names: Nodes whose record is another one than at the last update, new or gone.
+            names: Nodes whose record differs from the last update, new or deleted.
             records: The records of all nodes.
 
         Returns:
@@ -76,7 +76,7 @@ class SlicesByPod:
 def _others(
     name: str, before: Sequence[Slice], after: Sequence[Slice]
 ) -> tuple[list[tuple[str, Slice]], list[tuple[str, Slice]]]:
-    """Slices on a node, before and after, of the pods of which any is another object."""
+    """Slices on a node, before and after, of the pods with any changed one."""
     if before is after:
         return [], []
     olds, news = set(map(id, before)), set(map(id, after))
@@ -93,7 +93,7 @@ def _replace(
     touched: set[DeviceRef],
     others: Sequence[tuple[Sequence[tuple[str, Slice]], Sequence[tuple[str, Slice]]]],
 ) -> set[str]:
-    """Enter other slices of some nodes in the place of those before; returns pods with others."""
+    """Replace the slices of some nodes; returns pods with changed ones."""
     pods = set[str]()
     fresh: dict[str, list[tuple[str, Slice]]] = {}
     read: dict[str, set[str]] = {}
@@ -117,7 +117,7 @@ def _replace(
 
 
 def paired(record: GPUNodeRecord) -> Iterator[tuple[DesiredSlice | None, ObservedSlice | None]]:
-    """Every slice that counts on a node once: as wanted, as reported, or both."""
+    """Every counted slice on a node once: as desired, as reported, or both."""
     desired, observed = record.desired, record.observed
     if len(desired) == len(observed) and all(
         part.key == seen.key and part.gpu == seen.gpu
@@ -133,7 +133,7 @@ def paired(record: GPUNodeRecord) -> Iterator[tuple[DesiredSlice | None, Observe
 
 
 def says_no(wanted: DesiredSlice, seen: ObservedSlice) -> bool:
-    """True when a node refused just this decision."""
+    """True when a node refused exactly this decision."""
     return seen.phase is SlicePhase.REFUSED and seen.epoch == wanted.epoch
 
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tenants of workloads, and the namespaces that may use a tenant.
 
-A name that a workload merely states claims nothing. Stating none, or an unknown one, does not avoid
-the quota of the namespace.
+A name in a workload alone grants nothing. Naming none, or an unknown one, does not avoid the quota
+of the namespace.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ullage.cluster.records.workload import WorkloadRecord
 def tenant_of(policy: PolicyRecord, workload: WorkloadRecord) -> str:
     """The tenant that a workload counts for, in quota, time, bills and metrics; may be empty.
 
-    It is the one that it names, if its namespace may use that one, else that of its namespace.
+    It is the named one, if its namespace may use it, else that of its namespace.
     """
     if workload.tenant and is_bound(policy, workload):
         return workload.tenant
@@ -28,25 +28,25 @@ def tenant_of(policy: PolicyRecord, workload: WorkloadRecord) -> str:
 def default_tenant(policy: PolicyRecord, namespace: str) -> str:
     """The tenant of workloads that name none: the first by name that lists their namespace.
 
-    A tenant that lists every namespace comes after those that list this one; empty = there is none.
+    Tenants with a wildcard come after those that list this namespace; empty = there is none.
     """
     for listed in (namespace, EVERY_NAMESPACE):
-        for tenant in policy.tenants:  # in order of their names
+        for tenant in policy.tenants:  # sorted by name
             if listed in tenant.namespaces:
                 return tenant.name
     return ""
 
 
 def is_listed(policy: PolicyRecord, name: str) -> bool:
-    """True when the policy lists a tenant of this name."""
+    """True when the policy lists a tenant with this name."""
     return _listed(policy, name) is not None
 
 
 def is_bound(policy: PolicyRecord, workload: WorkloadRecord) -> bool:
-    """True when the namespace of a workload may use the tenant that it names, if it names one.
+    """True when the namespace of a workload may use the named tenant, if any.
 
     A tenant that lists no namespaces is open to all. One that the policy does not list is open to
-    namespaces that belong to no tenant.
+    namespaces without a tenant.
     """
     if not workload.tenant:
         return True
@@ -60,7 +60,7 @@ def is_bound(policy: PolicyRecord, workload: WorkloadRecord) -> bool:
 
 
 def not_bound(policy: PolicyRecord, workload: WorkloadRecord) -> str:
-    """Reason why a workload may not use the tenant that it names; empty = it may."""
+    """Reason why a workload may not use the named tenant; empty = it may."""
     if is_bound(policy, workload):
         return ""
     if _listed(policy, workload.tenant) is None:

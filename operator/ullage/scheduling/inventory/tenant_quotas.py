@@ -27,7 +27,7 @@ _RECLAIM: Final = {
 
 @dataclass(slots=True)
 class TenantQuotas:
-    """Tenants with quota by number; asked once for each namespace and tenant of a cycle."""
+    """Tenants with quota by number; resolved once per namespace and tenant of a cycle."""
 
     policy: PolicyRecord
     quotas: Quotas
@@ -48,7 +48,7 @@ class TenantQuotas:
 
 
 def quotas_of(policy: PolicyRecord) -> TenantQuotas | None:
-    """The tenants of a policy that have quota; ``None`` = no tenant has."""
+    """The tenants of a policy with quota; ``None`` = no tenant has any."""
     tenants = [
         QuotaTenant(
             name=tenant.name,
@@ -76,7 +76,7 @@ def usages_of(
 
     Args:
         snapshot: Policy, nodes, pods and workloads.
-        slices: Slices that nodes are to have, by node; ``None`` = those of the snapshot.
+        slices: Desired slices, by node; ``None`` = those of the snapshot.
     """
     tenants = quotas_of(snapshot.policy)
     if tenants is None:
@@ -101,7 +101,7 @@ def _desired_usage(
     tenants: TenantQuotas,
     slices: Mapping[str, Sequence[DesiredSlice]] | None,
 ) -> QuotaUsage:
-    """Usage of tenants by the slices that nodes are to have."""
+    """Usage of tenants by the desired slices of nodes."""
     usage = QuotaUsage(tenants.quotas)
     for name, node in snapshot.gpu_nodes.items():
         kinds = {device.uuid: device.model for device in node.devices}

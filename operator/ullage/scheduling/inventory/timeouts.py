@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time limits of placement: members that are stuck, and since when.
 
-Times come from the snapshot; nothing is remembered here.
+Times come from the snapshot; this module keeps no state.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ullage.scheduling.model.view import Held, Member, View
 from ullage.scheduling.times import LAG_EXCUSED_MOST_S
 
 STARTS_AT_ONCE: Final = 20
-"""Pods that the nodes and the API server bring up in a second, at least (unmeasured): when more
-start at once, each gets more time."""
+"""Minimum of pods that the nodes and the API server start per second (unmeasured): when more start
+at once, each gets more time."""
 
 _PULLING: Final = frozenset({"ContainerCreating", "PodInitializing"})
-"""Waiting reasons of a container whose image may still be on its way, however long it takes."""
+"""Waiting reasons of a container whose image may still be pulled, however long it takes."""
 _NOT_PULLED: Final = frozenset(
     {
         "ErrImagePull",
@@ -35,12 +35,12 @@ _NOT_PULLED: Final = frozenset(
         "SignatureValidationFailed",
     }
 )
-"""Waiting reasons of a container whose image kubelet asked for and did not get."""
+"""Waiting reasons of a container whose image kubelet failed to pull."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Reason why a member will not get further by itself."""
+    """Reason why a member cannot progress by itself."""
 
     reason: Reason
     message: str
@@ -49,7 +49,7 @@ class Trouble:
 
 
 def trouble(view: View, member: Member) -> Trouble | None:
-    """The trouble of an ungated pod; ``None`` while it may still start."""
+    """The problem of an ungated pod; ``None`` while it may still start."""
     pod = member.pod
     if member.gated or not member.live or pod.deleting:
         return None
@@ -82,12 +82,12 @@ def trouble(view: View, member: Member) -> Trouble | None:
 
 
 def lacks_image(pod: PodRecord) -> bool:
-    """True when kubelet asked for an image of a pod and did not get it."""
+    """True when kubelet failed to pull an image of a pod."""
     return pod.waiting_reason in _NOT_PULLED
 
 
 def next_look(view: View, member: Member) -> float:
-    """Time of the next look at a pod on its way; 0 = not before something changes."""
+    """Time of the next check of a starting pod; 0 = not before a change."""
     pod = member.pod
     if member.gated or pod.deleting:
         return 0.0
@@ -99,7 +99,7 @@ def next_look(view: View, member: Member) -> float:
 
 
 def counted_from(view: View, since: float) -> float:
-    """Start of a wait that counts: while the API server lags, silence proves nothing."""
+    """Start of a counted wait: while the API server lags, silence proves nothing."""
     return max(since, min(view.settings.backpressure_ended_at, since + LAG_EXCUSED_MOST_S))
 
 
@@ -117,12 +117,12 @@ def _crowd_s(view: View) -> float:
 
 
 def reserve_ends(view: View, held: Held) -> float:
-    """Time at which a reservation without an answer is given up."""
+    """Time at which an unanswered reservation expires."""
     return counted_from(view, held.since) + view.settings.reserve_timeout_s
 
 
 def overdue(view: View, member: Member) -> Held | None:
-    """A slice of a gated member that its node did not answer to in time."""
+    """A slice of a gated member that its node did not acknowledge in time."""
     return next(
         (
             held
@@ -134,7 +134,7 @@ def overdue(view: View, member: Member) -> Held | None:
 
 
 def node_is_lost(inventory: Inventory, member: Member) -> NodeTrouble | None:
-    """Reason why a gated member must not be sent to the node of its slices; ``None`` = it may."""
+    """Reason why a gated member must not be pinned to the node of its slices; ``None`` = it may."""
     for held in member.held:
         index = inventory.node_index.get(held.node)
         if index is None:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trust domains: a workload shares devices inside its namespace, or a domain granted to it.
 
-A name that a workload merely states grants nothing. Work in a domain that is not granted (any more)
-stays, apart from all others, and gets no new place. A class that faulted a device is a domain of
+A name in a workload alone grants nothing. Work in a domain that is not granted (any more) stays,
+isolated from all others, and gets no new place. A class that caused a device fault is a domain of
 its own for a while and gets no new neighbours.
 """
 
@@ -18,15 +18,15 @@ from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.model.view import View
 
 _APART: Final = "//"
-"""Stands before an isolated class; in no domain otherwise."""
+"""Prefix of an isolated class; in no other domain."""
 _FAULTED: Final = "faulted a device lately and shares devices with itself alone for a while"
 
 
 def effective_domain(view: View, workload: WorkloadRecord) -> str:
     """The domain whose devices a workload may share.
 
-    One that is not granted becomes a domain of its namespace alone, a class that is isolated one of
-    its own; no such name can be stated.
+    An ungranted domain becomes one of its namespace alone, an isolated class a domain of its own;
+    no such name can be declared.
     """
     name, namespace = workload.trust_domain, workload.ref.namespace
     domain = name
@@ -40,7 +40,7 @@ def effective_domain(view: View, workload: WorkloadRecord) -> str:
 def why_apart(own: str, other: str) -> str:
     """Reason why work in domain ``own`` may not share with work in ``other``, for its user.
 
-    A class is named where it is of the namespace of that user.
+    A class is named only if it is of that user's namespace.
     """
     domain, apart, own_class = own.partition(_APART)
     if apart:
@@ -66,7 +66,7 @@ def is_granted(policy: PolicyRecord, workload: WorkloadRecord) -> bool:
 
 
 def not_granted(policy: PolicyRecord, workload: WorkloadRecord) -> str:
-    """Reason why a workload may not use the domain that it states; empty = it may."""
+    """Reason why a workload may not use the domain that it declares; empty = it may."""
     if is_granted(policy, workload):
         return ""
     return (

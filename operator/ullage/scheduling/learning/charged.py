@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Enters faults of devices in the profile of the class that caused them.
+"""Records device faults in the profile of the class that caused them.
 
 The profile lists the newest faults by identity, and the time up to which all older ones are
 counted. So deciding twice, or after a restart, counts nothing twice. Pure.
@@ -30,14 +30,14 @@ def charged(
     isolation: Isolation | None,
     now: float,
 ) -> ProfileStatus:
-    """A status with these faults in it; an equal one where nothing changed.
+    """A status that includes these faults; an equal one without a change.
 
     Args:
-        profile: whose status it is.
-        status: the one so far.
-        faults: those that the class is to blame for and no profile has counted.
-        isolation: of the class, ``None`` = it may share with others.
-        now: the moment, seconds since the epoch.
+        profile: The profile of the status.
+        status: The status so far.
+        faults: Attributed faults that are not yet counted in a profile.
+        isolation: Isolation of the class, ``None`` = it may share with others.
+        now: The current time, seconds since the epoch.
     """
     listed = sorted([*status.recent_faults, *faults], key=lambda fault: (fault.at_s, fault.id))
     left_out, kept = listed[:-MAX_CHARGED], listed[-MAX_CHARGED:]
@@ -80,7 +80,7 @@ def isolation_text(isolation: Isolation) -> str:
 def isolation_news(
     isolated: Mapping[Class, Isolation], workloads: Iterable[WorkloadRecord], epoch: int
 ) -> list[Emit]:
-    """Events for the workloads of classes that were charged just now."""
+    """Events for the workloads of newly charged classes."""
     return [
         Emit(
             target=workload.ref,

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Choice of devices for placing a job, from its recommendation and the speeds of its class.
 
-The recommendation is read from the status as written; a bound that could not be checked yet is
-checked before the job starts. A job must never start where its bounds are known to break.
+The recommendation is read from the written status; a bound that could not be checked yet is checked
+before the job starts. A job must never start where its bounds are known to break.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ NOT_COMPARED: Final = Refusal(
 
 @dataclass(slots=True)
 class DeviceChoices:
-    """The choices of one snapshot; alike jobs share one."""
+    """The choices of one snapshot; equal jobs share one."""
 
     speeds: Throughputs
     _known: dict[tuple[object, ...], DeviceChoice] = field(default_factory=dict)
 
     def of(self, job: WorkloadRecord) -> DeviceChoice:
-        """The choice of a job; of a service none."""
+        """The choice of a job; a service has none."""
         if job.kind is not WorkloadKind.TRAINING_JOB:
             return NO_CHOICE
         speeds, rows = self.speeds.of(job), job.status.recommendation
@@ -55,7 +55,7 @@ class DeviceChoices:
 
 
 def choice_of(job: WorkloadRecord, speeds: Mapping[str, Throughput]) -> DeviceChoice:
-    """The choice that follows from a job's recommendation, and from speeds where it has no aim."""
+    """The choice by a job's recommendation, and by speeds without an aim."""
     if job.cost is None:
         values = _by_speed(speeds)
         if not values:
@@ -66,7 +66,7 @@ def choice_of(job: WorkloadRecord, speeds: Mapping[str, Throughput]) -> DeviceCh
     first = next(iter(rows.values()), None)
     aim = goal_of(job).aim()
     acts = aim is not None and first is not None and first.reason is Reason.RECOMMENDED
-    # the pods of an elastic gang are made for the number that is recommended
+    # the pods of an elastic gang are created for the recommended number
     sizes = aim is not None and job.elasticity is not None and not job.status.recommendation_basis
     members = 0
     if acts and first is not None and job.elasticity is not None:
@@ -94,10 +94,10 @@ def by_type(recommendation: Iterable[Recommended]) -> dict[str, Recommended]:
 
 
 def _refused(cost: CostAim, rows: Mapping[str, Recommended]) -> tuple[tuple[str, Refusal], ...]:
-    """Types where a job may not start, and why, by name.
+    """Types where a job may not start, with the reason, by name.
 
-    A cap that cannot be compared rules a type out. An unknown speed does not: it is measured by
-    running the job, unless another type is known to keep the caps.
+    A cap that cannot be checked excludes a type. An unknown speed does not: it is measured by
+    running the job, unless another type is known to meet the caps.
     """
 
     def is_out(reason: Reason) -> bool:
@@ -118,7 +118,7 @@ def _refused(cost: CostAim, rows: Mapping[str, Recommended]) -> tuple[tuple[str,
 
 
 def _by_aim(rows: Mapping[str, Recommended], aim: ChoiceAim) -> tuple[tuple[str, int], ...]:
-    """Percent of the recommended type's worth; no other one is worth as much."""
+    """Percent of the recommended type's preference; no other type has as much."""
     figures = {
         name: figure for name, row in rows.items() if (figure := _figure(row, aim)) is not None
     }
@@ -137,7 +137,7 @@ def _percent(best: float, figure: float) -> int:
 
 
 def _figure(row: Recommended, aim: ChoiceAim) -> float | None:
-    """The figure to minimise; ``None`` = not known."""
+    """The figure to minimise; ``None`` = unknown."""
     if aim is ChoiceAim.COST:
         return float(row.cost) if row.cost else None
     return row.total_s

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Hourly price of one device of each type: one answer for advice and for dividing time.
+"""Hourly price of one device of each type: the same for advice and for dividing time.
 
-A CapacityPool that can be had goes before the DeviceProfile: it has the price that is paid, the
-other what an administrator wrote once. A missing type has no price, which is not a price of 0.
+A CapacityPool with available nodes has precedence over the DeviceProfile: it has the actual price,
+the other a declared one. A missing type has no price, which is not a price of 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ullage.cluster.records.snapshot import Snapshot
 def prices_of(snapshot: Snapshot) -> dict[str, float]:
     """Price of one device for an hour by accelerator, of its cheapest pool, else as declared.
 
-    A pool counts that has nodes or of which more can be had. Types without a price are left out.
+    A pool counts that has nodes or can get more. Types without a price are left out.
     """
     declared = {
         name: profile.price_per_hour

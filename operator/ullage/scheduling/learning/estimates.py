@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Speeds of a class on types of device where it never ran, from everything that was measured.
+"""Speeds of a class on types of device where it never ran, from all measurements.
 
-Each method states bounds; the one with the narrowest is taken. Measured speeds must never be
-touched, and nothing is estimated without evidence: classes of other families are none.
+Each method has bounds; the one with the narrowest is used. Measured speeds must never be changed,
+and nothing is estimated without evidence: classes of other families are none.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from ullage.scheduling.learning.throughput import Throughput, bounded, family_of
 from ullage.scheduling.prediction.knowledge import by_scope
 
 MOST_CONFIDENT: Final = 0.5
-"""Confidence of an estimate without any error; a measured speed begins there."""
+"""Confidence of an estimate without any error; that of a measured speed starts there."""
 MOST_REFERENCES: Final = 32
-"""Classes that an estimate compares with; those of the family come first."""
+"""Maximum of classes that an estimate compares with; those of the family come first."""
 LEAST_FACTOR: Final = 1.05
-"""Bounds of a comparison are never narrower (our choice: repeats of a step scatter that much)."""
+"""Minimum width of a comparison's bounds (our choice: repeats of a step scatter that much)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guess:
-    """An estimated step with its bounds, how it was made, and from how many classes."""
+    """An estimated step with its bounds, its method, and its number of classes."""
 
     step: Interval
     method: Method
@@ -52,7 +52,7 @@ class Guess:
 class Evidence:
     """Evidence in profiles that may learn from each other.
 
-    Tables are made when they are first asked for.
+    Tables are built at first use.
     """
 
     profiles: Sequence[ProfileRecord]
@@ -89,16 +89,16 @@ class Evidence:
         return others[:MOST_REFERENCES]
 
     def op_tables(self, accelerator: str) -> by_ops.OpTables | None:
-        """Op tables that were timed on a type; ``None`` = too few."""
+        """Op tables timed on a type; ``None`` = too few."""
         if accelerator not in self._timed:
             self._timed[accelerator] = by_ops.timed_on(self.profiles, accelerator)
         return self._timed[accelerator]
 
     def op_times(self, profile: ProfileRecord, accelerator: str) -> LearnedOpTimes | None:
-        """Op times fitted on these tables, in the design that suits them.
+        """Op times fitted on these tables, in the best design.
 
-        Errors are those of left-out classes where the family of the class is among them, and of
-        left-out families where it is not.
+        Errors are those of left-out classes where the family of the class is among them, else of
+        left-out families.
         """
         tables = self.op_tables(accelerator)
         if tables is None:
@@ -134,7 +134,7 @@ def gather(snapshot: Snapshot, fits: by_ops.OpTimeFits | None = None) -> dict[st
 def estimated(profile: ProfileRecord, evidence: Evidence) -> tuple[Throughput, ...]:
     """Estimates for the types in the cluster where the class was not measured, by accelerator.
 
-    A type with a declared speed gets one too: readers take the surer of both.
+    A type with a declared speed gets one too: readers use the more certain of both.
     """
     speeds = known(profile)
     measured = {name for name, entry in speeds.items() if entry.source is Source.MEASURED}
@@ -164,12 +164,12 @@ def _entry(accelerator: str, guess: Guess) -> Throughput:
 def _guesses(
     profile: ProfileRecord, speeds: Mapping[str, Throughput], accelerator: str, evidence: Evidence
 ) -> Iterator[Guess]:
-    """An estimate by every method that the evidence allows.
+    """An estimate by every method with evidence.
 
     Classes of other families predict a class no better than the average ratio of both types does
-    (measured: 51 against 52 %), so without kin there is no comparison.
+    (measured: 51 against 52 %), so without others of its family there is no comparison.
     """
-    # the surest speed of the class first
+    # the most certain speed of the class first
     anchors = sorted(
         (entry for entry in speeds.values() if entry.steps_per_second > 0),
         key=lambda entry: (entry.source is Source.MEASURED, entry.confidence, entry.accelerator),
@@ -210,7 +210,7 @@ def _siblings(
 
 
 def _config(profile: ProfileRecord, steps_per_second: float) -> Config:
-    # batch and number format are in the class itself: another batch is another class
+    # batch and number format are part of the class: another batch is another class
     return Config(family=family_of(profile), batch=1, gpus=1, step_s=1 / steps_per_second)
 
 
@@ -222,9 +222,9 @@ def _neighbours(
 ) -> Iterator[Guess]:
     """By the classes whose speeds on the observed types have the same ratios (kNN).
 
-    Rows are speeds over that on the anchor; columns are scaled by their largest, so that cells lie
-    in [0, 1] as the completion wants them. The bounds are those that references stay within when
-    each is estimated from the others. Source: derived from allocation's estimator.
+    Rows are speeds over that on the anchor; columns are scaled by their largest, so that cells are
+    in [0, 1] as the completion requires. The bounds are those of references when each is estimated
+    from the others. Source: derived from allocation's estimator.
     """
     anchor, accelerator = pair
     columns = [*sorted(speeds), accelerator]
@@ -259,9 +259,9 @@ def _left_out(table: Floats) -> Iterator[float]:
 
 
 def _completed(table: Floats, row: Floats) -> float | None:
-    """The last cell of a row of ratios; ``None`` where the references give none."""
+    """The last cell of a row of ratios; ``None`` without an estimate."""
     scale = np.fmax.reduce(np.vstack([table, row]), axis=0)
-    scale = np.where(np.isnan(scale), 1.0, scale)  # a type that neither side knows has no ratio
+    scale = np.where(np.isnan(scale), 1.0, scale)  # a type unknown to both sides has no ratio
     if not (scale > 0).all():
         return None
     completed = complete(np.minimum(table / scale, 1.0), np.minimum(row / scale, 1.0))

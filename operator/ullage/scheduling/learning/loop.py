@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The learning loop: from what nodes observed to the WorkloadProfiles of the classes.
+"""The learning loop: from observations of nodes to the WorkloadProfiles of the classes.
 
-Nodes keep their newest observations in their status; here they move to one profile per namespace
-and class, which is created when it is missing. Pure and idempotent: the rows' identities are the
-memory, so deciding twice, or after a restart, writes nothing twice.
+Nodes keep their newest observations in their status; the operator moves them to one profile per
+namespace and class, which is created when it is missing. Pure and idempotent: the rows' identities
+are the state, so deciding twice, or after a restart, writes nothing twice.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from ullage.scheduling.model.view import Class, Isolation
 from ullage.scheduling.times import ACKNOWLEDGE_S, OBSERVATION_GIVEN_UP_S, PROFILE_WRITE_S
 
 ENOUGH_ROWS: Final = 8
-"""Observations that are worth an acknowledgement at once."""
+"""Number of observations that are acknowledged at once."""
 NODES_MOST: Final = 20
-"""Acknowledgements of one cycle, so that they never crowd out placement."""
+"""Acknowledgements per cycle, so that they never delay placement."""
 KIND: Final = "WorkloadProfile"
 
 _NOT_ISOLATED: Final[Mapping[Class, Isolation]] = MappingProxyType({})
@@ -56,9 +56,9 @@ def taken_in(nodes: Iterable[GPUNodeRecord], unsettled: Set[str], now: float) ->
     """The acknowledgements that are due.
 
     Args:
-        nodes: all GPUNodes.
-        unsettled: ids of observations that a profile will still take.
-        now: seconds since the epoch.
+        nodes: All GPUNodes.
+        unsettled: ids of observations that a profile will still record.
+        now: Seconds since the epoch.
     """
     due: list[tuple[float, str, str]] = []
     later: list[float] = []
@@ -88,7 +88,7 @@ def taken_in(nodes: Iterable[GPUNodeRecord], unsettled: Set[str], now: float) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileUpdates:
-    """Actions and Events, dropped observations by reason, and the time of the next look.
+    """Actions and Events, dropped observations by reason, and the time of the next check.
 
     ``wake_at`` 0 = with the next change of the snapshot.
     """
@@ -108,21 +108,21 @@ def profiles_to_write(
     trials: Mapping[Class, Account] = _NO_TRIALS,
     isolated: Mapping[Class, Isolation] = _NOT_ISOLATED,
 ) -> ProfileUpdates:
-    """The profiles that must be created or written, so that nothing observed is lost.
+    """The profiles to create or write, so that no observation is lost.
 
     Args:
-        snapshot: the snapshot, with profiles assumed as asked for.
-        now: the moment, seconds since the epoch.
-        epoch: epoch of this leader.
-        trials: costs of classes' trials by now, to be remembered in their profiles.
-        isolated: classes that share with themselves alone.
+        snapshot: The snapshot, with assumed profiles.
+        now: The current time, seconds since the epoch.
+        epoch: Epoch of this leader.
+        trials: Current costs of classes' trials, to be stored in their profiles.
+        isolated: Classes that share only with themselves.
     """
     dropped: Counter[Dropped] = Counter()
     groups = _groups(snapshot, now, dropped)
     profiles = _by_class(snapshot.profiles.values())
     faults, lanes = charges(snapshot, now), lane_peaks(snapshot)
     named = groups.keys() | trials.keys() | faults.keys() | isolated.keys() | lanes.keys()
-    # a profile must not say that its class is isolated for longer than it is
+    # a profile must not report its class as isolated for longer than it is
     named |= {
         at for at, profile in profiles.items() if profile.status.condition(ConditionType.ISOLATED)
     }
@@ -184,7 +184,7 @@ def profiles_to_write(
 
 
 def _booked(status: ProfileStatus, account: Account | None) -> ProfileStatus:
-    """The status with the cost of trials by now."""
+    """The status with the current cost of trials."""
     if account is None:
         return status
     return replace(
@@ -228,7 +228,7 @@ def _inflicted(profiles: Iterable[ProfileRecord]) -> dict[Class, dict[str, list[
     for profile in profiles:
         for row in profile.status.step_time:
             if len(row.partners) == 1 and row.slowdown:
-                # another namespace stands before the class
+                # another namespace precedes the class
                 first, slash, name = row.partners[0].workload_class.partition("/")
                 at = (first, name) if slash else (profile.namespace, first)
                 slowdowns.setdefault(at, {}).setdefault(row.accelerator, []).append(row.slowdown)
@@ -262,17 +262,17 @@ def _write(profile: ProfileRecord, status: ProfileStatus, rows: int, epoch: int)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneMemory:
-    """Most memory, in MiB, that stayed between two steps, and that a step took above it."""
+    """Maximum memory, in MiB, between two steps, and of a step above it."""
 
     persistent_mib: int
     ephemeral_mib: int
 
 
 def lane_peaks(snapshot: Snapshot) -> dict[Class, LaneMemory]:
-    """Most memory that running programs took of their lanes, by class.
+    """Maximum memory that running programs used of their lanes, by class.
 
-    A program reports it at the end of a step; classes without reports are left out. A report is no
-    more than its device has, and counts in the profile of its own namespace.
+    A program reports it at the end of a step; classes without reports are left out. A report is
+    capped by its device, and counts in the profile of its own namespace.
     """
     peaks: dict[Class, LaneMemory] = {}
     for node in snapshot.gpu_nodes.values():
@@ -304,9 +304,9 @@ def with_lane_memory(status: ProfileStatus, memory: LaneMemory | None) -> Profil
 
 
 def profile_news(before: ProfileRecord, written: SetProfile) -> list[Emit]:
-    """Events of this write: values hold again or no longer, or differ from declared ones.
+    """Events of this write: values are valid again or no longer, or differ from declared ones.
 
-    There is none for another window alone.
+    Another window alone has no Event.
     """
     news: list[Emit] = []
     fresh_before = before.status.condition(ConditionType.FRESH)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds observations to the profile of a class.
 
-Every row counts once, by its identity; the result depends on the rows alone and not on when or how
-often they were seen, so a restart of the operator changes nothing. Pure.
+Every row counts once, by its identity; the result depends only on the rows and not on the time or
+number of their sightings, so a restart of the operator changes nothing. Pure.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ SHARES: Final = 4
 """Depth of a mixture of shares; see :func:`_branch`."""
 MOST_SOLO: Final = 64
 KNOWN_ROWS: Final = 10
-"""Rows from which a class counts as known, and that make a confidence of one half."""
+"""Rows that make a class known, and a confidence of one half."""
 CELL_ROWS: Final = 3
-"""Rows alike from which a further one can be told to be odd."""
+"""Equal rows needed to detect an outlier."""
 SPREAD_LEAST: Final = 0.05
-"""Least standard deviation of log times: repeats scatter that much (our start value)."""
+"""Minimum standard deviation of log times: repeats scatter that much (our start value)."""
 MEMORY: Final = 20
-"""Windows that the running means of counters remember, and the load."""
+"""Windows in the running means of counters, and of the load."""
 LOAD_QUANTILE: Final = 0.9
-"""Part of the newest windows whose load is at most what counts as the load (not measured)."""
+"""Fraction of the newest windows that are at most the reported load (not measured)."""
 MOST_PERCENTILES: Final = 8
 DISAGREE: Final = 0.2
-"""Part by which a declared speed may differ from the measured one."""
+"""Relative difference allowed between a declared and the measured speed."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class _Book:
     family: str = field(default="")
 
     def start_again(self, at_s: float) -> None:
-        """Forget earlier measurements; rows up to then count no more."""
+        """Discard earlier measurements; rows up to then count no more."""
         self.rows.clear()
         self.solo.clear()
         self.drift = Drift()
@@ -87,7 +87,7 @@ class _Book:
 
 
 def news(status: ProfileStatus, observations: Sequence[Observation]) -> list[Observation]:
-    """The observations that are not in the rows yet and would stay there, oldest first."""
+    """The observations that are not in the rows yet and would be kept, oldest first."""
     ids = {row.id for row in status.step_time}
     fresh = {
         observation.id: observation
@@ -108,10 +108,10 @@ def kept(rows: Sequence[StepRow]) -> tuple[StepRow, ...]:
     Every type of device gives one row in turn; of a type every namespace beside the class; of a
     namespace every set of classes, windows alone and pauses; of a set every mixture of shares,
     older ones less often. So hours beside one partner displace no other partner, and a namespace
-    that shows ever new classes displaces its own. Rows that are left out stay so when more come.
+    with ever new classes displaces its own. Rows that are left out stay so when more arrive.
 
     Args:
-        rows: Of one class, in any order.
+        rows: Rows of one class, in any order.
 
     Returns:
         The kept rows, newest first.
@@ -140,7 +140,7 @@ def _branch(row: StepRow, depth: int) -> tuple[object, ...]:
 
 
 def _late(status: ProfileStatus, observation: Observation) -> bool:
-    """True when an observation is of the former image, whose last containers are ending."""
+    """True when an observation is of the previous image, whose last containers are terminating."""
     return (
         bool(observation.image)
         and observation.image == status.former_hash
@@ -154,13 +154,13 @@ def learned(
     inflicted: Mapping[str, Sequence[float]],
     now: float,
 ) -> tuple[ProfileStatus, int]:
-    """The status with these observations in it, and how many fingerprints were left out.
+    """The status with these observations, and the number of fingerprints left out.
 
     Args:
-        profile: the class so far, declared and measured.
-        fresh: see :func:`news`.
-        inflicted: slowdowns of others beside this class alone, by accelerator.
-        now: the moment, seconds since the epoch.
+        profile: The class so far, declared and measured.
+        fresh: See :func:`news`.
+        inflicted: Slowdowns of others beside this class alone, by accelerator.
+        now: The current time, seconds since the epoch.
     """
     before = profile.status
     book = _Book(
@@ -226,7 +226,7 @@ def _says_latency(observation: Observation) -> bool:
 
 
 def _follow(book: _Book, row: StepRow) -> None:
-    """Compare a row with those like it; times that drift away make the class unknown again."""
+    """Compare a row with similar ones; drifting times make the class unknown again."""
     mixture = (row.accelerator, row.share, row.partners, row.counterfactual)
     alike = [
         math.log(other.step_s)
@@ -256,7 +256,7 @@ def _add_solo(book: _Book, observation: Observation, row: StepRow) -> None:
 
 
 def _mixed(old: Fingerprint, new: WireFingerprint, samples: int) -> Fingerprint:
-    """Running means of the counters; of memory the peak."""
+    """Running means of the counters; the peak for memory."""
     measured = _measured(new)
     weight = 1 / min(samples, MEMORY)
     values: dict[str, float | None] = {}
@@ -326,10 +326,10 @@ def _closed(
 
 
 def _solo_table(book: _Book, rows: Sequence[StepRow]) -> tuple[SoloEntry, ...]:
-    """Medians of the times alone that are still among the rows, else as known before.
+    """Medians of the times alone among the rows, else the previous ones.
 
-    Pauses go before windows where there are enough: input, host and load are those of the same
-    seconds, so the slowdown is caused by the others alone.
+    Pauses have precedence over windows where there are enough: input, host and load are those of
+    the same seconds, so the slowdown is caused by the others alone.
     """
     times: dict[tuple[str, int], list[StepRow]] = {}
     for row in rows:
@@ -370,10 +370,10 @@ def _with_latency(entry: SoloEntry, rows: Sequence[StepRow]) -> SoloEntry:
 
 
 def _offered(rows: Sequence[StepRow], before: float | None) -> float | None:
-    """The load that one replica is offered, from the newest windows (newest first).
+    """The offered load of one replica, from the newest windows (newest first).
 
-    A high quantile, since the admitted load must include busy hours; rounded up to two digits,
-    so that small changes change no decision. Source: derived.
+    A high quantile, since the admitted load must include busy hours; rounded up to two digits, so
+    that small changes change no decision. Source: derived.
     """
     newest = sorted([row.requests_per_s for row in rows if row.requests_per_s][:MEMORY])
     if not newest:
@@ -445,7 +445,7 @@ _NEW_IMAGE: Final = "another image runs under the same name; what was measured s
 
 
 def _conflict(declared: Sequence[SoloEntry], measured: Sequence[SoloEntry]) -> str:
-    """The first declared speed that measurements contradict; empty = none."""
+    """The first declared speed contradicted by measurements; empty = none."""
     speeds = {(row.device, row.share): row for row in measured}
     for row in declared:
         speed = speeds.get((row.device, row.share))

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimates from the ops of a step: by fitted op times, and by the peak rates of device types.
 
-Bounds must never be narrower than the errors of left-out classes show; a roofline is never certain.
+Bounds must never be narrower than the errors of left-out classes; a roofline is never certain.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from ullage.scheduling.prediction.rows import solo_rows
 from ullage.scheduling.times import SHORTEST_S
 
 FEWEST_NETWORKS: Final = 3
-"""Op tables on a type from which op times are fitted: one is left out to see the error."""
+"""Minimum of op tables on a type for a fit: one is left out to measure the error."""
 MOST_NETWORKS: Final = 12
 FITS_MOST: Final = 8
-"""Fits that are kept: each holds the op tables that it was made of."""
+"""Number of cached fits: each keeps its op tables alive."""
 SMALLEST: Final = 1.0
 """Bytes, or operations."""
 OPS_FACTOR: Final = 1.5
@@ -40,17 +40,17 @@ COUNTERS_FACTOR: Final = 2.0
 RATES_FACTOR: Final = 2.5
 """Bounds of a roofline with an op table, with counters, with rates alone (our start values)."""
 BALANCED: Final = ("FP16", "BF16", "TF32", "FP32", "FP64", "FP8", "INT8")
-"""Number formats in the order in which one is guessed for work that runs tensor cores."""
+"""Number formats in order of preference for work that uses tensor cores."""
 SCALAR: Final = ("FP32", "TF32", "FP16", "BF16", "FP64", "FP8", "INT8")
 """The same for other work."""
 
 OpTables = tuple[tuple[str, str, Network], ...]
-"""Class, the group that is left out with it to see errors, and op table; sorted by class."""
+"""Class, the group that is left out with it to measure errors, and op table; sorted by class."""
 OpTimeFits = Callable[[OpTables], LearnedOpTimes]
 
 
 def op_time_fits() -> OpTimeFits:
-    """Fits op times on op tables by class; the last few answers are kept."""
+    """Fits op times on op tables by class; the last few results are cached."""
     return lru_cache(FITS_MOST)(_learned)
 
 
@@ -60,7 +60,7 @@ def _learned(tables: OpTables) -> LearnedOpTimes:
 
 
 def timed_on(profiles: Sequence[ProfileRecord], accelerator: str) -> OpTables | None:
-    """Op tables that were timed on a type, with family; ``None`` = too few to fit op times on."""
+    """Op tables timed on a type, with family; ``None`` = too few for a fit."""
     networks: dict[str, tuple[str, str, Network]] = {}
     for profile in profiles:
         table = profile.op_table
@@ -81,8 +81,8 @@ def predicted(fit: LearnedOpTimes, profile: ProfileRecord, step_s: float | None)
     Args:
         fit: Op times of the type.
         profile: The class, with an op table.
-        step_s: Its whole step on the type that the table was timed on; time beyond its ops there
-            (the host) is added. ``None`` = not known.
+        step_s: Its whole step on the type of the timed table; time beyond its ops there (the host)
+            is added. ``None`` = unknown.
     """
     table = profile.op_table
     if table is None:
@@ -96,7 +96,7 @@ def predicted(fit: LearnedOpTimes, profile: ProfileRecord, step_s: float | None)
 
 
 def ops_of(table: OpTable) -> list[LayerOp]:
-    """The rows as features; values that the trace lacks count as 0."""
+    """The rows as features; values missing in the trace count as 0."""
     return [_op(row) for row in table.ops]
 
 
@@ -122,7 +122,7 @@ def _op(row: OpRow) -> LayerOp:
 
 
 def _from(least: float, value: float | None) -> float:
-    """A stated value; less than ``least`` counts as 0: it would overflow as a divisor."""
+    """A declared value; less than ``least`` counts as 0: it would overflow as a divisor."""
     return value if value is not None and value >= least else 0.0
 
 
@@ -131,12 +131,12 @@ def roofline(
 ) -> Interval | None:
     """A step on the second type from one on the first, by peak rates.
 
-    From the op table where there is one; else from the counters of the first type, as one op that
-    keeps its units as busy as they were; else the geometric mean of the ratios of both rates.
+    From the op table if there is one; else from the counters of the first type, as one op that
+    keeps its units as busy; else the geometric mean of the ratios of both rates.
 
     Args:
         profile: The class.
-        devices: The type where the step is known, and the other.
+        devices: The type with the known step, and the other.
         step_s: Seconds of the step on the first.
     """
     known_device, other_device = devices
@@ -176,7 +176,7 @@ def _number_format(
     print_: Fingerprint,
     devices: tuple[DeviceProfileRecord, DeviceProfileRecord],
 ) -> str | None:
-    """The number format that both types have a rate for: the table's own, else a likely one."""
+    """The number format with a rate for both types: the table's own, else a likely one."""
     both = dict(devices[0].peak_flops).keys() & dict(devices[1].peak_flops).keys()
     format_ = profile.op_table.precision if profile.op_table is not None else ""
     order = BALANCED if (print_.tensor or 0.0) > (print_.fp32 or 0.0) else SCALAR

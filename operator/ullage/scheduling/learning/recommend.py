@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Recommended accelerator and number of devices of a job: one answer for status and command line.
+"""Recommended accelerator and number of devices of a job: shared by status and command line.
 
-Speeds come from the class's table, memory from its runs or its own statement, prices from pools and
+Speeds come from the class's table, memory from its runs or its declaration, prices from pools and
 DeviceProfiles. A type whose memory cannot hold the job must never be recommended.
 """
 
@@ -49,29 +49,29 @@ from ullage.scheduling.learning.throughput import Throughput, Throughputs, acros
 from ullage.scheduling.model.gang_speed import speed
 
 MOST_NUMBERS: Final = 12
-"""Numbers of members that are looked at; of wider bounds a geometric series."""
+"""Numbers of members that are evaluated; of wider bounds a geometric series."""
 MOST_ADVISED: Final = 8
-"""Devices up to which other numbers are told to a job that does not change its own (unmeasured)."""
+"""Devices up to which other numbers are shown for a job of fixed size (unmeasured)."""
 MIB: Final = 2**20
 MOST_A_CYCLE: Final = 4000
-"""Offers looked at for new answers in one cycle: each takes some hundredths of a millisecond."""
+"""Offers evaluated for new answers per cycle: each takes some hundredths of a millisecond."""
 SAMPLE_STEPS: Final = 1000
-"""Steps that time and cost are stated for where the job does not state its own."""
+"""Steps that time and cost refer to if the job does not declare its own."""
 SAME_RATE: Final = 0.1
-"""Speeds in one band of this width (in e-folds) count as the same for the digest."""
+"""Width of a band (in e-folds) of speeds that are equal for the digest."""
 _SUREST: Final = 0.5
-"""Confidence of an estimate without any error; that of a measured speed begins there."""
+"""Confidence of an estimate without any error; that of a measured speed starts there."""
 
 
 def numbers_of(job: WorkloadRecord, most_members: int) -> tuple[int, ...]:
-    """Numbers of members to look at beside the job's own, ascending.
+    """Numbers of members to evaluate beside the job's own, ascending.
 
-    Of an elastic job those within its bounds. Of others powers of two, no further than an eighth
-    and the double of its own, which is known to work, or ``MOST_ADVISED`` devices.
+    For an elastic job those within its bounds. For others powers of two, from an eighth to the
+    double of its own, which is known to work, or ``MOST_ADVISED`` devices.
 
     Args:
-        job: the job.
-        most_members: that the cluster has devices of one type for.
+        job: The job.
+        most_members: Members that the devices of one type in the cluster allow.
     """
     members, bounds = job.replicas, job.elasticity
     if bounds is not None:
@@ -87,7 +87,7 @@ def numbers_of(job: WorkloadRecord, most_members: int) -> tuple[int, ...]:
 
 
 def _series(least: int, most: int) -> set[int]:
-    """All of a few numbers, else a geometric series with both ends."""
+    """All numbers if there are few, else a geometric series with both ends."""
     if most - least < MOST_NUMBERS:
         return set(range(least, most + 1))
     ratio = math.log(most / least) / (MOST_NUMBERS - 1)
@@ -97,10 +97,10 @@ def _series(least: int, most: int) -> set[int]:
 def forecast_at(
     known: StepForecast, own: int, other: int, *, scaling: StepScaling = FITTED
 ) -> StepForecast:
-    """The step of ``other`` members that each do as much in it as a member of ``own`` does.
+    """The step of ``other`` members with the same work each as a member of ``own``.
 
-    Such a step takes longer the more there are: n members are n * .97^log2(n) times as fast as
-    one (source: ``speed``). Bounds are those of ``scaling``, and never leave that value out.
+    Such a step takes longer with more members: n members are n * .97^log2(n) times as fast as one
+    (source: ``speed``). Bounds are those of ``scaling``, and always include that value.
     """
     if known.step is None:
         return replace(known, source=Source.ESTIMATED)
@@ -122,8 +122,8 @@ def longer_at(own: int, other: int) -> float:
 def memory_at(known: MemoryVerdict, own: int, other: int) -> MemoryVerdict:
     """The memory of one of ``other`` members that divide one global batch.
 
-    With fewer members each holds a larger part of the batch: at most as much more memory as there
-    are fewer of them (derived). Where that bound does not fit, nothing is known.
+    With fewer members each holds a larger part of the batch: at most proportionally more memory
+    (derived). Where that bound does not fit, the memory is unknown.
     """
     if other >= own or known.verdict is not MemoryFit.FITS or known.need_bytes is None:
         return known
@@ -144,10 +144,10 @@ def confidence_at(known: float, own: int, other: int) -> float:
 
 
 def best_of_each_type(rows: Sequence[Priced]) -> tuple[Priced, ...]:
-    """One row of every type: the first that can be taken, else advice, else the nearest.
+    """One row of every type: the first feasible one, else advice, else the nearest.
 
     Args:
-        rows: by rank.
+        rows: Rows by rank.
     """
     best: dict[str, Priced] = {}
     for row in rows:
@@ -158,7 +158,7 @@ def best_of_each_type(rows: Sequence[Priced]) -> tuple[Priced, ...]:
 
 
 def _distance(row: Priced) -> tuple[int, bool, float]:
-    """Rank of a row's obstacles; of rows that cannot be had, the quickest is nearest."""
+    """Rank of a row's obstacles; among infeasible rows, the fastest is nearest."""
     if row.infeasible is None:
         return int(row.hold is not None), False, 0.0
     seconds = math.inf if row.total is None else row.total.value_s
@@ -170,8 +170,8 @@ def _distance(row: Priced) -> tuple[int, bool, float]:
 class DeviceKind:
     """One type of device in the cluster.
 
-    ``devices`` are healthy ones, ``most_on_a_node`` the most of them together; memory is that of
-    the smallest, MiB, ``overhead_mib`` the cost of one context there.
+    ``devices`` are healthy ones, ``most_on_a_node`` the largest number on one node; memory is that
+    of the smallest, MiB, ``overhead_mib`` the memory of one context there.
     """
 
     accelerator: str
@@ -183,7 +183,7 @@ class DeviceKind:
 
 
 def fleet_of(snapshot: Snapshot) -> dict[str, DeviceKind]:
-    """Every type that a node reports or a DeviceProfile describes, by key."""
+    """Every type reported by a node or described by a DeviceProfile, by key."""
     counts: dict[str, dict[str, int]] = {}
     memory: dict[str, int] = {}
     overhead: dict[str, int] = {}
@@ -218,13 +218,13 @@ def fleet_of(snapshot: Snapshot) -> dict[str, DeviceKind]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """An answer; time and cost are of ``steps``.
+    """An answer; time and cost are for ``steps``.
 
     Attributes:
-        table: A row of each type: the number of devices that serves the job best, which is the
-            job's own unless it is elastic.
-        numbers: Other numbers of the type that comes first; of all types where none can be had.
-        confidence: Of the speeds at the job's own number, by accelerator.
+        table: A row per type with the best number of devices for the job, which is the job's own
+            unless it is elastic.
+        numbers: Other numbers of the first type; of all types where none is feasible.
+        confidence: Confidence of the speeds at the job's own number, by accelerator.
         steps: Steps of the training.
         members: The job's own number.
         devices_each: Devices of one member.
@@ -239,7 +239,7 @@ class Advice:
 
     @property
     def first(self) -> Priced | None:
-        """The row to take: the chosen one, else the best that nothing speaks against."""
+        """The row to take: the chosen one, else the best without obstacles."""
         free = (row for row in self.table.rows if row.infeasible is None and row.hold is None)
         return self.table.chosen or next(free, None)
 
@@ -253,7 +253,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class _Offers:
-    """Offers that alike jobs share: of their own number of members, of others, and a digest."""
+    """Offers shared by equal jobs: of their own number of members, of others, and a digest."""
 
     own: tuple[OfferCandidate, ...]
     others: tuple[OfferCandidate, ...]
@@ -267,10 +267,10 @@ class _Offers:
 
 @dataclass(slots=True)
 class Advisor:
-    """Answers for the jobs of one snapshot; offers that alike jobs share are made once.
+    """Answers for the jobs of one snapshot; offers of equal jobs are computed once.
 
-    ``left`` is the number of offers that it still looks at for new answers: the rest of a crowd
-    waits for the next cycle, which the writes of this one bring about.
+    ``left`` is the remaining number of offers to evaluate for new answers: other jobs wait for the
+    next cycle, which the writes of this one trigger.
     """
 
     snapshot: Snapshot
@@ -281,7 +281,7 @@ class Advisor:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Advisor:
-        """An advisor with speeds of its own."""
+        """An advisor with its own speeds."""
         return cls(snapshot=snapshot, speeds=Throughputs(snapshot))
 
     def advice(self, workload: WorkloadRecord) -> Advice:
@@ -316,7 +316,7 @@ class Advisor:
         return sha256(text.encode()).hexdigest()[:12]
 
     def spend(self, workload: WorkloadRecord) -> None:
-        """A new answer was given."""
+        """Count a new answer."""
         self.left -= self._offers_of(workload).count
 
     def fleet(self) -> Mapping[str, DeviceKind]:
@@ -326,7 +326,7 @@ class Advisor:
         return self._fleet
 
     def _offers_of(self, workload: WorkloadRecord) -> _Offers:
-        """The types that the job allows, with speed, memory and price; alike jobs share them."""
+        """The types that the job allows, with speed, memory and price; equal jobs share them."""
         key = (
             workload.ref.namespace,
             workload.profile_ref,
@@ -382,7 +382,7 @@ class Advisor:
         self, workload: WorkloadRecord, kind: DeviceKind, candidate: OfferCandidate, members: int
     ) -> OfferCandidate:
         """The offer of another number of members on a type."""
-        assert candidate.forecast is not None  # others are made only where a step is known
+        assert candidate.forecast is not None  # others exist only with a known step
         grows = workload.elasticity is not None and not workload.gpu.memory_mib
         memory = (
             memory_at(candidate.memory, workload.replicas, members) if grows else candidate.memory
@@ -406,14 +406,14 @@ class Advisor:
         *,
         back: bool = False,
     ) -> StepForecast:
-        """The step of so many members, longer where no node of the type takes all of them.
+        """The step of this many members, longer where no node of the type fits all of them.
 
         Args:
             workload: The job.
             kind: The type.
-            members: How many.
-            forecast: Of as many on one node.
-            back: The other way: from the step over nodes to that on one.
+            members: Number of members.
+            forecast: Step of as many on one node.
+            back: Inverse: from the step over nodes to that on one.
         """
         part = across_nodes(self.speeds.profiles_of(workload)) or 1.0
         step = forecast.step
@@ -428,7 +428,7 @@ class Advisor:
     def _unknown(
         self, workload: WorkloadRecord, accelerator: str, typical: Throughput | None
     ) -> tuple[Reason, str] | None:
-        """Reason why nothing estimates a step on a type; ``None`` = nothing is known of it."""
+        """Reason for a missing estimate of a step on a type; ``None`` = none is known."""
         if typical is not None:
             return (
                 Reason.NO_ESTIMATE,
@@ -442,7 +442,7 @@ class Advisor:
         )
 
     def _memory(self, workload: WorkloadRecord, kind: DeviceKind) -> MemoryVerdict:
-        """The fit of one member: by the limit that it states, else by its class's peaks."""
+        """The fit of one member: by its declared limit, else by its class's peaks."""
         size = float(kind.memory_mib * MIB)
         overhead = float(kind.overhead_mib * MIB)
         if workload.gpu.memory_mib:
@@ -463,7 +463,7 @@ class Advisor:
 def goal_of(workload: WorkloadRecord) -> ChoiceGoal:
     """The goal of a job's choice; empty without ``spec.cost``."""
     cost = workload.cost
-    # an elastic program keeps its global batch, so any number within its bounds will do
+    # an elastic program keeps its global batch, so any number within its bounds is valid
     devices = workload.replicas * workload.gpu.count if workload.elasticity is None else None
     if cost is None:
         return ChoiceGoal(gpus=devices)
@@ -488,7 +488,7 @@ def _offer(workload: WorkloadRecord, kind: DeviceKind, members: int) -> Accelera
 
 
 def _most(workload: WorkloadRecord, kind: DeviceKind) -> int:
-    """Members that all devices of a type take, empty."""
+    """Members that fit all devices of a type, empty."""
     if kind.most_on_a_node < workload.gpu.count:
         return 0
     part = _part(workload)
@@ -496,15 +496,15 @@ def _most(workload: WorkloadRecord, kind: DeviceKind) -> int:
 
 
 def _on_a_node(workload: WorkloadRecord, kind: DeviceKind) -> int:
-    """Devices of a type that one node gives, a part of a device counted as often as it fits."""
+    """Devices of a type on one node, a part of a device counted as often as it fits."""
     part = _part(workload)
     return kind.most_on_a_node * (1 if part == 1 else int(1 / part))
 
 
 def _numbers(advice: Advice, rows: Sequence[Priced]) -> tuple[Priced, ...]:
-    """Rows beside the table: other numbers of the type that comes first.
+    """Rows beside the table: other numbers of the first type.
 
-    Where no type can be had, the best number of each type that could be.
+    Where no type is feasible, the best number of each possible type.
     """
     first = advice.first
     if first is None:
@@ -517,7 +517,7 @@ def _numbers(advice: Advice, rows: Sequence[Priced]) -> tuple[Priced, ...]:
 
 
 def _part(workload: WorkloadRecord) -> float:
-    """Part of each device that the job is sure to get."""
+    """Guaranteed fraction of each device of the job."""
     share = workload.gpu.share
     return 1.0 if share is None else share.min_percent / WHOLE_PERCENT
 
@@ -532,7 +532,7 @@ def _forecast(speed: Throughput, *, anchored: bool) -> StepForecast:
 
 
 def _runs(profile: ProfileRecord, fleet: Mapping[str, DeviceKind]) -> list[MeasuredMemory]:
-    """Peaks of memory in use, with the size of the device that each was seen on."""
+    """Peaks of memory in use, with the size of the observed device."""
     peaks: list[MeasuredMemory] = []
     for row in (*profile.solo, *profile.status.solo):
         peak, kind = row.fingerprint.peak_memory_mib, fleet.get(row.device)
@@ -561,7 +561,7 @@ def _print(candidate: OfferCandidate) -> str:
 
 
 def _in_words(table: Recommendation, fleet: Mapping[str, DeviceKind]) -> Recommendation:
-    """The table with the number of devices in it where there are too few."""
+    """The table with the number of devices where there are too few."""
     rows = tuple(
         replace(row, text=_too_few(fleet.get(row.offer.accelerator), row.offer.gpus))
         if row.infeasible is Reason.NOT_AVAILABLE

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Recommended accelerators in a job's status, rewritten only when they say something new.
+"""Recommended accelerators in a job's status, rewritten only when they change.
 
-Speeds move with every window; a list that says the same stays the last record.
+Speeds change with every window; an equivalent list keeps the last record.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ullage.scheduling.model.plan import Emit
 
 MIB: Final = 2**20
 MOST_TYPES: Final = 8
-"""Rows of types that are written; the others are other numbers of devices."""
+"""Number of types written; the other rows are other numbers of devices."""
 MOST_COST: Final = 1e9
 _ENDED: Final = frozenset({Phase.SUCCEEDED.value, Phase.FAILED.value})
 
 
 def advised(advisor: Advisor, workload: WorkloadRecord, status: WorkloadStatus) -> WorkloadStatus:
-    """The status with the accelerators that are recommended to the job.
+    """The status with the recommended accelerators of the job.
 
-    Jobs without ``spec.cost`` have none, and those that ended keep what they had.
+    Jobs without ``spec.cost`` have none, and those that ended keep theirs.
     """
     if workload.cost is None:
         if not status.recommendation and not status.recommendation_basis:
@@ -51,7 +51,7 @@ def advised(advisor: Advisor, workload: WorkloadRecord, status: WorkloadStatus) 
 def advice_news(
     advisor: Advisor, workload: WorkloadRecord, status: WorkloadStatus, epoch: int
 ) -> Emit | None:
-    """An Event when another accelerator comes first, or none is left."""
+    """An Event when another accelerator becomes first, or none is left."""
     before, after = workload.status.recommendation, status.recommendation
     if before is after or not after or _first(before) == _first(after):
         return None
@@ -70,9 +70,9 @@ def _first(rows: tuple[Recommended, ...]) -> tuple[str, Reason] | None:
 
 
 def rows_of(advice: Advice) -> tuple[Recommended, ...]:
-    """The table as the status holds it: the best of each type, then other numbers of devices.
+    """The table as a status record: the best of each type, then other numbers of devices.
 
-    Of the types the best comes first, what cannot be had last.
+    The best type comes first, infeasible ones last.
     """
     table, first = advice.table, advice.first
     aim = table.aim or (
@@ -135,7 +135,7 @@ def _compared(row: Priced, first: Priced | None, aim: ChoiceAim) -> str:
 
 
 def _same(before: tuple[Recommended, ...], after: tuple[Recommended, ...]) -> bool:
-    """True when two lists say the same: verdicts alike, times close, the same row first."""
+    """True when two lists are equivalent: equal verdicts, close times, the same row first."""
     old = {(row.accelerator, row.devices): row for row in before}
     if old.keys() != {(row.accelerator, row.devices) for row in after}:
         return False

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Test whether a running job would be much better off on the type that is recommended to it now.
+"""Test if a running job would be much better off on the currently recommended type.
 
-Only the rest of the work counts, with the move in it: a job near its end stays. Bounds count
-against the move, so an uncertain estimate never causes one. Nothing is decided here.
+Only the rest of the work counts, including the move: a job near its end stays. Bounds count against
+the move, so an uncertain estimate never causes one. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _PERCENT: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BetterChoice:
-    """A type that is worth a move, and what the move saves.
+    """A type that is worth a move, and the saving.
 
     Attributes:
         accelerator: The type.
-        saved: Part of the time or cost that is left, 0 to 1; the move is counted.
-        aim: What is saved.
+        saved: Fraction of the remaining time or cost, 0 to 1; the move is included.
+        aim: Saved quantity.
     """
 
     accelerator: str
@@ -39,7 +39,7 @@ class BetterChoice:
 
     @property
     def text(self) -> str:
-        """The saving in words."""
+        """The text of the saving."""
         thing = "cost" if self.aim is ChoiceAim.COST else "time"
         share = f"{self.saved:.0%} of the {thing} that is left"
         return f"{self.accelerator} would save {share}, the restart counted"
@@ -47,7 +47,7 @@ class BetterChoice:
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """A row as numbers: least and most of the minimised figure, and the cost of a second."""
+    """A row as numbers: bounds of the minimised figure, and the cost of a second."""
 
     low: float
     high: float
@@ -63,15 +63,15 @@ def better_choice(
     now: float,
     unsaved_s: float = 0.0,
 ) -> BetterChoice | None:
-    """The recommended type, where a move there saves enough of the rest.
+    """The recommended type, if a move there saves enough of the rest.
 
     Args:
-        job: With the recommendation that its status holds.
+        job: The job with the recommendation in its status.
         held: Types that it runs on.
-        devices: Devices that it has.
-        terms: How much a move must save.
-        now: The moment, seconds since the epoch.
-        unsaved_s: Work since its last checkpoint, seconds; it is done again.
+        devices: Number of its devices.
+        terms: Minimum saving of a move.
+        now: The current time, seconds since the epoch.
+        unsaved_s: Work since its last checkpoint, seconds; it is repeated.
     """
     aim = goal_of(job).aim()
     rows = job.status.recommendation
@@ -101,7 +101,7 @@ def better_choice(
 
 
 def _figures(row: Recommended, aim: ChoiceAim) -> _Figures | None:
-    """Figures of a row for the aim; ``None`` where one of them is not known."""
+    """Figures of a row for the aim; ``None`` where one of them is unknown."""
     if not row.total_s or row.low_s is None or row.high_s is None:
         return None
     if aim is ChoiceAim.TIME:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of observations: rows that cannot be true are dropped.
+"""Checks of observations: impossible rows are dropped.
 
-Nodes report the values of containers, so a row may be garbage. Dropped rows are counted by reason
-and must never be repaired here.
+Nodes report the values of containers, so rows are untrusted. Dropped rows are counted by reason and
+must never be repaired here.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ullage.cluster.values.quantiles import quantile_of
 from ullage.scheduling.times import CLOCK_AHEAD_MOST_S, STEP_MOST_S
 
 STEP_MOST_MICROS: Final = 86_400_000_000
-"""A step longer than a day is no step."""
+"""Upper bound of a step: one day."""
 RATE_MOST: Final = 1e9
-"""Most steps or requests a second."""
+"""Maximum of steps or requests per second."""
 AMOUNT_MOST: Final = 1e15
 """Largest figure of a fingerprint: a PiB/s."""
 SLOWDOWN_LEAST: Final = 0.2
 SLOWDOWN_MOST: Final = 1_000.0
 PERMILLE_MOST: Final = 1_050
-"""Counters overshoot a little; a larger value is in another unit."""
+"""Counters overshoot slightly; a larger value is in another unit."""
 MEMORY_MOST_MIB: Final = 16 * 2**20
 
 
@@ -46,15 +46,15 @@ class Dropped(StrEnum):
     """Not a time, or not a percentile."""
     FUTURE = "Future"
     FINGERPRINT = "Fingerprint"
-    """The fingerprint alone was left out."""
+    """Only the fingerprint was left out."""
     NAME_TAKEN = "NameTaken"
-    """A profile of another class has the name that the class's would get."""
+    """A profile of another class has the name of the class's profile."""
     NOBODY_LEFT = "NobodyLeft"
-    """The class has no profile, and its namespace no workload: it may be gone as a whole."""
+    """The class has no profile, and its namespace no workload: both may have been deleted."""
 
 
 def fault(observation: Observation, node: GPUNodeRecord, now: float) -> Dropped | None:
-    """Reason why an observation is dropped; ``None`` = it is taken."""
+    """Reason why an observation is dropped; ``None`` = it is accepted."""
     if not (observation.id and observation.workload_class and observation.namespace):
         return Dropped.NO_CLASS
     if observation.accelerator not in {device.model for device in node.devices}:
@@ -84,7 +84,7 @@ def fault(observation: Observation, node: GPUNodeRecord, now: float) -> Dropped 
 
 
 def _is_latency(observation: Observation) -> bool:
-    """True when the latency, if there is one, is a time at a percentile."""
+    """True when the latency, if any, is a time at a percentile."""
     if not 0 <= observation.latency_micros <= STEP_MOST_MICROS:
         return False
     try:
@@ -94,7 +94,7 @@ def _is_latency(observation: Observation) -> bool:
 
 
 def row_believable(row: StepRow, now: float) -> bool:
-    """True when a row of a profile can be an observation, whichever client wrote it."""
+    """True when a profile's row is a valid observation, whichever client wrote it."""
     shares = (row.share, *(partner.percent for partner in row.partners))
     rates = (row.max_slowdown, row.requests_per_s, row.latency_s)
     return (
@@ -107,7 +107,7 @@ def row_believable(row: StepRow, now: float) -> bool:
 
 
 def entry_believable(entry: SoloEntry) -> bool:
-    """True when a profile's entry of a class alone can be true, whichever client wrote it."""
+    """True when a profile's entry of a class alone is valid, whichever client wrote it."""
     asked = (getattr(entry.fingerprint, field.name) for field in fields(entry.fingerprint))
     return (
         1 <= entry.share <= 100
@@ -118,7 +118,7 @@ def entry_believable(entry: SoloEntry) -> bool:
 
 
 def believable(print_: Fingerprint) -> bool:
-    """True when every figure of a fingerprint can be true."""
+    """True when every figure of a fingerprint is valid."""
     permilles = (
         print_.sm_permille,
         print_.dram_permille,

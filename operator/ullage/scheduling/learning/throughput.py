@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Steps per second of a workload on every type of device: the one place where T is read.
+"""Steps per second of a workload on every type of device: the only place where T is read.
 
-Measured, declared and estimated speeds come out as one table, each with its source and confidence.
-A missing accelerator is unknown, which is not 0. The only estimate here is the typical speed of a
-class that never ran; it must never be taken for more than ratios.
+Measured, declared and estimated speeds form one table, each with its source and confidence. A
+missing accelerator is unknown, which is not 0. The only estimate in this module is the typical
+speed of a class that never ran; only its ratios are meaningful.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ TYPICAL_CONFIDENCE: Final = 0.05
 
 @dataclass(slots=True)
 class Throughputs:
-    """Speeds by class, once each for a snapshot."""
+    """Speeds by class, computed once per snapshot."""
 
     snapshot: Snapshot
     _known: dict[tuple[object, ...], Mapping[str, Throughput]] = field(default_factory=dict)
     _by_class: dict[tuple[str, str], ProfileRecord] | None = None
     _scopes: dict[str, list[ProfileRecord]] | None = None
     _family_types: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
-    """Types where a class of a family has a speed, by scope and family."""
+    """Types on which a class of a family has a speed, by scope and family."""
     _typical: dict[tuple[str, str], Mapping[str, Throughput]] = field(default_factory=dict)
     """By scope of namespaces that learn from each other, and family."""
 
@@ -81,7 +81,7 @@ class Throughputs:
         return {name: _shared(profiles, entry, percent) for name, entry in whole.items()}
 
     def profiles_of(self, workload: WorkloadRecord) -> Sequence[ProfileRecord]:
-        """Profiles of a workload: its class's own, then the one it names."""
+        """Profiles of a workload: its class's own, then the named one."""
         if self._by_class is None:
             ranked = sorted(
                 self.snapshot.profiles.values(),
@@ -136,7 +136,7 @@ def across_nodes(profiles: Iterable[ProfileRecord]) -> float | None:
 
 
 def family_of(profile: ProfileRecord) -> str:
-    """Model family of a profile's class, as measured or as declared."""
+    """Model family of a profile's class, measured or declared."""
     return profile.status.family or profile.family
 
 
@@ -153,9 +153,9 @@ def speeds(profile: ProfileRecord) -> dict[str, Throughput]:
 
 
 def bounded(steps_per_second: float) -> float:
-    """A speed that a profile can hold: at most ``LARGEST``.
+    """A speed within the range of a profile: at most ``LARGEST``.
 
-    Speeds that are read are bounded already; a share curve or a ratio of types carries them beyond.
+    Stored speeds are bounded already; a share curve or a ratio of types may exceed it.
     """
     return min(steps_per_second, LARGEST)
 
@@ -181,14 +181,14 @@ def known(profile: ProfileRecord) -> dict[str, Throughput]:
 
 
 def measured_speeds(rows: Iterable[StepRow], solo: Sequence[SoloEntry]) -> tuple[Throughput, ...]:
-    """Speeds from windows alone, each renewed by half with every window; sorted by accelerator.
+    """Speeds from windows alone, with weight one half for every new window; sorted by accelerator.
 
     A window at a part of the device counts as the whole device by the curve of its type. Types
-    whose windows are gone keep the median that the table alone remembers.
+    without windows keep the median, which only the table stores.
 
     Args:
-        rows: windows of the class, in any order.
-        solo: measured behaviour alone, by type and share.
+        rows: Windows of the class, in any order.
+        solo: Measured behaviour alone, by type and share.
     """
     by_device: dict[str, list[SoloEntry]] = {}
     for entry in solo:
@@ -223,7 +223,7 @@ def measured_speeds(rows: Iterable[StepRow], solo: Sequence[SoloEntry]) -> tuple
 def remeasured(
     before: Sequence[Throughput], rows: Iterable[StepRow], solo: Sequence[SoloEntry]
 ) -> tuple[Throughput, ...]:
-    """The speeds as measured now, and the earlier ones of types where nothing was measured."""
+    """The measured speeds now, and the earlier ones of unmeasured types."""
     by_type = {entry.accelerator: entry for entry in before if entry.source is not Source.MEASURED}
     by_type |= {
         measured_speed.accelerator: measured_speed for measured_speed in measured_speeds(rows, solo)
@@ -232,10 +232,10 @@ def remeasured(
 
 
 def typical(profiles: Sequence[ProfileRecord]) -> dict[str, Throughput]:
-    """Typical speeds of a class like these: log speed = class + accelerator.
+    """Typical speeds of a similar class: log speed = class + accelerator.
 
-    Least squares, so that classes which ran on few types do not bend the ratios of the others.
-    Empty where no class is known on two types. Source: derived (two-way additive model).
+    Least squares, so that classes with few types do not bias the ratios of the others. Empty where
+    no class is known on two types. Source: derived (two-way additive model).
     """
     rows = [known(profile) for profile in profiles]
     rows = [row for row in rows if len(row) > 1]
@@ -269,7 +269,7 @@ def typical(profiles: Sequence[ProfileRecord]) -> dict[str, Throughput]:
 def _shared(profiles: Sequence[ProfileRecord], whole: Throughput, percent: int) -> Throughput:
     """The speed at a part of the device, by a curve measured there or elsewhere.
 
-    Without any, speed is in proportion to the share: the conservative reading.
+    Without any, speed is in proportion to the share: the conservative assumption.
     """
     part = percent / WHOLE_PERCENT
     for same in (True, False):

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles whose estimates are made again in this cycle, and their writes.
+"""Profiles whose estimates are recomputed in this cycle, and their writes.
 
-Estimates depend on the types on which each class was measured. They are made again only when these
-change, a few classes a cycle and each at most every five minutes, so that a large cluster decides
-as fast as before. A profile that this cycle writes already must never be written again.
+Estimates depend on the types on which each class was measured. They are recomputed only when these
+change, a few classes per cycle and each at most every five minutes, so that a large cluster decides
+as fast as before. A profile that this cycle already writes must never be written again.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def with_estimates(
     updates: ProfileUpdates,
     fits: OpTimeFits | None = None,
 ) -> ProfileUpdates:
-    """The updates, and the profiles whose estimates are due.
+    """The updates, and the profiles with due estimates.
 
     Args:
-        snapshot: the snapshot.
-        now: the moment, seconds since the epoch.
-        epoch: epoch of this leader.
-        updates: writes of profiles in this cycle so far.
-        fits: fits op times; it may keep answers between cycles.
+        snapshot: The snapshot.
+        now: The current time, seconds since the epoch.
+        epoch: Epoch of this leader.
+        updates: Writes of profiles in this cycle so far.
+        fits: Fits op times; it may cache results between cycles.
     """
     if len({device.model for node in snapshot.gpu_nodes.values() for device in node.devices}) < 2:
         return updates
@@ -77,7 +77,7 @@ def with_estimates(
 def _read(
     snapshot: Snapshot, fits: OpTimeFits | None
 ) -> Iterator[tuple[ProfileRecord, Evidence, _Cells]]:
-    """Every profile, with its evidence; those that wait longest for estimates come first."""
+    """Every profile, with its evidence; the longest wait for estimates first."""
     gathered = gather(snapshot, fits)
     tables = {scope: _Cells.of(evidence) for scope, evidence in gathered.items()}
     knowledge = snapshot.policy.knowledge
@@ -90,7 +90,7 @@ def _read(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cells:
-    """Types on which each class has a speed, values aside: these move with every window.
+    """Types on which each class has a speed, without values: these change with every window.
 
     ``known`` and ``measured`` are by profile; ``classes`` has the classes of a family with speeds
     on a pair of types; ``basis`` is the digest of all inputs of estimates.
@@ -132,9 +132,9 @@ class _Cells:
 
 
 def _possible(profile: ProfileRecord, evidence: Evidence, table: _Cells) -> bool:
-    """True when a missing type could be estimated: most often nothing allows it."""
+    """True when a missing type could be estimated: usually there is no evidence."""
     if any(entry.source is Source.ESTIMATED for entry in profile.status.throughput):
-        return True  # earlier estimates may no longer hold
+        return True  # earlier estimates may be invalid
     key, own_class = (profile.namespace, profile.name), {profile.workload_class}
     family = family_of(profile)
     for accelerator in evidence.accelerators - table.measured[key]:
@@ -186,7 +186,7 @@ def _write(
 def _table(
     known_speeds: Iterable[Throughput], estimates: Iterable[Throughput]
 ) -> tuple[Throughput, ...]:
-    """One row a type: measured, else the surer of estimated and declared."""
+    """One row per type: measured, else the more certain of estimated and declared."""
     table = {entry.accelerator: entry for entry in known_speeds}
     for entry in estimates:
         current = table.get(entry.accelerator)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The lifecycle of adopted pods: they are placed and ungated; others create and end them.
+"""The lifecycle of adopted pods: placed and ungated by the operator, created by others.
 
 A pod is never deleted. It is evicted only when that loses nothing: its controller creates another,
 or its annotation says that it saves its work. A pod without a controller that kube-scheduler does

@@ -74,7 +74,7 @@ def with_coordinator(view: View, job: WorkloadRecord, life: LifecycleStep) -> Li
     if life.phase.terminal or life.phase in _STOPPED:
         return _stop(view, job, coordinator, life)
     if coordinator is not None and (coordinator.stage.finished or coordinator.deleting):
-        ends = begun and life.phase is not Phase.RESTARTING  # so do its members, in a moment
+        ends = begun and life.phase is not Phase.RESTARTING  # its members end soon as well
         steps = () if ends else _delete(view, job, coordinator, life)
         return _waiting(view, job, life, steps, "that of the last start is still there")
     if coordinator is None:
@@ -213,7 +213,7 @@ def _stop(
         return life
     stops = life.phase is Phase.SUSPENDING and not coordinator.deleting
     if stops and any(member.live and not member.gated for member in view.members_of(job)):
-        return life  # they finish their step with it, and save
+        return life  # members finish their step with it, and save
     if life.phase is Phase.SUCCEEDED and not coordinator.deleting:
         ends = (job.status.completion_time or view.now) + COORDINATOR_ENDS_S
         if view.now < ends:

@@ -3,8 +3,8 @@
 """Evictions from a node under notice: their order, their time and their grace.
 
 Gangs leave at once, because a checkpoint takes time and a lost member stops the others anyway.
-Replicas leave when their replacements serve, at the latest just before the end. Work that loses
-nothing leaves last.
+Replicas leave when their replacements serve, at the latest just before the end. Best-effort work
+leaves last.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def notice_evictions(view: View, notices: Mapping[str, Interruption]) -> dict[st
 
 
 def _stays(view: View, pod: PodRecord) -> bool:
-    """True when its owner wants it to run until the machine is gone."""
+    """True when its owner wants it to run until the machine terminates."""
     owner = view.snapshot.workloads.get(pod.owner.uid)
     bounds = owner.elasticity if owner is not None else None
     return bounds is not None and bounds.on_notice is OnNotice.IGNORE
@@ -85,7 +85,7 @@ def with_evictions(
 
 
 def within_notice(view: View, step: EvictPod, member: Member) -> EvictPod:
-    """The eviction with less grace where the pod's own grace would outlive its machine."""
+    """The eviction with a shorter grace period where the pod's own would outlive its machine."""
     node = member.pod.node or (member.held[0].node if member.held else "")
     remaining_s = left_s(view.snapshot, node, view.now)
     if remaining_s is None:

@@ -3,8 +3,8 @@
 """A gang in place: members join and leave while the others run.
 
 The pods hold the state. A gated pod beside ungated ones is joining; the size of the gang is the
-number of ungated pods that stay. The status remembers the members whose end was reported already.
-A member that runs well is never touched. When too few are left, the gang restarts like any other.
+number of ungated pods that stay. The status has the members whose end was already reported. A
+healthy running member is never touched. When too few are left, the gang restarts like any other.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ullage.scheduling.times import JOIN_RETRY_S
 
 _COMING_UP = (Phase.PENDING, Phase.RESERVING, Phase.STARTING)
 _MOST_NAMED = 3
-"""Members that a message names."""
+"""Number of members named in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class _Roll:
     shown: frozenset[str]
     """uids of pods in ``status.placement``; their end was not reported yet."""
     gone: Sequence[str]
-    """Names of pods in ``status.placement`` that do not exist any more."""
+    """Names of pods in ``status.placement`` that no longer exist."""
     steps_done: bool
     """True when the coordinator succeeded, so that every step is done."""
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lifecycle of an InferenceDeployment: a Deployment whose pods get slices one by one.
 
-Kubernetes replaces pods, we place them. A rolling update starts a new pod first only when there is
-a slice for one more; otherwise it stops an old pod first.
+Kubernetes replaces pods, the operator places them. A rolling update starts a new pod first only
+when there is a slice for one more; otherwise it stops an old pod first.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def children(
 def _made(view: View, service: WorkloadRecord, deployment: DeploymentRecord | None) -> int:
     """Number of replicas for the Deployment: those with a place and ``MOST_WAITING`` more.
 
-    Pods that wait make every decision slower; the others are created as these get places.
+    Waiting pods make every decision slower; the others are created as these get places.
     """
     if service.replicas <= MOST_WAITING:
         return service.replicas

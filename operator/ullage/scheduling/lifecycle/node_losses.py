@@ -80,7 +80,7 @@ def failure_record(
 
 
 def _lost(view: View, job: WorkloadRecord, name: str) -> str:
-    """Message about the loss of a node that a member was on; empty = it is not lost."""
+    """Message about the loss of a member's node; empty = it is not lost."""
     node = view.snapshot.nodes.get(name)
     if node is None:
         there = any(member.pod.node == name for member in view.members_of(job))

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check, before a job in tiers starts, that a notice leaves time to hand over its state.
 
-It rests on the shortest notice of the pools that the job may use and on the link speed that its
-coordinator assumes. Without a stated notice there is no verdict.
+It depends on the shortest notice of the pools that the job may use and on the link speed that its
+coordinator assumes. Without a declared notice there is no verdict.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Verdict:
 
 
 def shortest_notice_s(pools: Mapping[str, PoolRecord], job: WorkloadRecord) -> float | None:
-    """Shortest notice, seconds, of the pools that the job may use; ``None`` = none states one."""
+    """Shortest notice, seconds, of the pools that the job may use; ``None`` = none declares one."""
     notices_s = [
         pool.notice_s
         for pool in pools.values()
@@ -45,7 +45,7 @@ def shortest_notice_s(pools: Mapping[str, PoolRecord], job: WorkloadRecord) -> f
 
 
 def verdict(pools: Mapping[str, PoolRecord], job: WorkloadRecord) -> Verdict | None:
-    """Verdict on the hand-over of owners under notice; ``None`` = no pool states a notice.
+    """Verdict on the handover of owners under notice; ``None`` = no pool declares a notice.
 
     Args:
         pools: All pools, by name.

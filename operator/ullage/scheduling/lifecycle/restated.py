@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objectives in slices of running work: updated after an edit, or when a slowdown is known.
 
-A slice states the objective of its tenant, so that node and guard need no other object. Users may
-edit the objective of running work; a latency becomes a slowdown only once it was measured. Size and
+A slice has the objective of its tenant, so that node and guard need no other object. Users may edit
+the objective of running work; a latency becomes a slowdown only once it was measured. Size and
 place never change here.
 """
 
@@ -28,9 +28,9 @@ _DRIFT: Final = 0.05
 def restate(
     view: View, classes: Classes, ledger: Ledger, disturbed: Collection[str] | None = None
 ) -> frozenset[str]:
-    """Rewrite slices of running pods that state another objective than their workload.
+    """Rewrite slices of running pods whose objective differs from their workload's.
 
-    They carry this leader's epoch, because a node ignores changes of an older one. Trials are left
+    They have this leader's epoch, because a node ignores changes of an older one. Trials are left
     alone: they end within a minute.
 
     Args:
@@ -40,7 +40,7 @@ def restate(
         disturbed: Nodes on which something changed; ``None`` = any of them.
 
     Returns:
-        uids of the workloads whose objective changed, for them to be judged again.
+        uids of the workloads whose objective changed, to be evaluated again.
     """
     snapshot, inventory = view.snapshot, classes.inventory
     changed: set[str] = set()
@@ -76,7 +76,7 @@ def restate(
 
 
 def _is_current(wanted: DesiredSlice, owner: WorkloadRecord) -> bool:
-    """Cheap test for a slice that states its owner's objective; in doubt ``False``."""
+    """Cheap test for a slice with its owner's objective; in doubt ``False``."""
     if not has_objective(owner):
         return not (wanted.protected or wanted.max_slowdown_percent)
     return (

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The router of a service: created before the Service leads to it, deleted after it no longer does.
 
-No request is lost in either direction: the Service leads only to pods that are ready, and a router
-that ends answers the requests that it has.
+No request is lost in either direction: the Service selects only ready pods, and a router that
+terminates answers its pending requests.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ullage.scheduling.model.view import View
 
 
 def leads_to_router(view: View, service: WorkloadRecord) -> bool:
-    """True when the Service is to lead to the router: from the moment that it is ready.
+    """True when the Service should select the router: from the moment that it is ready.
 
-    A Service that does not exist yet has no requests to lose and leads to the router at once.
+    A Service that does not exist yet has no requests to lose and selects the router at once.
     """
     if service.batching is None:
         return False

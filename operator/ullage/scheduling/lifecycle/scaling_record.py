@@ -41,7 +41,7 @@ class ScalingFinding:
     configuration: Configuration
     """Share and accelerator of most replicas."""
     next_configuration: Configuration
-    """Share and accelerator that every replica is to have."""
+    """Desired share and accelerator of every replica."""
     share: ChosenShare | None
     needed: int
     wanted: int
@@ -194,7 +194,7 @@ def scaling_news(service: WorkloadRecord, status: WorkloadStatus, epoch: int) ->
     if not scales(record):
         return
     scaled_at = before.last_scale_time if before is not None else 0.0
-    if record.last_scale_time == scaled_at:  # someone else changed the number
+    if record.last_scale_time == scaled_at:  # another client changed the number
         return
     yield Emit(
         target=service.ref,

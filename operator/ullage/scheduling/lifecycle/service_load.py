@@ -111,10 +111,10 @@ def _reported(view: View, member: Member) -> ObservedLoad | None:
 
 
 def replicas_that_serve(view: View) -> dict[str, int]:
-    """Replicas that serve, at least 1, by uid of the services that have fewer than wanted.
+    """Serving replicas, at least 1, by uid of the services that have fewer than wanted.
 
     A replica that finds no place or does not become ready leaves its part of the load to the
-    others. Replicas that come and go in an update or a move do not change the number.
+    others. Replicas of an update or a move do not change the number.
     """
     serving_by_uid: dict[str, int] = {}
     for uid, workload in view.index.those(view.index.services):

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Choice of the share and the accelerator of a service's replicas by its objective.
 
-It is made with the number of replicas, within the spec, and kept in the status. Replicas of another
-kind are replaced one by one, as after an edit of ``spec.gpu``. A kind without room is given up.
+It is made with the number of replicas, within the spec, and stored in the status. Replicas of
+another kind are replaced one by one, as after an edit of ``spec.gpu``. A kind without room is
+abandoned.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.times import SHARE_HOLD_S, SHARE_REPAIR_S, SHARE_ROOM_S
 
 KNOWN_BINS: Final = 20
-"""Bins of load that must be known before a share becomes smaller: five minutes."""
+"""Bins of load required before a share becomes smaller: five minutes."""
 
 Seconds = Callable[[str, int], float]
 """Relative time of a request by accelerator and percent of a device."""
@@ -73,7 +74,7 @@ class ShareQuestion:
 
 
 def chosen_share(ask: ShareQuestion) -> ChosenShare | None:
-    """The share that replicas are to have; the previous object where nothing changes."""
+    """The desired share of replicas; the previous object without a change."""
     service, now = ask.service, ask.view.now
     if not accelerator_follows(service):
         return None

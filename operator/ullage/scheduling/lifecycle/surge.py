@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replacement of replicas that have to leave their device: the new one starts first if possible.
 
-The Deployment gets one more replica; when that one serves, the old pod is evicted and the number
-goes back. The pods and the Deployment hold the state of a move. Without room a replica that harms
-others is evicted all the same, one at a time; one that would only be better off elsewhere stays.
+The Deployment gets one more replica; when that one serves, the old pod is evicted and the number is
+restored. The pods and the Deployment hold the state of a move. Without room a replica that harms
+others is evicted nevertheless, one at a time; one that would only be better off elsewhere stays.
 
 Replicas on a node under notice all leave just before its end, replaced or not. Without a known end
-they stay until their replacements serve, or until the machine is gone.
+they stay until their replacements serve, or until the machine terminates.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ullage.scheduling.placement.room import beside, elsewhere
 from ullage.scheduling.times import DRAIN_LAST_CALL_S, REPLACEMENT_MOST_S
 
 URGENT: Final = Reason.INTERFERING
-"""Marks a replica that harms others where it is."""
+"""Marks a replica that harms others on its device."""
 Marked = Sequence[tuple[Member, PendingEviction]]
 
 
@@ -158,9 +158,9 @@ def _last_call_at(view: View, member: Member) -> float:
 
 
 def _begun(move: Move, members: Sequence[Member]) -> list[tuple[Member, PendingEviction]]:
-    """Replicas whose replacement is under way though their mark is gone.
+    """Replicas whose replacement is in progress although their mark is gone.
 
-    A guard forgets its marks after a while, or when it restarts. Without this the replacement would
+    A guard forgets its marks after a while, or when it restarts. Otherwise, the replacement would
     be stopped, and the replica that harms others would stay and be marked again.
     """
     view, service, deployment = move.view, move.service, move.deployment

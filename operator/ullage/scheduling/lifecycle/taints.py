@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A taint on Nodes while a notice to terminate is in force.
 
-It keeps other schedulers away and marks that the Events about the notice were sent. It is the only
-field of a Node that the operator writes; taints of others are left as they are.
+It keeps other schedulers away and marks that the Events about the notice were emitted. It is the
+only field of a Node that the operator writes; taints of others are unchanged.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def eviction_notices(
 
 
 def taint_patch(node: JsonObject, value: str, key: str = TAINT_KEY) -> JsonPatch | None:
-    """The patch that sets or removes our taint on a Node as it was just read.
+    """The patch that sets or removes our taint on a Node, for the version just read.
 
-    It applies to this version of the Node only, because taints have many writers.
+    It applies only to this version of the Node, because taints have many writers.
 
     Args:
         node: The Node.

@@ -31,7 +31,7 @@ from ullage.scheduling.model.view import Member, View
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """Cause of the end of a gang's run; ``code`` is the exit code that counts, if one does."""
+    """Cause of the end of a gang's run; ``code`` is the relevant exit code, if any."""
 
     reason: Reason
     message: str
@@ -43,7 +43,7 @@ class Termination:
 
 
 def completion(view: View, job: WorkloadRecord, members: Sequence[Member]) -> str:
-    """Message for a gang whose work is done; empty = it is not.
+    """Message for a gang whose work is done; empty = not done.
 
     Exit code 0 of a member that was stopped is no success: programs save on SIGTERM and exit with
     0. It counts when all steps are done, or when all others had succeeded before.
@@ -106,10 +106,10 @@ def last_at_work(members: Sequence[Member]) -> Member | None:
 
 
 def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Termination | None:
-    """The cause for which a gang that has started cannot go on; ``None`` = it can.
+    """The cause for which a started gang cannot continue; ``None`` = it can.
 
-    Outside causes come first: when a member is removed, the others fail, too, and that is no
-    failure of the job.
+    Outside causes come first: when a member is removed, the others fail, too, which is no failure
+    of the job.
     """
     if all(member.gated for member in members):
         return None
@@ -144,7 +144,7 @@ def failure_of(pod: PodRecord) -> Termination:
 
 
 def stopped_text(pod: PodRecord) -> str:
-    """Message about a pod that others ended."""
+    """Message about a pod that was ended externally."""
     if pod.stage is PodStage.STOPPED:
         return (
             f"{pod.name} ended with exit code 0 because it was stopped (deleted or evicted), so its"
@@ -171,9 +171,9 @@ def _lost_member(view: View, job: WorkloadRecord, members: Sequence[Member]) -> 
 
 
 def cut_off(view: View, job: WorkloadRecord, members: Sequence[Member]) -> str:
-    """Message when members failed because the node of another does not answer; empty = not so.
+    """Message when members failed because the node of another does not answer; empty = other cause.
 
-    They notice before Kubernetes deletes the pods of that node, and it is no failure of the job.
+    They fail before Kubernetes deletes the pods of that node, and it is no failure of the job.
     """
     if all(member.pod.stage is not PodStage.FAILED for member in members):
         return ""
@@ -193,7 +193,7 @@ def _loss_reason(job: WorkloadRecord) -> Reason:
 
 
 def _half_started(view: View, members: Sequence[Member]) -> Termination | None:
-    """Restart of a gang of which some members started and the rest found no place in time.
+    """Restart a gang of which some members started and the rest found no place in time.
 
     Members cannot be gated again.
     """
@@ -213,10 +213,10 @@ def _half_started(view: View, members: Sequence[Member]) -> Termination | None:
 
 
 def _is_counted_already(view: View, job: WorkloadRecord) -> bool:
-    """True when a failure belongs to the one that was counted last.
+    """True when a failure belongs to the last counted one.
 
-    Members of a gang in place fail one after the other for one cause. None of them has started
-    again before the shortest back-off is over, so none can have failed again.
+    Members of a gang in place fail one after the other for one cause. None of them has restarted
+    before the shortest back-off is over, so none can have failed again.
     """
     last = job.status.last_failure
     return (

@@ -110,7 +110,7 @@ def _with_ours(
 
 
 def _notice_feasible(view: View, job: WorkloadRecord) -> tuple[Said, ...]:
-    """The condition that a notice leaves time to hand over; none without a stated notice."""
+    """The condition that a notice leaves time for the handover; none without a declared notice."""
     handover = verdict(view.snapshot.pools, job)
     if handover is None:
         return ()
@@ -122,7 +122,7 @@ def _notice_feasible(view: View, job: WorkloadRecord) -> tuple[Said, ...]:
 def _recoverable(
     view: View, job: WorkloadRecord, before: Condition | None, report: CoordinatorReport | None
 ) -> tuple[Said, ...] | None:
-    """The condition that the state survives the loss of members; ``None`` = as before."""
+    """The condition that the state survives the loss of members; ``None`` = unchanged."""
     type_ = ConditionType.RECOVERABLE
     if report is not None:
         if report.committed is not None:

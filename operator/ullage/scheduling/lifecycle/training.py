@@ -82,7 +82,7 @@ def training_step(view: View, inventory: Inventory, job: WorkloadRecord) -> Life
 
 
 def _runs_well(view: View, job: WorkloadRecord, members: Sequence[Member]) -> bool:
-    """True when all members run, no slice failed, and nothing else is to be done."""
+    """True when all members run, no slice failed, and no action is needed."""
     if len(members) != job.replicas or job.deleting or job.suspend:
         return False
     if job.in_place and (view.snapshot.creating or job.status.retry_at > view.now):
@@ -103,7 +103,7 @@ def _runs_well(view: View, job: WorkloadRecord, members: Sequence[Member]) -> bo
 
 @lru_cache(maxsize=256)
 def running(restarts: int) -> LifecycleStep:
-    """The step of a job that runs well: nothing to do."""
+    """The step of a healthy running job: nothing to do."""
     return LifecycleStep(phase=Phase.RUNNING, restarts=restarts)
 
 
@@ -114,7 +114,7 @@ def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Li
         return _kept(job, Phase.PENDING, reason, message)
     epoch, whole = view.settings.epoch, _is_whole(job, members)
     steps: list[Action] = []
-    last = last_at_work(members)  # those that succeeded stay until its exit code is known
+    last = last_at_work(members)  # succeeded members stay until its exit code is known
     for member in members if last is None else (last,):
         if member.pod.deleting:
             if _is_written_off(view, job, member):
@@ -143,7 +143,7 @@ def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Li
 def _is_whole(job: WorkloadRecord, members: Sequence[Member]) -> bool:
     """True when the run still has all its members, so that disruption budgets are respected.
 
-    An incomplete gang cannot go on: a budget that protects it would block the next run for ever.
+    An incomplete gang cannot continue: a budget that protects it would block the next run for ever.
     """
     wanted = max((member.pod.world_size for member in members), default=0) or job.replicas
     return len(members) >= wanted and all(
@@ -152,7 +152,7 @@ def _is_whole(job: WorkloadRecord, members: Sequence[Member]) -> bool:
 
 
 def _is_written_off(view: View, job: WorkloadRecord, member: Member) -> bool:
-    """True when an elastic gang goes on without knowing that this pod has ended.
+    """True when an elastic gang continues without noticing that this pod has ended.
 
     Only when a member needs the others for every step: one that can train alone behind a network
     partition could overwrite the checkpoints of the new members.
@@ -173,7 +173,7 @@ def _is_written_off(view: View, job: WorkloadRecord, member: Member) -> bool:
 
 
 def _written_off_at(view: View, job: WorkloadRecord, members: Sequence[Member]) -> float:
-    """Time at which pods on a silent node are written off; 0 = there are none."""
+    """Time at which pods on a silent node are considered lost; 0 = there are none."""
     size = job.status.size
     if size is None or not size.resumes or all(not member.pod.deleting for member in members):
         return 0.0
@@ -302,7 +302,7 @@ def _missing(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life
 
 @lru_cache(maxsize=256)
 def _coming(restarts: int, retry_at: float, missing: tuple[int, ...]) -> LifecycleStep:
-    """The step of a job without pods or obstacles; cached because thousands may be alike."""
+    """The step of a job without pods or obstacles; cached because thousands may be equal."""
     reason, message = _COMING
     return LifecycleStep(
         phase=Phase.PENDING,

@@ -16,7 +16,7 @@ Key = TypeVar("Key")
 
 
 def changed(old: Mapping[Key, object], new: Mapping[Key, object]) -> list[Key]:
-    """Keys whose record is another one, new or gone."""
+    """Keys of changed records, including added and removed ones."""
     if old is new:
         return []
     others = list(compress(new, map(is_not, map(old.get, new), new.values())))
@@ -27,14 +27,14 @@ def changed(old: Mapping[Key, object], new: Mapping[Key, object]) -> list[Key]:
 
 @dataclass(frozen=True, slots=True)
 class Renewed(Generic[Key]):
-    """Two versions of a table, and the keys whose record is another one, new or gone."""
+    """Two versions of a table, and the keys of changed, added and removed records."""
 
     before: Mapping[Key, object] = field(default_factory=dict)
     after: Mapping[Key, object] = field(default_factory=dict)
     keys: Sequence[Key] = ()
 
     def since(self, seen: Mapping[Key, object], now: Mapping[Key, object]) -> Sequence[Key]:
-        """Changes from one table to another; known for this pair alone."""
+        """Changes from one table to another, valid only for this pair."""
         if seen is self.before and now is self.after:
             return self.keys
         return changed(seen, now)
@@ -42,7 +42,7 @@ class Renewed(Generic[Key]):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Keys of a snapshot's tables whose record is another one than in the last, new or gone."""
+    """Keys of changed records in a snapshot's tables, including added and removed ones."""
 
     workloads: Sequence[str] = ()
     pods: Sequence[str] = ()
@@ -54,14 +54,14 @@ class Changes:
     def workloads_since(
         self, seen: Mapping[str, object], now: Mapping[str, object]
     ) -> Sequence[str]:
-        """Workloads that changed from one table to that of this snapshot."""
+        """Workloads that changed from a table to that of this snapshot."""
         if self.before is not None and seen is self.before.workloads:
             return self.workloads
         return changed(seen, now)
 
     @classmethod
     def between(cls, old: Snapshot | None, new: Snapshot) -> Changes:
-        """Changes from one snapshot to the next; everything if there is none before."""
+        """Changes from one snapshot to the next; everything without a previous one."""
         if old is None:
             return cls(list(new.workloads), list(new.pods), list(new.nodes), list(new.gpu_nodes))
         return cls(

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Conditions that change only when they say something new.
+"""Conditions that change only with their content.
 
-``since`` moves with the status alone. A text that alone changed is not worth a write: it stays as
-it was when the reason came, so a condition is quiet while nothing happens.
+``since`` moves only with the status. A change of the text alone is not worth a write: it keeps its
+value from the change of the reason, so a condition is quiet in a steady state.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from ullage.cluster.records.status import Condition
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A condition as it should be now."""
+    """A condition in its desired state."""
 
     type: ConditionType
     holds: bool
     reason: Reason
     message: str = ""
     follows: bool = False
-    """The message is told again when it changes, though the reason stays."""
+    """The message is updated when it changes, although the reason stays."""
 
 
 def merged(
     before: tuple[Condition, ...], said: Sequence[Said], now: float, generation: int
 ) -> tuple[Condition, ...]:
-    """The conditions to show: the very tuple of before when nothing changed.
+    """The conditions to show: the same tuple as before without a change.
 
     Args:
-        before: what is shown.
-        said: what should be shown, in order; other types are dropped.
-        now: moment of a change, whole seconds.
-        generation: generation of the object that was looked at.
+        before: Current conditions.
+        said: Desired conditions, in order; other types are dropped.
+        now: Time of a change, whole seconds.
+        generation: Generation of the evaluated object.
     """
     shown = {condition.type: condition for condition in before}
     after = tuple(_updated(shown.get(part.type), part, now, generation) for part in said)
@@ -49,11 +49,11 @@ def merged(
 def newly_true(
     before: tuple[Condition, ...], after: tuple[Condition, ...]
 ) -> tuple[Condition, ...]:
-    """Conditions that hold now and did not before.
+    """Conditions that are true now and were not before.
 
     Args:
-        before: What was shown.
-        after: What is to be shown.
+        before: Current conditions.
+        after: Desired conditions.
     """
     held = {condition.type for condition in before if condition.status == "True"}
     return tuple(

@@ -11,23 +11,22 @@ from typing import Final
 from ullage.engines.admission.records import Refusal
 
 BEST: Final = 100
-"""Value of the type that serves a job best."""
+"""Preference of the best type for a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceChoice:
-    """The worth of each type of device to a job.
+    """The preference of a job for each type of device.
 
     Attributes:
-        values: By accelerator, percent of the worth of the best type, sorted by name. Empty = all
-            alike.
+        values: By accelerator, percent of the best type, sorted by name. Empty = all equal.
         rest: The same for types without any data.
         by_cost: True if costs are compared, not speeds.
         refused: Types that would break a bound of the job, by accelerator, sorted by name.
         others: The reason why types outside of ``compared`` may not be used; ``None`` = they may.
-        compared: Types that were compared.
-        members: Best number of members of an elastic job; 0 = as many as there is room for.
-        undecided: That number is not known yet, but soon will be.
+        compared: Types in the comparison.
+        members: Best number of members of an elastic job; 0 = as many as fit.
+        undecided: That number is not known yet, but will be soon.
         across: Percent of its speed that a gang keeps on several nodes.
     """
 
@@ -49,10 +48,10 @@ class DeviceChoice:
         return None if accelerator in self.compared else self.others
 
     def worth(self, speeds: Mapping[str, float]) -> Mapping[str, float]:
-        """Worth of a second on each type, in steps on the best type.
+        """Value of a second on each type, in steps on the best type.
 
         For a job that compares costs it follows from the cost of its work on the type, for others
-        from the steps done in a second.
+        from the steps per second.
 
         Args:
             speeds: Steps/s by type.

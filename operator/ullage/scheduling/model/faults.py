@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of a decision, and the object that each is charged to.
+"""Faults of a decision, and the object charged with each.
 
 Loops over many workloads name the workload that they decide (``Blames.of``). Any other exception is
-charged by the types of what the failing functions held: the innermost that held a record of a
-single object. So an object that no loop guards against is found as well, and no name of a variable
-or a field counts. Every exception ends its pass.
+attributed by the types of the values in the failing functions: the innermost with a record of a
+single object. So an object that no loop guards against is found as well, and names of variables or
+fields do not matter. Every exception ends its pass.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from ullage.process.faults import fault_text
 WORKLOADS: Final = "workloads"
 PODS: Final = "pods"
 TENANTS: Final = (WORKLOADS, PODS, "profiles")
-"""Tables of the snapshot that hold what tenants write."""
+"""Tables of the snapshot with data written by tenants."""
 _DEPTH: Final = 2
-"""Of records in the fields of a value: a place holds a member, which holds its pod."""
+"""Depth of records in the fields of a value: a place has a member, which has its pod."""
 _MOST_FRAMES: Final = 8
 _MOST_TRACE: Final = 4_096
 _TENANTS_FIRST: Final = (WORKLOADS, PODS, "profiles", "gpu_nodes", "pools", "device_profiles")
@@ -44,10 +44,10 @@ class Fault:
     """An object that is left out of a decision.
 
     Attributes:
-        table: Of the snapshot.
-        key: Of the record in the table; namespace and name as ``namespace/name``.
-        text: The failure; empty = left out only while the culprit is searched for.
-        trace: Where it failed, for the log.
+        table: Table of the snapshot.
+        key: Key of the record in the table; namespace and name as ``namespace/name``.
+        text: The failure; empty = left out only during the search for the culprit.
+        trace: Stack trace, for the log.
         late: It took too long.
     """
 
@@ -72,19 +72,19 @@ class AtFault(Exception):
         self.faults = faults
 
     def __str__(self) -> str:
-        """The first of them."""
+        """The first fault."""
         return ", ".join(f"{fault.table} {fault.key}: {fault.text}" for fault in self.faults[:3])
 
 
 class Late(Exception):
-    """One object alone took so long that all others would wait for it."""
+    """A single object took so long that it would delay all others."""
 
 
 class Blames:
     """Collects the faults of a loop over workloads whose decisions do not depend on each other.
 
-    All faults are raised together at the end, so that a single further pass leaves them all out.
-    It is reused for all workloads, because a cycle goes through thousands several times.
+    All faults are raised together at the end, so that a single further pass leaves them all out. It
+    is reused for all workloads, because a cycle visits thousands several times.
     """
 
     __slots__ = ("_faults", "_first", "_snapshot", "_workload")
@@ -97,7 +97,7 @@ class Blames:
         self._faults: dict[Subject, Fault] = {}
 
     def of(self, workload: ObjectRef) -> Self:
-        """Charge what is raised in the ``with`` block to a workload."""
+        """Charge an exception in the ``with`` block to a workload."""
         self._workload = workload
         return self
 
@@ -105,7 +105,7 @@ class Blames:
         """Enter the block of the workload."""
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        """Note what was raised; the loop goes on with the next workload."""
+        """Record an exception; the loop continues with the next workload."""
         if not isinstance(error, Exception) or self._workload is None:
             return False
         subject = (WORKLOADS, self._workload.uid)
@@ -113,7 +113,7 @@ class Blames:
             self._faults.setdefault(fault.subject, fault)
         self._first = self._first or error
         if isinstance(error, Late):
-            self.settle()  # others may take as long, and no pass has time for many of them
+            self.settle()  # others may take as long, and a pass has no time for many of them
         return True
 
     def settle(self) -> None:
@@ -142,10 +142,10 @@ def faults_of(error: Exception, snapshot: Snapshot) -> tuple[Fault, ...]:
 def subject_of_frames(
     frames: Iterable[FrameType], snapshot: Snapshot, *, arguments_only: bool = False
 ) -> Subject | None:
-    """The object that some frames, the innermost first, work on; ``None`` = no single object.
+    """The object that some frames, the innermost first, process; ``None`` = no single object.
 
     Arguments of a function count before its other variables (with ``arguments_only`` nothing else
-    does), and objects of tenants before those of administrators and agents.
+    counts), and objects of tenants before those of administrators and agents.
     """
     for frame in frames:
         code, variables = frame.f_code, frame.f_locals

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The number of members that an elastic gang should have, and when another number is worth it.
+"""The desired number of members of an elastic gang, and the benefit of another number.
 
-Numbers only: who fits where is counted elsewhere, and nothing is started or stopped here.
+Numbers only: room is counted elsewhere, and nothing is started or stopped here.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.times import GANG_RESTART_S
 
 PHI: Final = 0.97
-"""Part of the speed that is left with each doubling of the members, until it was measured; the
-curve that choosing pools rests on too."""
+"""Factor of the speed for each doubling of the members, until it is measured; also the curve used
+for choosing pools."""
 
 
 def wanted_members(bounds: Elasticity, room: int, *, limit: int | None = None) -> int:
-    """Members that a gang should have.
+    """Desired number of members of a gang.
 
     Args:
-        bounds: what its owner allows.
-        room: members that there is room for.
-        limit: most that are wanted for another reason than room, such as their price; it never
-            takes a gang below the fewest that it can train with.
+        bounds: Bounds set by its owner.
+        room: Number of members that fit.
+        limit: Maximum for another reason than room, such as their price; it never takes a gang
+            below its minimum.
 
     Returns:
-        As many as there is room for within all bounds; the fewest where there is less room, because
-        the gang then waits for these.
+        As many as fit within all bounds; the minimum if fewer fit, because the gang then waits for
+        these.
     """
     most = bounds.max_replicas if limit is None else min(limit, bounds.max_replicas)
     return max(bounds.min_replicas, min(room, most))
@@ -42,21 +42,20 @@ def speed(members: int) -> float:
 
 
 def saved_s(left_s: float, members: int, more: int) -> float:
-    """Seconds by which the rest is done sooner with more members.
+    """Seconds saved for the rest of the work with more members.
 
     Args:
-        left_s: seconds that it would take with the present ones.
-        members: the present ones.
-        more: as many as there would be.
+        left_s: Seconds left with the present number.
+        members: The present number.
+        more: The larger number.
     """
     return left_s * (1 - speed(members) / speed(more))
 
 
 def left_s(job: WorkloadRecord, now: float) -> float:
-    """Seconds that the rest of a job takes as it runs.
+    """Seconds left of a job at its present speed.
 
-    Where no one said how much there is to do, as long again as it has run (the expectation of one
-    who knows nothing but that).
+    Without declared work, as long again as it has run (the expectation without other information).
     """
     progress = job.status.progress
     if progress is not None and progress.eta:

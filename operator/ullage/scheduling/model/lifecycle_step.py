@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The step of a workload's life cycle, as a value.
 
-Life cycles look at each workload alone; devices are assigned afterwards for all of them together.
+Life cycles look at each workload alone; devices are then assigned for all of them together.
 """
 
 from __future__ import annotations
@@ -24,33 +24,32 @@ class LifecycleStep:
 
     phase: Phase
     reason: Reason | None = None
-    """What binds; ``None`` where placing has the last word."""
+    """The reason in force; ``None`` where placement decides."""
     message: str = ""
     restarts: int = 0
     retry_at: float = 0.0
     steps: tuple[Action, ...] = ()
     missing: tuple[int, ...] = ()
-    """Ranks whose pods are to be created, if the workload is feasible."""
+    """Ranks whose pods should be created, if the workload is feasible."""
     waiting: tuple[Member, ...] = ()
     """Members that need slices now."""
     joining: tuple[Member, ...] = ()
-    """Members that need slices now beside others that run; each finds a place or goes again."""
+    """Members that need slices now beside running ones; each is placed or deleted again."""
     headcount: Headcount | None = None
-    """Of a gang that runs and whose members come and go in place."""
+    """True for a running gang whose members join and leave in place."""
     release: tuple[Member, ...] = ()
-    """Members whose slices are taken back; none of them can have started."""
+    """Members whose slices are revoked; none of them can have started."""
     preemptions: int = 0
-    """Which preemption in a row ends it now; 0 = none does."""
+    """Number of the consecutive preemption that ends it now; 0 = none does."""
     pull_again_at: float = 0.0
-    """When it may start again after an image that could not be pulled just now; 0 = none could
-    not."""
+    """Time at which it may restart after a failed image pull just now; 0 = no such failure."""
     passed_over: Passed | None = None
-    """A device or node that just failed to serve it."""
+    """A device or node that just failed it."""
     needs_deployment: bool = False
-    """An InferenceDeployment whose Deployment and Service are to be kept as wanted."""
+    """True for an InferenceDeployment whose Deployment and Service should be kept up to date."""
     wake_at: float = 0.0
     silent: bool = False
-    """Nothing is decided and no status is written: it is being deleted, or set aside."""
+    """True when nothing is decided and no status is written: it is being deleted, or set aside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +57,11 @@ class Headcount:
     """Members of a gang that changes in place: those that stay, and those that joined."""
 
     members: int
-    """Those that were let go and stay, or have ended well."""
+    """Members that were released and stay, or have succeeded."""
     text: str = ""
-    """Why they are more or fewer than the status says."""
+    """Reason of a difference from the number in the status."""
     settled: bool = False
-    """All of them run and no one is on the way: more may join."""
+    """True when all of them run and none is starting: more may join."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +70,12 @@ class Passed:
 
     reason: Reason
     device: DeviceRef | None
-    """``None`` = no device is to be left out for it."""
+    """``None`` = no device is to be excluded for it."""
     message: str
 
 
 def earliest(*moments: float) -> float:
-    """The first of some moments; 0 stands for never."""
+    """The earliest of some times; 0 = never."""
     return min((moment for moment in moments if moment > 0), default=0.0)
 
 
@@ -89,7 +88,7 @@ def write_refused(view: View, kind: str, namespace: str, name: str) -> tuple[Rea
 def refusal_under_retry(workload: WorkloadRecord) -> tuple[Reason, str] | None:
     """Last answer of the API server to a write that is retried now, as the status records it.
 
-    It stays visible until the retry has a result, or the user changes the object.
+    It stays visible until the retry has a result, or the object is edited.
     """
     for type_, status in ((ConditionType.ADMITTED, "False"), (ConditionType.DEGRADED, "True")):
         shown = workload.status.condition(type_)
@@ -104,7 +103,7 @@ def refusal_under_retry(workload: WorkloadRecord) -> tuple[Reason, str] | None:
 
 
 def pod_ref(member: Member) -> ObjectRef:
-    """Names the pod of a member."""
+    """Function from a member to the name of its pod."""
     pod = member.pod
     return ObjectRef(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid)
 
@@ -119,5 +118,5 @@ def delete(
 def evict(
     workload: WorkloadRecord, member: Member, epoch: int, reason: Reason, text: str
 ) -> EvictPod:
-    """Evict a member's pod: budgets are honoured, the container gets SIGTERM and its grace."""
+    """Evict a member's pod: honours budgets, the container gets SIGTERM and its grace period."""
     return EvictPod(pod=pod_ref(member), owner=workload.ref, epoch=epoch, reason=reason, text=text)

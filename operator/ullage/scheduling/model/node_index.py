@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""GPUNodes by what few of them say, kept from cycle to cycle: only new records are read."""
+"""GPUNodes by rare properties, kept from cycle to cycle: only new records are read."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class NodeIndex:
     """Names of GPUNodes."""
 
     tried: set[str] = field(default_factory=set)
-    """With a slice on trial, one that breaks its objective, or one that a guard wants gone."""
+    """Nodes with a slice on trial, one that breaks its objective, or one that a guard evicts."""
 
     def update(self, names: Collection[str], records: Mapping[str, GPUNodeRecord]) -> None:
-        """Take in a snapshot; ``names`` are those whose record is another one, new or gone."""
+        """Update from a snapshot; ``names`` are those of changed records."""
         for name in names:
             record = records.get(name)
             if record is not None and _is_tried(record):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Words for how far a workload has come; the enum is what ``status.phase`` may say."""
+"""Progress of a workload as words; the enum has the values of ``status.phase``."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Phase(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """True if nothing will run any more."""
+        """True for a final phase."""
         return self in OVER
 
 
 OVER: Final = (Phase.SUCCEEDED, Phase.FAILED)
-"""Phases from which nothing goes on; a phase as text is found among them too."""
+"""Final phases; a phase as text is found among them too."""

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The plan, which is the desired state, and the actions that lead to it.
+"""The plan, which is the desired state, and the actions towards it.
 
-Plain values. ``decide`` makes plans, ``diff`` makes actions, the writer carries them out; bodies
-of pods, Deployments and Services are built from the template only when they are written.
+Plain values. ``decide`` makes plans, ``diff`` makes actions, the writer executes them; bodies of
+pods, Deployments and Services are built from the template only when they are written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ApplyGPUNode:
     observations_read: str = ""
     """Id of the newest observation that the node need not report again."""
     lane_policy: IterationPolicy = IterationPolicy.FAIR
-    """Whose step is next in the node's lanes."""
+    """Order of steps in the node's lanes."""
     retire: bool = False
     reason: Reason
     text: str
@@ -48,7 +48,7 @@ class ApplyGPUNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """A node that a placeholder pod asks for: labels of its pool, and what members need of it."""
+    """A node requested by a placeholder pod: labels of its pool, and needs of its members."""
 
     pool: str
     node_selector: tuple[tuple[str, str], ...]
@@ -62,12 +62,12 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorStart:
-    """Parameters of the coordinator of a job in tiers that its spec does not state."""
+    """Parameters of a tiered job's coordinator that are not in its spec."""
 
     members: int
-    """That the job begins with."""
+    """Initial number."""
     notice_s: float | None = None
-    """The shortest warning that a pool states; ``None`` = none states any."""
+    """The shortest notice that a pool declares; ``None`` = none declares any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,17 +79,17 @@ class CreatePod:
     rank: int
     template_hash: str
     world_size: int = 0
-    """Members of the gang that it is made for, where that may change; 0 = as the object says."""
+    """Members of its gang, where that may change; 0 = by the object."""
     bounds: tuple[int, int] | None = None
-    """Fewest and most members of a gang whose members come and go in place."""
+    """Minimum and maximum members of a gang in place."""
     order: Order | None = None
-    """It is no member: it orders a node."""
+    """It is no member: it requests a node."""
     lead: CoordinatorStart | None = None
-    """It is no member: it leads a job in tiers."""
+    """It is no member: it coordinates a job in tiers."""
     on: tuple[Labels, ...] = ()
-    """It may run only on nodes that have all labels of one of these; empty = on any."""
+    """It may run only on nodes with all labels of one of these; empty = on any."""
     hold: bool = False
-    """Autoscalers must not take its node away to save money."""
+    """Autoscalers must not remove its node to save cost."""
     epoch: int
     reason: Reason
     text: str
@@ -97,12 +97,12 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletePod:
-    """Delete a pod of ours, only if it still has this uid."""
+    """Delete one of our pods, only if it still has this uid."""
 
     pod: ObjectRef
     owner: ObjectRef
     at_once: bool = False
-    """Its node does not answer: the object goes without waiting for it."""
+    """Its node does not answer: the object is deleted without grace period."""
     epoch: int
     reason: Reason
     text: str
@@ -110,12 +110,12 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictPod:
-    """Evict a pod through the Eviction API (honours budgets; SIGTERM, then the grace)."""
+    """Evict a pod through the Eviction API (honours budgets; SIGTERM, then the grace period)."""
 
     pod: ObjectRef
     owner: ObjectRef
     grace_s: int | None = None
-    """Seconds that its containers have at most; ``None`` = what the pod says."""
+    """Grace period of its containers, seconds; ``None`` = that of the pod."""
     epoch: int
     reason: Reason
     text: str
@@ -131,7 +131,7 @@ class UngatePod:
     gate_index: int
     affinity: NodeAffinity
     labels: Labels = ()
-    """What the pod is told of its machine, as labels of its own."""
+    """Labels for the pod about its machine."""
     epoch: int
     reason: Reason
     text: str
@@ -145,7 +145,7 @@ class ApplyService:
     name: str
     headless: bool
     lead: bool = False
-    """It names the coordinator of a job in tiers, not its members."""
+    """It selects the coordinator of a job in tiers, not its members."""
     epoch: int
     reason: Reason
     text: str
@@ -153,10 +153,10 @@ class ApplyService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyRoutedService(ApplyService):
-    """Apply the Service of an InferenceDeployment so that it leads to the router."""
+    """Apply the Service of an InferenceDeployment so that it selects the router."""
 
     grpc_port: int = 0
-    """Of the Service, for the router's gRPC; 0 = none."""
+    """Port of the Service for the router's gRPC; 0 = none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +176,7 @@ class ApplyDeployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleWorkload:
-    """Set the replicas of an InferenceDeployment, if it still is as it was seen."""
+    """Set the replicas of an InferenceDeployment, if it has not changed since it was read."""
 
     owner: ObjectRef
     resource_version: str
@@ -195,19 +195,19 @@ class ApplyRouter:
     image: str
     batching: Batching
     objective_ms: int
-    """Deadline of requests that name none; of generative servers: of their first token."""
+    """Default deadline of requests; for generative servers, of their first token."""
     version: str
-    """Of all that its pods are made from, but the service's own template."""
+    """Hash of all inputs of its pods but the service's own template."""
     epoch: int
     reason: Reason
     text: str
     inter_token_ms: int = 0
-    """Time from one token to the next that a replica's requests leave; 0 = any."""
+    """Time between tokens that a replica's requests allow; 0 = any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteChild:
-    """Delete a Deployment or Service of ours that is wanted no more, only with this uid."""
+    """Delete one of our obsolete Deployments or Services, only with this uid."""
 
     child: ObjectRef
     owner: ObjectRef
@@ -218,7 +218,7 @@ class DeleteChild:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteWorkload:
-    """Delete a TrainingJob: its time to live is over, or its search goes on without it."""
+    """Delete a TrainingJob: its TTL expired, or its search continues without it."""
 
     owner: ObjectRef
     epoch: int
@@ -236,9 +236,9 @@ class CreateTrial:
     trial: int
     until_epoch: int
     parameters: tuple[tuple[str, str], ...]
-    """As texts, by name."""
+    """Text values, by name."""
     percent: int = 0
-    """Of a device, 100 for each whole one; 0 = as its template says."""
+    """Share of a device, 100 for each whole one; 0 = that of its template."""
     epoch: int
     reason: Reason
     text: str
@@ -246,7 +246,7 @@ class CreateTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTuningStatus:
-    """Apply the whole status of a TuningJob, if it still is as it was seen."""
+    """Apply the whole status of a TuningJob, if it has not changed since it was read."""
 
     target: ObjectRef
     resource_version: str
@@ -267,12 +267,12 @@ class SetStatus:
     reason: Reason
     text: str
     passing: bool = False
-    """It only says that things move, and the next is expected soon: it may be overtaken."""
+    """It is only a progress update, and the next is expected soon: it may be skipped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellPod(SetStatus):
-    """Apply the status of adopted pods to one of them, which is the owner here."""
+    """Apply the status of adopted pods to one of them, which is the owner in this action."""
 
     unit: str
     """uid of the workload."""
@@ -280,16 +280,16 @@ class TellPod(SetStatus):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetConditions:
-    """Apply our conditions on an object that is no workload (policy, profile)."""
+    """Apply our conditions to an object that is no workload (policy, profile)."""
 
     target: ObjectRef
     generation: int
     conditions: tuple[Condition, ...]
     last_solve: SolveRecord | None = None
-    """Of a SchedulingPolicy: stands in the same apply, or the API would take it away."""
+    """Of a SchedulingPolicy: part of the same apply, or the API would remove it."""
     reading: bool = False
-    """Told of an object that cannot be read, under a field manager of its own: whatever else stands
-    in the status stays, and none of these conditions takes back what was told."""
+    """For an unreadable object, under a separate field manager: the rest of its status stays, and
+    none of these conditions removes the reported one."""
     epoch: int
     reason: Reason
     text: str
@@ -297,9 +297,9 @@ class SetConditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetQuotaStatus:
-    """Apply what tenants hold of their quota to the status of the SchedulingPolicy.
+    """Apply the quota usage of tenants to the status of the SchedulingPolicy.
 
-    Under a field manager of its own: conditions and division stay what they are.
+    Under a separate field manager: conditions and division are unchanged.
     """
 
     target: ObjectRef
@@ -334,9 +334,9 @@ class SetProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateDeviceProfile:
-    """Create the DeviceProfile of a type that no one declared; ``target`` has no uid yet.
+    """Create the DeviceProfile of an undeclared type; ``target`` has no uid yet.
 
-    ``rates`` are those of the type where it is a known one.
+    ``rates`` are those of the type if it is a known one.
     """
 
     target: ObjectRef
@@ -349,7 +349,7 @@ class CreateDeviceProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetDeviceModel:
-    """Apply what was learned of a type of device to its DeviceProfile's status."""
+    """Apply the learned values of a type of device to its DeviceProfile's status."""
 
     target: ObjectRef
     generation: int
@@ -373,7 +373,7 @@ class SetPoolStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaintNode:
-    """Set our taint on a Node to ``value``, or lift it (empty); taints of others stay."""
+    """Set our taint on a Node to ``value``, or remove it (empty); taints of others stay."""
 
     node: ObjectRef
     value: str
@@ -384,7 +384,7 @@ class TaintNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterNode:
-    """Label a Node as counted, so that no node request is served by it."""
+    """Label a Node as counted, so that it satisfies no node request."""
 
     node: ObjectRef
     epoch: int
@@ -435,9 +435,9 @@ Action = (
 class Plan:
     """Desired state of the whole cluster.
 
-    ``slices`` holds the desired slices of every GPUNode (new ones included); ``steps`` the
-    one-time actions on pods and children, each with its reason; ``wake_at`` the time of the next
-    cycle if nothing changes before (a timeout or a back-off), 0 = never.
+    ``slices`` has the desired slices of every GPUNode (new ones included); ``steps`` the one-time
+    actions on pods and children, each with its reason; ``wake_at`` the time of the next cycle
+    without changes before (a timeout or a back-off), 0 = never.
     """
 
     version: int
@@ -447,19 +447,20 @@ class Plan:
     slices: Mapping[str, tuple[DesiredSlice, ...]] = field(default_factory=dict)
     steps: tuple[Action, ...] = ()
     observations_read: Mapping[str, str] = field(default_factory=dict)
-    """Newest observation to acknowledge, by node, where that is due."""
+    """Newest observation to acknowledge, by node, where due."""
     statuses: Mapping[str, WorkloadStatus] = field(default_factory=dict)
-    """By workload uid, of those alone whose status changes."""
+    """By workload uid, only changed statuses."""
     events: tuple[Emit, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
-    """Observations in the snapshot that teach nothing, by reason."""
+    """Number of unusable observations in the snapshot, by reason."""
     requeues: Mapping[str, int] = field(default_factory=dict)
-    """Workloads without a place, by what they wait for."""
+    """Number of workloads without a place, by the event that they wait for."""
     wake_at: float = 0.0
     faults: tuple[Fault, ...] = ()
     """Objects that were set aside, because decisions about them failed."""
     division_seconds: float = 0.0
-    """What dividing the cluster's time took, noted by the caller of the decision; 0 = not done."""
+    """Duration of dividing the cluster's time, recorded by the caller of the decision; 0 = not
+    done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -472,8 +473,8 @@ class DecideSettings:
     schedule_timeout_s: float = 60.0
     start_timeout_s: float = 60.0
     backpressure_ended_at: float = 0.0
-    """Since when the API server keeps up and little of ours waits to be written, seconds since the
-    epoch: patience with nodes and pods is counted from here at the earliest."""
+    """Time since which the API server keeps up and few of our writes are pending, seconds since the
+    epoch: waits for nodes and pods start here at the earliest."""
     heartbeat_max_age_s: float = HEARTBEAT_MAX_AGE_S
     restart_backoff_s: float = 10.0
     restart_backoff_max_s: float = 300.0
@@ -484,6 +485,6 @@ class DecideSettings:
     aside: tuple[Fault, ...] = ()
     """Objects that are set aside from the beginning."""
     router_image: str = ""
-    """What the routers of services run; empty = services have none."""
+    """Image and settings of services' routers; empty = services have none."""
     orders: bool = False
-    """Nodes of pools are ordered by placeholder pods: an autoscaler buys them."""
+    """Nodes of pools are requested by placeholder pods, for an autoscaler to buy."""

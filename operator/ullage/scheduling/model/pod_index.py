@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pods by what cycles ask for, kept from cycle to cycle: only pods that changed are read again."""
+"""Indices of pods, kept from cycle to cycle: only changed pods are read again."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _STARTING: Final = (PodStage.UNSCHEDULED, PodStage.BOUND)
 
 @dataclass(slots=True)
 class PodIndex:
-    """Pods of ours by name, and the uids of those that are special."""
+    """Our pods by name, and the uids of special ones."""
 
     names: dict[tuple[str, str], PodRecord] = field(default_factory=dict)
     """By (namespace, name)."""
     starting: set[str] = field(default_factory=set)
-    """Without their gate, and not yet running."""
+    """Pods without their gate that do not run yet."""
     orders: set[str] = field(default_factory=set)
-    """Placeholders that order nodes."""
+    """Placeholders that request nodes."""
     leads: set[str] = field(default_factory=set)
     """Coordinators of jobs in tiers."""
 
@@ -32,10 +32,10 @@ class PodIndex:
         before: Mapping[str, PodRecord],
         pods: Mapping[str, PodRecord],
     ) -> None:
-        """Take in the pods of a snapshot.
+        """Update from the pods of a snapshot.
 
         Args:
-            uids: Pods whose record is another one, new or gone.
+            uids: Pods whose record changed, including added and removed ones.
             before: The pods of the last snapshot.
             pods: The pods of this one.
         """
@@ -47,7 +47,7 @@ class PodIndex:
         for uid in uids:
             if uid in pods:
                 self._enter(pods[uid])
-        if len(self.names) != len(pods):  # two of one name: the later one counts
+        if len(self.names) != len(pods):  # two with one name: the later one counts
             self.names = {(pod.namespace, pod.name): pod for pod in pods.values()}
 
     def _enter(self, pod: PodRecord) -> None:

@@ -3,7 +3,7 @@
 """Progress of a gang in its whole training, from the step counts of its present start.
 
 A container counts its steps from 0 at every start and may report the step that it resumed at. The
-bare count would fall back to 0 at every restart. A step that no member reports is never guessed.
+bare count would fall back to 0 at every restart. An unreported step is never guessed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ullage.cluster.records.status import Progress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangProgress:
-    """The slowest member, and what it has done.
+    """The slowest member, and its progress.
 
     Attributes:
         steps: Of this and all earlier starts; of this start alone if no member reports more.
-        resumed_at: Step that the start went on from; 0 = it counts from the beginning.
-        slowest: What its node says of it.
+        resumed_at: Step that the start resumed from; 0 = it counts from the beginning.
+        slowest: Report of its node.
     """
 
     steps: int
@@ -36,8 +36,8 @@ def gang_progress(
     """Progress of a gang; ``None`` = not all members have reported since they started.
 
     Members of a gang resume at one checkpoint, so a member that does not report its step resumed
-    where the others did. A single step from the beginning, after more had been done, counts as no
-    report: frameworks take one to build their state before they load a checkpoint.
+    with the others. A single step from the beginning, after more had been done, does not count as a
+    report: frameworks run one to build their state before they load a checkpoint.
 
     Args:
         seen: Observed slices of all members, each with the uid of its pod.

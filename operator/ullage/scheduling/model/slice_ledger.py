@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The desired slices of every node while a cycle decides: kept, dropped, added.
+"""The desired slices of every node during a cycle: kept, dropped, added.
 
-Mutable scratch of one cycle. A node that nothing happens to keeps its very tuple, so that "nothing
-changed" stays cheap to see.
+Mutable scratch of one cycle. An unaffected node keeps the same tuple object, so that an unchanged
+node is detected cheaply.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ullage.cluster.values.device_ref import DeviceRef
 
 
 class Ledger:
-    """Wanted slices of every GPUNode."""
+    """Desired slices of every GPUNode."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._records = snapshot.gpu_nodes
@@ -22,11 +22,11 @@ class Ledger:
         self._added: dict[str, dict[SliceKey, DesiredSlice]] = {}
 
     def drop(self, node: str, key: SliceKey) -> None:
-        """Take a slice out."""
+        """Remove a slice."""
         self._dropped.setdefault(node, set()).add(key)
 
     def add(self, node: str, wanted: DesiredSlice) -> None:
-        """Put a slice in; one of the same key on that node is replaced."""
+        """Add a slice; one with the same key on that node is replaced."""
         self._added.setdefault(node, {})[wanted.key] = wanted
 
     def dropped(self, node: str, key: SliceKey) -> bool:
@@ -38,11 +38,11 @@ class Ledger:
         return node in self._dropped
 
     def changed_nodes(self) -> set[str]:
-        """Nodes that were given or lost a slice in this cycle."""
+        """Nodes that gained or lost a slice in this cycle."""
         return {*self._dropped, *self._added}
 
     def changed_devices(self) -> set[DeviceRef]:
-        """Devices that were given or lost a slice in this cycle."""
+        """Devices that gained or lost a slice in this cycle."""
         devices: set[DeviceRef] = set()
         for node in self.changed_nodes():
             added, record = self._added.get(node, {}), self._records.get(node)

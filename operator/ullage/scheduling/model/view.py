@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The snapshot, arranged for deciding: members of every workload and the slices they hold.
+"""The indexed snapshot: members of every workload and their slices.
 
-Built once a cycle; everything after it looks things up here instead of searching the snapshot.
-Frozen records only, nothing is decided here.
+Built once per cycle; later phases look up its indices instead of searching the snapshot. Immutable
+records only, nothing is decided here.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Class: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A slice that a member holds by the spec, and what its node says about just this decision."""
+    """A slice of a member in the spec, and its node's report on exactly this decision."""
 
     node: str
     slice: DesiredSlice
     seen: ObservedSlice | None
     """``None`` until the node answers to this device, share and epoch."""
     since: float
-    """When this process first saw the slice in the spec."""
+    """Time at which this process first observed the slice in the spec."""
 
     @property
     def acknowledged(self) -> bool:
@@ -56,13 +56,13 @@ class Held:
 
     @property
     def device(self) -> DeviceRef:
-        """The device that it is a part of."""
+        """The device of the slice."""
         return DeviceRef(self.node, self.slice.gpu)
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod of a workload with the slices it holds, in order of their index."""
+    """A pod of a workload with its slices, in order of their index."""
 
     pod: PodRecord
     held: tuple[Held, ...]
@@ -76,7 +76,7 @@ class Member:
     def foreign_gates(self) -> tuple[str, ...]:
         """Gates of other controllers that keep it from kube-scheduler beside ours.
 
-        While one stands, no device is reserved for the pod and no time limit of ours runs.
+        Until they are removed, no device is reserved for the pod and no time limit of ours runs.
         """
         return tuple(gate for gate in self.pod.gates if gate != GATE) if self.live else ()
 
@@ -92,7 +92,7 @@ class Member:
 
     @property
     def settled(self) -> bool:
-        """True if it is bound to a node and has no slice: only that node can give it one."""
+        """True if it is bound to a node and has no slice: only that node can provide one."""
         return bool(self.pod.node) and not self.held
 
     @property
@@ -103,7 +103,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class PendingEviction:
-    """An eviction that a running pod has to follow; ``device`` is the one that it must leave."""
+    """An eviction of a running pod; ``device`` is the one that it must leave."""
 
     reason: Reason
     message: str
@@ -112,10 +112,9 @@ class PendingEviction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
-    """A class that shares devices with itself alone.
+    """A class that shares devices only with itself.
 
-    ``faults`` is how many led to it, ``newest`` the last of them, ``until`` seconds since the
-    epoch.
+    ``faults`` is their number, ``newest`` the last of them, ``until`` seconds since the epoch.
     """
 
     faults: int
@@ -133,35 +132,35 @@ class View:
     members: Mapping[str, Sequence[Member]]
     """By uid of the workload, in order of rank, then name."""
     observed: Mapping[str, Sequence[tuple[str, ObservedSlice]]]
-    """What nodes report, by uid of the pod: (node, slice)."""
+    """Reports of nodes, by uid of the pod: (node, slice)."""
     names: Mapping[tuple[str, str], PodRecord]
-    """Pods of ours by (namespace, name)."""
+    """Our pods by (namespace, name)."""
     index: WorkloadIndex
     changes: Changes = field(default_factory=Changes, compare=False)
     """Since the last snapshot."""
     renewed: Renewed[str] = field(default_factory=Renewed, compare=False)
-    """Workloads whose members are others than in the last snapshot."""
+    """Workloads whose members changed since the last snapshot."""
     tried: Collection[str] = ()
     """GPUNodes with a slice on trial, one that breaks its objective, or one to be moved."""
     starting: int = 0
-    """Pods of known workloads whose gate is gone and which do not run yet."""
+    """Ungated pods of known workloads that do not run yet."""
     evictions: Mapping[str, PendingEviction] = field(default_factory=dict)
     """Pods that have to leave their device, by uid."""
     isolated: Mapping[Class, Isolation] = field(default_factory=dict)
-    """Classes that share devices with themselves alone, because their programs faulted one."""
+    """Classes that share devices only with themselves, because their programs caused faults."""
     orders: Sequence[PodRecord] = ()
-    """Placeholder pods that order nodes for jobs that are known."""
+    """Placeholder pods that request nodes for known jobs."""
     coordinators: Mapping[str, PodRecord] = field(default_factory=dict)
-    """Pods that lead jobs in tiers, by uid of the job."""
+    """Coordinator pods of jobs in tiers, by uid of the job."""
 
     def members_of(self, workload: WorkloadRecord) -> Sequence[Member]:
-        """The pods of a workload that exist."""
+        """The existing pods of a workload."""
         return self.members.get(workload.ref.uid, ())
 
     def lingering_nodes(self, member: Member) -> frozenset[str]:
-        """Nodes that still report a slice of the pod which the spec does not give it any more.
+        """Nodes that still report a slice of the pod which is no longer in the spec.
 
-        Such a slice may be in the way of a new one of the same name, so nothing is placed there.
+        Such a slice may conflict with a new one of the same name, so nothing is placed there.
         """
         reports = self.observed.get(member.pod.uid)
         if not reports:
@@ -173,9 +172,10 @@ class View:
 def matching(
     node: str, wanted: DesiredSlice, reports: Sequence[tuple[str, ObservedSlice]]
 ) -> ObservedSlice | None:
-    """The report that answers to this very decision, if there is one.
+    """The report on exactly this decision, if any.
 
-    A started slice keeps answering when only its epoch was renewed; one that waits does not.
+    The report of a started slice stays valid when only its epoch was renewed; that of a waiting one
+    does not.
     """
     for where, seen in reports:
         if where != node or seen.key != wanted.key or seen.gpu != wanted.gpu:

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Workloads by traits that few of them have, so that what concerns few looks at few.
+"""Workloads by rare traits, so that rules about few workloads read only those.
 
-Kept from cycle to cycle: only workloads whose record changed are read again.
+Kept from cycle to cycle: only workloads with a changed record are read again.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ class WorkloadIndex:
     elastic: set[str] = field(default_factory=set)
     services: set[str] = field(default_factory=set)
     spending: set[str] = field(default_factory=set)
-    """With books or a choice of pools."""
+    """Workloads with an account or a choice of pools."""
     excluding: set[str] = field(default_factory=set)
-    """With devices that are left out for them."""
+    """Workloads with excluded devices."""
     made_room: set[str] = field(default_factory=set)
     restarting: set[str] = field(default_factory=set)
     evictable: set[str] = field(default_factory=set)
     """Jobs and adopted pods that can checkpoint."""
     misplaced: set[str] = field(default_factory=set)
-    """Jobs that do not have the devices that are recommended to them."""
+    """Jobs that do not run on their recommended devices."""
     named: set[str] = field(default_factory=set)
-    """Whose members may find one another by name."""
+    """Workloads whose members may find each other by name."""
     order: list[str] = field(default_factory=list)
     """All workloads."""
     _workloads: Mapping[str, WorkloadRecord] = field(default_factory=dict)
 
     def update(self, uids: Collection[str], workloads: Mapping[str, WorkloadRecord]) -> None:
-        """Take in the workloads of a snapshot; ``uids`` are those that are not as they were."""
+        """Update from a snapshot; ``uids`` are those of changed records."""
         tables = (
             self.elastic,
             self.services,
@@ -61,7 +61,7 @@ class WorkloadIndex:
         self._workloads = workloads
 
     def _sort(self, uids: Collection[str], workloads: Mapping[str, WorkloadRecord]) -> None:
-        """Bring the order up to date; what is nearly in order is sorted in no time."""
+        """Update the order; a nearly sorted list takes little time to sort."""
         gone = self._workloads.keys() - workloads.keys()
         self.order = [uid for uid in self.order if uid not in gone] if gone else self.order[:]
         self.order.extend(uid for uid in uids if uid in workloads and uid not in self._workloads)

@@ -27,15 +27,15 @@ class Requeue(StrEnum):
     NEXT_CYCLE = "NextCycle"
     """The next cycle; this one had no time for it."""
     ROOM_COMING = "RoomComing"
-    """Devices that are kept for it and about to become free."""
+    """Devices that are reserved for it and about to become free."""
     ROUND = "Round"
     """Its turn on a type of device."""
     CAPACITY = "Capacity"
-    """Devices, or a pool to order them from."""
+    """Devices, or a pool to request them from."""
     QUOTA = "Quota"
     """Quota of its tenant, or quota that its cohort lent to others."""
     CHANGE = "Change"
-    """An edit, or devices of another kind: as it is, it can never run here."""
+    """An edit, or devices of another kind: unchanged, it can never run here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,27 +49,27 @@ class SchedulingAttempt:
     near: frozenset[int] = frozenset()
     """Nodes that other members are on."""
     avoid: frozenset[int] = frozenset()
-    """Devices passed over for this workload."""
+    """Devices excluded for this workload."""
     only: frozenset[int] | None = None
-    """Models that its round gives it; ``None`` = it takes no part in rounds."""
+    """Models of its round; ``None`` = it takes no part in rounds."""
     percent: int = 0
-    """Share of a device that it gets as one of a pair; 0 = as much as it asks for."""
+    """Share of a device that it gets as one of a pair; 0 = as much as requested."""
     promised: bool = False
-    """It was downsized for another workload, and goes first for the share that it was left."""
+    """It was downsized for another workload, and comes first for its remaining share."""
     modest: bool = False
     """It can run with fewer members: nothing is preempted or held for it."""
     returns: bool = False
-    """It starts again where it was, or with what is left of it: before others of its priority."""
+    """It restarts in place, or with the rest of its place: before others of its priority."""
     coming: int = 0
     """Number of places to keep while its pods do not exist yet; 0 = its pods wait."""
     may_stop: Mapping[str, int] = field(default_factory=dict)
-    """By uid: workloads whose turn is over, with their place in the order to stop them."""
+    """By uid: workloads whose turn is over, with their rank for preemption."""
     lent_by: str = ""
-    """Namespace whose best-effort training makes way for it at equal priority; empty = none."""
+    """Namespace whose best-effort training yields to it at equal priority; empty = none."""
     since: float = 0.0
     """Start of its wait in the queue of its priority; 0 = the creation of its workload."""
     order: tuple[bool, int, bool, float, bool, str] = field(init=False, compare=False)
-    """Its place in the queue, without regard to quota."""
+    """Its place in the queue, regardless of quota."""
 
     def __post_init__(self) -> None:
         """Compute the order once; the queue compares it many times."""
@@ -90,12 +90,12 @@ class SchedulingAttempt:
         return bounds.min_replicas if bounds is not None else len(self.members)
 
     def takes_back(self, victim: Victim) -> bool:
-        """True when a victim of equal priority trains in its headroom and makes way for it."""
+        """True when a victim of equal priority trains in its headroom and yields to it."""
         lent = bool(self.lent_by) and victim.lent_by == self.lent_by
         return lent and victim.priority == self.priority and not self.modest
 
     def takes_extra(self, victim: Victim) -> bool:
-        """True when spare members of a gang of equal priority make way for it."""
+        """True when spare members of a gang of equal priority yield to it."""
         return (
             bool(victim.spare)
             and victim.priority == self.priority
@@ -125,10 +125,10 @@ class Refused:
     never: Refusal | None = None
     """The refusal of an empty cluster, for a workload that can never run here."""
     prospect: str = ""
-    """The devices that it is about to get, in words."""
+    """Text of the devices that it is about to get."""
     requeue: Requeue = Requeue.CAPACITY
     turn: Callable[[], str] | None = None
-    """Gives the text for a workload that takes turns."""
+    """Function for the text of a workload under rounds."""
 
     @classmethod
     def for_good(cls, infeasible: Refusal) -> Refused:
@@ -136,7 +136,7 @@ class Refused:
         return cls(infeasible.reason, never=infeasible, requeue=Requeue.CHANGE)
 
     def text(self, workload: WorkloadRecord) -> str:
-        """The sentence for the user."""
+        """The message for the user."""
         if self.never is not None:
             return for_good(workload, self.never)
         if self.turn is not None:

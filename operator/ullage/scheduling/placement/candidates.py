@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Candidates of a request class, best first, kept current while the occupancy changes.
 
-The first query judges all devices at once, later ones only those that changed. Devices with the
-same tenants are judged once; where there are too many situations, the most promising are judged.
-Places that need no trial come first. Then, by worth: larger net value, smaller share, nodes already
-used, uuid; by share: largest share, least percent left over, nodes already used, uuid. A type that
-serves the job better adds a little to the worth, decides between equal shares, and comes first
-among whole devices.
+The first query evaluates all devices at once, later ones only changed devices. Devices with equal
+tenants are evaluated once; with too many situations, the most promising are evaluated. Places that
+need no trial come first. Then, by worth: larger net value, smaller share, nodes already used, uuid;
+by share: largest share, least percent left over, nodes already used, uuid. A better type for the
+job adds a little to the worth, decides between equal shares, and comes first among whole devices.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ from ullage.scheduling.prediction.effort import FEW, SEARCH
 from ullage.scheduling.prediction.verdicts import Admission, AdmissionRule
 
 _CATCH_UP: Final = 1000
-"""Above this number of changed devices, judging all is cheaper."""
+"""Number of changed devices above which evaluating all is cheaper."""
 _ONE_BY_ONE: Final = 6
-"""Up to this number of changed devices, judging one by one is cheaper."""
+"""Number of changed devices up to which evaluating one by one is cheaper."""
 
 NEWCOMER: Final = "this workload"
 
@@ -79,7 +78,7 @@ class Candidate:
     grant: Admission
     """The answer for the first device."""
     lane: int = 0
-    """Lane in which it takes turns; 0 = in none."""
+    """Lane of its turns; 0 = none."""
 
 
 @dataclass(slots=True)
@@ -103,7 +102,7 @@ class CandidateIndex:
         return entry[1]
 
     def reachable(self, request: ResourceRequest) -> Flags:
-        """Devices on nodes that fit, of an allowed model, neither blocked nor passed over."""
+        """Devices on nodes that fit, of an allowed model, neither blocked nor excluded."""
         occupancy = self.occupancy
         mask: Flags = (self.fit(request.shape) == int(Fit.OK))[occupancy.inventory.node_of]
         mask &= allowed_model(columns(occupancy), request)
@@ -140,7 +139,8 @@ class CandidateIndex:
             tops: Largest share by device, percent.
 
         Returns:
-            By device the number of its answer, -1 where too many had to be judged; and the answers.
+            By device the number of its answer, -1 where too many had to be evaluated; and the
+            answers.
         """
         if request.exclusive:
             return np.zeros(len(sites), dtype=np.int64), [_WHOLE]
@@ -165,10 +165,10 @@ class CandidateIndex:
         return numbers[number], answers
 
     def _promising(self, kinds: Ints, shares: Ints) -> list[int]:
-        """The situations that are judged where there are too many.
+        """The situations to evaluate where there are too many.
 
         Half are the best: empty devices, then those with most room. The other half rotates with
-        time, so that every device is judged at times.
+        time, so that every device is evaluated at times.
         """
         order: list[int] = np.lexsort((kinds, -shares, kinds != EMPTY)).tolist()
         best, rest = order[: FEW // 2], order[FEW // 2 :]
@@ -178,9 +178,9 @@ class CandidateIndex:
     def case(
         self, request: ResourceRequest, site: int, top: int, lane: AssignedLane | None
     ) -> AdmissionQuery:
-        """The query whether a class may join a device.
+        """The query to admit a class to a device.
 
-        A newcomer that joins a lane is judged as the lane with it: one of its tenants runs at a
+        A newcomer that joins a lane is evaluated as the lane with it: one of its tenants runs at a
         time.
         """
         inventory, occupants = self.occupancy.inventory, self.occupancy.occupants[site]
@@ -195,7 +195,7 @@ class CandidateIndex:
 
     def empty_case(self, request: ResourceRequest, model: int, top: int) -> AdmissionQuery:
         """The query for an empty device of a model."""
-        # work that is measured alone takes all it may have: no other tenant may use the rest
+        # work that is measured alone takes its maximum: no other tenant may use the rest
         least = top if model in request.unmeasured else request.min_percent
         return AdmissionQuery(
             accelerator=self.occupancy.inventory.model_names[model],
@@ -275,7 +275,7 @@ class CandidateList:
         return second
 
     def room_by_node(self) -> dict[int, int]:
-        """Members that each node takes now; a shared device counts for one."""
+        """Members that each node accepts now; a shared device counts for one."""
         self._catch_up()
         free = np.bincount(self._occupancy.inventory.node_of[self._gives >= 0])
         return by_node(free // self.request.count if self.request.exclusive else free)
@@ -321,7 +321,7 @@ class CandidateList:
         )
 
     def _judge_all(self) -> None:
-        """Judge every device at once."""
+        """Evaluate every device at once."""
         self._occupancy.effort.spent += SEARCH
         self._seen = len(self._occupancy.log)
         self._grants.clear()
@@ -330,7 +330,7 @@ class CandidateList:
         self._judge_some(None)
 
     def _judge_some(self, sites: Ints | None) -> None:
-        """Judge some devices (or all) at once and rank them."""
+        """Evaluate some devices (or all) at once and rank them."""
         occupancy, request = self._occupancy, self.request
         joins = joined_lanes(occupancy, request, None if sites is None else sites.tolist())
         facts = columns_for(occupancy, request, joins)
@@ -359,7 +359,7 @@ class CandidateList:
         base = len(self._grants)
         granted = [answer for answer in answers if isinstance(answer, Admission)]
         self._grants.extend(granted)
-        # one more entry at the end, for -1 ("not judged")
+        # one more entry at the end, for -1 ("not evaluated")
         index = np.full(len(answers) + 1, -1, dtype=np.int64)
         places = [at for at, answer in enumerate(answers) if isinstance(answer, Admission)]
         index[places] = range(base, base + len(granted))
@@ -385,7 +385,7 @@ class CandidateList:
             order[sites] -= self._favours[self._occupancy.inventory.model[sites]]
 
     def _catch_up(self) -> None:
-        """Judge again the devices that changed since the last query."""
+        """Evaluate again the devices that changed since the last query."""
         log = self._occupancy.log
         if self._seen == len(log):
             return

@@ -12,7 +12,7 @@ from ullage.scheduling.times import CLEARING_MOST_S
 
 
 def makes_way(job: WorkloadRecord, priority: int, service: WorkloadRecord, rank: int) -> bool:
-    """True when a job leaves its devices for a replica of a service.
+    """True when a job yields its devices to a replica of a service.
 
     Args:
         job: Training that saves its work.
@@ -26,7 +26,7 @@ def makes_way(job: WorkloadRecord, priority: int, service: WorkloadRecord, rank:
 
 
 def clearing_s(view: View, service: WorkloadRecord) -> float | None:
-    """Seconds until training that makes way for a service has left, if it is stopped now.
+    """Seconds until training that yields to a service has left, if it is stopped now.
 
     The longest grace period of the jobs that may be stopped, because the victim is chosen only when
     a replica needs a device.
@@ -36,7 +36,7 @@ def clearing_s(view: View, service: WorkloadRecord) -> float | None:
         service: The service that may need one more device.
 
     Returns:
-        Seconds; ``None`` = no job makes way.
+        Seconds; ``None`` = no job yields.
     """
     rank = priority_of(service, view.members_of(service))
     longest: float | None = None

@@ -54,7 +54,7 @@ class DownsizeCandidate:
     lost_s: float
     """Seconds of work that the restart costs."""
     needs_mib: int = 0
-    """Memory that it needs, by its measured use; 0 = not known."""
+    """Memory that it needs, by its measured use; 0 = unknown."""
 
     @property
     def uid(self) -> str:
@@ -226,7 +226,7 @@ def _could_fit(
 ) -> bool:
     """True when the sum of shares leaves room; a cheap test before any judgement."""
     if candidate.site in occupancy.lanes:
-        return False  # speeds in lanes depend on turns, which are not weighed here
+        return False  # speeds in lanes depend on turns, which are not considered here
     used = occupancy.percent_used.item(candidate.site) - (candidate.percent - candidate.least)
     fits = used + request.min_percent <= request.percent_limit
     return fits and candidate.occupant in occupancy.occupants[candidate.site]

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tests whether a workload could ever run here, judged on an empty, healthy cluster.
+"""Tests if a workload could ever run here, on an empty, healthy cluster.
 
-Temporary obstacles (a cordon, a silent agent, the tenants of today) do not count. For a workload
-that fails no pod is created, and its status says why.
+Temporary obstacles (a cordon, a silent agent, the current tenants) do not count. For a workload
+that fails no pod is created, and its status has the reason.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def _least(workload: WorkloadRecord) -> int:
 
 @dataclass(slots=True)
 class Feasibility:
-    """Judges feasibility, once per class."""
+    """Evaluates feasibility, once per class."""
 
     candidate_index: CandidateIndex
     snapshot: Snapshot
     _rooms: dict[int, int | Refusal] = field(default_factory=dict)
-    """By class: members that an empty cluster takes, or the obstacle of every device."""
+    """By class: members that an empty cluster accepts, or the obstacle of every device."""
     _amounts: dict[str, Ints] = field(default_factory=dict)
     _empty: Facts[Ints] | None = None
     """Figures of the empty devices; the same for every class of a cycle."""
@@ -99,13 +99,13 @@ class Feasibility:
         return Refusal(Reason.TENANT_NOT_ALLOWED, text) if text else None
 
     def _barred(self, request: ResourceRequest) -> Refusal | None:
-        """The refusal of an objective that no allowed model can keep, or be judged for."""
+        """The refusal of an objective that no allowed model can meet, or be evaluated for."""
         models = set(self.candidate_index.occupancy.inventory.models.values())
         if request.accelerators is not None:
             models &= request.accelerators
         if not models or not models <= request.barred.keys():
             return None
-        # a missing declaration is easier to help than an impossible objective
+        # a missing declaration is easier to fix than an impossible objective
         refusals = sorted(
             (request.barred[at] for at in models),
             key=lambda barred: (
@@ -177,7 +177,7 @@ class Feasibility:
         )
 
     def _pods_on_empty_nodes(self, request: ResourceRequest) -> Ints:
-        """By node: pods of the shape that it takes when empty; device slots are not counted."""
+        """By node: pods of the shape that it accepts when empty; device slots are not counted."""
         nodes = self.candidate_index.occupancy.inventory.nodes
         room: Ints | None = None
         for name, amount in request.needs:
@@ -211,7 +211,7 @@ class Feasibility:
     def _least_shares(
         self, request: ResourceRequest, facts: Facts[Ints], alive: Flags
     ) -> Ints | Refusal:
-        """By device, the smallest share that keeps the newcomer's own objective; 0 = none does.
+        """By device, the smallest share that meets the newcomer's own objective; 0 = none does.
 
         If no device has such a share: the refusal that comes closest.
         """

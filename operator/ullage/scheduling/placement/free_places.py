@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An upper bound on the members of a class that fit into the free devices, for all at once.
 
-Predictions and quotas may leave less. It costs the same for one member as for thousands, so every
-search whose length a spec chooses is cut to it first.
+Predictions and quotas may allow less. It costs the same for one member as for thousands, so every
+search whose length a spec chooses is first limited by it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def places_on_nodes(candidate_index: CandidateIndex, request: ResourceRequest) -
         on_nodes += free // request.count
     else:
         each = (facts.contexts - facts.contexts_used) // max(request.contexts, 1)
-        if request.lane is None:  # a lane counts once for all that take turns in it
+        if request.lane is None:  # a lane counts once for all its residents
             needed = np.maximum(memory_needed(facts, request, request.min_percent), 1)
             each = np.minimum(each, (facts.memory - facts.memory_used) // needed)
             each = np.minimum(

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps the places of jobs that restart with a smaller share while they have no pods.
 
-Between the last pod of the old start and the first of the new one nothing holds the share that was
-left to the job, so the next newcomer would take all of it. Nothing is decided here.
+Between the last pod of the old start and the first of the new one nothing holds the job's remaining
+share, so the next newcomer would take all of it. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def keep_shares(
     occupancy: Occupancy,
     lifecycles: Mapping[str, LifecycleStep],
 ) -> None:
-    """Keep the place of every job that is on the way to a smaller share.
+    """Keep the place of every job that is changing to a smaller share.
 
-    Its current share counts as leaving, and the smaller share as taken until the job asks for it.
+    Its current share counts as leaving, and the smaller share as taken until the job requests it.
     """
     for uid, workload in view.index.those(view.index.made_room):
         made = active_share_limit(workload, view.now, view.snapshot.workloads)
@@ -49,7 +49,7 @@ def keep_shares(
 
 
 def _is_on_its_way(view: View, job: WorkloadRecord, life: LifecycleStep) -> bool:
-    """True when a job stops, or has stopped and does not yet ask for a place."""
+    """True when a job stops, or has stopped and does not request a place yet."""
     if life.silent or life.waiting or life.reason is Reason.WAITING_FOR_GATE:
         return False
     if life.phase is Phase.RESTARTING:

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Refusals for users: every device counted under its first obstacle, and the texts.
 
-The chain that places also counts, so the text names what decided. Every text says what was
-requested, what stands in the way with numbers, and what would help. Made only for classes that were
-refused.
+The chain that places also counts, so the text names the actual obstacle. Every text has the
+request, the obstacle with figures, and the remedy. Built only for refused classes.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ from ullage.scheduling.prediction.effort import SEARCH
 MOST_LINES: Final = 8
 _GIB: Final = 2**30
 Shortfalls = npt.NDArray[np.float64] | Ints | Flags
-"""The amount by which each device falls short, or only that it does."""
+"""The shortfall of each device, or only a flag."""
 
 
 class Stage(StrEnum):
-    """The test that stopped a device, finer than the reason; in the order of judging."""
+    """The test that a device fails, finer than the reason; in the order of evaluation."""
 
     FIT = "fit"
     POOL = "pool"
@@ -60,7 +59,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Devices that one reason stops: how many, and the one that misses by least."""
+    """Devices with one reason: their number, and the one with the closest miss."""
 
     reason: Reason
     stage: Stage
@@ -71,7 +70,7 @@ class Tally:
 
 @dataclass(slots=True)
 class _Tallies:
-    """Counts devices, each under the first reason that stops it."""
+    """Counts devices, each under the first reason that excludes it."""
 
     alive: Flags
     tallies: dict[Reason, Tally] = field(default_factory=dict)
@@ -83,14 +82,14 @@ class _Tallies:
             return
         nearest: int = at.item(short[at].argmin())
         before = self.tallies.pop(reason, None)
-        # the later stage came closer to fitting, so its device is the one to show
+        # the later stage is a closer miss, so its device is the one to show
         total = len(at) + (before.devices if before else 0)
         self.tallies[reason] = Tally(reason, stage, total, nearest)
         self.alive[at] = False
 
 
 def wanted(workload: WorkloadRecord) -> str:
-    """The request of a workload in words: ``4 x 30-60 % of one emulated``."""
+    """Text of the request of a workload: ``4 x 30-60 % of one emulated``."""
     gpu = workload.gpu
     kinds = " or ".join(workload.accelerators) or "GPU"
     if gpu.mode is GPUMode.EXCLUSIVE:
@@ -115,7 +114,7 @@ def wanted(workload: WorkloadRecord) -> str:
 def refusal_lines(
     candidate_index: CandidateIndex, request: ResourceRequest
 ) -> tuple[RefusalLine, ...]:
-    """One line per reason that stops devices, the closest miss first."""
+    """One line per reason that excludes devices, the closest miss first."""
     tallies = _survey(candidate_index, request)
     return tuple(
         RefusalLine(
@@ -129,7 +128,7 @@ def refusal_lines(
 
 
 def headline(workload: WorkloadRecord, placed: int, lines: Sequence[RefusalLine]) -> str:
-    """The sentence for a workload that waits."""
+    """The message for a waiting workload."""
     members = f" (room for {placed} of {workload.replicas} members)" if placed else ""
     if not lines:
         return (
@@ -145,7 +144,7 @@ def headline(workload: WorkloadRecord, placed: int, lines: Sequence[RefusalLine]
 
 
 def for_good(workload: WorkloadRecord, refusal: Refusal) -> str:
-    """The sentence for a workload that can never run here."""
+    """The message for a workload that can never run here."""
     return f"needs {wanted(workload)}; {refusal.text}; to help: {refusal.reason.in_short}"
 
 
@@ -258,7 +257,7 @@ def _breach(candidate_index: CandidateIndex, request: ResourceRequest, site: int
     lane = joined_lane(occupancy, request, site)
     facts = figures_for(occupancy, request, site, lane)
     top = WHOLE_PERCENT if request.exclusive else top_share(lane, ceiling(facts, request))
-    # a kept answer may name the tenants of another device
+    # a cached answer may name the tenants of another device
     answer = candidate_index.rule.explain(candidate_index.case(request, site, top, lane))
     text = answer.text if isinstance(answer, Refusal) else "an objective would break"
     return f"{text}{_beside(occupancy, site)}"
@@ -285,7 +284,7 @@ def _amount(name: str, need: int, free: int) -> str:
 
 
 def _survey(candidate_index: CandidateIndex, request: ResourceRequest) -> tuple[Tally, ...]:
-    """Count every device under the reason that stops it; the closest miss comes last."""
+    """Count every device under the reason that excludes it; the closest miss comes last."""
     occupancy = candidate_index.occupancy
     occupancy.effort.spent += SEARCH
     inventory = occupancy.inventory
@@ -305,7 +304,7 @@ def _survey(candidate_index: CandidateIndex, request: ResourceRequest) -> tuple[
         count.stop(why.reason, Stage.OBJECTIVE, facts.model == model)
     count.stop(Reason.NO_NODE_MATCHES, Stage.MODEL, ~allowed_model(facts, request))
     count.stop(Reason.NO_NODE_MATCHES, Stage.CORDON, fit == int(Fit.CORDONED))
-    # Blocked devices are counted before their tenants are judged: else every device that becomes
+    # Blocked devices are counted before their tenants are evaluated: else every device that becomes
     # free for a moment would change the texts of all waiting workloads.
     count.stop(Reason.HELD_FOR_ANOTHER, Stage.BLOCKED, occupancy.held)
     count.stop(Reason.NO_CAPACITY, Stage.BLOCKED, occupancy.blocked)

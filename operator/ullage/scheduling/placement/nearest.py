@@ -18,7 +18,7 @@ class _Place(NamedTuple):
     """Devices of one node for one member; smaller tuples are closer to being free."""
 
     missing: bool
-    """A part of it is not free now."""
+    """True when a part of it is not free now."""
     used: int
     """Percent of its devices that other tenants have."""
     sites: tuple[int, ...]
@@ -32,7 +32,7 @@ def emptiest(
     Args:
         occupancy: Occupants by device.
         request: The request of each member.
-        sites: Devices that suit it when they are empty.
+        sites: Devices that would suit it empty.
         members: Number of members to place.
     """
     places = _places(occupancy, request, sites)
@@ -69,9 +69,9 @@ def _places(occupancy: Occupancy, request: ResourceRequest, sites: Iterable[int]
 def _of_one_model(
     occupancy: Occupancy, request: ResourceRequest, places: list[_Place], members: int
 ) -> list[_Place]:
-    """Places on the model of most worth, of equal models on the one that lacks the fewest places.
+    """Places on the best model, ties to the one that lacks the fewest places.
 
-    The gang still takes another model if that has room for all first.
+    The gang still gets another model if that has room for all first.
     """
     by_model: dict[int, list[_Place]] = {}
     for place in places:

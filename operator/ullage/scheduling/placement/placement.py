@@ -71,7 +71,7 @@ class NoRoom:
     placed: int
     lines: tuple[RefusalLine, ...]
     most: int = 0
-    """Members that fit at smaller shares; 0 = that was not tried."""
+    """Members that fit at smaller shares; 0 = not tried."""
 
 
 def _sharers(members: int) -> Sequence[int]:
@@ -85,7 +85,7 @@ def _sharers(members: int) -> Sequence[int]:
 
 
 def fewest_nodes(room: Mapping[int, int], members: int) -> list[int]:
-    """The fewest nodes that take all members; of equal numbers those that leave the least room.
+    """The fewest nodes that fit all members; ties to the smallest remaining room.
 
     Args:
         room: Members that each node takes.
@@ -136,7 +136,7 @@ class Placer:
         Args:
             unit: Members that are placed together.
             near: Nodes that the rest of the gang is on already.
-            explain: Make the refusal of the first member that does not fit.
+            explain: Build the refusal of the first member that does not fit.
         """
         quota = self.occupancy.quota
         if quota is None or unit[0].request.quota_of == NO_TENANT:
@@ -159,7 +159,7 @@ class Placer:
                 return seated
         if choices:
             return seated
-        if not models_of(request, models):  # it is not the quota that leaves it no type
+        if not models_of(request, models):  # the quota is not the reason
             return self._wherever(unit, near, explain=explain)
         lines = exceeded(quota, request, len(unit), models) if explain else ()
         return NoRoom(self._within_quota_at_once(quota, unit, near, allowed.members), lines)
@@ -199,7 +199,7 @@ class Placer:
     def _wherever(
         self, unit: Sequence[Placement], near: set[int], *, explain: bool
     ) -> tuple[Placement, ...] | NoRoom:
-        """Seat all members, or none, whatever their quota."""
+        """Seat all members, or none, regardless of their quota."""
         request = unit[0].request
         if not request.uniform:
             return self._on_any(unit, near, explain=explain)
@@ -231,7 +231,7 @@ class Placer:
     def _on_any(
         self, unit: Sequence[Placement], near: set[int], *, explain: bool
     ) -> tuple[Placement, ...] | NoRoom:
-        """Seat all members wherever they may be, or none."""
+        """Seat all members on any devices, or none."""
         request = unit[0].request
         packed = self._on_fewest_nodes(unit) if request.across < BEST and not near else None
         if packed is not None:
@@ -260,7 +260,7 @@ class Placer:
         return replace(seated, most=most)
 
     def _on_fewest_nodes(self, unit: Sequence[Placement]) -> tuple[Placement, ...] | None:
-        """Seat all members on the fewest nodes with room, the fullest that suffice."""
+        """Seat all members on the fewest nodes with room, the fullest sufficient ones."""
         chosen = fewest_nodes(self._shortlist(unit[0].request).room_by_node(), len(unit))
         if not chosen or len(unit) == 1:
             return None
@@ -284,7 +284,7 @@ class Placer:
 
         Args:
             unit: The members.
-            sites: Devices to leave out, beside those that a request passes over anyway.
+            sites: Devices to exclude, beside those that a request always excludes.
             near: Nodes that the rest of the gang is on already.
         """
         narrowed = self._narrowed(
@@ -335,7 +335,7 @@ class Placer:
         near = set(near)
         rules = self.occupancy.rules
         if rules is not None:
-            for asked in unit:  # slices that a member still holds are being revoked
+            for asked in unit:  # slices that a member still has are being revoked
                 rules.pods.lift(asked.member.pod.uid)
         for asked in unit:
             shortlist = self._shortlist(self._where_rules_allow(asked))
@@ -442,7 +442,7 @@ class Placer:
         return self._shortlist(request).room_by_node().keys()
 
     def knows(self, request: ResourceRequest) -> bool:
-        """True when all devices were judged for a class in this cycle."""
+        """True when all devices were evaluated for a class in this cycle."""
         return request.number in self._shortlists
 
     def take(self, placement: Placement) -> None:
@@ -492,7 +492,7 @@ def _at_most(request: ResourceRequest, percent: int) -> ResourceRequest:
 
 
 def memory_mib(occupancy: Occupancy, request: ResourceRequest, site: int, percent: int) -> int:
-    """Memory that the container may allocate: as requested, else its part less the context's."""
+    """Memory that the container may allocate: as requested, else its part minus the context's."""
     if request.memory_mib:
         return request.memory_mib
     device = occupancy.inventory.sites[site]

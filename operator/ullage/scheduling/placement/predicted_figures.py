@@ -160,7 +160,7 @@ def _with_admission(base: Sharing, verdict: Verdict | None) -> Sharing:
 
 
 def lane_status(before: LaneStatus | None, parts: Sequence[Part]) -> LaneStatus | None:
-    """The lane of the member that waits most; the previous record if it changed too little."""
+    """The lane of the member with the longest waits; the previous record if little changed."""
     in_lanes = [part for part in parts if part.slice.lane]
     if not in_lanes:
         return None
@@ -183,7 +183,7 @@ def lane_status(before: LaneStatus | None, parts: Sequence[Part]) -> LaneStatus 
 
 
 def contract_exceeded(parts: Sequence[Part]) -> tuple[Reason, str] | None:
-    """Test for a member that takes more of its lane than it declared; reason and text."""
+    """Test for a member that uses more of its lane than declared; reason and text."""
     for part in parts:
         wanted, seen = part.slice, part.seen
         if not wanted.lane or seen is None:
@@ -216,7 +216,7 @@ def slo_reason(parts: Sequence[Part], met: bool) -> Reason:
 
 
 def observed_slowdown(parts: Sequence[Part]) -> float:
-    """Largest observed slowdown among the members, 0 = not known.
+    """Largest observed slowdown among the members, 0 = unknown.
 
     Recent step time divided by the step time alone on the whole device, both from the step record.
     """
@@ -240,7 +240,7 @@ def _figures(parts: Sequence[Part]) -> tuple[float, int, int, int]:
 
 
 def objective_met(workload: WorkloadRecord, parts: Sequence[Part]) -> tuple[bool, str] | None:
-    """True when the objective is kept, and the text; ``None`` = not known.
+    """True when the objective is met, and the text; ``None`` = unknown.
 
     The guard's windows decide (broken = above in two of three, phase Violating); until the first
     window the observed slowdown does.
@@ -295,11 +295,11 @@ def _progress(view: View, workload: WorkloadRecord, now: GangProgress) -> Progre
         total=total,
         percent=min(100, 100 * now.steps // total) if total else 0,
         expected_percent=_expected_percent(workload, view.now),
-        # three significant digits without an exponent: the API takes plain decimals
+        # three significant digits without an exponent: the API requires plain decimals
         steps_per_second=(
             format(Decimal(f"{rate:.3g}").quantize(_SIX_PLACES).normalize(), "f") if rate else ""
         ),
-        # no time later than LATEST can be written
+        # a time later than LATEST cannot be written
         eta=whole_second(due) if due <= LATEST else 0.0,
     )
 
@@ -317,7 +317,7 @@ def _worth_writing(view: View, before: Progress, after: Progress, seen: Observed
     if after.steps < before.steps or after.total != before.total:
         return True
     if after.resumed_at != before.resumed_at:
-        return True  # it started again, and is further by now
+        return True  # it restarted, and has progressed since
     passed_s = (after.steps - before.steps) * seen.step_micros / _MICROS
     if seen.step_micros and passed_s < view.settings.progress_period_s:
         return False
@@ -355,7 +355,7 @@ def _kept_latency(before: Sharing | None, workload: WorkloadRecord, micros: int)
 
 
 def _kept_attainment(before: Sharing | None, windows: int, broken: int) -> str:
-    """Part of the windows that kept the objective; unchanged while close."""
+    """Fraction of the windows that met the objective; unchanged while close."""
     old = before.attainment if before is not None else ""
     if not windows:
         return old

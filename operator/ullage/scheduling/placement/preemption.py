@@ -32,7 +32,7 @@ from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.placement import NoRoom, Placement, Placer
 
 _MOST_SPARED = 16
-"""Victims that are spared one by one; above it only those on other devices are spared."""
+"""Victims that are spared one by one; beyond it only those on other devices are spared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +45,15 @@ class Victim:
     slices: tuple[tuple[int, Occupant], ...]
     pods: tuple[tuple[int, Resources], ...]
     unsaved_s: float = 0.0
-    """Work that an eviction may lose: time since its last checkpoint, 0 = not known."""
+    """Work that an eviction may lose: time since its last checkpoint, 0 = unknown."""
     spare: tuple[Victim, ...] = ()
     """Its members above the minimum, each as a part, the last first."""
     part: bool = False
-    """A member that goes while the rest of its gang goes on."""
+    """A member that leaves while the rest of its gang continues."""
     reclaimed: bool = False
-    """It holds borrowed quota, which the owner takes back whatever the priority."""
+    """It uses borrowed quota, which the owner reclaims whatever the priority."""
     lent_by: str = ""
-    """Namespace whose scaled services take its devices back at equal priority; empty = none."""
+    """Namespace whose scaled services reclaim its devices at equal priority; empty = none."""
     given_back: bool = False
     """It is taken by a service of ``lent_by``."""
     namespace: str = ""
@@ -193,7 +193,7 @@ def _rest(victim: Victim) -> Victim:
 
 
 def divided(victims: Sequence[Victim]) -> tuple[list[Victim], Counter[str]]:
-    """Victims that go wholly; and of the other gangs, by uid, the number of members to give up."""
+    """Victims preempted as a whole; and of the other gangs, by uid, the members to release."""
     whole = [victim for victim in victims if not victim.part]
     going = {victim.uid for victim in whole}
     return whole, Counter(
@@ -202,7 +202,7 @@ def divided(victims: Sequence[Victim]) -> tuple[list[Victim], Counter[str]]:
 
 
 def pods_of(victims: Sequence[Victim], uid: str) -> frozenset[str]:
-    """The pods that a gang gives up, by uid."""
+    """The pods that a gang releases, by uid."""
     return frozenset(
         occupant.pod_uid
         for victim in victims
@@ -223,7 +223,7 @@ def wave_is_leaving(view: View) -> bool:
 
 
 def in_words(victims: Sequence[Victim]) -> str:
-    """The victims and what is done to them, for messages."""
+    """Text of the victims and of the action on each."""
     whole = dict.fromkeys(victim.name for victim in victims if not victim.part)
     smaller = dict.fromkeys(
         victim.name for victim in victims if victim.part and victim.name not in whole
@@ -304,7 +304,7 @@ def _spare(
     taken: list[Victim],
     gang: tuple[Placement, ...],
 ) -> Eviction:
-    """Put back the victims that need not go."""
+    """Put back the unnecessary victims."""
     placer.unseat(gang)
     used = {site for placement in gang for site in placement.candidate.sites}
     sites_on = placer.occupancy.inventory.sites_on
@@ -312,7 +312,7 @@ def _spare(
     for keep in (used, on_nodes):
         spared = [victim for victim in taken if not any(site in keep for site, _ in victim.slices)]
         if spared and _fits_with(placer, unit, near, spared):
-            # by identity: comparing hundreds of records with each other is slow
+            # by identity: comparing hundreds of records is slow
             stay = {id(victim) for victim in spared}
             taken = [victim for victim in taken if id(victim) not in stay]
             break
@@ -329,7 +329,7 @@ def _spare(
 def _fits_with(
     placer: Placer, unit: Sequence[Placement], near: set[int], spared: Sequence[Victim]
 ) -> bool:
-    """Put victims back if all members still fit beside them; else take them off again."""
+    """Put victims back if all members still fit beside them; else remove them again."""
     for victim in spared:
         put_back(placer.occupancy, victim)
     gang = placer.placement(unit, near, explain=False)
@@ -358,10 +358,10 @@ def put_back(occupancy: Occupancy, victim: Victim) -> None:
 
 
 def lender(job: WorkloadRecord) -> str:
-    """The namespace whose services take devices back from a job at equal priority; empty = none.
+    """The namespace whose services reclaim devices from a job at equal priority; empty = none.
 
-    They do from best-effort training: without objective or deadline, and it saves its work. Pods of
-    other controllers are excluded, because those may not start them again.
+    They do from best-effort training: without objective or deadline, with checkpoints. Pods of
+    other controllers are excluded, because those may not restart them.
     """
     best_effort = (
         job.kind is WorkloadKind.TRAINING_JOB

@@ -71,11 +71,11 @@ class SchedulingQueue:
     room: RoomMaker
     """Makes room for workloads that do not fit."""
     narrow: Callable[[ResourceRequest, frozenset[int], int], ResourceRequest] | None = None
-    """Restricts a request to some models, and to a share of a device where that is above 0."""
+    """Restricts a request to some models, and to a share of a device if that is above 0."""
     idle: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
     """By uid: reason and text for workloads that have no pool to be placed in now."""
     alike: Mapping[str, tuple[SchedulingAttempt, ResourceRequest]] = field(default_factory=dict)
-    """By uid: attempts whose members all have the same request, and hold nothing."""
+    """By uid: attempts whose members all have the same request, and no slices."""
     budget: int = MOST_SEATED
     """Members that this cycle may still seat."""
     _hopeless: dict[int, _Hopeless] = field(default_factory=dict)
@@ -83,9 +83,9 @@ class SchedulingQueue:
     _spreads: dict[tuple[int, ...], _Spread] = field(default_factory=dict)
     """Spreads of gangs that wait for fewer nodes, by :meth:`_spread_key`."""
     _borrowers: dict[tuple[int, int], bool] = field(default_factory=dict)
-    """By class and members: whether they would borrow, at the start of the cycle."""
+    """By class and members: true when they would borrow, at the start of the cycle."""
     _pools: SpotPools | None = None
-    """Made at first use."""
+    """Built at first use."""
 
     @property
     def later(self) -> LaterDevices:
@@ -95,8 +95,8 @@ class SchedulingQueue:
     def serve(self, attempts: Sequence[SchedulingAttempt]) -> dict[str, Outcome]:
         """The outcome of every attempt, by uid of the workload.
 
-        Attempts that follow when the budget of the cycle is spent have none; the next cycle serves
-        them. Classes that need new judgements when half of the cycle's effort is spent are put off:
+        Attempts after the budget of the cycle is spent have none; the next cycle serves them.
+        Classes that need new evaluations when half of the cycle's effort is spent are postponed:
         the other half serves some of them, different ones each cycle.
         """
         ordered = self._ordered(attempts)
@@ -165,11 +165,11 @@ class SchedulingQueue:
         return borrowing
 
     def is_known(self, attempt: SchedulingAttempt) -> bool:
-        """True when this cycle has judged the devices for all requests of an attempt."""
+        """True when this cycle has evaluated the devices for all requests of an attempt."""
         return all(self.placer.knows(self.request(attempt, member)) for member in attempt.members)
 
     def only_waits(self, attempt: SchedulingAttempt) -> bool:
-        """True when all members of a workload have the same request, and hold nothing."""
+        """True when all members of a workload have the same request, and no slices."""
         alike = self.alike.get(attempt.workload.ref.uid)
         return alike is not None and alike[0] is attempt
 
@@ -191,7 +191,7 @@ class SchedulingQueue:
         return outcome
 
     def fill(self, attempt: SchedulingAttempt) -> Outcome | NoRoom:
-        """Place a gang where there is room now; nothing is preempted and nothing is kept."""
+        """Place a gang where there is room now; nothing is preempted or reserved."""
         asked = self.asked(attempt)
         number = class_of(asked)
         refused = self._refused.get(number)
@@ -215,7 +215,7 @@ class SchedulingQueue:
         return Outcome((joined,))
 
     def move(self, attempt: SchedulingAttempt, mover: Victim) -> tuple[Victim, ...] | None:
-        """Keep a better place for a running workload, which has to restart to get there.
+        """Reserve a better place for a running workload, which has to restart to get there.
 
         Returns:
             The other victims; ``None`` when there is no such place.
@@ -241,7 +241,7 @@ class SchedulingQueue:
         return victims
 
     def _expect(self, attempt: SchedulingAttempt, most: int | None) -> None:
-        """Keep places for members whose pods are to come, ``most`` at most, if enough fit."""
+        """Reserve places for members without pods, ``most`` at most, if enough fit."""
         later, asked = self.later.placer, self.asked(attempt)[:most]
         seated = later.placement(asked, set(), explain=False)
         if isinstance(seated, NoRoom) and seated.placed >= attempt.coming:
@@ -299,7 +299,7 @@ class SchedulingQueue:
         return Outcome(seated, seated[0].runner_up)
 
     def request(self, attempt: SchedulingAttempt, member: Member) -> ResourceRequest:
-        """The request class of a member, without nodes on which its own old slices linger."""
+        """The request class of a member, without nodes where its own old slices remain."""
         avoid = attempt.avoid
         lingering = self.view.lingering_nodes(member)
         if lingering:
@@ -393,7 +393,7 @@ class SchedulingQueue:
     def _known_refusal(
         self, attempt: SchedulingAttempt, number: int, members: int
     ) -> Outcome | None:
-        """The outcome of an equal request, where it holds for this attempt too."""
+        """The outcome of an equal request, if it is valid for this attempt too."""
         hopeless = self._hopeless.get(number)
         if (
             hopeless is not None
@@ -405,7 +405,7 @@ class SchedulingQueue:
         return None
 
     def _infeasible(self, workload: WorkloadRecord, unit: Sequence[Placement]) -> Refusal | None:
-        """The refusal of members that can never all run here; in tiers the first ones apart."""
+        """The refusal of members that can never all run here; in tiers the first separately."""
         first, last, terms = unit[0].request, freest(unit), terms_of(workload)
         if terms is None or last is first:
             return self.feasibility.judge(workload, first)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tests whether running work would find a place if it restarted, before it is stopped.
+"""Tests if running work would find a place on a restart, before it is stopped.
 
 Tries the occupancy without the work's own slices and restores it. Nothing is decided here.
 """
@@ -34,7 +34,7 @@ def elsewhere(
         workload: The workload of the members.
         members: Members that would restart together.
         here_too: Another share on a device that they have now suffices.
-        only: The only type that suffices; empty = any.
+        only: The only sufficient type; empty = any.
     """
     view, occupancy = requests.view, placer.occupancy
     uids = {member.pod.uid for member in members}
@@ -86,7 +86,7 @@ def beside(
         requests: Gives the class of its request.
         workload: The workload of the member.
         like: The member to copy.
-        avoid: Devices to leave out, beside those that are passed over anyway.
+        avoid: Devices to exclude, beside those that are always excluded.
         proven: A place on trial does not suffice.
     """
     view = requests.view

@@ -25,7 +25,7 @@ from ullage.scheduling.inventory.pool_membership import Membership
 from ullage.scheduling.model.view import Member
 
 STAYS: Final = ""
-"""Name for all machines that are not spot."""
+"""Name for all machines other than spot."""
 
 
 @dataclass(slots=True)
@@ -48,11 +48,11 @@ class SpotPools:
             self._of[node.name] = pool.name if pool is not None and spot else STAYS
 
     def of(self, node: str) -> str:
-        """The spot pool of a node; empty = it is not spot."""
+        """The spot pool of a node; empty = not spot."""
         return self._of.get(node, STAYS)
 
     def lost(self, pool: str) -> float:
-        """The part of a pool's instances that an interruption takes, 0..1."""
+        """Fraction of a pool's instances that an interruption takes, 0..1."""
         if pool == STAYS:
             return 0.0
         seen = self.snapshot.pools[pool].status.mean_lost_fraction
@@ -105,7 +105,7 @@ class SpotPools:
             members: Its replicas.
             needed: Replicas that the load needs.
             within_s: Seconds from a request for a replica until it serves. With a notice at least
-                this long nothing is lost; pools that state no notice are taken to give it.
+                this long nothing is lost; pools without a declared notice are assumed to give it.
         """
         asked = accelerators_asked(service)
         quick = {

@@ -3,9 +3,9 @@
 """Selects eligible preemption victims by priority, turn and quota.
 
 Inside one tenant, and among workloads without quota, priority decides. Work within its tenant's
-nominal quota is not stopped for another tenant, unless its turn is over. Borrowed quota goes back
-to a tenant of the cohort that needs its nominal quota, as its ``reclaimWithinCohort`` allows, and
-no more than was borrowed.
+nominal quota is not stopped for another tenant, unless its turn is over. Borrowed quota returns to
+a tenant of the cohort that needs its nominal quota, as its ``reclaimWithinCohort`` allows, and no
+more than was borrowed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ullage.scheduling.placement.placement import Placement, Placer
 from ullage.scheduling.placement.preemption import Eviction, Victim, make_room, within_reach
 
 _MOST_WAYS: Final = 16
-"""Victims that are tried first, where quota lets only some of them leave."""
+"""Victims that are tried first, where quota allows only some of them."""
 _priority = attrgetter("priority")
 
 
@@ -36,7 +36,7 @@ class LaterDevices:
 
     @property
     def differ(self) -> bool:
-        """True when anything is leaving, or may have been lifted from the copy already."""
+        """True when anything is leaving, or may already have been removed from the copy."""
         return self._placer is not None or self.now.occupancy.leaving()
 
     @property
@@ -48,7 +48,7 @@ class LaterDevices:
 
     @property
     def quota(self) -> HeldQuota | None:
-        """Usage of the quotas on these devices; nothing is copied where nothing is leaving."""
+        """Usage of the quotas on these devices; nothing is copied if nothing is leaving."""
         now = self.now.occupancy.quota
         if now is None or not self.differ:
             return now
@@ -112,7 +112,7 @@ class VictimSelection:
     ) -> Iterator[list[Victim]]:
         """Lists of eligible victims to try, each in the order to take them.
 
-        Where quota lets only some of the victims in reach leave, each of the others is tried first
+        Where quota allows only some of the victims in reach, each of the others is tried first
         once, because its place may be the only one that the newcomer fits in.
         """
         quota = self.later.quota
@@ -204,7 +204,7 @@ def may_leave_for(
     victims: Sequence[Victim],
     quota: HeldQuota,
 ) -> list[Victim]:
-    """Victims that quota and priority let leave for a workload, in their order.
+    """Victims that quota and priority allow for a workload, in their order.
 
     Args:
         attempt: The workload.
@@ -267,7 +267,7 @@ def anyone_may_leave(
     """True when any victim may leave, tested once per tenant and type.
 
     Args:
-        attempt: The workload; it may stop no workload whose turn is over.
+        attempt: The workload; it may be one that stops no workload whose turn is over.
         request: The request of each of its members.
         members: Number of members that need a place.
         holders: Lowest priority of the victims, by tenant and type.

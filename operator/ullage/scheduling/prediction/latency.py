@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The slowdown that a latency objective allows on an accelerator, by its class's figures alone.
+"""The slowdown that a latency objective allows on an accelerator, from its class's figures alone.
 
-Measured figures take precedence over declared ones. Where figures are missing the workload is not
+Measured figures take precedence over declared ones. With missing figures the workload is not
 refused: it starts alone on a device and is measured.
 
-A scaled service is judged at the load that its autoscaler plans for: a neighbour that fits at the
-current load may not fit a minute later. The forecast is for the time when replicas requested now
-serve, so it is divided among those. Newcomers are judged at the maximum of the last twenty minutes,
-because a neighbour that soon leaves again costs more than it gains. Services with another scaler
-are judged at their declared or measured load.
+A scaled service is evaluated at the load that its autoscaler plans for: a neighbour that fits at
+the current load may not fit a minute later. The forecast is for the time when replicas requested
+now serve, so it is divided among those. Newcomers are evaluated at the maximum of the last twenty
+minutes, because a neighbour that soon leaves again costs more than it gains. Services with another
+scaler are evaluated at their declared or measured load.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ MOST_PER_S: Final = 1e9
 _CLOSE: Final = 1e-9
 """Quantiles closer than this are the same."""
 _SAME_LOAD: Final = 1.1
-"""A load up to this many times the measured one is still the same (as windows are cut)."""
+"""Multiple of the measured load up to which a load is equal to it (as windows are cut)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unmeasured:
-    """Figures that are missing, in words; time alone on a device gives them."""
+    """Text of missing figures; running alone on a device provides them."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLoad:
-    """Requests per second that a service's replicas are planned for.
+    """Planned requests per second of a service's replicas.
 
     Attributes:
         requests_per_s: Of all replicas together.
@@ -84,7 +84,7 @@ class PlannedLoad:
 def planned_load(workload: WorkloadRecord) -> PlannedLoad | None:
     """The load that Ullage's autoscaler plans for, from the status of the last cycle.
 
-    ``None`` for a service with another scaler, and while the load is not known.
+    ``None`` for a service with another scaler, and while the load is unknown.
     """
     record = workload.status.scaling
     if workload.scaling is None or record is None or not record.forecast:
@@ -126,18 +126,18 @@ def latency_limit(
     starts_at: float = 0.0,
     recent: bool = False,
 ) -> float | Refusal | Unmeasured | None:
-    """Slowdown at which the queue of one replica still keeps the latency; ``None`` = no objective.
+    """Slowdown at which the queue of one replica still meets the latency; ``None`` = no objective.
 
     Args:
         workload: The workload with the objective.
-        named: The profile that it names.
+        named: The named profile.
         learner: The profile that learns for its class.
         whole: Seconds of serving one request alone on the whole device (0 = not known), and the
             accelerator.
         replicas: Replicas that share a forecast or declared load.
-        starts_at: Slowdown by its share alone of a replica that starts; 0 = it runs already.
-            Unless its load is declared that much is allowed, because a load that is too high for
-            the replicas of now is no reason to start none.
+        starts_at: Slowdown by its share alone of a replica that starts; 0 = it already runs. Unless
+            its load is declared that much is allowed, because a load that is too high for the
+            present replicas is no reason to start none.
         recent: Use the maximum of the last twenty minutes of a planned load.
     """
     slo, (alone_s, model) = workload.slo, whole
@@ -177,9 +177,9 @@ def _of_one_of_many(
 ) -> float | Refusal:
     """The limit of a replica whose load is forecast or measured, and falls with more replicas.
 
-    Where the load is too high for a replica that runs, no neighbour may slow it. A replica that
-    starts is allowed the slowdown of its share, up to that at which a request that does not wait
-    keeps the objective.
+    Where the load is too high for a running replica, no neighbour may slow it. A starting replica
+    is allowed the slowdown of its share, up to that at which a request without wait meets the
+    objective.
     """
     if isinstance(limit, Refusal):
         if limit.reason is not Reason.LOAD_INFEASIBLE:
@@ -191,7 +191,7 @@ def _of_one_of_many(
 
 
 def _lacking(latency: bool, load: bool, percentile: str, model: str) -> str:
-    """Name the missing figures, and the fields that could declare them."""
+    """Name the missing figures, and the fields to declare them."""
     if not latency:
         return (
             "the load of one replica is not known yet (or declare spec.load.requestsPerSecond, of"
@@ -206,7 +206,7 @@ def _lacking(latency: bool, load: bool, percentile: str, model: str) -> str:
 
 
 Profiles = tuple[ProfileRecord | None, ProfileRecord | None]
-"""The profile that the workload names, and the one that learns for its class."""
+"""The named profile, and the one that learns for its class."""
 
 
 def _measured(
@@ -240,7 +240,7 @@ def _rows_by_worth(profiles: Profiles, model: str) -> Iterator[SoloEntry]:
 
 
 def _declared(profiles: Profiles, alone_s: float, model: str, quantile: float) -> _Alone | None:
-    """Service times from declared times of a request that does not wait.
+    """Service times from declared times of a request without wait.
 
     Uses the row of the largest share, scaled to the whole device by the curve, and in it the next
     quantile above the objective's, or the highest if there is none.

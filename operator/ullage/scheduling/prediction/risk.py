@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The learned admission rule: the risk of breaking an objective first, then the value of a place.
 
-It asks the engine for a prediction and reads its verdict. Memory, contexts and trust are judged
-before, for all devices at once. A place that nothing certifies yet may be tried on probation, and
-ranks after every place that needs no trial.
+It requests a prediction from the engine and reads its verdict. Memory, contexts and trust are
+checked before, for all devices at once. A place without certified evidence may be tried on
+probation, and ranks after every place that needs no trial.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class Recall:
         """Log slowdown of every tenant of a mixture, each at its own share.
 
         Raises:
-            ValueError: there is no tenant, a share is not 1..100, or a profile is no number.
+            ValueError: there is no tenant, a share is not 1..100, or a profile has an invalid
+                number.
         """
         number = self.numbers.of
         key = tuple(
@@ -118,7 +119,7 @@ class Usual:
     def lost(self, query: AdmissionQuery, percent: int) -> float:
         """Share of the requests, 0..1, that fit on the device before a placement but not after.
 
-        Judged by shares and trust alone: judging the risk of each as well would cost more than all
+        By shares and trust alone: evaluating the risk of each as well would cost more than all
         decisions together (derived).
         """
         used = sum(tenant.percent for tenant in query.residents)
@@ -132,7 +133,7 @@ class Usual:
 
 
 Answers = Memo[tuple[object, ...], Admission | Refusal]
-"""By everything in a query that matters."""
+"""By all relevant parts of a query."""
 _ANSWERS_BYTES: Final = 64 * MIB
 """For the answers of one accelerator: about 20,000."""
 _ANSWER_BYTES: Final = 3_000
@@ -154,7 +155,7 @@ class _Memo:
 
 @dataclass(slots=True)
 class JudgementCache:
-    """Forecasts and answers kept over cycles; a cache changes the cost of a cycle only.
+    """Forecasts and answers kept over cycles; the cache affects only the cost of a cycle.
 
     Attributes:
         memos: By accelerator of the nodes.
@@ -167,7 +168,7 @@ class JudgementCache:
 
 @dataclass(slots=True)
 class RiskRule:
-    """Judges with the admission engine; made once per cycle."""
+    """Decides with the admission engine; created once per cycle."""
 
     models: Mapping[str, LearnedModel]
     settings: RiskSettings
@@ -184,7 +185,8 @@ class RiskRule:
     def judge(self, query: AdmissionQuery) -> Admission | Refusal:
         """The share of largest net value within the risk, a trial, or a refusal.
 
-        The names in the answer may be those of other tenants that are equal in all that matters.
+        The names in the answer may be those of other tenants that are equal in all relevant
+        respects.
         """
         if query.least >= WHOLE_PERCENT and not query.residents:
             return Admission(WHOLE_PERCENT, 1.0, MICROS)
@@ -204,7 +206,7 @@ class RiskRule:
         return answer
 
     def explain(self, query: AdmissionQuery) -> Admission | Refusal:
-        """Judge a query again without the cache, so that the answer names its tenants."""
+        """Evaluate a query again without the cache, so that the answer names its tenants."""
         usual = self.usual.get(query.accelerator, Usual())
         recall = self._at(query.accelerator)[1]
         most = self._best_alone(query, usual)
@@ -236,7 +238,7 @@ class RiskRule:
         return self._trial(query, verdict) or _breach(verdict)
 
     def _alone_at_most(self, query: AdmissionQuery, percent: int, usual: Usual) -> Admission | None:
-        """A place alone on a device that keeps the newcomer's objective; ``None`` = none does."""
+        """A place alone on a device that meets the newcomer's objective; ``None`` = none does."""
         for share in dict.fromkeys((percent, query.most)):
             if self.alone(query, share) is None:
                 speed = self._speed(query.accelerator, query.newcomer.at(share))
@@ -245,7 +247,7 @@ class RiskRule:
         return None
 
     def _at(self, accelerator: str) -> tuple[_Memo, Recall]:
-        """The memo and the forecasts of an accelerator, looked up once a cycle."""
+        """The memo and the forecasts of an accelerator, looked up once per cycle."""
         ready = self._ready.get(accelerator)
         if ready is None:
             model, usual = self.models.get(accelerator), self.usual.get(accelerator, Usual())
@@ -264,7 +266,7 @@ class RiskRule:
         return self._at(accelerator)[1].forecast(accelerator, tenants)
 
     def _key(self, tenant: Tenant) -> tuple[object, ...]:
-        """Everything of a tenant that matters to a judgement: all but its name."""
+        """All relevant facts of a tenant: everything but its name."""
         return (
             tenant.percent,
             tenant.utilisation,
@@ -276,9 +278,9 @@ class RiskRule:
         )
 
     def _best_alone(self, query: AdmissionQuery, usual: Usual) -> int:
-        """The largest share to ask for: above it, the room lost for others outweighs the speed.
+        """The largest share to request: above it, the room lost for others outweighs the speed.
 
-        Judged by the newcomer's speed alone, which its speed beside others follows.
+        Evaluated by the newcomer's speed alone, which its speed beside others follows.
         """
         weight = self.settings.fragmentation_weight
         shares = sorted({query.least, query.most, *range(10, WHOLE_PERCENT, 10)})
@@ -293,7 +295,7 @@ class RiskRule:
         return inside[worth.index(max(worth))]
 
     def alone(self, query: AdmissionQuery, percent: int) -> Refusal | None:
-        """``None`` when the newcomer keeps its own objective alone on a device at this share."""
+        """``None`` when the newcomer meets its own objective alone on a device at this share."""
         newcomer = query.newcomer
         if percent >= WHOLE_PERCENT and (
             newcomer.max_slowdown is None or newcomer.max_slowdown >= 1
@@ -361,12 +363,12 @@ def _breach(verdict: Verdict, reason: Reason | None = None, text: str = "") -> R
 
 
 def rule_of(snapshot: Snapshot, usual: Mapping[str, Usual], cache: JudgementCache) -> AdmissionRule:
-    """The rule that the policy chooses by its predictor.
+    """The rule selected by the policy's predictor.
 
     Args:
-        snapshot: Holds the policy and the models of accelerators.
+        snapshot: Policy and models of accelerators.
         usual: The usual requests by name of the accelerator.
-        cache: Judgements of earlier cycles.
+        cache: Results of earlier cycles.
     """
     risk = snapshot.policy.risk
     predictor = PREDICTORS[risk.predictor]

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Measured rows and class profiles of one accelerator type, as the admission engine takes them.
+"""Measured rows and class profiles of one accelerator type, as input of the admission engine.
 
-The operator builds its predictors from these after every restart, so they follow from the snapshot
-alone, in a fixed order. ``None`` means not measured.
+The operator rebuilds its predictors from these after every restart, so they follow from the
+snapshot alone, in a fixed order. ``None`` means not measured.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def _row(profile: ProfileRecord, row: StepRow, slowdown: float, knowledge: Knowl
 def class_profiles(snapshot: Snapshot, accelerator: str) -> dict[str, ClassProfile]:
     """The profile of every class on an accelerator, by the cluster-wide key of the class.
 
-    Of several profiles of a class, the one with most rows on the accelerator is taken. Declarations
-    fill gaps in their own namespace only. A class whose behaviour changed lately (``novel``) has no
-    rows.
+    Of several profiles of a class, the one with the most rows on the accelerator is used.
+    Declarations fill gaps in their own namespace only. A class whose behaviour recently changed
+    (``novel``) has no rows.
     """
     knowledge = snapshot.policy.knowledge
     profiles: dict[str, ClassProfile] = {}
@@ -138,7 +138,7 @@ def solo_step_s(profile: ProfileRecord, accelerator: str) -> float:
 def share_curve(rows: Sequence[SoloEntry]) -> ShareCurve | None:
     """``T(p) = a + b / p`` with a, b >= 0 by least squares over the rows that have a time.
 
-    With a single share a = 0: wholly compute-bound, the conservative reading. Source: derived.
+    With a single share a = 0: wholly compute-bound, the conservative assumption. Source: derived.
     """
     points = [(WHOLE_PERCENT / row.share, row.step_s) for row in rows if row.step_s > 0]
     if not points:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Counts of the usual requests, by which fragmentation is weighed.
+"""Counts of the usual requests, as weights of fragmentation.
 
 Kept from cycle to cycle: a workload is counted again when its record, the policy or the knowledge
 about its class changes.
@@ -33,12 +33,12 @@ class _RequestKind:
     """Requests that are counted together."""
 
     domain: str
-    """Trust domain; empty for a whole device, which joins no shares."""
+    """Trust domain; empty for a whole device, which shares with no tenant."""
     min_percent: int
     accelerators: tuple[str, ...]
     """Empty = any."""
     barred: frozenset[int]
-    """Models on which its objective cannot be kept."""
+    """Models on which its objective cannot be met."""
 
 
 @dataclass(slots=True)
@@ -52,10 +52,10 @@ class UsualCache:
     """By uid of the workload."""
     _counts: Counter[_RequestKind] = field(default_factory=Counter)
     _timed: set[str] = field(default_factory=set)
-    """Workloads whose share is bounded for a while."""
+    """Workloads with a temporarily bounded share."""
 
     def update(self, view: View, classes: Classes) -> dict[str, Usual]:
-        """Take in a snapshot.
+        """Update from a snapshot.
 
         Returns:
             The usual requests by name of the accelerator.

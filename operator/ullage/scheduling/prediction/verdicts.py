@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Admission rules: they judge a device for a request class, after the hard limits.
+"""Admission rules: they evaluate a device for a request class, after the hard limits.
 
-There are two: the utilisation sum here, and the learned risk in :mod:`risk`; the SchedulingPolicy
-chooses. A rule is pure and knows neither nodes nor pods.
+There are two: the utilisation sum in this module, and the learned risk in :mod:`risk`; the
+SchedulingPolicy chooses. A rule is pure and knows neither nodes nor pods.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ullage.engines.admission.utilisation import Predictor
 from ullage.engines.admission.verdict import Verdict
 
 MICROS: Final = 1_000_000
-"""Worth is compared in millionths of one tenant's normalised throughput, as whole numbers."""
+"""Resolution of worth: millionths of one tenant's normalised throughput, as whole numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +32,20 @@ class Admission:
     net: int = 0
     """Net value of the placement, millionths."""
     trial: bool = False
-    """It is not certified, and starts on probation."""
+    """True when it is not certified, and starts on probation."""
     verdict: Verdict | None = None
 
 
 class AdmissionRule(Protocol):
-    """Judges devices that pass the hard limits."""
+    """Evaluates devices that pass the hard limits."""
 
     @property
     def by_worth(self) -> bool:
-        """True when devices are ordered by net value, False when by the share that they give."""
+        """True when devices are ordered by net value, False when by the granted share."""
         ...
 
     def judge(self, query: AdmissionQuery) -> Admission | Refusal:
-        """The share that the newcomer gets, or a refusal."""
+        """The share of the newcomer, or a refusal."""
         ...
 
     def explain(self, query: AdmissionQuery) -> Admission | Refusal:
@@ -53,7 +53,7 @@ class AdmissionRule(Protocol):
         ...
 
     def alone(self, query: AdmissionQuery, percent: int) -> Refusal | None:
-        """``None`` when the newcomer keeps its own objective alone on a device at this share."""
+        """``None`` when the newcomer meets its own objective alone on a device at this share."""
         ...
 
     def slowdowns(self, accelerator: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
@@ -63,13 +63,13 @@ class AdmissionRule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SumRule:
-    """Gives the largest share at which a predictor sees every objective kept."""
+    """Grants the largest share at which a predictor sees every objective met."""
 
     predictor: Predictor
     by_worth: bool = False
 
     def judge(self, query: AdmissionQuery) -> Admission | Refusal:
-        """The largest whole percent in the bounds that keeps every objective."""
+        """The largest whole percent in the bounds that meets every objective."""
         if all(tenant.max_slowdown is None for tenant in (*query.residents, query.newcomer)):
             return Admission(query.most, 0.0)
         bounds = query.least, query.most
@@ -78,7 +78,7 @@ class SumRule:
     explain = judge
 
     def alone(self, query: AdmissionQuery, percent: int) -> Refusal | None:
-        """``None`` when the newcomer keeps its own objective alone on a device at this share."""
+        """``None`` when the newcomer meets its own objective alone on a device at this share."""
         answer = largest_share(query.newcomer, (), (percent, percent), self.predictor)
         return answer if isinstance(answer, Refusal) else None
 
@@ -90,10 +90,10 @@ class SumRule:
 def largest_share(
     newcomer: Tenant, tenants: Sequence[Tenant], bounds: tuple[int, int], predictor: Predictor
 ) -> Admission | Refusal:
-    """The largest whole percent in the bounds that keeps every objective, by prediction.
+    """The largest whole percent in the bounds that meets every objective, by prediction.
 
     Raises:
-        ValueError: the bounds hold no whole percent.
+        ValueError: the bounds include no whole percent.
     """
     least, most = bounds
     nearest: Refusal | None = None

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about a workload's class on every accelerator, and the slowdown its objective allows there.
+"""Facts about a workload's class on every accelerator, and its objective's slowdown there.
 
 Equal workloads share one entry, so profiles are read once per class. Latency and throughput
-objectives become slowdowns here, or a refusal that says why they cannot.
+objectives are converted to slowdowns, or to a refusal with the reason.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from ullage.scheduling.prediction.rows import class_profile, class_profiles
 
 _MICROS = 1e6
 SPARE: Final = 1_000
-"""Entries of workloads and classes that are gone, beyond those that exist, before a new start."""
+"""Obsolete entries, beyond those that exist, before a new start."""
 _ALL = 2**62
-"""More rows than any class has: none of them fills the budget again."""
+"""More rows than any class has, so that none of them refills the budget."""
 
 
 class _Asks(Enum):
-    """The purpose for which the limit of a service is asked."""
+    """The purpose of a query for the limit of a service."""
 
     STARTS = auto()
-    """To start a replica of its own."""
+    """To start a replica on its own."""
     JOINED = auto()
-    """To judge a newcomer beside a replica."""
+    """To admit a newcomer beside a replica."""
     AHEAD = auto()
-    """To judge the neighbours that a replica has."""
+    """To evaluate the present neighbours of a replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """Facts about a class of work; tuples go by model index of the inventory.
+    """Facts about a class of work; tuples are by model index of the inventory.
 
     Its representation is part of the digest of decisions: a renamed field changes all digests.
     """
@@ -59,9 +59,9 @@ class Known:
     """Name and percent are placeholders."""
     barred: Mapping[int, Refusal]
     unmeasured: Mapping[int, str]
-    """By model: figures that must be measured alone on a device first, in words."""
+    """By model: text of figures that must be measured alone on a device first."""
     solo_micros: tuple[int, ...]
-    """Step time alone on the whole device, 0 = not known."""
+    """Step time alone on the whole device, 0 = unknown."""
     account: Account | None
     """Cost of the class's trials so far; ``None`` without a class."""
 
@@ -81,7 +81,7 @@ class Known:
 
 @dataclass(slots=True, kw_only=True)
 class _ClassAnswers:
-    """Answers kept over cycles while their inputs do not change; they change the cost only."""
+    """Answers kept over cycles while their inputs do not change; they affect only the cost."""
 
     profiles: tuple[ProfileRecord, ...] = ()
     models: tuple[str, ...] = ()
@@ -91,9 +91,10 @@ class _ClassAnswers:
     workloads: dict[str, tuple[WorkloadRecord, tuple[int, float, _Asks], Known]] = field(
         default_factory=dict
     )
-    """By uid: the last record, the replicas, seconds of trial and purpose asked for, the answer."""
+    """By uid: the last record, the replicas, seconds of trial and purpose of the query, the
+    answer."""
     interned: dict[ClassProfile, ClassProfile] = field(default_factory=dict)
-    """One object for equal profiles, so that identity tells them apart."""
+    """One object for equal profiles, so that identity distinguishes them."""
     by_model: dict[str, dict[str, ClassProfile]] = field(default_factory=dict)
     by_class: dict[tuple[str, str], ProfileRecord] | None = None
 
@@ -128,12 +129,13 @@ class Classes:
     snapshot: Snapshot
     inventory: Inventory
     spent_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """Seconds of trial that classes have used up; profiles may lag behind."""
+    """Seconds of trial used by classes; profiles may lag behind."""
     serving: Mapping[str, int] = field(default_factory=dict)
-    """By uid: replicas that carry a service's load now, where they are not the wanted number."""
+    """By uid: replicas that carry a service's load now, where they differ from the desired
+    number."""
     cache: ClassCache = field(default_factory=ClassCache)
     isolated: Mapping[Class, Isolation] = field(default_factory=dict)
-    """Classes whose programs faulted a device."""
+    """Classes whose programs caused a device fault."""
     _kept: _ClassAnswers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -154,20 +156,20 @@ class Classes:
     def of(self, workload: WorkloadRecord) -> Known:
         """Facts about the class of a workload to be placed; equal workloads get the same object.
 
-        A load is divided among all replicas that are wanted: judged by the load that the first
-        ones carry until the others serve, none could start.
+        A load is divided among all desired replicas: at the load that the first ones carry until
+        the others serve, none could start.
         """
         return self._of(workload, _wanted(workload), _Asks.STARTS)
 
     def seated(self, workload: WorkloadRecord) -> Known:
-        """Facts to judge newcomers beside a running workload: by the load of its replicas now.
+        """Facts to admit newcomers beside a running workload: by the load of its replicas now.
 
-        A service with a forecast is judged at the highest recent load.
+        A service with a forecast is evaluated at the highest recent load.
         """
         return self._of(workload, self._serving(workload), _Asks.JOINED)
 
     def ahead(self, workload: WorkloadRecord) -> Known:
-        """Facts to judge the neighbours that a running workload has: by the forecast alone."""
+        """Facts to evaluate the neighbours of a running workload: by the forecast alone."""
         return self._of(workload, self._serving(workload), _Asks.AHEAD)
 
     def _serving(self, workload: WorkloadRecord) -> int:
@@ -269,7 +271,7 @@ class Classes:
         if kept.by_class is None:
             kept.by_class = {}
             profiles = self.snapshot.profiles.values()
-            # of several profiles of a class the one with most rows stays
+            # of several profiles of a class the one with the most rows is kept
             for profile in sorted(profiles, key=lambda profile: (len(profile.rows), profile.name)):
                 kept.by_class[profile.namespace, profile.workload_class] = profile
         return kept.by_class.get((workload.ref.namespace, workload.workload_class))
@@ -277,7 +279,7 @@ class Classes:
     def _profile(
         self, workload: WorkloadRecord, profile: ProfileRecord | None, model: str
     ) -> ClassProfile | None:
-        """Rows and curve of the class; gaps are filled by the profile that the workload names."""
+        """Rows and curve of the class; the named profile fills gaps."""
         workload_class = workload.workload_class or (
             profile.workload_class if profile is not None else ""
         )
@@ -307,7 +309,7 @@ class Classes:
 
 
 def _wanted(workload: WorkloadRecord) -> int:
-    """Replicas that carry a service's load once all wanted ones serve."""
+    """Replicas that carry a service's load once all desired ones serve."""
     planned = planned_load(workload)
     return planned.replicas if planned is not None else workload.replicas
 
@@ -343,7 +345,7 @@ def _allowed(
 ) -> float | Refusal | None:
     """Largest slowdown that keeps every objective of the workload on an accelerator.
 
-    An objective that cannot be judged yet sets no limit: the workload is alone until it can.
+    An objective that cannot be evaluated yet sets no limit: the workload is alone until it can.
     """
     limits = [workload.max_slowdown] if workload.max_slowdown is not None else []
     for limit in (_throughput(workload, alone_s, model), latency):
@@ -355,7 +357,7 @@ def _allowed(
 
 
 def _broken(profile: ClassProfile | None) -> Refusal | None:
-    """Refuse a profile with figures that no measurement gives: no prediction could use it."""
+    """Reject a profile with impossible figures: no prediction could use it."""
     if profile is None:
         return None
     try:

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Admission warnings about a new spec that decisions could not satisfy.
 
-They rest on the devices and pools of the cluster, not on their use: warnings are cheap, may be
-incomplete and refuse nothing. They use only what every user of the cluster may read (nodes, pools,
-types, the policy), never objects of other namespaces or profiles, because callers of the port are
-not authenticated.
+They depend on the devices and pools of the cluster, not on their use: warnings are cheap, may be
+incomplete and refuse nothing. They use only data that every user of the cluster may read (nodes,
+pools, types, the policy), never objects of other namespaces or profiles, because callers of the
+port are not authenticated.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The condition ``AsRecommended``: a job has the devices that are recommended for it.
+"""The condition ``AsRecommended``: a job has its recommended devices.
 
-A job takes another type when the first is taken, and moves only to a much better one. Nothing is
+A job gets another type when the first is in use, and moves only to a much better one. Nothing is
 decided here.
 """
 
@@ -28,12 +28,12 @@ def as_recommended(
     parts: Sequence[Part],
     moves: Callable[[Sequence[str], int], BetterChoice | None],
 ) -> Said | None:
-    """The verdict on the devices that a job has; ``None`` = without a recommendation.
+    """The verdict on a job's devices; ``None`` = without a recommendation.
 
     Args:
         inventory: Devices of the cycle.
         job: The job, with the recommendation in its status.
-        parts: Slices that it holds by the plan.
+        parts: Slices of the job by the plan.
         moves: Function that returns a much better choice than a number of devices of some types.
     """
     cost, recommendation = job.cost, job.status.recommendation
@@ -73,7 +73,7 @@ def as_recommended(
 
 
 def shows_verdict(job: WorkloadRecord, verdict: Said | None) -> bool:
-    """True when the status of a job shows the verdict already."""
+    """True when the status of a job already has the verdict."""
     shown = job.status.condition(_OURS)
     if shown is None or verdict is None:
         return shown is None and verdict is None

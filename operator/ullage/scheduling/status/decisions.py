@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record of a decision, written again only when the decision changes.
 
-Its time, hash and texts are those of the moment of the decision; figures that change meanwhile are
-in other fields.
+Its time, hash and texts are those of the decision; figures that change later are in other fields.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def report(
             context.undisturbed, context.lifecycles, context.view.snapshot, changed
         )
     workloads = context.view.snapshot.workloads
-    unchanged = {  # jobs that run on, or wait for the same reasons
+    unchanged = {  # unchanged = {  # jobs that keep running, or wait for the same reasons
         uid
         for uid, step in left_alone.items()
         if not step.waiting or refusal_stands(workloads[uid].status, result.entries.outcome(uid))

@@ -79,7 +79,7 @@ class Reporter:
             and unchanged.still_waits(workload, life, refused)
         ):
             return workload.status
-        if life.headcount is not None:  # members that join or leave do not count
+        if life.headcount is not None:  # joining and leaving members do not count
             members = [member for member in members if not (member.gated or member.pod.deleting)]
         parts = self._parts(members, outcome)
         verdict = as_recommended(
@@ -168,7 +168,7 @@ class Reporter:
         before = workload.status.decision
         parts, admitted, refused = placed
         if scheduling.exclusions is not workload.status.scheduling.exclusions:
-            before = None  # a device just failed it, which is news
+            before = None  # a device just failed it, which is a change
         if admitted and not life.phase.terminal:
             ruling = self._placed(entry, life, parts)
             if workload.adopted and before is not None and _shows(before, ruling):
@@ -242,7 +242,7 @@ class Reporter:
         return Ruling(reason=passed.reason, text=lambda: passed.message, lines=lines)
 
     def _bound(self, workload: WorkloadRecord, refused: Refused | None) -> Refused | None:
-        """The refusal with the reasons for which devices are excluded for the workload."""
+        """The refusal, including the reasons for devices excluded for the workload."""
         if refused is None or not workload.status.scheduling.exclusions:
             return refused
         why = {
@@ -301,7 +301,7 @@ class Reporter:
     def _degraded(
         self, entry: Entry, life: LifecycleStep, admitted: bool
     ) -> tuple[Reason, str] | None:
-        """The fault of work that runs all the same."""
+        """The fault of work that runs nevertheless."""
         workload, rollout = entry.workload, entry.rollout
         fault = self.assignments.warnings.get(workload.ref.uid)
         if workload.is_gang:
@@ -323,7 +323,7 @@ class Reporter:
 
 
 def _shows(before: DecisionRecord, ruling: Ruling) -> bool:
-    """True when a record has the ruling about adopted pods already."""
+    """True when a record already has the ruling about adopted pods."""
     return (
         before.reason is ruling.reason
         and before.alone == ruling.alone

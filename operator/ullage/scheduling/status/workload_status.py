@@ -44,7 +44,7 @@ from ullage.scheduling.placement.predicted_figures import Part, Predictions
 ENFORCED: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
 _ON_THE_WAY: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
 _BAD: Final = (ConditionType.DEGRADED, ConditionType.INVALID, ConditionType.SLO_MET)
-"""Conditions that are always news."""
+"""Conditions that always cause a write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +58,13 @@ class StatusInputs:
     parts: Sequence[Part]
     admitted: bool
     reason: Reason
-    """Reason for which it waits, or that it is placed."""
+    """Reason of its wait, or that it is placed."""
     message: str
     decision: DecisionRecord | None
     scheduling: SchedulingState
     """State that later cycles need."""
     allocation: AllocationRecord | None = None
-    """Its books, where jobs take turns."""
+    """Its account of turns, under rounds."""
     degraded: tuple[Reason, str] | None = None
     endpoint: str = ""
     pool_choice: PoolChoice | None = None
@@ -72,7 +72,7 @@ class StatusInputs:
     size: tuple[int, SizeRecord | None] = (0, None)
     """Number of members of an elastic gang, and its record."""
     made_room: MadeRoom | None = None
-    """The last time that it made room for another workload."""
+    """The last time that it was downsized for another workload."""
     scaling: ScalingRecord | None = None
     """Record of a service that the operator scales."""
     verdict: Said | None = None
@@ -204,7 +204,7 @@ def _serving(inputs: StatusInputs) -> dict[str, object]:
 
 
 def same_placement(before: tuple[Placement, ...], parts: Sequence[Part]) -> bool:
-    """True when the placement shows these slices already."""
+    """True when the placement already has these slices."""
     if len(before) != len(parts):
         return False
     if len(parts) == 1:
@@ -292,7 +292,7 @@ def _ended(inputs: StatusInputs) -> list[Said]:
 
 
 def _admitted(inputs: StatusInputs) -> list[Said]:
-    """Conditions of a workload whose members all hold slices."""
+    """Conditions of a workload whose members all have slices."""
     live = [member for member in inputs.members if member.live and not member.pod.deleting]
     bound = all(member.pod.stage in (PodStage.BOUND, PodStage.RUNNING) for member in live)
     started = all(part.seen is not None and part.seen.phase.started for part in inputs.parts)

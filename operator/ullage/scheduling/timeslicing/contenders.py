@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that take turns, with their speeds by accelerator type, and the devices they compete for.
+"""Jobs under rounds, with their speeds by accelerator type, and the devices they compete for.
 
 InferenceDeployments never take turns: their devices are not divided. Nothing is decided here.
 """
@@ -44,7 +44,7 @@ _TYPED: Final = 1_000_000
 
 
 class Runner(NamedTuple):
-    """A TrainingJob that takes turns; a tuple, because every cycle creates one per job.
+    """A TrainingJob under rounds; a tuple, because every cycle creates one per job.
 
     Attributes:
         workload: Its record.
@@ -54,14 +54,14 @@ class Runner(NamedTuple):
         worth: Value of a second on each type to the job, in steps of its best type: its speed,
             unless its own objective counts costs.
         source: Weakest source of the speeds.
-        holds: Type whose devices it has; empty when it has none, or is leaving them.
+        holds: Type of its devices; empty when it has none, or is leaving them.
         began: Time at which it got them.
         ready: True when its pods wait for devices now.
         unsaved_s: Seconds of work since its last checkpoint; 0 = unknown.
         beside: uid of the job that shares its device, or is to join it there; empty for none.
         percent: Share of its device that it has.
         site: That device; -1 for none.
-        tenant: Name of the tenant whose time it takes; empty for none.
+        tenant: Name of the tenant charged with its time; empty for none.
     """
 
     workload: WorkloadRecord
@@ -270,7 +270,7 @@ class _Kinds:
 
 
 def points_of(request: ResourceRequest) -> int:
-    """Percent of devices that one member takes: all of each, or the most of its share."""
+    """Percent of devices of one member: all of each, or the maximum of its share."""
     if request.exclusive:
         return WHOLE * request.count
     return min(request.max_percent, request.percent_limit, WHOLE)
@@ -304,7 +304,7 @@ def held_type(inventory: Inventory, ledger: Ledger, members: Sequence[Member]) -
 
 
 def began_at(job: WorkloadRecord, holds: str, seen: float) -> float:
-    """Time since which it holds a type: from its status, else as this process saw it."""
+    """Time since which it holds a type: from its status, else as observed by this process."""
     books = job.status.allocation
     if books is not None:
         for kind, had in books.received:

@@ -4,7 +4,7 @@
 
 It is solved again only when jobs, speeds, prices or devices changed. Until then the fractions in
 the statuses are in force, so that a new leader continues with the same division. When the solver
-fails, the last division stays in force, and its record says so.
+fails, the last division stays in force, and its record has the reason.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ FIFO: Final = Objective.FIFO.value
 FELL_BACK: Final = "FellBack"
 """Result of a division by another objective than that of the policy."""
 SAME: Final = 0.01
-"""Least change of a fraction that is written (not measured)."""
+"""Minimum change of a fraction that is written (not measured)."""
 _HASH: Final = 16
 _NOT_WORTH: Final = 0.005
-"""Least time of a pair; a turn lasts a round at least (not measured)."""
+"""Minimum time of a pair; a turn lasts at least a round (not measured)."""
 _Parts = tuple[tuple[str, str], ...]
 """Fractions of one job as its status holds them."""
 Allocate = Callable[[Objective, Problem], Allocation]
@@ -101,7 +101,7 @@ class _Key:
         if previous is not None:
             content += (previous.jobs, previous.types, previous.fractions.tobytes(), previous.pairs)
         self._content = content
-        # the hash covers names instead of whole jobs, which is enough to tell problems apart
+        # the hash covers names instead of whole jobs, which is enough to distinguish problems
         self._hash = hash((tuple(job.name for job in problem.jobs), *content[1:]))
 
     def __eq__(self, other: object) -> bool:
@@ -321,7 +321,7 @@ def fraction_texts(before: tuple[tuple[str, str], ...], fresh: Mapping[str, floa
 def _dropped(
     goal: Goal, arena: Arena, allocation: Allocation, statuses: _StatusFractions
 ) -> dict[str, DroppedDeadline]:
-    """Deadlines that are not kept; the previous ones when the solver failed."""
+    """Deadlines that are missed; the previous ones when the solver failed."""
     if goal.objective is not Objective.MIN_COST_SLO:
         return {}
     if allocation.result is SolveResult.KEPT_LAST:

@@ -34,7 +34,7 @@ class Pairing:
 
     Attributes:
         kinds: Kind of the jobs that may share, by uid; jobs of a kind are interchangeable here.
-        forecasts: By two kinds in order, then by type; a missing entry is no pair.
+        forecasts: By two kinds in order, then by type; without an entry they are no pair.
         ended: By uid, a pair that missed its forecast in this cycle.
     """
 

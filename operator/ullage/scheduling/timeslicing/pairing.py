@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pairs of jobs that may share a device in their turn, by the forecasts of admission.
 
-Both jobs must allow it, trust each other, fit into the memory and keep their objectives; a pair
-that missed its forecast is excluded for a while. Each kind is judged beside a few others only, so
-that the work grows with the jobs, not with their pairs. Nothing is placed here.
+Both jobs must allow it, trust each other, fit into the memory and meet their objectives; a pair
+that missed its forecast is excluded for a while. Each kind is evaluated beside a few others only,
+so that the work grows with the jobs, not with their pairs. Nothing is placed here.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from ullage.scheduling.timeslicing.pair_records import Pairing, Together
 from ullage.scheduling.timeslicing.problem import on_grid
 
 MOST_KINDS: Final = 256
-"""Most kinds that are judged, those with most jobs first (our choice: it bounds a cold cycle)."""
+"""Most kinds evaluated, those with most jobs first (our choice: it bounds a cold cycle)."""
 _NEIGHBOURS: Final = 3
-"""Number of kinds of least demand, and of opposite demand, beside which each kind is judged."""
+"""Number of kinds of least and of opposite demand beside which each kind is evaluated."""
 _LEAST, _MOST = 10, 90
 """Bounds of a share in a pair, percent."""
 
@@ -71,7 +71,7 @@ def paired(tools: Tools, arena: Arena, rule: AdmissionRule, cache: DivisionCache
     Args:
         tools: Parts of the cycle.
         arena: The jobs that take turns.
-        rule: Judges pairs.
+        rule: Evaluates pairs.
         cache: Forecasts of the last cycle.
     """
     if not any(_matters(runner.workload) for runner in arena.runners.values()):
@@ -205,7 +205,7 @@ def _parted(
 
 
 def _ended(tools: Tools, runners: Mapping[str, Runner]) -> dict[str, PartedRecord]:
-    """Pairs that miss their forecast: taking turns is faster, or an objective is not kept."""
+    """Pairs that miss their forecast: taking turns is faster, or an objective is broken."""
     view, ended = tools.view, dict[str, PartedRecord]()
     for uid, first in runners.items():
         second = runners.get(first.beside)
@@ -226,7 +226,7 @@ def _ended(tools: Tools, runners: Mapping[str, Runner]) -> dict[str, PartedRecor
 
 
 def _broken(tools: Tools, first: Runner, second: Runner) -> str:
-    """Message about a pair that misses its forecast; empty = it does not, or not known yet."""
+    """Message about a pair that misses its forecast; empty = it does not, or unknown."""
     seen: list[float] = []
     for job in (first.workload, second.workload):
         figures, books = job.status.sharing, job.status.allocation
@@ -254,7 +254,7 @@ def _broken(tools: Tools, first: Runner, second: Runner) -> str:
 def _forecasts(
     tools: Tools, kinds: Sequence[_Kind], rule: AdmissionRule, cache: DivisionCache
 ) -> Mapping[tuple[str, str], Mapping[str, Together]]:
-    """Forecasts of the pairs to judge; those of the last cycle if the inputs are the same."""
+    """Forecasts of the pairs to evaluate; those of the last cycle if the inputs are the same."""
     snapshot, rooms = tools.view.snapshot, _rooms(tools.inventory)
     values = (tuple((kind.name, kind.many) for kind in kinds), rooms, snapshot.policy.risk)
     objects = (*[kind.known for kind in kinds], *snapshot.models.values())
@@ -288,7 +288,7 @@ def _rooms(inventory: Inventory) -> dict[str, _Room]:
 
 
 def _to_judge(kinds: Sequence[_Kind]) -> list[tuple[_Kind, _Kind]]:
-    """The pairs to judge: each kind beside itself and a few others.
+    """The pairs to evaluate: each kind beside itself and a few others.
 
     Kinds of least demand slow others down least; kinds of opposite demand fill devices best.
     """
@@ -314,7 +314,7 @@ def _to_judge(kinds: Sequence[_Kind]) -> list[tuple[_Kind, _Kind]]:
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """Asks admission about pairs."""
+    """Queries admission about pairs."""
 
     rule: AdmissionRule
     rooms: Mapping[str, _Room]

@@ -3,8 +3,8 @@
 """Plan of the turns of a cycle: the type for each job, and the jobs that leave their devices.
 
 A turn lasts at least a round, and longer until another job is owed enough to pay for the restart.
-The plan is a wish: placement follows under all the hard limits. Quota is counted while a round is
-planned: services and adopted pods first; jobs that take turns start without devices.
+The plan is only a target: placement follows under all the hard limits. Quota is counted while a
+round is planned: services and adopted pods first; jobs under rounds start without devices.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Turnout:
 
     Attributes:
         types: Type that each job should have now, in the order to serve them.
-        waiting: The other jobs, those that are owed most first.
-        stops: Jobs that should leave their devices, cheapest first; the type they go to or ``""``.
-        reserved: Devices kept for jobs that were passed over too often.
-        skipped: Jobs that smaller ones pass by.
-        owed: Promised less received seconds by (uid, type).
+        waiting: The other jobs, the most owed first.
+        stops: Jobs that should leave their devices, cheapest first; their next type or ``""``.
+        reserved: Devices reserved for jobs that were passed over too often.
+        skipped: Jobs passed over by smaller ones.
+        owed: Promised minus received seconds by (uid, type).
         partners: The partner by uid, of jobs that should share a device.
         parted: Pairs that found no common device in this cycle, by uid.
         wake_at: Time at which the next turn may end; 0 = no job waits.
@@ -95,14 +95,14 @@ def plan(
     now: float,
     quota: TurnQuota | None = None,
 ) -> Turnout:
-    """Plan the turns of this moment; jobs of higher priority choose first.
+    """Plan the current turns; jobs of higher priority choose first.
 
     Args:
         policy: Length of rounds and limit of skips.
         arena: The jobs that take turns, and the devices.
         division: The promised fractions.
         now: Seconds since the epoch.
-        quota: Quota before any turn is given; ``None`` = no tenant has quota.
+        quota: Quota before any grant; ``None`` = no tenant has quota.
     """
     settings = RoundSettings(
         round_s=float(policy.round_seconds),
@@ -222,7 +222,7 @@ def _take(
 
 
 def _skips(runner: Runner, now: float, settings: RoundSettings) -> int:
-    """Rounds in which smaller jobs have passed by a waiting job."""
+    """Rounds in which smaller jobs have passed over a waiting job."""
     books = runner.workload.status.allocation
     if books is None or not books.skipped_since:
         return 0
@@ -245,7 +245,7 @@ def _round_job(runner: Runner, arena: Arena, fixed: bool) -> RoundJob:
 def _state(
     runners: Mapping[str, Runner], late: Mapping[str, int], now: float, settings: RoundSettings
 ) -> RoundState:
-    """The state of rounds now, from the books of the jobs."""
+    """The current state of rounds, from the accounts of the jobs."""
     owed: dict[tuple[tuple[str, ...], str], float] = {}
     running: dict[tuple[str, ...], str] = {}
     most_s = MEMORY_ROUNDS * settings.round_s
@@ -256,7 +256,7 @@ def _state(
             for (other, kind), seconds in pairs_owed_s(books, now, most_s).items():
                 alone[kind] = alone.get(kind, 0.0) - seconds
                 if other in runners:
-                    # both jobs keep books of the pair; if they differ, the mean counts
+                    # both jobs have an account of the pair; if they differ, the mean counts
                     cell = (min(uid, other), max(uid, other)), kind
                     owed[cell] = owed.get(cell, 0.0) + seconds / 2
             for kind, seconds in alone.items():
@@ -278,7 +278,7 @@ class TurnQuota:
     """Number of the tenant of each job that takes turns, by uid."""
 
     def has_room(self, members: Members, kind: str, *, nominal: bool = False) -> bool:
-        """True when quota lets jobs have devices of a type; ``nominal`` = without borrowing."""
+        """True when quota allows jobs devices of a type; ``nominal`` = without borrowing."""
         demand: dict[int, int] = {}
         for uid in members:
             number = self.tenants[uid]
@@ -290,16 +290,16 @@ class TurnQuota:
         return self._have_room_together(demand, kind, nominal=nominal)
 
     def take(self, members: Members, kind: str) -> None:
-        """Count them as having these devices."""
+        """Charge these devices to the jobs."""
         for uid in members:
             self.usage.add(self.tenants[uid], kind, self._percent(uid, members, kind))
 
     def keep(self, uid: str) -> None:
-        """Count the devices that a job has and keeps."""
+        """Charge the devices that a job has and keeps."""
         self._count_held(uid, 1)
 
     def plan_again(self, uid: str) -> None:
-        """Stop counting a job: the planned round counts it itself."""
+        """Stop charging a job: the planned round charges it itself."""
         self._count_held(uid, -1)
 
     def could_have(self, uid: str) -> bool:
@@ -331,7 +331,7 @@ class TurnQuota:
 
 
 def turn_quota(arena: Arena, occupancy: Occupancy) -> TurnQuota | None:
-    """Quota before any turn is given; ``None`` = no tenant has quota."""
+    """Quota before any grant; ``None`` = no tenant has quota."""
     quota = occupancy.quota
     if quota is None:
         return None

@@ -224,7 +224,7 @@ def _deadline(runner: Runner) -> float | None:
 
 
 def _pair_rows(arena: Arena) -> tuple[PairRow, ...]:
-    """Worth of types to two kinds side by side; their worth alone is on the grid."""
+    """Preference of types of two kinds side by side; their preference alone is on the grid."""
     worth: dict[str, Mapping[str, float]] = {}
     for uid, kind in arena.pairing.kinds.items():
         worth.setdefault(kind, arena.runners[uid].worth)
@@ -305,7 +305,7 @@ def _time_left(runner: Runner, steps: float, now: float) -> float | None:
 
 
 def _steps_left(runner: Runner, now: float, round_s: float) -> float:
-    """Steps left; of unknown work as many as were done, at least those of a round.
+    """Steps left; for unknown work as many as were done, at least those of a round.
 
     ``spec.cost.estimatedWork`` counts at the job's best speed.
     """
@@ -322,7 +322,7 @@ def _steps_left(runner: Runner, now: float, round_s: float) -> float:
 
 
 def _rates(arena: Arena) -> Floats:
-    """Worth of types on the grid, so that equal classes stay equal while measurements drift."""
+    """Preference of types on the grid, so that equal classes stay equal as measurements drift."""
     # equal jobs share one table
     tables = {id(runner.worth): runner.worth for runner in arena.runners.values()}
     number = {table: at for at, table in enumerate(tables)}

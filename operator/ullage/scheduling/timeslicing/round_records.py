@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The books of a job: promised, received and owed time.
+"""The account of a job: promised, received and owed time.
 
-They are in the job's status and are written only when a promise changes or a turn begins or ends;
-in between they follow from the clock. Debts are bounded.
+It is in the job's status and is written only when a promise changes or a turn begins or ends; in
+between it follows from the clock. Debts are bounded.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _LARGEST: Final = 999_999_999.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """New content of the books of a job.
+    """New content of the account of a job.
 
     Attributes:
         fractions: Promise by type, as decimal strings, sorted.
-        holds: Type whose devices it has; empty for none.
+        holds: Type of its devices; empty for none.
         began: Time at which it got them.
         effective: Steps/s that the promise amounts to.
         normalised: ``effective`` relative to a proportional part of the cluster.
         source: Weakest source of the speeds.
         worth: By type, seconds on an equal part that a second on it is worth; ``None`` when that
             is not counted.
-        skipped: True when smaller jobs pass it by.
+        skipped: True when smaller jobs pass it over.
         started_s: Duration of the start that just ended, seconds; 0 = no start ended.
-        dropped: Its deadline if that is not kept.
+        dropped: Its deadline if that is missed.
         pairs: Promises beside others, as records without received time; in order.
         beside: uid of the job that shares its device in this turn; empty for none.
         parted: Pairs that are excluded for a while.
@@ -92,7 +92,7 @@ as promised, and excluded pairs."""
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A decimal string of the API, without zeros at its end."""
+    """A decimal string of the API, without trailing zeros."""
     text = f"{max(-_LARGEST, min(_LARGEST, value)):.{digits}f}"
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text
@@ -106,7 +106,7 @@ def promised(record: AllocationRecord | None) -> dict[str, float]:
 
 
 def current(record: AllocationRecord | None) -> tuple[str, float]:
-    """Type and beginning of the current turn in the books; empty and 0 for none."""
+    """Type and start of the current turn in the account; empty and 0 for none."""
     if record is not None:
         for kind, had in record.received:
             if had.since:
@@ -115,7 +115,7 @@ def current(record: AllocationRecord | None) -> tuple[str, float]:
 
 
 def owed_s(record: AllocationRecord | None, now: float, most_s: float) -> dict[str, float]:
-    """Promised less received time of each type now, seconds; bounded by ``most_s`` both ways."""
+    """Promised minus received time of each type now, seconds; bounded by ``most_s`` both ways."""
     if record is None:
         return {}
     kind, began = current(record)
@@ -136,14 +136,14 @@ def beside(record: AllocationRecord | None) -> str:
 def pairs_owed_s(
     record: AllocationRecord | None, now: float, most_s: float
 ) -> dict[tuple[str, str], float]:
-    """Promised less received time beside each other job now, seconds, by its uid and the type."""
+    """Promised minus received time beside each other job now, seconds, by its uid and the type."""
     if record is None:
         return {}
     return {pair.cell: _pair_owed(record, pair, now, most_s) for pair in record.pairs}
 
 
 def has_content(record: AllocationRecord, content: Content) -> bool:
-    """True when the books have this content already, whatever the time."""
+    """True when the account already has this content, at any time."""
     holds, fractions, source, skipped, dropped, partner, pairs, parted = content
     return (
         current(record)[0] == holds
@@ -164,7 +164,7 @@ def _pairs_stand(record: AllocationRecord, partner: str, pairs: tuple[PairRecord
 def written(
     before: AllocationRecord | None, entry: Entry, now: float, round_s: float
 ) -> AllocationRecord:
-    """The new books of a job; the previous object if its content did not change."""
+    """The new account of a job; the previous object if its content did not change."""
     if before is not None and not entry.started_s and has_content(before, entry.content):
         return before
     moment = whole_second(now)
@@ -211,7 +211,7 @@ def _pairs(
     moment: float,
     most_s: float,
 ) -> tuple[PairRecord, ...]:
-    """The books of each pair: a turn that ended is added, the current one keeps its beginning."""
+    """The account of each pair: an ended turn is added, the current one keeps its start."""
     before, (turn, began) = {pair.cell: pair for pair in old.pairs}, turns
     pairs: list[PairRecord] = []
     for pair in entry.pairs:
@@ -234,7 +234,7 @@ def _pairs(
 
 
 def _pair_owed(record: AllocationRecord, pair: PairRecord, now: float, most_s: float) -> float:
-    """Debt to a pair at a moment, by the current turn in the books."""
+    """Debt to a pair at a time, by the current turn in the account."""
     elapsed = max(0.0, now - record.since)
     had = max(0.0, now - max(record.since, pair.since)) if pair.since else 0.0
     promised = float(pair.fraction) if pair.fraction else 0.0
@@ -243,7 +243,7 @@ def _pair_owed(record: AllocationRecord, pair: PairRecord, now: float, most_s: f
 
 
 def closed(before: AllocationRecord | None, now: float) -> AllocationRecord | None:
-    """The books of a job that takes no turns now: received time stays, debts lapse."""
+    """The account of a job outside of rounds: received time stays, debts expire."""
     if before is None:
         return None
     kind, since = current(before)
@@ -269,7 +269,7 @@ def closed(before: AllocationRecord | None, now: float) -> AllocationRecord | No
 def _owed(
     record: AllocationRecord, now: float, turn: tuple[str, float], most_s: float
 ) -> dict[str, float]:
-    """Debts at a moment by type; ``turn`` = type and beginning of the current turn."""
+    """Debts at a time by type; ``turn`` = type and start of the current turn."""
     elapsed = max(0.0, now - record.since)
     kind, began = turn
     had = max(0.0, now - max(record.since, began)) if kind else 0.0
@@ -290,7 +290,7 @@ def _received(
     after: tuple[str, float],
     moment: float,
 ) -> tuple[tuple[str, Received], ...]:
-    """Received time by type: a turn that ended is added, the current one keeps its beginning."""
+    """Received time by type: an ended turn is added, the current one keeps its start."""
     had = dict(old.received)
     if before[0] and before[0] != after[0]:
         had[before[0]] = Received(seconds=int(had[before[0]].at(moment)))
@@ -304,9 +304,9 @@ def isolated_now(record: AllocationRecord | None, worth: Mapping[str, float], no
     """Isolated time until now, seconds; the current turn counts by its type.
 
     Args:
-        record: The books.
+        record: The account.
         worth: By type, seconds on an equal part that a second on it is worth.
-        now: The moment, seconds since the epoch.
+        now: The current time, seconds since the epoch.
     """
     if record is None:
         return 0.0

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The turns of a cycle: the jobs that take part, the division, the plan and the books.
+"""The turns of a cycle: the jobs that take part, the division, the plan and the accounts.
 
 They exist only when the policy's objective is not FIFO. All state is in the statuses of the jobs
 and of the policy.
@@ -99,7 +99,7 @@ class Rounds:
         members: Sequence[Member],
         placements: Sequence[Placement],
     ) -> AllocationRecord | None:
-        """The books of a job for its status; the previous object if nothing changed.
+        """The account of a job for its status; the previous object if nothing changed.
 
         Args:
             job: A TrainingJob.

@@ -3,8 +3,8 @@
 """Execution of a plan of turns: placements, evictions and reserved devices.
 
 Services come first, then jobs on the type of their turn, then any job that can use idle devices.
-The placer finds every place, so all hard limits hold; no job leaves before a place for another was
-found.
+The placer finds every place, so all hard limits hold; no job is stopped before a place for another
+was found.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _each(
 def _narrowed(
     rounds: Rounds, attempt: SchedulingAttempt, order: Mapping[str, int]
 ) -> SchedulingAttempt:
-    """The attempt narrowed to the type of its turn; unchanged for jobs that take none."""
+    """The attempt narrowed to the type of its turn; unchanged for jobs outside of rounds."""
     uid = attempt.workload.ref.uid
     runner = rounds.arena.runners.get(uid)
     if runner is None:
@@ -179,8 +179,8 @@ def _pair(
 ) -> Iterator[tuple[str, Outcome]]:
     """Place a job of a pair, and its partner beside it if that waits as well.
 
-    The first gets its part of an empty device, and the other joins it there, now or as soon as it
-    can. If it cannot, the pair is excluded for a while.
+    The first gets its part of an empty device, and the other joins it there, now or as soon as
+    possible. Otherwise, the pair is excluded for a while.
     """
     uid = attempt.workload.ref.uid
     other = rounds.turnout.partners[uid]
@@ -220,7 +220,7 @@ def _beside(
 def _first(rounds: Rounds, jobs: Mapping[str, SchedulingAttempt]) -> list[str]:
     """Jobs to place before idle devices are filled, in order.
 
-    Missing members of running jobs come first, then turns as planned, then work that takes none.
+    Missing members of running jobs come first, then turns as planned, then work outside of rounds.
     """
     runners = rounds.arena.runners
     running = {uid: None for uid in jobs if uid in runners and runners[uid].holds}
@@ -231,7 +231,7 @@ def _first(rounds: Rounds, jobs: Mapping[str, SchedulingAttempt]) -> list[str]:
 
 
 def _coming(rounds: Rounds, uid: str, outcome: Outcome) -> Outcome:
-    """The outcome, where a turn that is about to begin is no lack of devices."""
+    """The outcome, where an imminent turn does not count as a lack of devices."""
     refused = outcome.refused
     if refused is None or refused.never is not None:
         return outcome

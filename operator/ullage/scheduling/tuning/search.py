@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """State of a search, computed from the results in its status.
 
-It follows from the spec and the order of the results alone, so that a new process computes the same
+It depends only on the spec and the order of the results, so that a new process computes the same
 trials.
 """
 
@@ -45,8 +45,8 @@ class Search:
 
     Attributes:
         due: Epoch to reach, by trial.
-        counted: Trials and epochs that have a result.
-        parameters: Parameters by trial, of trials that have a result.
+        counted: Trials and epochs with a result.
+        parameters: Parameters of trials with a result, by trial.
         results: Counted results in order, without those that were not due.
     """
 
@@ -128,7 +128,7 @@ class Search:
         return frozenset(trial.trial for trial in self.terms.stated if trial.refused)
 
     def _with_results(self) -> Mapping[int, ObservedTrial]:
-        """Trials that have a result, with their last value."""
+        """Trials with a result, with their last value."""
         for result in self.results[self._seen :]:
             before = self._observed.pop(result.trial, None)
             self._observed[result.trial] = self._observe(result, before)
@@ -161,7 +161,7 @@ class Search:
         return tuple(sorted(rungs, key=lambda rung: rung.complete)[:MOST_GROUPS])  # open ones first
 
     def paused(self) -> frozenset[int]:
-        """Trials at the end of a rung that is not decided yet."""
+        """Trials at the end of an undecided rung."""
         if self.is_stated:
             return self._may_be_prolonged()
         return frozenset(
@@ -208,7 +208,7 @@ class Search:
 
 
 def _paused(family: Sequence[HalvingRung], max_epochs: int) -> Iterator[int]:
-    """Trials of a family that may go on once others report."""
+    """Trials of a family that may continue once others report."""
     is_open = False
     for at, rung in enumerate(family):
         is_open = is_open or not rung.complete

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Status of a search: groups of trials, conditions and Events.
 
-Figures of a group are as of the last begin or end of a trial in it by its TrainingJob, so that they
-follow from objects alone. Messages name reasons and no texts that change by themselves. So a
-status is written only when something happens.
+Figures of a group are as of the last start or end of a trial in it by its TrainingJob, so that they
+follow from objects alone. Messages have only reasons and stable texts. So a status is written only
+when there is an event.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from ullage.scheduling.tuning.times import TrialTimes, percent_had
 _MOST_NAMED: Final = 4
 _MOST_OF_A_TEXT: Final = 512
 _MOST_RESIZES: Final = 8
-"""Resizes that an Event names."""
+"""Maximum of resizes named in an Event."""
 _ANNOUNCED: Final = (
     ConditionType.PLANNED,
     ConditionType.STALLED,
     ConditionType.POOL_TOO_SMALL,
 )
-"""Conditions that come with an Event when they begin to hold."""
+"""Conditions with an Event when they become true."""
 
 
 def groups_of(
@@ -53,7 +53,7 @@ def groups_of(
     places: int,
     times: TrialTimes | None = None,
 ) -> tuple[GroupRecord, ...]:
-    """Groups that have trials, undecided ones first.
+    """Groups with trials, undecided ones first.
 
     Args:
         search: The search with every counted result.
@@ -158,7 +158,7 @@ def conditions_of(
     groups: Sequence[GroupRecord],
     now: float,
 ) -> tuple[Said, ...]:
-    """Conditions of a search that goes on, in order: Planned, Stalled and PoolTooSmall.
+    """Conditions of a running search, in order: Planned, Stalled and PoolTooSmall.
 
     Args:
         due: Existing TrainingJobs of due trials.
@@ -254,7 +254,7 @@ def events_of(
         job: The TuningJob as it was read.
         status: Its new status.
         fresh: Results that are counted now.
-        over: Reason of the end of the search; ``None`` = it goes on.
+        over: Reason of the end of the search; ``None`` = it continues.
         epoch: Epoch of this leader.
     """
     news: list[tuple[bool, Reason, str]] = [
@@ -282,7 +282,7 @@ def events_of(
         for resize in status.resizes
         if (resize.trial, resize.epoch, resize.time) not in before
     ]
-    if texts:  # in one text, because Events of one reason replace each other
+    if texts:  # one text, because Events of one reason replace each other
         more = f"; and {len(texts) - _MOST_RESIZES} more" if len(texts) > _MOST_RESIZES else ""
         news.append((False, Reason.TRIAL_RESIZED, "; ".join(texts[:_MOST_RESIZES]) + more))
     news += [

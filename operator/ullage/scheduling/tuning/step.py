@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The next step of a TuningJob: results to count, TrainingJobs to create and to delete.
 
-It follows from the TuningJob and the existing TrainingJobs alone. A result counts once it was
-written into the status and read back; only then a trial goes on or its TrainingJob is deleted. So
-no crash makes a result count twice.
+It depends only on the TuningJob and the existing TrainingJobs. A result counts once it was written
+into the status and read back; only then a trial continues or its TrainingJob is deleted. So no
+crash makes a result count twice.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from ullage.scheduling.tuning.widths import (
 MOST_KEPT: Final = 64
 """Number of TrainingJobs of ended trials that are kept for their pods' logs, the newest ones."""
 _ENDED: Final = ("Succeeded", "Failed")
-"""Phases of a TuningJob that is over."""
+"""Final phases of a TuningJob."""
 Missing = Sequence[tuple[int, int]]
 """Trials that could start, with the epoch to reach."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningStep:
-    """The next status of a TuningJob, and the actions for it."""
+    """The next status of a TuningJob, and its actions."""
 
     status: TuningStatus
     creates: tuple[CreateTrial, ...] = ()

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Every objective, by its word in ``SchedulingPolicy.spec.objective``: who divides time by it.
+"""Every objective, by its word in ``SchedulingPolicy.spec.objective``.
 
-Policies share the program builder only. ``import scipy`` loads none of its parts before they are
-used: a cluster that queues by FIFO never needs them.
+Policies share only the program builder. ``import scipy`` loads its parts lazily: a cluster with a
+FIFO queue never needs them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class AllocationPolicy:
     Attributes:
         solve: From a problem to an allocation.
         costed: It needs a price above 0 of every type that a job may use.
-        clocked: It looks at work left or time gone: time is divided again every round.
+        clocked: Depends on work left or time elapsed: time is divided again every round.
     """
 
     solve: Callable[[Problem], Allocation]

@@ -27,7 +27,7 @@ class RisingGroups:
         groups: Their indices.
         own: Weight of a member of each.
         heights: Heights at which some group reaches its best, rising, from 0.
-        rises: What a group of weight 1 has risen by then.
+        rises: Rise of a group of weight 1 at each height.
     """
 
     groups: Ints
@@ -36,7 +36,7 @@ class RisingGroups:
     rises: Floats
 
     def risen(self, height: float) -> Floats:
-        """Rise of each group at a height, were there no best."""
+        """Rise of each group at a height, without the limit of its best."""
         return self.own * np.interp(height, self.heights, self.rises)
 
     def rates(self) -> Floats:
@@ -50,7 +50,7 @@ class InTurn:
 
     Attributes:
         groups: Their indices, the oldest first.
-        weight: Of the tenant: what a group rises for a unit of height.
+        weight: Of the tenant: rise of a group per unit of height.
         begins: Height at which each begins.
     """
 
@@ -59,7 +59,7 @@ class InTurn:
     begins: Floats
 
     def risen(self, height: float) -> Floats:
-        """Rise of each group at a height, were there no best."""
+        """Rise of each group at a height, without the limit of its best."""
         return self.weight * np.maximum(height - self.begins, 0.0)
 
     def rates(self) -> Floats:
@@ -74,7 +74,7 @@ class Climb:
     Attributes:
         level: Of each group at height 0.
         best: The highest level of each group, with all open devices for it.
-        tenants: How those of each tenant do.
+        tenants: Levels of each tenant.
         top: Height at which all have reached their best.
     """
 

@@ -27,7 +27,7 @@ from ullage.engines.allocation.policies.sums import normalised_gain
 from ullage.engines.allocation.shape import ProblemShape, shape_of
 
 _CLOSE: Final = 1e-4
-"""Part of the best ratio that doing more work may give up."""
+"""Fraction of the best ratio that may be given up for more work."""
 
 
 def min_cost(problem: Problem) -> Allocation:
@@ -43,7 +43,7 @@ def min_cost(problem: Problem) -> Allocation:
 
 
 def min_cost_slo(problem: Problem) -> Allocation:
-    """The same, and every deadline is kept that can be; the fewest are dropped, each is named.
+    """Like :func:`min_cost`, with deadlines: the fewest are dropped, and each is named.
 
     Raises:
         PriceMissingError: a type has no price above 0.
@@ -56,7 +56,7 @@ def min_cost_slo(problem: Problem) -> Allocation:
         kept, dropped = keepable(shape, needed)
         return _solve(shape, kept, dropped)
 
-    # Each deadline is kept or dropped for itself: jobs with one are not grouped.
+    # Each deadline is met or dropped on its own: jobs with one are not grouped.
     own = np.where(needed > 0, np.arange(1, len(needed) + 1), 0.0)
     return guarded(problem, both, shape_of(problem, own))
 
@@ -85,10 +85,10 @@ def _solve(shape: ProblemShape, needed: Floats, dropped: tuple[DroppedSLO, ...])
     try:
         ratio, x = _ratio(shape, cost, floors)
     except SolveError:
-        # Deadlines leave too little for every floor; the deadlines were found reachable alone.
+        # Deadlines leave too little for every floor; the deadlines were found feasible alone.
         floors = shape.of_jobs(needed)
         ratio, x = _ratio(shape, cost, floors)
-    # Half of an optimum has its ratio too: of all that reach it, the one that does most work.
+    # A scaled-down optimum has the same ratio: of all optima, take the one with the most work.
     net = normalised_gain(shape, np.ones(shape.groups)) - ratio * (1.0 - _CLOSE) * cost
     try:
         most = maximise(shape, net, 0.0, at_least(shape, floors * (1 - HELD)))

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Finish-time fairness (Themis): no one finishes much later than on an equal part of the cluster.
+"""Finish-time fairness (Themis): bounds the finish time relative to an equal part of the cluster.
 
-rho = (age + left / speed) / (isolated so far + left / isolated speed); weights play no part.
+rho = (age + left / speed) / (isolated so far + left / isolated speed); weights have no effect.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def _solve(shape: ProblemShape) -> Allocation:
         low = _root(shape, solved, (left, age, base), rho, low)
         if best - low <= _CLOSE * best:
             break
-        # The dual's bound closes in from below at Newton's pace; halving guards against crawling.
+        # The dual's bound converges from below at Newton's rate; bisection guards against slow
+        # progress.
         rho = low if low > rho * (1 + _CLOSE) else 0.5 * (low + best)
     assert solution is not None
     floors = left / (best * base - age)
@@ -72,7 +73,7 @@ def _root(
 
     With prices y of the rows speed >= z * needed(rho), every allocation has sum y * speed <= bound;
     so sum y * needed(r) <= bound for every reachable r. Derived (duality). Newton on a convex
-    decreasing function always lands on the left of the root: what comes out is a lower bound.
+    decreasing function always ends left of the root: the result is a lower bound.
     """
     left, age, base = terms
     prices = np.maximum(solved.rows, 0.0) / (left / (rho * base - age))

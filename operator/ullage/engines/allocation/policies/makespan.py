@@ -15,7 +15,7 @@ from ullage.engines.allocation.shape import ProblemShape, shape_of
 def solve(problem: Problem) -> Allocation:
     """Max y with speed >= y * steps left, one program; the objective is 1 / y in seconds.
 
-    Derived: the last job finishes after 1 / y where each finishes by then.
+    Derived: the last job finishes after 1 / y if each finishes by then.
 
     Raises:
         SolveError: no optimum, and no earlier allocation to keep.
@@ -29,7 +29,7 @@ def _steps(problem: Problem) -> Floats:
 
 def _solve(shape: ProblemShape) -> Allocation:
     left = shape.of_jobs(_steps(shape.problem))
-    # In units of the quickest time alone, so that y is near 1.
+    # In units of the shortest time alone, so that y is near 1.
     alone = float((left / shape.rate.max(axis=1)).max())
     solved = raise_floors(shape, left / alone)
     x = settled(shape, solved, left / alone * solved.z)

@@ -17,7 +17,7 @@ from ullage.engines.allocation.model import Allocation, Floats, Problem
 from ullage.engines.allocation.shape import ProblemShape, shape_of
 
 _SPARE: Final = 1e-9
-"""Part of its time that a job has to spare at least where its time is no limit."""
+"""Minimum spare time of a job, as a fraction, for its time to be no limit."""
 
 
 def solve(problem: Problem) -> Allocation:
@@ -32,10 +32,10 @@ def solve(problem: Problem) -> Allocation:
 
 
 def _short_of_one_type(problem: Problem) -> Allocation | None:
-    """The only optimum of jobs that are short of devices of a single type, without a program.
+    """Closed-form optimum of jobs that are short of devices of a single type, without a program.
 
-    Everyone gets devices by weight: z is devices over weights (derived). ``None`` where there are
-    more types or pairs, or a job has time to spare, and with it more than one optimum.
+    Jobs get devices by weight: z is devices over weights (derived). ``None`` with several types or
+    pairs, or when a job has time to spare and the optimum is therefore not unique.
     """
     if problem.throughputs.pairs or problem.centre is not None:
         return None
@@ -69,8 +69,7 @@ def by_weight(gang: Floats, weight: Floats, rates: Floats, sizes: Floats) -> Flo
         sizes: Devices of each type.
 
     Returns:
-        Time of each job on the type; ``None`` where there are more types or a job has time to
-        spare.
+        Time of each job on the type; ``None`` with several types or when a job has time to spare.
     """
     if len(sizes) != 1 or not len(gang):
         return None

@@ -28,7 +28,7 @@ def max_throughput(problem: Problem) -> Allocation:
 def fifo(problem: Problem) -> Allocation:
     """Oldest first: max sum of (M - rank) / M * speed / best speed, rank 0 = the oldest.
 
-    Derived; the earlier a job arrived, the more its time is worth.
+    Derived; an earlier arrival gives a larger weight.
 
     Raises:
         SolveError: no optimum, and no earlier allocation to keep.
@@ -38,7 +38,7 @@ def fifo(problem: Problem) -> Allocation:
 
 
 def sjf(problem: Problem) -> Allocation:
-    """Shortest first, by the time that a job needs on its best type; ranks as in ``fifo``.
+    """Shortest first, by the time of a job on its best type; ranks as in ``fifo``.
 
     Raises:
         SolveError: no optimum, and no earlier allocation to keep.
@@ -59,14 +59,14 @@ def _by_rank(problem: Problem, order: list[int]) -> Allocation:
 
 
 def normalised_gain(shape: ProblemShape, worth: Floats) -> Floats:
-    """Worth of a unit of each column: speeds in units of each job's best.
+    """Goal of each column: speeds in units of each job's best.
 
     Args:
         shape: Groups and columns.
-        worth: Worth of each group at its best speed, shape (groups,).
+        worth: Weight of each group at its best speed, shape (groups,).
 
     Returns:
-        Worth of a unit of time of each column, shape (columns,).
+        Goal per unit of time of each column, shape (columns,).
     """
     unit = worth / shape.rate.max(axis=1)
     right = np.where(shape.right >= 0, unit[shape.right], 0.0)

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Water filling: the whole vector of levels, lexicographically max-min, over tenants and jobs.
 
-Levels rise together, each to its job's best at most; those who are at their best free the rise for
-others of their tenant, so levels follow a path that is known beforehand (``climb``). A phase finds
-the highest point of the path that devices allow, by cuts from above; who is short of devices there
-is frozen, and the others go on. Phases are as many as there are shortages, not as there are jobs.
+Levels rise together, each up to its job's best; jobs at their best leave the rise to others of
+their tenant, so levels follow a path that is known beforehand (``climb``). A phase finds the
+highest point of the path that devices allow, by cuts from above; jobs that are short of devices
+there are frozen, and the others continue. The number of phases is that of shortages, not of jobs.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ullage.engines.allocation.policies.max_min import fair_unit
 from ullage.engines.allocation.shape import ProblemShape, shape_of
 
 _PRICE: Final = 1e-6
-"""Part of the largest price below which a price is rounding; the job then waits one phase more."""
+"""Fraction of the largest price that counts as rounding; the job then waits one more phase."""
 _CLOSE: Final = 1e-8
-"""Part of a level that may be missing for rounding."""
+"""Fraction of a level that may be missing by rounding."""
 _ZERO: Final = 1e-7
-"""Part of its best below which a rise is none: it would need a row of huge numbers."""
+"""Smallest rise as a fraction of its best: less would need a row of huge numbers."""
 _KEPT: Final = 3e-8
-"""Part of a frozen level that a later phase may give up, so that rounding cannot exclude it."""
+"""Fraction of a frozen level that a later phase may lose, so that rounding cannot exclude it."""
 _CUTS: Final = 200
-"""Programs of one phase at most; a few are usual."""
+"""Most programs of one phase; a few are usual."""
 _HALVINGS: Final = 100
 
 
@@ -43,7 +43,7 @@ class Levels:
         level: gang * speed / e of one member of each group.
         solved: The last program.
         first: The first rise, which is the max-min objective.
-        programs: How many were solved.
+        programs: Number of programs solved.
     """
 
     level: Floats
@@ -61,7 +61,7 @@ def solve(problem: Problem) -> Allocation:
         SolveError: no optimum, and no earlier allocation to keep.
     """
     inner = {tenant.name: tenant.inner for tenant in problem.tenants}
-    # Jobs of a tenant that serves by arrival are told apart by their place in the queue.
+    # Jobs of a tenant with FIFO order are distinguished by their place in the queue.
     place = np.array(
         [
             float(index + 1) if inner.get(job.tenant) is Inner.FIFO else 0.0
@@ -73,14 +73,14 @@ def solve(problem: Problem) -> Allocation:
 
 def _solve(shape: ProblemShape) -> Allocation:
     filled = fill(shape)
-    # What the last program reached is below its levels by rounding.
+    # The result of the last program is below its levels by rounding.
     floors = np.minimum(fair_unit(shape) * filled.level, shape.speed @ filled.solved.x)
     x = settled(shape, filled.solved, floors)
     return answer(shape, x, objective=filled.first, solved=filled.solved)
 
 
 def fill(shape: ProblemShape) -> Levels:
-    """Raise the levels until no one can rise.
+    """Raise the levels until none can rise.
 
     Raises:
         SolveError: a program had no optimum.
@@ -110,9 +110,9 @@ class _Highest:
     Attributes:
         level: Of each group there.
         short: Groups that are tight in every optimum there: they are short of devices.
-        closed: Columns that no optimum there uses.
+        short: Groups that are tight in every optimum there: they lack devices.
         solved: The program at that point.
-        programs: How many it took.
+        programs: Number of programs solved.
     """
 
     level: Floats
@@ -125,11 +125,11 @@ class _Highest:
 def _highest(shape: ProblemShape, unit: Floats, path: Climb) -> _Highest:
     """The highest point of a path that devices allow.
 
-    A point is out of reach if not all of its levels can be had at once. The program that finds the
-    part of them that can be had has prices that exclude the point, and all above the height at
-    which the prices are just paid (a cutting plane; derived): the search goes on there. Where the
-    last cut is tight, complementary slackness holds for its prices: a group with a price can rise
-    no more, and a column that costs more than it brings is used by no one any more.
+    A point is infeasible if its levels cannot all be reached at once. The program that finds the
+    feasible fraction of them has prices that exclude the point, and all above the height at which
+    the levels cost exactly what there is (a cutting plane; derived): the search continues there.
+    Where the last cut is tight, complementary slackness holds for its prices: a group with a price
+    cannot rise further, and a column that costs more than it yields is unused.
 
     Raises:
         SolveError: a program had no optimum, or the search did not end.
@@ -141,7 +141,7 @@ def _highest(shape: ProblemShape, unit: Floats, path: Climb) -> _Highest:
     for programs in range(1, _CUTS + 1):
         level = path.at(height)
         rise = np.where(level - path.level > least, unit * level - floors, 0.0)
-        stands = not rise.any()  # no one rises: what is there once more
+        stands = not rise.any()  # nothing rises: solve the same point once more
         solved = raise_floors(shape, *((floors,) if stands else (rise, floors)), corner=True)
         if stands or solved.z >= 1 - _CLOSE:
             return _Highest(
@@ -157,8 +157,8 @@ def _highest(shape: ProblemShape, unit: Floats, path: Climb) -> _Highest:
 def _slack(shape: ProblemShape, price: Floats, solved: Solved) -> tuple[Bools, Bools]:
     """Groups that are tight, and columns that are idle, wherever a cut is tight.
 
-    Complementary slackness; what counts as a price is judged beside what the same time would cost
-    on the dearest devices, because the prices of jobs of very different speeds differ as much.
+    Complementary slackness; a price counts relative to the cost of the same time on the most
+    expensive devices, because prices of jobs of very different speeds differ as much.
 
     Args:
         shape: Groups and columns.
@@ -174,12 +174,12 @@ def _slack(shape: ProblemShape, price: Floats, solved: Solved) -> tuple[Bools, B
 
 
 def _paid(path: Climb, price: Floats, room: float, above: float) -> float:
-    """The largest height below a bound at which levels cost no more than there is room for.
+    """The largest height below a bound at which the levels fit the room.
 
     Args:
         path: Levels by height.
         price: Of a unit of level of one member of each group, shape (groups,).
-        room: What all levels may cost.
+        room: Upper bound of the cost of all levels.
         above: A height at which they cost more.
     """
     low, high = 0.0, above
@@ -195,7 +195,7 @@ def _paid(path: Climb, price: Floats, room: float, above: float) -> float:
 
 
 def _best(shape: ProblemShape, columns: Bools) -> Floats:
-    """Steps/s of one member that has all of its time on the best of some columns, (groups,)."""
+    """Steps/s of one member with all of its time on the best of some columns, (groups,)."""
     speed, time = shape.speed.tocoo(), shape.base[: shape.groups].tocsr()
     each = speed.data / np.asarray(time[speed.row, speed.col]).ravel()
     best = np.zeros(shape.groups)
