@@ -69,8 +69,8 @@ MUTANTS: Final = (
     Mutant(
         "members that have ended stay until the last one has",
         LIFE,
-        "last = last_at_work(members)  # those that succeeded stay",
-        "last = None  # those that succeeded stay",
+        "last = last_at_work(members)  # succeeded members stay until its exit code is known",
+        "last = None  # succeeded members stay until its exit code is known",
         STOPS,
     ),
     Mutant(
