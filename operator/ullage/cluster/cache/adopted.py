@@ -239,14 +239,14 @@ def _unit(
     room = max(let_go, first.replicas - ended_in_wave(first.replicas, ended, live))
     whole, others = pods[:room], pods[room:]
     fresh = WorkloadStatus(scheduling=SchedulingState(exclusions=inherited))
-    told = next((pod.status for pod in whole if pod.status.observed_generation), fresh)
+    reported = next((pod.status for pod in whole if pod.status.observed_generation), fresh)
     members = (
-        *(AdoptedMember(pod=pod.pod, told=pod.status == told) for pod in whole),
+        *(AdoptedMember(pod=pod.pod, told=pod.status == reported) for pod in whole),
         *(AdoptedMember(pod=pod.pod, told=_knows(pod), too_many=True) for pod in others),
     )
     if not all(member.told for member in members):
-        told = replace(told, observed_generation=0)
-    record = replace(first, adopted=members, status=told)
+        reported = replace(reported, observed_generation=0)
+    record = replace(first, adopted=members, status=reported)
     complaints = ((lead, first.invalid), *((pod, pod.terms.invalid) for pod in pods))
     for complaining, complaint in complaints:
         if complaint:

@@ -229,15 +229,19 @@ def _service(
     return record, _blueprint(record, template, grace_s=0, runtime=spec.runtime)
 
 
+_NO_ADDITIONS: Final = Runtime()
+
+
 def _version(template: _Template, runtime: Runtime) -> str:
     """The version of a workload's pods: those with additions of Ullage differ."""
-    usual = Runtime()
+    if runtime == _NO_ADDITIONS:
+        return template.version
     additions = {
         part.name: getattr(runtime, part.name)
         for part in fields(runtime)
-        if getattr(runtime, part.name) != getattr(usual, part.name)
+        if getattr(runtime, part.name) != getattr(_NO_ADDITIONS, part.name)
     }
-    return template_hash(f"{template.version} {additions}", 0) if additions else template.version
+    return template_hash(f"{template.version} {additions}", 0)
 
 
 def _blueprint(

@@ -190,7 +190,7 @@ def rebuild(record: TableRecord, memory: DeviceMemory, away: Away) -> None:
 
 
 def _rebuilt(record: LaneRecord) -> LaneState:
-    """Restore a lane; levels of FAIR and RR start anew, equal for all.
+    """Restore a lane; the levels of FAIR and RR are reset to equal values.
 
     Raises:
         ValueError: two jobs run in it, or a lease is of another lane.

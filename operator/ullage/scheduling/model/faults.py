@@ -153,9 +153,9 @@ def subject_of_frames(
         arguments = [variables[name] for name in names if name in variables]
         others = [value for name, value in variables.items() if name not in names]
         for values in (arguments,) if arguments_only else (arguments, others):
-            subjects = {_subject_of(value, snapshot) for value in values} - {None}
+            subjects = list(filter(None, (_subject_of(value, snapshot) for value in values)))
             if subjects:
-                return min(filter(None, subjects), key=_tenants_first)
+                return min(subjects, key=_tenants_first)
     return None
 
 
