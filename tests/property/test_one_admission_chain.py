@@ -229,19 +229,14 @@ def _occupied(inventory: Inventory, places: tuple[Place, ...]) -> Occupancy:
         )
         for site, one in zip(inventory.sites, places, strict=True)
     )
-    names = (
-        "model",
-        "health",
-        "modes",
-        "memory_mib",
-        "overhead_mib",
-        "contexts",
-        "mps",
-        "suspends",
+    names = ("model", "health", "modes", "contexts", "mps", "suspends")
+    facts = replace(
+        inventory.facts,
+        **{name: column(name) for name in names},
+        memory=column("memory_mib"),
+        overhead=column("overhead_mib"),
     )
-    found = Occupancy(
-        replace(inventory, sites=sites, **{name: column(name) for name in names}), Domains()
-    )
+    found = Occupancy(replace(inventory, sites=sites, facts=facts), Domains())
     for site, place in enumerate(places):
         for number, one in enumerate(place.tenants):
             found.put(site, _occupant(number, one))

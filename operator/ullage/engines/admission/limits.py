@@ -14,11 +14,12 @@ numpy is loaded with the first column.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Final, Generic, Protocol, TypeVar, get_type_hints
 
-from ullage.api.devices import GPUMode
+from ullage.api.devices import GPUMode, MpsState, ObservedDevice
 from ullage.api.reasons import Reason
 
 if TYPE_CHECKING:
@@ -46,16 +47,42 @@ MIXED: Final = -2
 
 
 @dataclass(frozen=True, slots=True)
+class Stated:
+    """A figure that follows from what the node states of the device.
+
+    Args:
+        read: Gives the figure.
+        passes: It is 0 when the device is well; what a node states for good stays.
+    """
+
+    read: Callable[[ObservedDevice], int]
+    passes: bool = False
+
+
+def _modes(device: ObservedDevice) -> int:
+    return sum(MODE_BIT[mode] for mode in set(device.modes))
+
+
+def _mps_is_away(device: ObservedDevice) -> bool:
+    return device.mps is not None and device.mps.state is not MpsState.ACTIVE
+
+
+@dataclass(frozen=True, slots=True)
 class Facts(Generic[N]):
-    """Figures of one device, or columns of all; memory in MiB."""
+    """Figures of one device, or columns of all; memory in MiB.
+
+    A figure that is :class:`Stated` needs no other place: columns, digests and the figures of
+    empty devices follow from the declaration.
+    """
 
     model: N
     health: N
-    modes: N
-    memory: N
+    modes: Annotated[N, Stated(_modes)]
+    memory: Annotated[N, Stated(attrgetter("memory_mib"))]
     overhead: N
     """Of one context."""
     contexts: N
+    """Containers that may share it, without the contexts that an MPS server reserves or uses."""
     sharers: N
     contexts_used: N
     whole: N
@@ -63,31 +90,24 @@ class Facts(Generic[N]):
     percent_used: N
     memory_used: N
     """Contexts included."""
-    mps: N
+    mps: Annotated[N, Stated(_mps_is_away, passes=True)]
     """Above 0 where an MPS server is required and missing."""
     loose: N
     unmeasured: N
-    suspends: N
+    suspends: Annotated[N, Stated(attrgetter("suspends"))]
     """Above 0 where the node can suspend programs on the device."""
 
 
+FIGURES: Final = tuple(field.name for field in fields(Facts))
+"""Names of the figures, in order."""
+STATED: Final[Mapping[str, Stated]] = {
+    name: mark
+    for name, hint in get_type_hints(Facts, include_extras=True).items()
+    for mark in getattr(hint, "__metadata__", ())
+}
+"""The figures that nodes state, by name."""
 EMPTY: Final[Facts[int]] = Facts(
-    model=0,
-    health=HEALTHY,
-    modes=ALL_MODES,
-    memory=0,
-    overhead=0,
-    contexts=0,
-    sharers=0,
-    contexts_used=0,
-    whole=0,
-    domain=NO_DOMAIN,
-    percent_used=0,
-    memory_used=0,
-    mps=0,
-    loose=0,
-    unmeasured=0,
-    suspends=0,
+    **{**dict.fromkeys(FIGURES, 0), "modes": ALL_MODES, "domain": NO_DOMAIN}
 )
 """An empty device of size zero, as the base for the figures of a single device."""
 

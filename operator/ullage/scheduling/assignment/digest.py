@@ -23,7 +23,7 @@ def occupancy_digest(occupancy: Occupancy) -> bytes:
     digest = sha256("\n".join(site.uuid for site in inventory.sites).encode())
     for column in (
         inventory.health,
-        inventory.memory_mib,
+        inventory.facts.memory,
         occupancy.percent_used,
         occupancy.memory_used_mib,
         occupancy.sharers,

@@ -5,41 +5,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import Final
 
 import numpy as np
 
-from ullage.engines.admission.limits import MIXED, Facts, N, smaller
+from ullage.engines.admission.limits import FIGURES, STATED, Facts, N, smaller
 from ullage.engines.lanes.assignment import AssignedLane
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
-from ullage.scheduling.inventory.inventory import Flags, Ints
+from ullage.scheduling.inventory.inventory import Flags, Ints, Inventory
 
-_COLUMNS: Final = attrgetter(*(column.name for column in fields(Facts)))
+_COLUMNS: Final = attrgetter(*FIGURES)
 
 
 def columns(occupancy: Occupancy) -> Facts[Ints]:
     """The figures of all devices; each occupant has one context."""
-    inventory = occupancy.inventory
-    return Facts(
-        inventory.model,
-        inventory.health,
-        inventory.modes,
-        inventory.memory_mib,
-        inventory.overhead_mib,
-        inventory.contexts,
-        occupancy.sharers,
-        occupancy.sharers,
-        occupancy.whole,
-        occupancy.domain,
-        occupancy.percent_used,
-        occupancy.memory_used_mib,
-        inventory.mps,
-        occupancy.loose,
-        occupancy.unmeasured,
-        inventory.suspends,
+    return replace(
+        occupancy.inventory.facts,
+        sharers=occupancy.sharers,
+        contexts_used=occupancy.sharers,
+        whole=occupancy.whole,
+        domain=occupancy.domain,
+        percent_used=occupancy.percent_used,
+        memory_used=occupancy.memory_used_mib,
+        loose=occupancy.loose,
+        unmeasured=occupancy.unmeasured,
     )
 
 
@@ -98,22 +90,11 @@ def figures(occupancy: Occupancy, site: int) -> Facts[int]:
     return Facts(*[column.item(site) for column in _COLUMNS(columns(occupancy))])
 
 
-def emptied(facts: Facts[Ints]) -> Facts[Ints]:
-    """The figures of the same devices if all were healthy and empty."""
-    nothing = np.zeros_like(facts.model)
-    return replace(
-        facts,
-        health=nothing,
-        sharers=nothing,
-        contexts_used=nothing,
-        whole=nothing,
-        domain=nothing + MIXED,
-        percent_used=nothing,
-        memory_used=nothing,
-        mps=nothing,
-        loose=nothing,
-        unmeasured=nothing,
-    )
+def emptied(inventory: Inventory) -> Facts[Ints]:
+    """The figures of all devices if all were healthy and empty."""
+    nothing = np.zeros_like(inventory.facts.model)
+    passing = [name for name, stated in STATED.items() if stated.passes]
+    return replace(inventory.facts, health=nothing, **dict.fromkeys(passing, nothing))
 
 
 def allowed_model(facts: Facts[Ints], request: ResourceRequest) -> Flags:

@@ -21,7 +21,7 @@ from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.limits import LIMITS, WHOLE_PERCENT, Facts, ceiling, memory_needed
 from ullage.engines.admission.query import AdmissionQuery
 from ullage.engines.admission.records import Refusal
-from ullage.scheduling.feasibility.device_facts import allowed_model, columns, emptied
+from ullage.scheduling.feasibility.device_facts import allowed_model, emptied
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.inventory import Flags, Ints
 from ullage.scheduling.inventory.node_fit import Fit, allocatable, counted, why_not
@@ -147,7 +147,7 @@ class Feasibility:
         if not pods.any():
             return self._no_node(request, fits.tolist())
         if self._empty is None:
-            self._empty = emptied(columns(self.candidate_index.occupancy))
+            self._empty = emptied(inventory)
         facts = self._empty
         alive = (pods > 0)[inventory.node_of] & allowed_model(facts, request)
         if not alive.any():
@@ -157,7 +157,7 @@ class Feasibility:
         for limit in LIMITS:
             passing = alive & (limit.short(facts, request) <= 0)
             if not passing.any():
-                most_mib = int(inventory.memory_mib[alive].max())
+                most_mib = int(facts.memory[alive].max())
                 return Refusal(limit.reason, never_fits(request, limit.reason, most_mib))
             alive = passing
         least = self._least_shares(request, facts, alive)
