@@ -26,7 +26,7 @@ from ullage.engines.admission.filters import first_refusal, share_ceiling
 from ullage.engines.admission.limits import LIMITS, MODE_BIT, ceiling, first_broken
 from ullage.engines.admission.records import Tenant
 from ullage.scheduling.assignment.observe import look
-from ullage.scheduling.feasibility.device_facts import columns, figures
+from ullage.scheduling.feasibility.device_facts import one_device
 from ullage.scheduling.feasibility.occupancy import Domains, Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.inventory.inventory import Ints, Inventory, take_inventory
@@ -70,6 +70,8 @@ class Place:
     modes: int = 3
     mps: int = 0
     suspends: int = 0
+    least_percent: int = 0
+    alone: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +81,7 @@ class Asked:
     limit: int
     memory_mib: int
     domain: int
+    count: int = 1
     exclusive: bool = False
     lonely: bool = False
     suspendable: bool = False
@@ -129,6 +132,8 @@ PLACES = st.builds(
     modes=st.sampled_from([3, 3, 3, 1, 2]),
     mps=_rarely(1, 0),
     suspends=st.sampled_from([0, 1]),
+    least_percent=_rarely(20, 0),
+    alone=_rarely(1, 0),
 )
 SHARES = st.builds(
     lambda between, limit, memory, domain: Asked(
@@ -140,7 +145,11 @@ SHARES = st.builds(
     DOMAINS,
 )
 WHOLES = st.builds(
-    lambda one: replace(one, least=100, most=100, memory_mib=0, exclusive=True, lonely=True), SHARES
+    lambda one, count: replace(
+        one, least=100, most=100, memory_mib=0, count=count, exclusive=True, lonely=True
+    ),
+    SHARES,
+    st.integers(1, 2),
 )
 REQUESTS = st.one_of(
     SHARES,
@@ -182,6 +191,8 @@ def by_hand(place: Place, asked: Asked) -> Reason | None:
         Reason.NODE_UNHEALTHY: place.health == 2,
         Reason.DEVICE_UNHEALTHY: place.health == 1,
         Reason.MODE_UNSUPPORTED: not place.modes & MODE_BIT[asked.mode],
+        Reason.DEVICES_NOT_COMBINED: asked.count > 1 and bool(place.alone),
+        Reason.SHARE_TOO_SMALL: asked.least < place.least_percent,
         Reason.CHECKPOINT_UNAVAILABLE: asked.suspendable and not place.suspends,
         Reason.NO_CAPACITY: bool(here) if asked.lonely else any(one.whole for one in here),
         Reason.TRUST_DOMAIN: any(one.domain != asked.domain for one in here),
@@ -215,6 +226,8 @@ def empty() -> tuple[Inventory, ResourceRequest]:
 
 
 Empty = tuple[Inventory, ResourceRequest]
+LATER = ("suspends", "least_percent", "alone")
+"""Figures of devices that most nodes do not state."""
 
 
 def _occupied(inventory: Inventory, places: tuple[Place, ...]) -> Occupancy:
@@ -229,7 +242,7 @@ def _occupied(inventory: Inventory, places: tuple[Place, ...]) -> Occupancy:
         )
         for site, one in zip(inventory.sites, places, strict=True)
     )
-    names = ("model", "health", "modes", "contexts", "mps", "suspends")
+    names = ("model", "health", "modes", "contexts", "mps", *LATER)
     facts = replace(
         inventory.facts,
         **{name: column(name) for name in names},
@@ -264,6 +277,7 @@ def _request(template: ResourceRequest, asked: Asked) -> ResourceRequest:
         mode=asked.mode,
         exclusive=asked.exclusive,
         lonely=asked.lonely,
+        count=asked.count,
         min_percent=asked.least,
         max_percent=asked.most,
         percent_limit=asked.limit,
@@ -282,13 +296,13 @@ def test_a_column_and_a_device_break_the_same_limit_first(
     asked = _at_the_edge(places[0], asked, edge)
     asked = replace(asked, unmeasured=()) if asked.exclusive else asked
     occupancy, request = _occupied(inventory, places), _request(template, asked)
-    everything = columns(occupancy)
+    everything = occupancy.facts
     shorts = [
         np.broadcast_to(limit.short(everything, request), (DEVICES,)).tolist() for limit in LIMITS
     ]
     tops = ceiling(everything, request).tolist()
     for site, place in enumerate(places):
-        one = figures(occupancy, site)
+        one = one_device(occupancy.facts, site)
         assert [limit.short(one, request) for limit in LIMITS] == [short[site] for short in shorts]
         assert ceiling(one, request) == tops[site]
         first = next(
@@ -296,7 +310,7 @@ def test_a_column_and_a_device_break_the_same_limit_first(
             None,
         )
         said = first_broken(one, request)
-        assert (said[0] if said is not None else None) is first
+        assert (said.reason if said is not None else None) is first
         assert by_hand(place, asked) is first
         if first is None and not asked.exclusive:
             assert asked.least <= tops[site], "a share is left wherever every limit holds"
@@ -340,7 +354,7 @@ def test_the_records_of_one_device_break_it_too(
     inventory, template = empty
     occupancy = _occupied(inventory, (place,) * DEVICES)
     assert share_ceiling(newcomer, device) == ceiling(
-        figures(occupancy, 0), _request(template, asked)
+        one_device(occupancy.facts, 0), _request(template, asked)
     )
 
 
@@ -383,7 +397,7 @@ def test_the_node_refuses_nothing_that_the_operator_admits(
     asked = _at_the_edge(place, asked, edge)
     occupancy = _occupied(inventory, (place,) * DEVICES)
     request = _request(template, asked)
-    facts = figures(occupancy, 0)
+    facts = one_device(occupancy.facts, 0)
     if first_broken(facts, request) is not None:
         return
     top = 100 if asked.exclusive else ceiling(facts, request)
@@ -404,11 +418,11 @@ def test_the_operator_refuses_nothing_that_the_node_takes(
     asked = _at_the_edge(place, replace(asked, limit=NO_LIMIT), edge)
     occupancy = _occupied(inventory, (place,) * DEVICES)
     request = _request(template, asked)
-    broken = first_broken(figures(occupancy, 0), request)
+    broken = first_broken(one_device(occupancy.facts, 0), request)
     mib = memory_mib(occupancy, request, 0, asked.least)
     said = _as_the_node_sees(place, asked, asked.least, mib)
     if mib < 1:
         assert said is Reason.CAPACITY_EXCEEDED  # asked first of all: it is no decision at all
         assert broken is not None
         return
-    assert said is (SAID[broken[0]] if broken is not None else None)
+    assert said is (SAID[broken.reason] if broken is not None else None)

@@ -66,7 +66,8 @@ def last_word(
     refusal = filters.first_refusal(asked, seen)
     if refusal is None:
         return None
-    return SliceRefusal(reason=_of_the_node(refusal.reason), message=refusal.text)
+    message = f"{device.uuid}: {refusal.text}"
+    return SliceRefusal(reason=_of_the_node(refusal.reason), message=message)
 
 
 def _of_the_node(reason: Reason) -> Reason:

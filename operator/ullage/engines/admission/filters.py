@@ -122,6 +122,7 @@ class _Request:
     percent_limit: int
     memory_mib: int
     contexts: int
+    count: int = 1
     mode: GPUMode = GPUMode.FRACTIONAL
     exclusive: bool = False
     lonely: bool = False
@@ -204,9 +205,8 @@ def first_refusal(newcomer: Newcomer, device: Device) -> Refusal | None:
     broken = limits.first_broken(facts, request)
     if broken is None:
         return None
-    reason, short = broken
-    text, binding = _words(reason, short, device, newcomer, facts, request)
-    return Refusal(reason=reason, text=text, binding=binding)
+    text = limits.refusal_text(broken, facts, request, _Names(newcomer, device))
+    return Refusal(reason=broken.reason, text=text)
 
 
 def impossible_objective(tenant: Tenant) -> Refusal | None:
@@ -221,55 +221,39 @@ def impossible_objective(tenant: Tenant) -> Refusal | None:
     )
 
 
-def _words(
-    reason: Reason,
-    short: int,
-    device: Device,
-    newcomer: Newcomer,
-    facts: Facts[int],
-    request: Request,
-) -> tuple[str, str]:
-    """The text of a broken limit with its figures, and the tenant that breaks it."""
-    match reason:
-        case Reason.TRUST_DOMAIN:
-            domain = newcomer.trust_domain
-            other = next(
-                resident for resident in device.residents if resident.trust_domain != domain
-            )
-            name, theirs = other.tenant.name, other.trust_domain or "none"
-            return f"{name} is of trust domain {theirs!r}, not {domain or 'none'!r}", name
-        case Reason.MPS_NOT_READY:
-            return f"the MPS server of {device.uuid} is {device.mps}", ""
-        case Reason.ENFORCEMENT_MISSING:
-            name = next(
-                resident.tenant.name for resident in device.residents if not resident.enforced
-            )
-            return f"the limits of {name} do not hold, so it may take the whole device", name
-        case Reason.CONTEXT_LIMIT:
-            more, used = f"{newcomer.contexts} contexts", f"{facts.contexts_used}"
-            most = f"{device.contexts}"
-        case Reason.PERCENT_LIMIT:
-            more, used = f"{newcomer.min_percent} %", f"{facts.percent_used} %"
-            most = f"{device.percent_limit} %"
-        case Reason.MEMORY_WOULD_OVERFLOW:
-            return _memory_words(short, device, newcomer, facts, request), ""
-        case _:
-            return reason.meaning, ""
-    return f"{more} beside {used} exceed {most} on {device.uuid} by {short}", ""
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Names for the text of a refusal; see :class:`~ullage.engines.admission.limits.Names`."""
 
+    newcomer: Newcomer
+    device: Device
+    unmeasured: str = ""
+    node: str = ""
 
-def _memory_words(
-    short: int, device: Device, newcomer: Newcomer, facts: Facts[int], request: Request
-) -> str:
-    asked = limits.memory_needed(facts, request, newcomer.min_percent)
-    contexts = newcomer.contexts * device.context_overhead_mib
-    if asked <= contexts:
-        return (
-            f"{newcomer.min_percent} % of {device.memory_mib} MiB is {asked} MiB, less than the "
-            f"{contexts} MiB of its contexts; ask for a larger share"
+    @property
+    def tenants(self) -> str:
+        return ", ".join(
+            f"{resident.tenant.name} ({resident.tenant.percent} %)"
+            for resident in self.device.residents
         )
-    free = device.memory_mib - facts.memory_used
-    return f"{asked} MiB with contexts, {free} MiB free on {device.uuid}: short of {short} MiB"
+
+    @property
+    def loose(self) -> str:
+        residents = self.device.residents
+        return ", ".join(resident.tenant.name for resident in residents if not resident.enforced)
+
+    @property
+    def apart(self) -> str:
+        domain = self.newcomer.trust_domain
+        other = next(
+            resident for resident in self.device.residents if resident.trust_domain != domain
+        )
+        theirs = other.trust_domain or "none"
+        return f"{other.tenant.name} is of trust domain {theirs!r}, not {domain or 'none'!r}"
+
+    @property
+    def server(self) -> str:
+        return f"{self.device.mps}"
 
 
 def check_device(device: Device) -> None:

@@ -20,21 +20,6 @@ from ullage.scheduling.inventory.inventory import Flags, Ints, Inventory
 _COLUMNS: Final = attrgetter(*FIGURES)
 
 
-def columns(occupancy: Occupancy) -> Facts[Ints]:
-    """The figures of all devices; each occupant has one context."""
-    return replace(
-        occupancy.inventory.facts,
-        sharers=occupancy.sharers,
-        contexts_used=occupancy.sharers,
-        whole=occupancy.whole,
-        domain=occupancy.domain,
-        percent_used=occupancy.percent_used,
-        memory_used=occupancy.memory_used_mib,
-        loose=occupancy.loose,
-        unmeasured=occupancy.unmeasured,
-    )
-
-
 def columns_for(
     occupancy: Occupancy, request: ResourceRequest, joins: Mapping[int, AssignedLane]
 ) -> Facts[Ints]:
@@ -45,7 +30,7 @@ def columns_for(
         request: The request for each device.
         joins: By device: the lane that the request would share.
     """
-    facts = columns(occupancy)
+    facts = occupancy.facts
     if request.lane is None or not joins:
         return facts
     size, percent = np.zeros_like(facts.model), np.zeros_like(facts.model)
@@ -58,7 +43,7 @@ def figures_for(
     occupancy: Occupancy, request: ResourceRequest, site: int, lane: AssignedLane | None
 ) -> Facts[int]:
     """The figures of one device for a request that would share this lane, if any."""
-    facts = figures(occupancy, site)
+    facts = one_device(occupancy.facts, site)
     if request.lane is None or lane is None:
         return facts
     return beside_lane(facts, request.lane.shared_mib, lane.size_mib, lane.percent)
@@ -85,9 +70,9 @@ def picked(facts: Facts[Ints], sites: Ints) -> Facts[Ints]:
     return Facts(*[column[sites] for column in _COLUMNS(facts)])
 
 
-def figures(occupancy: Occupancy, site: int) -> Facts[int]:
-    """The figures of one device; each occupant has one context."""
-    return Facts(*[column.item(site) for column in _COLUMNS(columns(occupancy))])
+def one_device(facts: Facts[Ints], site: int) -> Facts[int]:
+    """The figures of one device."""
+    return Facts(*[column.item(site) for column in _COLUMNS(facts)])
 
 
 def emptied(inventory: Inventory) -> Facts[Ints]:
