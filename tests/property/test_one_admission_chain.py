@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 import builders
 from fakes.examples import examples
 from fakes.node_slices import a_held, a_slice
-from ullage.api.devices import GPUMode, MpsState
+from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import LaneMemory
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
 from ullage.engines.admission import filters
-from ullage.engines.admission.filters import first_refusal, share_ceiling
+from ullage.engines.admission.filters import figures_of, first_refusal, request_for
 from ullage.engines.admission.limits import LIMITS, MODE_BIT, ceiling, first_broken
 from ullage.engines.admission.records import Tenant
 from ullage.scheduling.assignment.observe import look
@@ -317,19 +317,16 @@ def test_a_column_and_a_device_break_the_same_limit_first(
 
 
 @examples(150, many=500)
-@given(place=PLAIN, asked=SHARES, edge=EDGES, mps=_rarely(MpsState.STARTING, None))
+@given(place=PLAIN, asked=SHARES, edge=EDGES)
 def test_the_records_of_one_device_break_it_too(
-    empty: Empty, place: Place, asked: Asked, edge: int | None, mps: MpsState | None
+    empty: Empty, place: Place, asked: Asked, edge: int | None
 ) -> None:
     asked = _at_the_edge(place, asked, edge)
-    place = replace(place, mps=int(mps is not None))
     device = filters.Device(
         uuid="gpu-0",
-        accelerator="emulated",
         memory_mib=place.memory_mib,
         contexts=place.contexts,
         context_overhead_mib=place.overhead_mib,
-        mps=mps,
         percent_limit=asked.limit,
         residents=tuple(
             filters.Resident(
@@ -353,7 +350,7 @@ def test_the_records_of_one_device_break_it_too(
     assert said is None or said.text
     inventory, template = empty
     occupancy = _occupied(inventory, (place,) * DEVICES)
-    assert share_ceiling(newcomer, device) == ceiling(
+    assert ceiling(figures_of(device, newcomer), request_for(newcomer, device)) == ceiling(
         one_device(occupancy.facts, 0), _request(template, asked)
     )
 

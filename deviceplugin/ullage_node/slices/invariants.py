@@ -60,7 +60,7 @@ def last_word(
     asked = _asked(newcomer, own, counted[0])
     try:
         filters.check_device(seen)
-        filters.check_newcomer(asked, seen)
+        filters.check_newcomer(asked)
     except ValueError as error:  # invalid figures of a device or decision
         return SliceRefusal(reason=Reason.CAPACITY_EXCEEDED, message=str(error))
     refusal = filters.first_refusal(asked, seen)
@@ -91,7 +91,6 @@ def _seen(
     """
     return filters.Device(
         uuid=device.uuid,
-        accelerator="",
         memory_mib=device.memory_mib,
         contexts=device.contexts,
         context_overhead_mib=device.overhead_mib,

@@ -481,11 +481,6 @@ class Reason(StrEnum):
         Standing.QUIET,
         "wait until the older one runs",
     )
-    MULTI_GPU = (
-        "MultiGPU",
-        "The workload requests shares of more than one device; a container shares only one device.",
-        "Set gpu.count to 1, or use gpu.mode Exclusive.",
-    )
     ENFORCEMENT_MISSING = (
         "EnforcementMissing",
         "A workload on the device runs without verified limits, so no workload may join it.",
