@@ -22,13 +22,14 @@ from typing import Final
 
 from bench import report
 from bench.progress import Progress
+from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
 from ullage.app.fit_schedule import QUICK_CLASSES
 from ullage.engines.admission.calibration import Band, Threshold
-from ullage.engines.admission.decision import admit, confirm
-from ullage.engines.admission.filters import Device, Newcomer, Resident
+from ullage.engines.admission.decision import predict
 from ullage.engines.admission.learning import learn
 from ullage.engines.admission.model import LearnedModel, Models
 from ullage.engines.admission.pair_gp import MAX_ROWS
+from ullage.engines.admission.query import AdmissionQuery
 from ullage.engines.admission.records import (
     ClassProfile,
     Fingerprint,
@@ -38,7 +39,9 @@ from ullage.engines.admission.records import (
     ShareCurve,
     Tenant,
 )
-from ullage.engines.admission.verdict import Arrival, Basis, Forecaster, RiskSettings
+from ullage.engines.admission.verdict import Basis, Forecaster, RiskSettings
+from ullage_node.model.slices import HeldSlice, NodeDevice
+from ullage_node.slices.invariants import last_word
 
 LIMIT_MS: Final = 10.0
 AGENT_LIMIT_PERCENT: Final = 1.0
@@ -87,49 +90,50 @@ def tenant(name: str, profile: ClassProfile, percent: int, slo: float | None) ->
     )
 
 
-def question(rng: random.Random, known: Sequence[ClassProfile]) -> tuple[Device, Newcomer]:
+def question(rng: random.Random, known: Sequence[ClassProfile]) -> AdmissionQuery:
     """Eight tenants with objectives and a newcomer that takes 10 to 100 %."""
-    residents = tuple(
-        Resident(
-            tenant=tenant(f"t{number}", rng.choice(known), 10, rng.choice([None, LOOSE])),
-            memory_mib=2_000,
-        )
-        for number in range(TENANTS)
+    return AdmissionQuery(
+        accelerator=ACCELERATOR,
+        residents=tuple(
+            tenant(f"t{number}", rng.choice(known), 10, rng.choice([None, LOOSE]))
+            for number in range(TENANTS)
+        ),
+        newcomer=tenant("new", rng.choice(known), 10, LOOSE),
+        least=10,
+        most=100,
+        percent_limit=200,
     )
-    device = Device(
-        uuid="GPU-0", accelerator=ACCELERATOR, memory_mib=81_920, contexts=44,
-        percent_limit=200, residents=residents,
-    )  # fmt: skip
-    who = Newcomer(
-        tenant=tenant("new", rng.choice(known), 10, LOOSE),
-        min_percent=10,
-        max_percent=100,
-        memory_mib=2_000,
-    )
-    return device, who
 
 
-def basis(forecaster: Forecaster, known: Sequence[ClassProfile]) -> Basis:
-    """All groups certified, and the usual classes for the price of room."""
+def basis(forecaster: Forecaster) -> Basis:
+    """All groups certified."""
     sure = Threshold(value=1.0, rows=100, admitted=60, violations=1)
-    usual = tuple(
-        Arrival(
-            newcomer=Newcomer(
-                tenant=tenant(one.workload_class, one, 10, LOOSE),
-                min_percent=10,
-                max_percent=50,
-                memory_mib=2_000,
-            ),
-            weight=1.0 / (1 + number),
-        )
-        for number, one in enumerate(known)
-    )
     return Basis(
         forecaster=forecaster,
         thresholds=dict.fromkeys(product(Group, Band), sure),
         settings=RiskSettings(min_combined_percent=0),
-        arrivals=usual,
     )
+
+
+DEVICE: Final = NodeDevice(uuid="GPU-0", memory_mib=81_920, contexts=44, overhead_mib=512)
+
+
+def granted(name: str) -> DesiredSlice:
+    """A slice of the device as the operator grants it."""
+    return DesiredSlice(
+        key=SliceKey(pod_uid=name, container="main", index=0),
+        pod_namespace="team",
+        pod_name=name,
+        gpu=DEVICE.uuid,
+        percent=10,
+        memory_mib=2_000,
+        epoch=1,
+    )
+
+
+HELD: Final = tuple(
+    HeldSlice(desired=granted(f"t{number}"), phase=SlicePhase.ATTACHED) for number in range(TENANTS)
+)
 
 
 def learned(rng: random.Random, known: Sequence[ClassProfile]) -> LearnedModel:
@@ -213,20 +217,20 @@ def measure(progress: Progress) -> int:
     known = profiles(rng)
     progress.say("learning")
     model = learned(rng, known)
-    rests_on = basis(Models(by_accelerator={ACCELERATOR: model}), known)
+    rests_on = basis(Models(by_accelerator={ACCELERATOR: model}))
     questions = [question(rng, known) for _ in range(DECISIONS)]
-    admit(*questions[0], rests_on)
+    predict(questions[0], rests_on)
     decisions, busy, words, admitted = [], [], [], 0
     progress.say(f"{DECISIONS} decisions")
     load = os.getloadavg()[0]
-    for device, who in questions:
+    for query in questions:
         started, worked = time.perf_counter_ns(), time.process_time_ns()
-        verdict = admit(device, who, rests_on)
+        verdict = predict(query, rests_on)
         decisions.append((time.perf_counter_ns() - started) / 1e6)
         busy.append((time.process_time_ns() - worked) / 1e6)
         admitted += verdict.admitted
         started = time.perf_counter_ns()
-        confirm(device, who, verdict.percent or who.min_percent, rests_on)
+        last_word(DEVICE, granted("new"), HELD)
         words.append((time.perf_counter_ns() - started) / 1e6)
     progress.say("one update of the model")
     update_s, update_cpu_s = update(rng, known, model)

@@ -24,13 +24,13 @@ from ullage.api.labels import GATE
 from ullage.api.observations import LatencyObjective
 from ullage.api.sharing import OfferedLoad
 from ullage.api.slices import DesiredSlice
+from ullage.api.words import RiskPredictor
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.records.profile import ProfileRecord, SoloEntry
 from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.engines.admission.model import LearnedModel
-from ullage.engines.admission.predictors import DEFAULT
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
@@ -66,7 +66,7 @@ class Job:
 class Rule:
     """How devices are shared."""
 
-    predictor: str = DEFAULT
+    predictor: str = RiskPredictor.LEARNED
     """Of the SchedulingPolicy."""
     shares: bool = True
     """Work asks for a share, not for a whole device."""

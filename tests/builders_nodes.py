@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from ullage.api.devices import Backend, GPUMode, Health, MpsStatus, ObservedDevice
 from ullage.api.labels import SLOT_RESOURCE
@@ -72,6 +72,7 @@ def a_device(
     health: Health = Health.HEALTHY,
     backend: Backend = Backend.EMULATED,
     mps: MpsStatus | None = None,
+    **fields: Any,
 ) -> ObservedDevice:
     """A healthy emulated device that offers both modes."""
     return ObservedDevice(
@@ -84,6 +85,7 @@ def a_device(
         health=health,
         backend=backend,
         mps=mps,
+        **fields,
     )
 
 

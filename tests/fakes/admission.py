@@ -10,8 +10,19 @@ from dataclasses import dataclass
 from itertools import product
 
 from ullage.engines.admission.calibration import Band, Threshold
-from ullage.engines.admission.filters import Device, Newcomer, Resident
+from ullage.engines.admission.decision import predict
+from ullage.engines.admission.filters import (
+    Device,
+    Newcomer,
+    Resident,
+    figures_of,
+    first_refusal,
+    request_for,
+)
+from ullage.engines.admission.limits import ceiling
+from ullage.engines.admission.query import AdmissionQuery
 from ullage.engines.admission.records import Forecast, Group, Rung, Tenant
+from ullage.engines.admission.verdict import Basis, Verdict
 
 
 @dataclass(slots=True)
@@ -85,9 +96,28 @@ def newcomer(
 def device(*residents: Resident, memory_mib: int = 16_000, percent_limit: int = 100) -> Device:
     return Device(
         uuid="GPU-1",
-        accelerator="v100",
         memory_mib=memory_mib,
         contexts=44,
+        context_overhead_mib=512,
         percent_limit=percent_limit,
         residents=residents,
     )
+
+
+def query(where: Device, who: Newcomer) -> AdmissionQuery:
+    """The query about a newcomer to a device, with the shares that the hard limits leave."""
+    return AdmissionQuery(
+        accelerator="v100",
+        residents=tuple(resident.tenant for resident in where.residents),
+        newcomer=who.tenant,
+        least=who.min_percent,
+        most=ceiling(figures_of(where, who), request_for(who, where)),
+        percent_limit=where.percent_limit,
+        domain=who.trust_domain,
+    )
+
+
+def admit(where: Device, who: Newcomer, basis: Basis) -> Verdict:
+    """The verdict about a newcomer that breaks no hard limit."""
+    assert first_refusal(who, where) is None
+    return predict(query(where, who), basis)

@@ -107,6 +107,20 @@ MUTANTS: Final = (
         LIMITS,
     ),
     Mutant(
+        "a share that the node cannot enforce is refused",
+        f"{ENGINE}/limits.py",
+        "return facts.least_percent - request.min_percent",
+        "return facts.least_percent - request.max_percent",
+        LIMITS,
+    ),
+    Mutant(
+        "a container has one MIG device",
+        f"{ENGINE}/limits.py",
+        "return facts.alone if request.count > 1 else 0 * facts.alone",
+        "return facts.alone if request.count > 2 else 0 * facts.alone",
+        LIMITS,
+    ),
+    Mutant(
         "no one joins a tenant whose limits do not hold",
         f"{ENGINE}/limits.py",
         "return facts.loose",
@@ -163,21 +177,6 @@ MUTANTS: Final = (
         DECIDES,
     ),
     Mutant(
-        "the last word is on the share that was granted",
-        f"{ENGINE}/decision.py",
-        "exact = replace(newcomer, min_percent=percent, max_percent=percent)",
-        "exact = newcomer",
-        DECIDES,
-    ),
-    Mutant(
-        "the last word refuses what is not safe",
-        f"{ENGINE}/decision.py",
-        "    if not option.margin.passes:\n        return refused(draft, (percent, option"
-        ".margin))\n",
-        "",
-        DECIDES,
-    ),
-    Mutant(
         "weights count in the worth of a device",
         f"{ENGINE}/decision.py",
         "value = math.fsum(tenant.weight * speed for",
@@ -194,15 +193,8 @@ MUTANTS: Final = (
     Mutant(
         "the risk of an eviction costs",
         f"{ENGINE}/decision.py",
-        "return option.value - present - risk",
-        "return option.value - present - 0 * risk",
-        DECIDES,
-    ),
-    Mutant(
-        "room that others lose costs",
-        f"{ENGINE}/decision.py",
-        "fragmentation=basis.settings.fragmentation_weight * lost,",
-        "fragmentation=0.0 * lost,",
+        "gain=gain, eviction_risk=risk)",
+        "gain=gain, eviction_risk=0 * risk)",
         DECIDES,
     ),
     Mutant(
@@ -213,31 +205,10 @@ MUTANTS: Final = (
         DECIDES,
     ),
     Mutant(
-        "classes that still fit lose nothing",
-        f"{ENGINE}/decision.py",
-        "if self._fits(after, arrival.newcomer, first=share) is None",
-        "if self._fits(after, arrival.newcomer, first=share) != 0",
-        DECIDES,
-    ),
-    Mutant(
         "of safe shares alone one is chosen",
         f"{ENGINE}/decision.py",
         "safe = [option for option in options if option.margin.passes]",
         "safe = list(options)",
-        DECIDES,
-    ),
-    Mutant(
-        "the heaviest arrivals are looked at",
-        f"{ENGINE}/decision.py",
-        "key=lambda arrival: (-arrival.weight, arrival.newcomer.tenant.name),",
-        "key=lambda arrival: (arrival.weight, arrival.newcomer.tenant.name),",
-        DECIDES,
-    ),
-    Mutant(
-        "what a newcomer takes of memory is taken from others",
-        f"{ENGINE}/decision.py",
-        "memory_mib=own_memory_mib(self._newcomer),",
-        "memory_mib=0,",
         DECIDES,
     ),
 )

@@ -17,7 +17,6 @@ RULES: Final = (
 )
 STEPS: Final = (f"{UNIT}/test_whose_step_is_next.py",)
 GROWTH: Final = (f"{UNIT}/test_a_step_that_outgrows_its_lane.py",)
-EARLY: Final = (f"{UNIT}/test_a_lane_is_released_early.py",)
 RESTORED: Final = (f"{UNIT}/test_a_lane_table_outlives_its_process.py",)
 ASSIGNED: Final = (f"{UNIT}/test_assigned_lanes_are_kept.py",)
 AWAY: Final = (f"{UNIT}/test_idle_residents_make_room.py",)
@@ -122,8 +121,8 @@ MUTANTS: Final = (
     Mutant(
         "one step runs in a lane",
         f"{LANES}/turns.py",
-        "if lane.holder is not None or (lane.draining and not settings.early_release):",
-        "if lane.draining and not settings.early_release:",
+        "        if lane.holder is not None:\n            return None\n",
+        "",
         RULES,
     ),
     Mutant(
@@ -181,20 +180,6 @@ MUTANTS: Final = (
         "elif demand.total_steps is not None and resident.steps >= FIRST_STEPS:",
         "elif demand.total_steps is not None and demand.total_steps > 9 * FIRST_STEPS:",
         STEPS,
-    ),
-    Mutant(
-        "early release is off unless it is set",
-        f"{LANES}/settings.py",
-        "early_release: bool = False",
-        "early_release: bool = True",
-        EARLY,
-    ),
-    Mutant(
-        "the use still is near its peak when it falls",
-        f"{LANES}/early_release.py",
-        "falls and used_mib >= self.threshold * self.expected_mib",
-        "falls",
-        EARLY,
     ),
     Mutant(
         "a restored table counts its leases on",

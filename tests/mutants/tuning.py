@@ -94,11 +94,4 @@ MUTANTS: Final = (
         "",
         PROMOTED,
     ),
-    Mutant(
-        "a service decides once",
-        RUNGS,
-        "        if group in self._decided:\n            return DecisionProblem.DECIDED\n",
-        "",
-        PROMOTED,
-    ),
 )

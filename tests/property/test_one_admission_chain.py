@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 import builders
 from fakes.examples import examples
 from fakes.node_slices import a_held, a_slice
-from ullage.api.devices import GPUMode, MpsState
+from ullage.api.devices import GPUMode
 from ullage.api.gpurequest import LaneMemory
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
 from ullage.engines.admission import filters
-from ullage.engines.admission.filters import first_refusal, share_ceiling
+from ullage.engines.admission.filters import figures_of, first_refusal, request_for
 from ullage.engines.admission.limits import LIMITS, MODE_BIT, ceiling, first_broken
 from ullage.engines.admission.records import Tenant
 from ullage.scheduling.assignment.observe import look
-from ullage.scheduling.feasibility.device_facts import columns, figures
+from ullage.scheduling.feasibility.device_facts import one_device
 from ullage.scheduling.feasibility.occupancy import Domains, Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.inventory.inventory import Ints, Inventory, take_inventory
@@ -70,6 +70,8 @@ class Place:
     modes: int = 3
     mps: int = 0
     suspends: int = 0
+    least_percent: int = 0
+    alone: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +81,7 @@ class Asked:
     limit: int
     memory_mib: int
     domain: int
+    count: int = 1
     exclusive: bool = False
     lonely: bool = False
     suspendable: bool = False
@@ -129,6 +132,8 @@ PLACES = st.builds(
     modes=st.sampled_from([3, 3, 3, 1, 2]),
     mps=_rarely(1, 0),
     suspends=st.sampled_from([0, 1]),
+    least_percent=_rarely(20, 0),
+    alone=_rarely(1, 0),
 )
 SHARES = st.builds(
     lambda between, limit, memory, domain: Asked(
@@ -140,7 +145,11 @@ SHARES = st.builds(
     DOMAINS,
 )
 WHOLES = st.builds(
-    lambda one: replace(one, least=100, most=100, memory_mib=0, exclusive=True, lonely=True), SHARES
+    lambda one, count: replace(
+        one, least=100, most=100, memory_mib=0, count=count, exclusive=True, lonely=True
+    ),
+    SHARES,
+    st.integers(1, 2),
 )
 REQUESTS = st.one_of(
     SHARES,
@@ -182,6 +191,8 @@ def by_hand(place: Place, asked: Asked) -> Reason | None:
         Reason.NODE_UNHEALTHY: place.health == 2,
         Reason.DEVICE_UNHEALTHY: place.health == 1,
         Reason.MODE_UNSUPPORTED: not place.modes & MODE_BIT[asked.mode],
+        Reason.DEVICES_NOT_COMBINED: asked.count > 1 and bool(place.alone),
+        Reason.SHARE_TOO_SMALL: asked.least < place.least_percent,
         Reason.CHECKPOINT_UNAVAILABLE: asked.suspendable and not place.suspends,
         Reason.NO_CAPACITY: bool(here) if asked.lonely else any(one.whole for one in here),
         Reason.TRUST_DOMAIN: any(one.domain != asked.domain for one in here),
@@ -215,6 +226,8 @@ def empty() -> tuple[Inventory, ResourceRequest]:
 
 
 Empty = tuple[Inventory, ResourceRequest]
+LATER = ("suspends", "least_percent", "alone")
+"""Figures of devices that most nodes do not state."""
 
 
 def _occupied(inventory: Inventory, places: tuple[Place, ...]) -> Occupancy:
@@ -229,19 +242,14 @@ def _occupied(inventory: Inventory, places: tuple[Place, ...]) -> Occupancy:
         )
         for site, one in zip(inventory.sites, places, strict=True)
     )
-    names = (
-        "model",
-        "health",
-        "modes",
-        "memory_mib",
-        "overhead_mib",
-        "contexts",
-        "mps",
-        "suspends",
+    names = ("model", "health", "modes", "contexts", "mps", *LATER)
+    facts = replace(
+        inventory.facts,
+        **{name: column(name) for name in names},
+        memory=column("memory_mib"),
+        overhead=column("overhead_mib"),
     )
-    found = Occupancy(
-        replace(inventory, sites=sites, **{name: column(name) for name in names}), Domains()
-    )
+    found = Occupancy(replace(inventory, sites=sites, facts=facts), Domains())
     for site, place in enumerate(places):
         for number, one in enumerate(place.tenants):
             found.put(site, _occupant(number, one))
@@ -269,6 +277,7 @@ def _request(template: ResourceRequest, asked: Asked) -> ResourceRequest:
         mode=asked.mode,
         exclusive=asked.exclusive,
         lonely=asked.lonely,
+        count=asked.count,
         min_percent=asked.least,
         max_percent=asked.most,
         percent_limit=asked.limit,
@@ -287,13 +296,13 @@ def test_a_column_and_a_device_break_the_same_limit_first(
     asked = _at_the_edge(places[0], asked, edge)
     asked = replace(asked, unmeasured=()) if asked.exclusive else asked
     occupancy, request = _occupied(inventory, places), _request(template, asked)
-    everything = columns(occupancy)
+    everything = occupancy.facts
     shorts = [
         np.broadcast_to(limit.short(everything, request), (DEVICES,)).tolist() for limit in LIMITS
     ]
     tops = ceiling(everything, request).tolist()
     for site, place in enumerate(places):
-        one = figures(occupancy, site)
+        one = one_device(occupancy.facts, site)
         assert [limit.short(one, request) for limit in LIMITS] == [short[site] for short in shorts]
         assert ceiling(one, request) == tops[site]
         first = next(
@@ -301,26 +310,23 @@ def test_a_column_and_a_device_break_the_same_limit_first(
             None,
         )
         said = first_broken(one, request)
-        assert (said[0] if said is not None else None) is first
+        assert (said.reason if said is not None else None) is first
         assert by_hand(place, asked) is first
         if first is None and not asked.exclusive:
             assert asked.least <= tops[site], "a share is left wherever every limit holds"
 
 
 @examples(150, many=500)
-@given(place=PLAIN, asked=SHARES, edge=EDGES, mps=_rarely(MpsState.STARTING, None))
+@given(place=PLAIN, asked=SHARES, edge=EDGES)
 def test_the_records_of_one_device_break_it_too(
-    empty: Empty, place: Place, asked: Asked, edge: int | None, mps: MpsState | None
+    empty: Empty, place: Place, asked: Asked, edge: int | None
 ) -> None:
     asked = _at_the_edge(place, asked, edge)
-    place = replace(place, mps=int(mps is not None))
     device = filters.Device(
         uuid="gpu-0",
-        accelerator="emulated",
         memory_mib=place.memory_mib,
         contexts=place.contexts,
         context_overhead_mib=place.overhead_mib,
-        mps=mps,
         percent_limit=asked.limit,
         residents=tuple(
             filters.Resident(
@@ -344,8 +350,8 @@ def test_the_records_of_one_device_break_it_too(
     assert said is None or said.text
     inventory, template = empty
     occupancy = _occupied(inventory, (place,) * DEVICES)
-    assert share_ceiling(newcomer, device) == ceiling(
-        figures(occupancy, 0), _request(template, asked)
+    assert ceiling(figures_of(device, newcomer), request_for(newcomer, device)) == ceiling(
+        one_device(occupancy.facts, 0), _request(template, asked)
     )
 
 
@@ -388,7 +394,7 @@ def test_the_node_refuses_nothing_that_the_operator_admits(
     asked = _at_the_edge(place, asked, edge)
     occupancy = _occupied(inventory, (place,) * DEVICES)
     request = _request(template, asked)
-    facts = figures(occupancy, 0)
+    facts = one_device(occupancy.facts, 0)
     if first_broken(facts, request) is not None:
         return
     top = 100 if asked.exclusive else ceiling(facts, request)
@@ -409,11 +415,11 @@ def test_the_operator_refuses_nothing_that_the_node_takes(
     asked = _at_the_edge(place, replace(asked, limit=NO_LIMIT), edge)
     occupancy = _occupied(inventory, (place,) * DEVICES)
     request = _request(template, asked)
-    broken = first_broken(figures(occupancy, 0), request)
+    broken = first_broken(one_device(occupancy.facts, 0), request)
     mib = memory_mib(occupancy, request, 0, asked.least)
     said = _as_the_node_sees(place, asked, asked.least, mib)
     if mib < 1:
         assert said is Reason.CAPACITY_EXCEEDED  # asked first of all: it is no decision at all
         assert broken is not None
         return
-    assert said is (SAID[broken[0]] if broken is not None else None)
+    assert said is (SAID[broken.reason] if broken is not None else None)

@@ -24,7 +24,7 @@ from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.assignment.observe import look
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
-from ullage.scheduling.feasibility.device_facts import columns, figures
+from ullage.scheduling.feasibility.device_facts import one_device
 from ullage.scheduling.feasibility.occupancy import Domains, Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.inventory import take_inventory
@@ -145,18 +145,19 @@ def test_a_check_says_the_same_of_one_device_and_of_all(seed: int) -> None:
     requests = ResourceRequests(view, occupancy, Classes(view.snapshot, inventory))
     for workload in view.snapshot.workloads.values():
         request = requests.of(workload, workload.shape)
-        everything = columns(occupancy)
+        everything = occupancy.facts
         for limit in LIMITS:
             together = np.broadcast_to(limit.short(everything, request), (len(inventory.sites),))
             alone = [
-                limit.short(figures(occupancy, site), request)
+                limit.short(one_device(occupancy.facts, site), request)
                 for site in range(len(inventory.sites))
             ]
             assert together.tolist() == alone
         if not request.exclusive:
             together = ceiling(everything, request)
             assert together.tolist() == [
-                ceiling(figures(occupancy, site), request) for site in range(len(inventory.sites))
+                ceiling(one_device(occupancy.facts, site), request)
+                for site in range(len(inventory.sites))
             ]
 
 

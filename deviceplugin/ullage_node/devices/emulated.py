@@ -97,6 +97,15 @@ _US_PER_SQUARE_PERCENT: Final = PERIOD_US // 10_000
 """Quota of 1 % of a device of 1 % of a core, microseconds per period."""
 
 
+def least_percent(core_percent: int) -> int:
+    """Smallest share of a device whose quota the kernel takes, percent (derived).
+
+    Args:
+        core_percent: The part of a core that the device is made of.
+    """
+    return -(-QUOTA_MIN_US // (core_percent * _US_PER_SQUARE_PERCENT))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedShare:
     """The sum of a container's slices: a quota per period on these cores.
@@ -202,6 +211,7 @@ class EmulatedProbe:
                 backend=Backend.EMULATED,
                 index=int(uuid.rpartition("-")[2]),
                 suspends=self._suspends,
+                least_percent=least_percent(device.percent),
             )
             for uuid, device in sorted(self._devices.known.items())
         )

@@ -188,7 +188,6 @@ class SavedLanes:
             return None
         return RunningRecord(
             held=tuple(LaneLease(**row) for row in body["held"]),
-            draining=tuple(body["draining"]),
             leases=int(body["leases"]),
         )
 
@@ -234,7 +233,6 @@ def _page(edition: str, running: RunningRecord) -> bytes | None:
     body = {
         "edition": edition,
         "held": running.held,
-        "draining": running.draining,
         "leases": running.leases,
     }
     page = orjson.dumps(body)

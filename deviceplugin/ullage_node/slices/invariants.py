@@ -60,13 +60,14 @@ def last_word(
     asked = _asked(newcomer, own, counted[0])
     try:
         filters.check_device(seen)
-        filters.check_newcomer(asked, seen)
+        filters.check_newcomer(asked)
     except ValueError as error:  # invalid figures of a device or decision
         return SliceRefusal(reason=Reason.CAPACITY_EXCEEDED, message=str(error))
     refusal = filters.first_refusal(asked, seen)
     if refusal is None:
         return None
-    return SliceRefusal(reason=_of_the_node(refusal.reason), message=refusal.text)
+    message = f"{device.uuid}: {refusal.text}"
+    return SliceRefusal(reason=_of_the_node(refusal.reason), message=message)
 
 
 def _of_the_node(reason: Reason) -> Reason:
@@ -90,7 +91,6 @@ def _seen(
     """
     return filters.Device(
         uuid=device.uuid,
-        accelerator="",
         memory_mib=device.memory_mib,
         contexts=device.contexts,
         context_overhead_mib=device.overhead_mib,

@@ -117,3 +117,7 @@ class ObservedDevice(Wire):
     """Index of the device on its node, as nvidia-smi numbers it; of a MIG device its GPU's."""
     suspends: Flag = False
     """Whether the node can suspend programs on the device (`gpu.lane.switching: Checkpoint`)."""
+    least_percent: Annotated[int, between(0, 100)] = 0
+    """Smallest share of the device that the node can enforce, percent; 0 = any."""
+    alone: Flag = False
+    """Whether a container can have no other device beside it, as with a MIG device."""

@@ -8,7 +8,7 @@ Standard library only; must never guess: what has the wrong type is an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -173,17 +173,3 @@ def section(raw: JsonObject, field: str) -> JsonObject:
     if not isinstance(value, dict):
         raise WireError(f"{field}: expected an object, got {type(value).__name__}")
     return value
-
-
-def registered(raw: JsonObject, field: str, registry: Collection[str], default: str) -> str:
-    """Read a word of a registry; absent or null is the default.
-
-    Raises:
-        WireError: the field is no string, or nothing is registered under it.
-    """
-    if raw.get(field) is None:
-        return default
-    stated = text(raw, field)
-    if stated not in registry:
-        raise WireError(f"{field}: {quoted(stated)} is none of {', '.join(registry)}")
-    return stated

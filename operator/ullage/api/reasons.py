@@ -266,6 +266,23 @@ class Reason(StrEnum):
         Standing.PLAIN,
         "wait for a neighbour to end, or add nodes",
     )
+    DEVICES_NOT_COMBINED = (
+        "DevicesNotCombined",
+        "A container asks for several devices of a kind of which it can have one, such as MIG "
+        "devices.",
+        "Set gpu.count to 1 and use more members, or allow an accelerator of whole GPUs.",
+        Standing.NEVER_FITS,
+        "set gpu.count to 1, or allow other accelerators",
+    )
+    SHARE_TOO_SMALL = (
+        "ShareTooSmall",
+        "The node cannot enforce a share as small as gpu.share.minPercent: the kernel takes no CPU "
+        "quota below 1 % of a core, of which an emulated device may be a part.",
+        "Raise gpu.share.minPercent to the percent that the message names, or allow other "
+        "accelerators.",
+        Standing.NEVER_FITS,
+        "raise gpu.share.minPercent, or allow other accelerators",
+    )
     PERCENT_LIMIT = (
         "PercentLimit",
         "The shares on the device would add up to more than packing.maxPercentSum.",
@@ -463,11 +480,6 @@ class Reason(StrEnum):
         "Wait; raise gangSkipLimit in the SchedulingPolicy to hold room later.",
         Standing.QUIET,
         "wait until the older one runs",
-    )
-    MULTI_GPU = (
-        "MultiGPU",
-        "The workload requests shares of more than one device; a container shares only one device.",
-        "Set gpu.count to 1, or use gpu.mode Exclusive.",
     )
     ENFORCEMENT_MISSING = (
         "EnforcementMissing",

@@ -274,5 +274,5 @@ async def test_a_new_agent_confirms_what_runs_and_what_waits_in_the_same_words(
     await rig.phase(waits, "Reserved")
     assert (await rig.phase(refused, "Refused")).message == said
     rig.end_process(runs)
-    with pytest.raises(StartRefused, match=r"^CapacityExceeded: .*short of"):
+    with pytest.raises(StartRefused, match=r"^CapacityExceeded: .*MiB are free"):
         await rig.start(runs)  # a new start is a new decision, and it does not fit any more

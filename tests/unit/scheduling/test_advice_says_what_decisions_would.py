@@ -90,6 +90,20 @@ def test_memory_that_no_suitable_device_has_is_named_with_the_largest() -> None:
     assert text.startswith("spec.gpu.lane: no suitable device here has 99 GiB")
 
 
+def test_shares_and_counts_that_no_device_can_hold_are_named() -> None:
+    part = a_device(model=A, least_percent=3)
+    small = {**FRACTION, "share": {"minPercent": 2}}
+    assert of_job(a_gpu_node(devices=[part]), gpu=small) == [
+        "spec.gpu.share.minPercent: no suitable device here can enforce a share of 2 %; "
+        "the least is 3 %"
+    ]
+    assert of_job(a_gpu_node(devices=[part, a_device("GPU-b", model=A)]), gpu=small) == []
+    mig = [a_device(f"MIG-{number}", model=A, alone=True) for number in range(2)]
+    assert of_job(a_gpu_node(devices=mig), gpu={"mode": "Exclusive", "count": 2}) == [
+        "spec.gpu.count: a container can have one of the suitable devices here"
+    ]
+
+
 def test_more_devices_than_a_node_or_a_cluster_has_are_counted() -> None:
     assert of_job(gpu={"mode": "Exclusive", "count": 4}) == [
         "spec.gpu.count: no node here has 4 such devices; at most 2"

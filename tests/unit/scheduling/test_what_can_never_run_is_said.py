@@ -20,6 +20,7 @@ from builders import (
     a_service,
     a_shape,
     a_slice,
+    gpu,
     reported,
 )
 from fakes.deciding import decided
@@ -92,6 +93,19 @@ EMPTY_TERM = NodeAffinity(has_affinity=True, has_node_affinity=True, required=(S
             "offers Fractional",
         ),
         (
+            a_job().fractional(1, 60),
+            [a_gpu_node(devices=[a_device(least_percent=3), a_device(gpu(), least_percent=2)])],
+            Reason.SHARE_TOO_SMALL,
+            "1 % is below the smallest share of the suitable devices, 2 %; to help: raise "
+            "gpu.share.minPercent",
+        ),
+        (
+            a_job().exclusive(2),
+            [a_gpu_node(devices=[a_device(alone=True), a_device(gpu(index=1), alone=True)])],
+            Reason.DEVICES_NOT_COMBINED,
+            "a container can have one of the suitable devices, 2 are asked for",
+        ),
+        (
             a_job().shaped(a_shape(node_selector={"zone": "x"})),
             [a_gpu_node()],
             Reason.NO_NODE_MATCHES,
@@ -124,6 +138,19 @@ def test_the_reason_is_said_and_no_pod_is_created(
     admitted = found.condition(job, "Admitted")
     assert (admitted.status, admitted.reason) == ("False", reason)
     assert found.events() == [(reason.value, found.decision(job).message)]
+
+
+def test_a_share_is_given_where_the_node_can_enforce_it() -> None:
+    """The device that the share would fill best cannot hold it, the other can."""
+    fine, coarse = gpu(index=0), gpu(index=1)
+    taken = a_slice("uid-other-0", device=coarse, percent=98)
+    devices = [a_device(fine), a_device(coarse, least_percent=2)]
+    found = decided(
+        a_gpu_node(devices=devices, desired=[taken], observed=[reported(taken)]),
+        a_job().fractional(1),
+    )
+    assert found.all(CreatePod)
+    assert found.decision(a_job()).reason is not Reason.SHARE_TOO_SMALL
 
 
 def test_what_passes_by_itself_does_not_stand_in_the_way_of_creating() -> None:

@@ -22,7 +22,6 @@ from ullage_node.mps.control import ORDINAL
 from ullage_node.mps.records import Installed, MpsServer
 
 _OK, _FAILED, _OPEN = CheckState.OK, CheckState.FAILED, CheckState.UNCONFIRMED
-NONE_SHARED: Final = "no GPU of this node is shared by MPS"
 _PODS: Final = "kubectl get pods --all-namespaces --selector app.kubernetes.io/component="
 _SEE_POD: Final = f"the log of this node's pod: {_PODS}mps --output wide"
 _SEE_LOGS: Final = f"{_SEE_POD}; /run/ullage/mps/<n>/log on the node"

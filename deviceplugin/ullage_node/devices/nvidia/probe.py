@@ -180,6 +180,7 @@ class NvidiaProbe:
             mps=self._devices.mps_status(device.uuid),
             index=device.index,
             suspends=self._devices.suspends(device.uuid),
+            alone=bool(device.parent),
         )
 
     async def _watch(self, devices: Sequence[NvidiaDevice]) -> None:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, TypeVar, cast
 
 from ullage.api.codec import derived, rows
@@ -20,7 +19,6 @@ from ullage.api.labels import ANNOTATION_TEMPLATE_HASH, GROUP
 from ullage.api.quantity import MIB
 from ullage.api.readers import WireError, count_of, flag, objects, quoted, section, text, whole
 from ullage.api.readers import bounded as bounded
-from ullage.api.readers import registered as registered
 from ullage.api.reasons import ConditionType
 from ullage.api.times import seconds
 from ullage.api.wire_fields import Kind
@@ -36,7 +34,6 @@ condition_from_wire, condition_to_wire = _CONDITION.read, _CONDITION.write
 CONDITIONS: Final = rows(_CONDITION)
 
 Value = TypeVar("Value")
-Word = TypeVar("Word", bound=StrEnum)
 _KINDS: Final = frozenset(WorkloadKind)
 
 _ACCELERATOR: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -172,18 +169,6 @@ def word(raw: JsonObject, field: str) -> str:
     if len(value) > NAME_MAX:
         raise WireError(f"{field}: {quoted(value)} is longer than any name")
     return value
-
-
-def one_of(raw: JsonObject, field: str, default: Word) -> Word:
-    """Read a word of a list; absent or null is the default.
-
-    Raises:
-        WireError: the field is not a string, or none of the words.
-    """
-    if raw.get(field) is None:
-        return default
-    words = {member.value: member for member in type(default) if member.value}
-    return words[registered(raw, field, words, default.value)]
 
 
 def version_of(annotations: Mapping[str, str]) -> str:

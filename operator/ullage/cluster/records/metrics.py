@@ -15,7 +15,6 @@ from ullage.api.wire_fields import INT32_MAX, NEEDED, Kind, Schema, between
 
 MOST_EPOCH_VALUES: Final = 64
 """Epochs that one report or status holds, the newest ones."""
-MOST_EPOCH: Final = 999_999
 _EPOCH: Final = re.compile("[0-9]{1,6}")
 _METRIC: Final = re.compile(r"-?[0-9]{1,17}(\.[0-9]{1,22})?(e[-+]?[0-9]{1,3})?")
 

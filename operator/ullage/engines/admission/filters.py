@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Final
 
-from ullage.api.devices import GPUMode, MpsState
+from ullage.api.devices import GPUMode
 from ullage.api.reasons import Reason
 from ullage.engines.admission import limits
 from ullage.engines.admission.limits import (
@@ -27,13 +27,8 @@ from ullage.engines.admission.limits import (
 from ullage.engines.admission.query import AdmissionQuery
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Refusal, Tenant
 
-CONTEXT_OVERHEAD_MIB: Final = 512
-"""Memory of one context unless a DeviceProfile states it (a default; 300-600 are reported)."""
 CONTEXT_RESERVE: Final = 4
 """Contexts of an MPS server that are held in reserve."""
-PEAK_MARGIN: Final = 1.05
-"""Memory counted for a tenant without a limit, as a multiple of its profile's peak."""
-
 _NAMES: Final = (*(field.name for field in fields(Fingerprint)), "batch", "fixed_s", "scaled_s")
 """Figures of a profile in the order in which they are checked."""
 _FIGURES: Final[Callable[[Fingerprint], tuple[float | None, ...]]] = attrgetter(
@@ -54,16 +49,13 @@ class Resident:
     contexts: int = 1
     trust_domain: str = ""
     enforced: bool = True
-    measured_on: str = ""
-    """Accelerator of its profile, "" = not stated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newcomer:
     """A tenant that wants to join and its range of shares; its own percent does not count.
 
-    ``memory_mib`` 0 = no explicit limit: 1.05 times the peak of its profile, or in proportion to
-    the share without a peak.
+    ``memory_mib`` 0 = no explicit limit: in proportion to the share.
     """
 
     tenant: Tenant
@@ -72,9 +64,6 @@ class Newcomer:
     memory_mib: int = 0
     contexts: int = 1
     trust_domain: str = ""
-    devices: int = 1
-    measured_on: str = ""
-    """Accelerator of its profile, "" = not stated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,18 +72,13 @@ class Device:
 
     Attributes:
         contexts: Contexts that may be open at once (`usable_contexts` of the server's own limit).
-        mps: ``None`` where shares are enforced in another way.
-        steps: Shares that the hardware supports, percent; empty = every percent.
         percent_limit: Largest sum of shares.
     """
 
     uuid: str
-    accelerator: str
     memory_mib: int
     contexts: int
-    context_overhead_mib: int = CONTEXT_OVERHEAD_MIB
-    mps: MpsState | None = None
-    steps: tuple[int, ...] = ()
+    context_overhead_mib: int
     percent_limit: int = WHOLE_PERCENT
     residents: tuple[Resident, ...] = ()
 
@@ -102,15 +86,6 @@ class Device:
 def usable_contexts(server_limit: int) -> int:
     """Contexts that tenants may open, by the limit of the MPS server."""
     return max(0, server_limit - CONTEXT_RESERVE)
-
-
-def own_memory_mib(newcomer: Newcomer) -> int | None:
-    """Memory without contexts, if it does not depend on the share; else ``None``."""
-    if newcomer.memory_mib:
-        return newcomer.memory_mib
-    profile = newcomer.tenant.profile
-    peak = profile.fingerprint.peak_memory_mib if profile else None
-    return math.ceil(PEAK_MARGIN * peak) if peak else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +97,7 @@ class _Request:
     percent_limit: int
     memory_mib: int
     contexts: int
+    count: int = 1
     mode: GPUMode = GPUMode.FRACTIONAL
     exclusive: bool = False
     lonely: bool = False
@@ -136,7 +112,7 @@ def request_for(newcomer: Newcomer, device: Device) -> Request:
         min_percent=newcomer.min_percent,
         max_percent=newcomer.max_percent,
         percent_limit=device.percent_limit,
-        memory_mib=own_memory_mib(newcomer) or 0,
+        memory_mib=newcomer.memory_mib,
         contexts=newcomer.contexts,
     )
 
@@ -167,46 +143,18 @@ def figures_of(device: Device, newcomer: Newcomer) -> Facts[int]:
         domain=domain,
         percent_used=percent,
         memory_used=memory,
-        mps=int(device.mps not in (None, MpsState.ACTIVE)),
         loose=loose,
-    )
-
-
-def share_ceiling(newcomer: Newcomer, device: Device) -> int:
-    """Largest share that limits, memory and the request allow, percent; may be below the least."""
-    return limits.ceiling(figures_of(device, newcomer), request_for(newcomer, device))
-
-
-def query_for(newcomer: Newcomer, device: Device) -> AdmissionQuery:
-    """The query for a prediction about a device, with the shares that the limits allow."""
-    return AdmissionQuery(
-        place=device.uuid,
-        accelerator=device.accelerator,
-        residents=tuple(resident.tenant for resident in device.residents),
-        newcomer=newcomer.tenant,
-        least=newcomer.min_percent,
-        most=share_ceiling(newcomer, device),
-        steps=device.steps,
-        percent_limit=device.percent_limit,
-        domain=newcomer.trust_domain,
     )
 
 
 def first_refusal(newcomer: Newcomer, device: Device) -> Refusal | None:
     """The first limit that a newcomer breaks at its minimum share, or ``None``."""
-    if newcomer.devices != 1:
-        text = f"a share of {newcomer.devices} devices; only 1 is shared"
-        return Refusal(reason=Reason.MULTI_GPU, text=text)
-    refusal = impossible_objective(newcomer.tenant)
-    if refusal is not None:
-        return refusal
     facts, request = figures_of(device, newcomer), request_for(newcomer, device)
     broken = limits.first_broken(facts, request)
     if broken is None:
         return None
-    reason, short = broken
-    text, binding = _words(reason, short, device, newcomer, facts, request)
-    return Refusal(reason=reason, text=text, binding=binding)
+    text = limits.refusal_text(broken, facts, request, _Names(newcomer, device))
+    return Refusal(reason=broken.reason, text=text)
 
 
 def impossible_objective(tenant: Tenant) -> Refusal | None:
@@ -221,55 +169,36 @@ def impossible_objective(tenant: Tenant) -> Refusal | None:
     )
 
 
-def _words(
-    reason: Reason,
-    short: int,
-    device: Device,
-    newcomer: Newcomer,
-    facts: Facts[int],
-    request: Request,
-) -> tuple[str, str]:
-    """The text of a broken limit with its figures, and the tenant that breaks it."""
-    match reason:
-        case Reason.TRUST_DOMAIN:
-            domain = newcomer.trust_domain
-            other = next(
-                resident for resident in device.residents if resident.trust_domain != domain
-            )
-            name, theirs = other.tenant.name, other.trust_domain or "none"
-            return f"{name} is of trust domain {theirs!r}, not {domain or 'none'!r}", name
-        case Reason.MPS_NOT_READY:
-            return f"the MPS server of {device.uuid} is {device.mps}", ""
-        case Reason.ENFORCEMENT_MISSING:
-            name = next(
-                resident.tenant.name for resident in device.residents if not resident.enforced
-            )
-            return f"the limits of {name} do not hold, so it may take the whole device", name
-        case Reason.CONTEXT_LIMIT:
-            more, used = f"{newcomer.contexts} contexts", f"{facts.contexts_used}"
-            most = f"{device.contexts}"
-        case Reason.PERCENT_LIMIT:
-            more, used = f"{newcomer.min_percent} %", f"{facts.percent_used} %"
-            most = f"{device.percent_limit} %"
-        case Reason.MEMORY_WOULD_OVERFLOW:
-            return _memory_words(short, device, newcomer, facts, request), ""
-        case _:
-            return reason.meaning, ""
-    return f"{more} beside {used} exceed {most} on {device.uuid} by {short}", ""
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Names for the text of a refusal; see :class:`~ullage.engines.admission.limits.Names`."""
 
+    newcomer: Newcomer
+    device: Device
+    unmeasured: str = ""
+    server: str = ""
+    node: str = ""
 
-def _memory_words(
-    short: int, device: Device, newcomer: Newcomer, facts: Facts[int], request: Request
-) -> str:
-    asked = limits.memory_needed(facts, request, newcomer.min_percent)
-    contexts = newcomer.contexts * device.context_overhead_mib
-    if asked <= contexts:
-        return (
-            f"{newcomer.min_percent} % of {device.memory_mib} MiB is {asked} MiB, less than the "
-            f"{contexts} MiB of its contexts; ask for a larger share"
+    @property
+    def tenants(self) -> str:
+        return ", ".join(
+            f"{resident.tenant.name} ({resident.tenant.percent} %)"
+            for resident in self.device.residents
         )
-    free = device.memory_mib - facts.memory_used
-    return f"{asked} MiB with contexts, {free} MiB free on {device.uuid}: short of {short} MiB"
+
+    @property
+    def loose(self) -> str:
+        residents = self.device.residents
+        return ", ".join(resident.tenant.name for resident in residents if not resident.enforced)
+
+    @property
+    def apart(self) -> str:
+        domain = self.newcomer.trust_domain
+        other = next(
+            resident for resident in self.device.residents if resident.trust_domain != domain
+        )
+        theirs = other.trust_domain or "none"
+        return f"{other.tenant.name} is of trust domain {theirs!r}, not {domain or 'none'!r}"
 
 
 def check_device(device: Device) -> None:
@@ -283,7 +212,6 @@ def check_device(device: Device) -> None:
     _whole(device.context_overhead_mib, f"context overhead of {device.uuid}", 0)
     _whole(device.percent_limit, f"percent limit of {device.uuid}", 1)
     for resident in device.residents:
-        _check_accelerator(resident.tenant, resident.measured_on, device)
         _check_tenant(resident.tenant)
         _share(resident.tenant.percent, resident.tenant.name)
         _whole(resident.contexts, f"contexts of {resident.tenant.name}", 0)
@@ -291,13 +219,12 @@ def check_device(device: Device) -> None:
             _whole(resident.memory_mib, f"memory of {resident.tenant.name}", 0)
 
 
-def check_newcomer(newcomer: Newcomer, device: Device) -> None:
+def check_newcomer(newcomer: Newcomer) -> None:
     """Reject an impossible request.
 
     Raises:
         ValueError: naming the figure.
     """
-    _check_accelerator(newcomer.tenant, newcomer.measured_on, device)
     _check_tenant(newcomer.tenant)
     _share(newcomer.min_percent, newcomer.tenant.name)
     _share(newcomer.max_percent, newcomer.tenant.name)
@@ -308,7 +235,6 @@ def check_newcomer(newcomer: Newcomer, device: Device) -> None:
         )
     _whole(newcomer.memory_mib, f"memory of {newcomer.tenant.name}", 0)
     _whole(newcomer.contexts, f"contexts of {newcomer.tenant.name}", 1)
-    _whole(newcomer.devices, f"devices of {newcomer.tenant.name}", 1)
 
 
 def check_query(query: AdmissionQuery) -> None:
@@ -326,14 +252,6 @@ def check_query(query: AdmissionQuery) -> None:
         raise ValueError(f"{query.newcomer.name}: no share to judge")
     for percent in (shares[0], shares[-1]):
         _share(percent, query.newcomer.name)
-
-
-def _check_accelerator(tenant: Tenant, measured_on: str, device: Device) -> None:
-    if measured_on and measured_on != device.accelerator:
-        raise ValueError(
-            f"{tenant.name}: its profile was measured on {measured_on}, this device is "
-            f"{device.accelerator}; coefficients never carry over between kinds of device"
-        )
 
 
 def _check_tenant(tenant: Tenant) -> None:

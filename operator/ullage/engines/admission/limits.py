@@ -14,11 +14,12 @@ numpy is loaded with the first column.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Final, Generic, Protocol, TypeVar, get_type_hints
 
-from ullage.api.devices import GPUMode
+from ullage.api.devices import GPUMode, MpsState, ObservedDevice
 from ullage.api.reasons import Reason
 
 if TYPE_CHECKING:
@@ -46,16 +47,42 @@ MIXED: Final = -2
 
 
 @dataclass(frozen=True, slots=True)
+class Stated:
+    """A figure that follows from what the node states of the device.
+
+    Args:
+        read: Gives the figure.
+        passes: It is 0 when the device is well; what a node states for good stays.
+    """
+
+    read: Callable[[ObservedDevice], int]
+    passes: bool = False
+
+
+def _modes(device: ObservedDevice) -> int:
+    return sum(MODE_BIT[mode] for mode in set(device.modes))
+
+
+def _mps_is_away(device: ObservedDevice) -> bool:
+    return device.mps is not None and device.mps.state is not MpsState.ACTIVE
+
+
+@dataclass(frozen=True, slots=True)
 class Facts(Generic[N]):
-    """Figures of one device, or columns of all; memory in MiB."""
+    """Figures of one device, or columns of all; memory in MiB.
+
+    A figure that is :class:`Stated` needs no other place: columns, digests and the figures of
+    empty devices follow from the declaration.
+    """
 
     model: N
     health: N
-    modes: N
-    memory: N
+    modes: Annotated[N, Stated(_modes)]
+    memory: Annotated[N, Stated(attrgetter("memory_mib"))]
     overhead: N
     """Of one context."""
     contexts: N
+    """Containers that may share it, without the contexts that an MPS server reserves or uses."""
     sharers: N
     contexts_used: N
     whole: N
@@ -63,31 +90,28 @@ class Facts(Generic[N]):
     percent_used: N
     memory_used: N
     """Contexts included."""
-    mps: N
+    mps: Annotated[N, Stated(_mps_is_away, passes=True)]
     """Above 0 where an MPS server is required and missing."""
     loose: N
     unmeasured: N
-    suspends: N
+    suspends: Annotated[N, Stated(attrgetter("suspends"))]
     """Above 0 where the node can suspend programs on the device."""
+    least_percent: Annotated[N, Stated(attrgetter("least_percent"))]
+    """Smallest share that the node can enforce."""
+    alone: Annotated[N, Stated(attrgetter("alone"))]
+    """Above 0 where a container can have no other device beside it."""
 
 
+FIGURES: Final = tuple(field.name for field in fields(Facts))
+"""Names of the figures, in order."""
+STATED: Final[Mapping[str, Stated]] = {
+    name: mark
+    for name, hint in get_type_hints(Facts, include_extras=True).items()
+    for mark in getattr(hint, "__metadata__", ())
+}
+"""The figures that nodes state, by name."""
 EMPTY: Final[Facts[int]] = Facts(
-    model=0,
-    health=HEALTHY,
-    modes=ALL_MODES,
-    memory=0,
-    overhead=0,
-    contexts=0,
-    sharers=0,
-    contexts_used=0,
-    whole=0,
-    domain=NO_DOMAIN,
-    percent_used=0,
-    memory_used=0,
-    mps=0,
-    loose=0,
-    unmeasured=0,
-    suspends=0,
+    **{**dict.fromkeys(FIGURES, 0), "modes": ALL_MODES, "domain": NO_DOMAIN}
 )
 """An empty device of size zero, as the base for the figures of a single device."""
 
@@ -113,6 +137,11 @@ class Request(Protocol):
     @property
     def suspendable(self) -> bool:
         """True when the request relies on suspension while idle."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """Devices of one container."""
         ...
 
     @property
@@ -171,6 +200,16 @@ def mode_is_offered(facts: Facts[N], request: Request) -> N:
     return 1 - facts.modes // MODE_BIT[request.mode] % 2
 
 
+def devices_combine(facts: Facts[N], request: Request) -> N:
+    """A container may have the device beside others, where the request is for several."""
+    return facts.alone if request.count > 1 else 0 * facts.alone
+
+
+def share_is_enforceable(facts: Facts[N], request: Request) -> N:
+    """The node can enforce the smallest share."""
+    return facts.least_percent - request.min_percent
+
+
 def programs_can_leave(facts: Facts[N], request: Request) -> N:
     """Programs on it can be suspended, where the request relies on that."""
     return 1 - smaller(facts.suspends, 1) if request.suspendable else 0 * facts.suspends
@@ -226,6 +265,40 @@ def memory_fits(facts: Facts[N], request: Request) -> N:
     return larger(asked - free, request.contexts * facts.overhead + 1 - asked)
 
 
+class Names(Protocol):
+    """Names for the text of a refusal by one device."""
+
+    @property
+    def tenants(self) -> str:
+        """The tenants of the device with their shares; "" = it is empty."""
+        ...
+
+    @property
+    def loose(self) -> str:
+        """The tenants without verified limits."""
+        ...
+
+    @property
+    def apart(self) -> str:
+        """Reason why trust domains keep the request away."""
+        ...
+
+    @property
+    def unmeasured(self) -> str:
+        """What is measured alone, or has to be."""
+        ...
+
+    @property
+    def server(self) -> str:
+        """State of the MPS server."""
+        ...
+
+    @property
+    def node(self) -> str:
+        """Reason why the node accepts nothing new."""
+        ...
+
+
 class Short(Protocol):
     """The amount by which a device falls short of a request; positive = refused."""
 
@@ -236,42 +309,116 @@ class Short(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HardLimit:
-    """A limit, and the reason of its refusals."""
+    """A limit, the reason of its refusals, and their texts.
+
+    Texts are templates with ``facts``, ``request``, ``names`` and what :func:`refusal_text` adds.
+
+    Args:
+        reason: The reason of a refusal.
+        short: The amount by which a device falls short.
+        text: About one device.
+        never: About the best device where even empty ones fall short.
+    """
 
     reason: Reason
     short: Short
+    text: str
+    never: str = "no suitable device could take it even when empty"
 
 
 LIMITS: Final = (
-    HardLimit(Reason.NODE_LEAVES, node_stays),
-    HardLimit(Reason.NODE_UNHEALTHY, node_answers),
-    HardLimit(Reason.DEVICE_UNHEALTHY, device_is_healthy),
-    HardLimit(Reason.MODE_UNSUPPORTED, mode_is_offered),
-    HardLimit(Reason.CHECKPOINT_UNAVAILABLE, programs_can_leave),
-    HardLimit(Reason.NO_CAPACITY, device_is_free),
-    HardLimit(Reason.TRUST_DOMAIN, trusts_the_others),
-    HardLimit(Reason.NEED_PROFILE, everyone_is_measured),
-    HardLimit(Reason.MPS_NOT_READY, shares_are_served),
-    HardLimit(Reason.ENFORCEMENT_MISSING, everyone_is_held),
-    HardLimit(Reason.CONTEXT_LIMIT, contexts_are_left),
+    HardLimit(Reason.NODE_LEAVES, node_stays, "{names.node}"),
+    HardLimit(Reason.NODE_UNHEALTHY, node_answers, "{names.node}"),
+    HardLimit(Reason.DEVICE_UNHEALTHY, device_is_healthy, "the device is unhealthy"),
+    HardLimit(
+        Reason.MODE_UNSUPPORTED,
+        mode_is_offered,
+        "it does not offer {request.mode}",
+        "no suitable device offers {request.mode}",
+    ),
+    HardLimit(
+        Reason.DEVICES_NOT_COMBINED,
+        devices_combine,
+        "a container cannot have another device beside it",
+        "a container can have one of the suitable devices, {request.count} are asked for",
+    ),
+    HardLimit(
+        Reason.SHARE_TOO_SMALL,
+        share_is_enforceable,
+        "{request.min_percent} % is below its smallest share, {facts.least_percent} %",
+        "{request.min_percent} % is below the smallest share of the suitable devices, "
+        "{facts.least_percent} %",
+    ),
+    HardLimit(
+        Reason.CHECKPOINT_UNAVAILABLE,
+        programs_can_leave,
+        "its node cannot suspend programs on it",
+        "no node of a suitable device can suspend programs",
+    ),
+    HardLimit(Reason.NO_CAPACITY, device_is_free, "taken by {names.tenants}"),
+    HardLimit(Reason.TRUST_DOMAIN, trusts_the_others, "{names.apart}"),
+    HardLimit(Reason.NEED_PROFILE, everyone_is_measured, "{names.unmeasured}"),
+    HardLimit(Reason.MPS_NOT_READY, shares_are_served, "its MPS server is {names.server}"),
+    HardLimit(
+        Reason.ENFORCEMENT_MISSING,
+        everyone_is_held,
+        "{names.loose} runs there without verified limits and may take the whole device",
+    ),
+    HardLimit(
+        Reason.CONTEXT_LIMIT,
+        contexts_are_left,
+        "{facts.sharers} of {facts.contexts} places on it are taken",
+    ),
     # before memory: without an explicit limit, memory follows the share and explains less
-    HardLimit(Reason.PERCENT_LIMIT, percent_fits),
-    HardLimit(Reason.MEMORY_WOULD_OVERFLOW, memory_fits),
+    HardLimit(
+        Reason.PERCENT_LIMIT,
+        percent_fits,
+        "needs {request.min_percent} %, {free_percent} % are free{beside}",
+        "the policy lets the shares on a device sum to {request.percent_limit} %",
+    ),
+    HardLimit(
+        Reason.MEMORY_WOULD_OVERFLOW,
+        memory_fits,
+        "needs {needed_mib} MiB with its context, {free_mib} of {facts.memory} MiB are free"
+        "{beside}",
+        "{too_little}",
+    ),
 )
 """All limits in the order of evaluation."""
+LIMIT_OF: Final[Mapping[Reason, HardLimit]] = {limit.reason: limit for limit in LIMITS}
 
 
-def first_broken(facts: Facts[int], request: Request) -> tuple[Reason, int] | None:
-    """The first limit that a device breaks.
+def first_broken(facts: Facts[int], request: Request) -> HardLimit | None:
+    """The first limit that a device breaks, if any."""
+    return next((limit for limit in LIMITS if limit.short(facts, request) > 0), None)
 
-    Returns:
-        The reason and the amount in the unit of the limit, or ``None``.
-    """
-    for limit in LIMITS:
-        short = limit.short(facts, request)
-        if short > 0:
-            return limit.reason, short
-    return None
+
+def refusal_text(limit: HardLimit, facts: Facts[int], request: Request, names: Names) -> str:
+    """The text of a limit that a device breaks."""
+    beside = f" beside {names.tenants}" if names.tenants else ""
+    return _filled(limit.text, facts, request, names=names, beside=beside)
+
+
+def never_text(limit: HardLimit, facts: Facts[int], request: Request) -> str:
+    """The text of a limit that even empty devices break; ``facts`` are of the best of them."""
+    too_little = (
+        f"even the largest suitable device has {facts.memory} MiB in all"
+        if request.memory_mib
+        else f"{request.min_percent} % of {facts.memory} MiB does not hold a context"
+    )
+    return _filled(limit.never, facts, request, too_little=too_little)
+
+
+def _filled(template: str, facts: Facts[int], request: Request, **more: object) -> str:
+    needed_mib = memory_needed(facts, request, request.min_percent)
+    return template.format(
+        facts=facts,
+        request=request,
+        free_percent=request.percent_limit - facts.percent_used,
+        free_mib=facts.memory - facts.memory_used,
+        needed_mib=max(needed_mib, request.contexts * facts.overhead + 1),
+        **more,
+    )
 
 
 def ceiling(facts: Facts[N], request: Request) -> N:

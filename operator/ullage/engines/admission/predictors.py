@@ -12,7 +12,6 @@ from ullage.api.words import RiskPredictor
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.utilisation import Predictor, UtilisationSum
 
-DEFAULT: Final = RiskPredictor.LEARNED.value
 PREDICTORS: Final[Mapping[str, type[LearnedModel | Predictor]]] = MappingProxyType(
     {
         RiskPredictor.LEARNED: LearnedModel,

@@ -68,15 +68,15 @@ def may_probe(
         A trial with its share (percent) and length (seconds), or a refusal.
 
     Raises:
-        ValueError: the verdict is about another device or newcomer.
+        ValueError: the verdict is about another newcomer.
     """
-    if (verdict.device, verdict.newcomer) != (query.place, query.newcomer.name):
-        raise ValueError(f"the verdict is about {verdict.newcomer} on {verdict.device}")
+    if verdict.newcomer != query.newcomer.name:
+        raise ValueError(f"the verdict is about {verdict.newcomer}")
     if not needs_trial(verdict, account):
         return Refusal(verdict.reason or Reason.NEED_PROFILE, verdict.text or "it needs no trial")
     other = next((resident for resident in query.residents if resident.probation), None)
     if other is not None:
-        return Refusal(Reason.NEED_PROFILE, f"{other.name} is on trial on {query.place} already")
+        return Refusal(Reason.NEED_PROFILE, f"{other.name} is on trial on the device already")
     beside = next((tenant for tenant in query.residents if tenant.latency), None)
     if beside is not None:
         return Refusal(

@@ -47,16 +47,12 @@ class Account:
 class AdmissionQuery:
     """The inputs of a prediction, and of its price for others."""
 
-    place: str = "the device"
-    """Name of the device."""
     accelerator: str
     residents: tuple[Tenant, ...] = ()
     newcomer: Tenant
     """The newcomer; its own percent does not count."""
     least: int
     most: int
-    steps: tuple[int, ...] = ()
-    """Shares that the hardware supports; none = every percent."""
     percent_limit: int = WHOLE_PERCENT
     account: Account | None = None
     """Cost of the trials of the newcomer's class; ``None`` = no trials."""
@@ -64,13 +60,8 @@ class AdmissionQuery:
 
     @property
     def shares(self) -> tuple[int, ...]:
-        """Shares to try, as the hardware rounds them: percent, rising; may be empty."""
-        wanted = shares_between(self.least, self.most)
-        if not self.steps:
-            return wanted
-        inside = sorted(step for step in set(self.steps) if self.least <= step <= self.most)
-        snapped = {max((step for step in inside if step <= p), default=None) for p in wanted}
-        return tuple(sorted({*(p for p in snapped if p is not None), *inside[:1]}))
+        """Shares to try, percent, rising; may be empty."""
+        return shares_between(self.least, self.most)
 
     def mixture(self, percent: int) -> tuple[Tenant, ...]:
         """All tenants of the device with the newcomer, last, at this share."""

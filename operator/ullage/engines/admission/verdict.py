@@ -15,7 +15,6 @@ from typing import Final, Protocol
 
 from ullage.api.reasons import Reason
 from ullage.engines.admission.calibration import Band, Threshold
-from ullage.engines.admission.filters import Newcomer
 from ullage.engines.admission.margin import Margin
 from ullage.engines.admission.records import Forecast, Group, Rung, Tenant
 from ullage.engines.admission.utilisation import UtilisationSum
@@ -77,22 +76,12 @@ class RiskSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
-    """A known class as it usually arrives, and its frequency beside the others."""
-
-    newcomer: Newcomer
-    weight: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """The inputs of a decision beside the device and the newcomer."""
+    """The inputs of a decision beside the query."""
 
     forecaster: Forecaster
     thresholds: Mapping[tuple[Group, Band], Threshold]
     settings: RiskSettings = RiskSettings()
-    arrivals: tuple[Arrival, ...] = ()
-    """Known classes, for the price of lost room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,19 +109,18 @@ class Weighed:
     """A share that keeps every objective, and its worth.
 
     All in units of one tenant's normalised throughput: ``gain`` over the device without the
-    newcomer, less ``fragmentation`` and ``eviction_risk``.
+    newcomer, less ``eviction_risk``.
     """
 
     percent: int
     value: float
     gain: float
-    fragmentation: float
     eviction_risk: float
 
     @property
     def net(self) -> float:
         """Net value of the placement."""
-        return self.gain - self.fragmentation - self.eviction_risk
+        return self.gain - self.eviction_risk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +133,6 @@ class Verdict:
     of slowdown (1 point = 0.01x), the required margin included.
     """
 
-    device: str
     newcomer: str
     percent: int
     reason: Reason | None

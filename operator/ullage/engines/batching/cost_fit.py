@@ -10,8 +10,6 @@ than one batch, so that sizes that never ran keep theirs and no other size is bi
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,8 +25,6 @@ PRIOR_BATCHES: Final = 0.1
 WARM_UP: Final = 5
 """First batches on a device at a share, which are ignored: they load, compile and page."""
 LEAST_FACTOR: Final = 1e-3
-KEYS: Final = 256
-"""Number of devices and shares in memory."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,20 +77,3 @@ class CostFit:
             coefficients = np.linalg.solve(gram, right)
         factors = {k: max(float(coefficients[1 + at]), LEAST_FACTOR) for at, k in enumerate(sizes)}
         return BatchCosts(fixed_s=max(float(coefficients[0]), 0.0), factors=factors)
-
-
-@dataclass(slots=True, kw_only=True)
-class CostFits:
-    """Fits by device and share; c1(k) changes with the share, so none is used for another."""
-
-    prior: BatchCosts
-    _fits: OrderedDict[Hashable, CostFit] = field(init=False, default_factory=OrderedDict)
-
-    def of(self, device: str, share_percent: float) -> CostFit:
-        """The fit of a device at a share; the least recently used one is dropped for it."""
-        key = (device, share_percent)
-        fit = self._fits.setdefault(key, CostFit(prior=self.prior))
-        self._fits.move_to_end(key)
-        if len(self._fits) > KEYS:
-            self._fits.popitem(last=False)
-        return fit

@@ -99,7 +99,6 @@ class DeviceMemory:
         lane = self.lanes[resident.lane]
         if lane.holder == resident.name:
             lane.holder = None
-        lane.draining.discard(resident.name)
         del self.residents[resident.name]
         lane.remove(resident.name)
         self.resize(lane, changes)

@@ -18,7 +18,7 @@ Shape = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResidentRecord:
-    """A resident job; ``draining`` = it released its lease early and still runs."""
+    """A resident job."""
 
     demand: JobDemand
     persistent_mib: int
@@ -32,7 +32,6 @@ class ResidentRecord:
     steps: int
     step_s: float | None
     lease: LaneLease | None
-    draining: bool
     memory: MemoryPlace = MemoryPlace.HERE
     came_s: float = 0.0
 
@@ -66,10 +65,9 @@ class TableRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningRecord:
-    """The part that every step changes: the leases, those released early, the last number."""
+    """The part that every step changes: the leases, and the last number."""
 
     held: tuple[LaneLease, ...]
-    draining: tuple[str, ...]
     leases: int
 
 
@@ -83,8 +81,7 @@ def running_in(record: TableRecord, running: RunningRecord) -> TableRecord:
     held = {lease.job: lease for lease in running.held}
 
     def later(resident: ResidentRecord) -> ResidentRecord:
-        name = resident.demand.name
-        return replace(resident, lease=held.get(name), draining=name in running.draining)
+        return replace(resident, lease=held.get(resident.demand.name))
 
     lanes = tuple(
         replace(lane, residents=tuple(map(later, lane.residents))) for lane in record.lanes
@@ -131,21 +128,13 @@ def recorded(lane: LaneState) -> LaneRecord:
         size_mib=lane.size_mib,
         own=lane.own,
         epoch=lane.epoch,
-        residents=tuple(
-            recorded_resident(resident, draining=resident.name in lane.draining)
-            for resident in lane.residents.values()
-        ),
+        residents=tuple(map(recorded_resident, lane.residents.values())),
         assigned=lane.assigned,
     )
 
 
-def recorded_resident(resident: LaneResident, *, draining: bool = False) -> ResidentRecord:
-    """Record of a job.
-
-    Args:
-        resident: The job.
-        draining: It released its lease early and still runs.
-    """
+def recorded_resident(resident: LaneResident) -> ResidentRecord:
+    """Record of a job."""
     return ResidentRecord(
         demand=resident.demand,
         persistent_mib=resident.persistent_mib,
@@ -159,7 +148,6 @@ def recorded_resident(resident: LaneResident, *, draining: bool = False) -> Resi
         steps=resident.steps,
         step_s=resident.step_s,
         lease=resident.lease,
-        draining=draining,
         memory=resident.memory,
         came_s=resident.came_s,
     )
@@ -209,12 +197,9 @@ def _rebuilt(record: LaneRecord) -> LaneState:
             continue
         if (each.lease.job, each.lease.lane) != (resident.name, lane.lane):
             raise ValueError(f"the lease of {resident.name!r} is not of lane {lane.lane}")
-        if each.draining:
-            lane.draining.add(resident.name)
-        elif lane.holder is None:
-            lane.holder = resident.name
-        else:
+        if lane.holder is not None:
             raise ValueError(f"{lane.holder!r} and {resident.name!r} run in lane {lane.lane}")
+        lane.holder = resident.name
     return lane
 
 

@@ -41,7 +41,7 @@ def check(lanes: Iterable[LaneState], usable_mib: int) -> None:
                 raise UnsafeLanes(
                     f"{resident.name!r} runs in lane {lane.lane}, which has not grown yet"
                 )
-            if holds != (lane.holder == resident.name or resident.name in lane.draining):
+            if holds != (lane.holder == resident.name):
                 raise UnsafeLanes(f"lane {lane.lane} and {resident.name!r} differ on who runs")
         if any(resident.demand.assigned != lane.assigned for resident in lane.residents.values()):
             raise UnsafeLanes(f"lane {lane.lane} has a job that was assigned another one")

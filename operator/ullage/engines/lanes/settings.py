@@ -66,8 +66,7 @@ class LaneSettings:
     ``deadline_factor`` times the expected step is a grant's deadline, ``first_step_s`` the expected
     step of a job without observations. ``aging`` is for SRTF: a job is first once it has waited
     this multiple of its remaining time. ``credit_s`` and ``credit_steps`` bound the credit under
-    FAIR and RR of a job without requests for a while. ``early_release`` permits granting a lane
-    while the last step still frees its memory: only where every process is capped.
+    FAIR and RR of a job without requests for a while.
 
     Residents that may be suspended are suspended for the first queued job once they were idle for
     ``idle_s``; when that job has waited for ``busy_s``, busy ones are, too. None is suspended
@@ -81,7 +80,6 @@ class LaneSettings:
     policy: IterationPolicy = IterationPolicy.FAIR
     margins: Margins = Margins()
     aim: LaneAim = LaneAim.RESIDENTS
-    early_release: bool = False
     deadline_factor: float = 2.0
     first_step_s: float = 60.0
     aging: float = 20.0

@@ -90,8 +90,8 @@ class LaneState:
 
     ``size_mib`` is current. ``target_mib``, the largest step of a resident, applies from the next
     boundary; ``least_mib`` is the smallest step. ``assigned`` is the number assigned by a
-    scheduler, 0 where the table opened it. ``draining`` are jobs that released early. ``clock_s``
-    and ``clock_steps`` are the levels of the last granted job.
+    scheduler, 0 where the table opened it. ``clock_s`` and ``clock_steps`` are the levels of the
+    last granted job.
     """
 
     lane: int
@@ -101,7 +101,6 @@ class LaneState:
     epoch: int = 1
     residents: dict[str, LaneResident] = field(default_factory=dict)
     holder: str | None = None
-    draining: set[str] = field(default_factory=set)
     clock_s: float = 0.0
     clock_steps: int = 0
 
@@ -118,7 +117,7 @@ class LaneState:
     @property
     def idle(self) -> bool:
         """True without a lease, so that its size and residents may change."""
-        return self.holder is None and not self.draining
+        return self.holder is None
 
     def add(self, resident: LaneResident, lead_s: float = 0.0, lead_steps: int = 0) -> None:
         """Add a resident.

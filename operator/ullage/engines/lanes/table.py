@@ -197,37 +197,11 @@ class LaneTable:
         if lane.holder == resident.name:
             count_step(resident, slowdown, self._now_s)
             lane.holder = None
-        lane.draining.discard(resident.name)
         resident.lease, resident.quiet_s = None, self._now_s
         changes: list[Change] = []
         self._larger.learn_peak(resident, peak_mib, self.settings.margins, changes)
         if again:
             self._ask(resident)
-        self._settle(changes)
-        return tuple(changes)
-
-    def release_early(self, lease: int, now_s: float, *, slowdown: float = 1.0) -> Changes:
-        """Release the lane early: the step frees its memory and ends soon. `release` follows.
-
-        Args:
-            lease: The granted lease.
-            now_s: The current time.
-            slowdown: As for `release`.
-
-        Raises:
-            ValueError: the setting does not permit it.
-        """
-        self._clock(now_s)
-        if not self.settings.early_release:
-            raise ValueError("lanes are released early only where the setting permits it")
-        resident = self._holder(lease)
-        if resident is None or self._lane_of(resident).holder != resident.name:
-            return ()
-        lane = self._lane_of(resident)
-        count_step(resident, slowdown, self._now_s)
-        lane.holder = None
-        lane.draining.add(resident.name)
-        changes: list[Change] = []
         self._settle(changes)
         return tuple(changes)
 
@@ -329,10 +303,9 @@ class LaneTable:
 
     def running(self) -> RunningRecord:
         """The leases to keep beside an earlier record, while `shape` is the same."""
-        lanes, residents = self.memory.lanes.values(), self.memory.residents.values()
+        residents = self.memory.residents.values()
         return RunningRecord(
             held=tuple(resident.lease for resident in residents if resident.lease is not None),
-            draining=tuple(name for lane in lanes for name in lane.draining),
             leases=self._turns.leases,
         )
 

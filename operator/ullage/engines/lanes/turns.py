@@ -54,7 +54,7 @@ class Turns:
             settings: Of the device.
             now_s: The current time.
         """
-        if lane.holder is not None or (lane.draining and not settings.early_release):
+        if lane.holder is not None:
             return None
         able = [
             resident

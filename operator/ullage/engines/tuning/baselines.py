@@ -19,8 +19,6 @@ from ullage.engines.tuning.records import (
 )
 from ullage.engines.tuning.speed_curves import Widths
 
-Sizes = Callable[[Sequence[PlannedTrial]], Sequence[int]]
-
 
 def first_come(
     trials: Sequence[PlannedTrial], devices: Sequence[TrialDevice], rules: PlanRules, now_s: float

@@ -11,7 +11,6 @@ import math
 from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import pairwise
 from typing import Protocol
 
@@ -515,112 +514,10 @@ class StatedTrials:
         return rungs[-1]
 
 
-class DecisionProblem(StrEnum):
-    """Reason to refuse a promotion by a suggestion service."""
-
-    UNKNOWN_GROUP = "UnknownGroup"
-    NOT_COMPLETE = "RungNotComplete"
-    NOT_A_MEMBER = "NotInRung"
-    DECIDED = "AlreadyDecided"
-    EPOCHS = "EpochsDoNotRise"
-
-
-@dataclass(slots=True, kw_only=True)
-class ExternalGroups:
-    """Groups of a suggestion service, such as BOHB, Katib, Ray Tune or Optuna: it promotes.
-
-    It may do so only when all trials of the group have reported, and only once.
-    """
-
-    history: MetricHistory = field(default_factory=MetricHistory)
-    _rungs: dict[str, HalvingRung] = field(init=False, default_factory=dict)
-    _decided: set[str] = field(init=False, default_factory=set)
-    _group: dict[int, str] = field(init=False, default_factory=dict)
-
-    @property
-    def members(self) -> tuple[int, ...]:
-        """Trials that the service has opened."""
-        return tuple(self._group)
-
-    @property
-    def rungs(self) -> tuple[HalvingRung, ...]:
-        """Groups in the order in which they were opened."""
-        return tuple(self._rungs.values())
-
-    def first(self) -> tuple[TrialAssignment, ...]:
-        """No runs: the service opens groups."""
-        return ()
-
-    def open(
-        self, group: str, members: Sequence[int], until_epoch: int
-    ) -> tuple[TrialAssignment, ...]:
-        """Open a group of new trials.
-
-        Args:
-            group: Its id.
-            members: New trials, each of them once.
-            until_epoch: Epoch of their comparison.
-
-        Raises:
-            ValueError: the group or a trial exists already, or there is nothing to run.
-        """
-        known = group in self._rungs or any(member in self._group for member in members)
-        if known or not members or len(set(members)) != len(members) or until_epoch < 1:
-            raise ValueError(f"group {group!r}: new trials, each of them once, and an epoch from 1")
-        return self._opened(group, tuple(members), until_epoch)
-
-    def report(self, trial: int, epoch: int, value: float | None) -> Reported:
-        """Record a report; the service promotes, not the report."""
-        if trial not in self._group:
-            return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
-        rung = self._rungs[self._group[trial]]
-        return Reported(problem=rung.report(self.history, trial, epoch, value))
-
-    def ended(self, trial: int) -> tuple[TrialAssignment, ...]:
-        """Settle a trial; see :class:`SearchAlgorithm`."""
-        if trial in self._group:
-            self._rungs[self._group[trial]].settle(trial, None, ReportProblem.MISSING)
-        return ()
-
-    def promote(
-        self, group: str, promoted: Sequence[int], into: str, until_epoch: int
-    ) -> DecisionProblem | tuple[TrialAssignment, ...]:
-        """Apply the service's promotion, or return the reason to refuse it.
-
-        Args:
-            group: A complete group.
-            promoted: Its promoted trials, each of them once.
-            into: Id of the next group.
-            until_epoch: Epoch of their comparison.
-        """
-        rung = self._rungs.get(group)
-        if rung is None or into in self._rungs:
-            return DecisionProblem.UNKNOWN_GROUP
-        if group in self._decided:
-            return DecisionProblem.DECIDED
-        if not rung.complete:
-            return DecisionProblem.NOT_COMPLETE
-        if not set(promoted) <= set(rung.values) or len(set(promoted)) != len(promoted):
-            return DecisionProblem.NOT_A_MEMBER
-        if until_epoch <= rung.until_epoch:
-            return DecisionProblem.EPOCHS
-        self._decided.add(group)
-        return self._opened(into, tuple(promoted), until_epoch) if promoted else ()
-
-    def _opened(
-        self, group: str, members: tuple[int, ...], until_epoch: int
-    ) -> tuple[TrialAssignment, ...]:
-        self._rungs[group] = HalvingRung(group=group, members=members, until_epoch=until_epoch)
-        self._group.update(dict.fromkeys(members, group))
-        return tuple(TrialAssignment(trial=member, until_epoch=until_epoch) for member in members)
-
-
 def families_of(algorithm: SearchAlgorithm) -> tuple[tuple[HalvingRung, ...], ...]:
     """The rungs of an algorithm, first to last; trials move within one family of them."""
     if isinstance(algorithm, Brackets):
         return tuple(tuple(bracket.rungs) for bracket in algorithm.brackets)
     if isinstance(algorithm, StatedTrials):
         return tuple((rung,) for rung in algorithm.by_epoch())
-    if isinstance(algorithm, ExternalGroups):
-        return tuple((rung,) for rung in algorithm.rungs)
     return (tuple(algorithm.rungs),)

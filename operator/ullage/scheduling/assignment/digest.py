@@ -12,23 +12,27 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from ullage.cluster.records.workload import WorkloadRecord
+from ullage.engines.admission.limits import FIGURES
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.model.view import View
 
 
 def occupancy_digest(occupancy: Occupancy) -> bytes:
-    """Digest of the devices and their occupants."""
+    """Digest of the devices and their occupants: every figure that a hard limit reads."""
     inventory = occupancy.inventory
-    digest = sha256("\n".join(site.uuid for site in inventory.sites).encode())
-    for column in (
-        inventory.health,
-        inventory.memory_mib,
-        occupancy.percent_used,
-        occupancy.memory_used_mib,
-        occupancy.sharers,
+    digest = sha256("\n".join(node.name for node in inventory.nodes).encode())
+    for names in (
+        [site.uuid for site in inventory.sites],
+        inventory.model_names,
+        # numbers of trust domains depend on earlier cycles
+        occupancy.domains.names(occupancy.domain.tolist()),
     ):
-        digest.update(column.tobytes())
+        digest.update("\n".join(("", *names)).encode())
+    digest.update(inventory.node_of.tobytes())
+    for figure in FIGURES:
+        if figure != "domain":
+            digest.update(getattr(occupancy.facts, figure).tobytes())
     return digest.digest()
 
 

@@ -5,42 +5,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import Final
 
 import numpy as np
 
-from ullage.engines.admission.limits import MIXED, Facts, N, smaller
+from ullage.engines.admission.limits import FIGURES, STATED, Facts, N, smaller
 from ullage.engines.lanes.assignment import AssignedLane
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
-from ullage.scheduling.inventory.inventory import Flags, Ints
+from ullage.scheduling.inventory.inventory import Flags, Ints, Inventory
 
-_COLUMNS: Final = attrgetter(*(column.name for column in fields(Facts)))
-
-
-def columns(occupancy: Occupancy) -> Facts[Ints]:
-    """The figures of all devices; each occupant has one context."""
-    inventory = occupancy.inventory
-    return Facts(
-        inventory.model,
-        inventory.health,
-        inventory.modes,
-        inventory.memory_mib,
-        inventory.overhead_mib,
-        inventory.contexts,
-        occupancy.sharers,
-        occupancy.sharers,
-        occupancy.whole,
-        occupancy.domain,
-        occupancy.percent_used,
-        occupancy.memory_used_mib,
-        inventory.mps,
-        occupancy.loose,
-        occupancy.unmeasured,
-        inventory.suspends,
-    )
+_COLUMNS: Final = attrgetter(*FIGURES)
 
 
 def columns_for(
@@ -53,7 +30,7 @@ def columns_for(
         request: The request for each device.
         joins: By device: the lane that the request would share.
     """
-    facts = columns(occupancy)
+    facts = occupancy.facts
     if request.lane is None or not joins:
         return facts
     size, percent = np.zeros_like(facts.model), np.zeros_like(facts.model)
@@ -66,7 +43,7 @@ def figures_for(
     occupancy: Occupancy, request: ResourceRequest, site: int, lane: AssignedLane | None
 ) -> Facts[int]:
     """The figures of one device for a request that would share this lane, if any."""
-    facts = figures(occupancy, site)
+    facts = one_device(occupancy.facts, site)
     if request.lane is None or lane is None:
         return facts
     return beside_lane(facts, request.lane.shared_mib, lane.size_mib, lane.percent)
@@ -93,27 +70,16 @@ def picked(facts: Facts[Ints], sites: Ints) -> Facts[Ints]:
     return Facts(*[column[sites] for column in _COLUMNS(facts)])
 
 
-def figures(occupancy: Occupancy, site: int) -> Facts[int]:
-    """The figures of one device; each occupant has one context."""
-    return Facts(*[column.item(site) for column in _COLUMNS(columns(occupancy))])
+def one_device(facts: Facts[Ints], site: int) -> Facts[int]:
+    """The figures of one device."""
+    return Facts(*[column.item(site) for column in _COLUMNS(facts)])
 
 
-def emptied(facts: Facts[Ints]) -> Facts[Ints]:
-    """The figures of the same devices if all were healthy and empty."""
-    nothing = np.zeros_like(facts.model)
-    return replace(
-        facts,
-        health=nothing,
-        sharers=nothing,
-        contexts_used=nothing,
-        whole=nothing,
-        domain=nothing + MIXED,
-        percent_used=nothing,
-        memory_used=nothing,
-        mps=nothing,
-        loose=nothing,
-        unmeasured=nothing,
-    )
+def emptied(inventory: Inventory) -> Facts[Ints]:
+    """The figures of all devices if all were healthy and empty."""
+    nothing = np.zeros_like(inventory.facts.model)
+    passing = [name for name, stated in STATED.items() if stated.passes]
+    return replace(inventory.facts, health=nothing, **dict.fromkeys(passing, nothing))
 
 
 def allowed_model(facts: Facts[Ints], request: ResourceRequest) -> Flags:

@@ -35,13 +35,13 @@ def joined_lane(occupancy: Occupancy, request: ResourceRequest, site: int) -> As
         for lane in lanes
         if request.min_percent <= lane.percent <= request.max_percent and lane.lane not in kept
     ]
-    contexts_mib = request.contexts * inventory.overhead_mib.item(site)
+    contexts_mib = request.contexts * inventory.facts.overhead.item(site)
     need = LaneNeed(
         persistent_mib=request.lane.kept_mib + contexts_mib,
         ephemeral_mib=request.lane.shared_mib,
     )
     used = occupancy.percent_used.item(site)
-    free_mib = inventory.memory_mib.item(site) - occupancy.memory_used_mib.item(site)
+    free_mib = inventory.facts.memory.item(site) - occupancy.memory_used_mib.item(site)
     may_open = used + request.min_percent <= request.percent_limit
     return choose_lane(need, open_to, free_mib, may_open=may_open)
 

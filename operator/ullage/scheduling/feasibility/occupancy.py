@@ -151,11 +151,10 @@ class Domains:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def name(self, number: int) -> str:
-        """The domain of a number."""
-        return next(
-            (name for name, assigned in self._numbers.items() if assigned == number), "unknown"
-        )
+    def names(self, numbers: Iterable[int]) -> list[str]:
+        """The domains of numbers; a number below 0 is none."""
+        known = tuple(self._numbers)
+        return [known[number] if number >= 0 else str(number) for number in numbers]
 
 
 _Charge = tuple[str, Resources, bool]
@@ -274,6 +273,18 @@ class Occupancy:
         self.unmeasured: Ints = np.zeros(count, dtype=np.int64)
         self.going: Ints = np.zeros(count, dtype=np.int64)
         """Number of slices that are leaving."""
+        self.facts: Final = replace(
+            inventory.facts,
+            sharers=self.sharers,
+            contexts_used=self.sharers,
+            whole=self.whole,
+            domain=self.domain,
+            percent_used=self.percent_used,
+            memory_used=self.memory_used_mib,
+            loose=self.loose,
+            unmeasured=self.unmeasured,
+        )
+        """Figures of the devices with their occupants, each of which has one context."""
         self.lanes: dict[int, tuple[AssignedLane, ...]] = {}
         """By device, where it has any."""
         self.blocked: Flags = np.zeros(count, dtype=np.bool_)
@@ -357,7 +368,7 @@ class Occupancy:
         """A copy of the occupancy without everything that is leaving."""
         occupancy = Occupancy(self.inventory, self.domains)
         for name in _COUNTED:
-            setattr(occupancy, name, getattr(self, name).copy())
+            getattr(occupancy, name)[:] = getattr(self, name)
         occupancy._kinds, occupancy._alike = self._kinds, self._alike
         occupancy.occupants, occupancy.lanes = list(self.occupants), dict(self.lanes)
         quota = occupancy.quota = self.quota.copy() if self.quota is not None else None
@@ -515,7 +526,7 @@ def _seat_slices(
     inventory, before = occupancy.inventory, cache.nodes
     if disturbed is not None:
         for name in _COUNTED:
-            setattr(occupancy, name, cache.columns[name].copy())
+            getattr(occupancy, name)[:] = cache.columns[name]
         occupancy.occupants, occupancy.lanes = list(cache.occupants), dict(cache.lanes)
     again = {*(disturbed or ()), *ledger.changed_nodes()}
     after: dict[str, NodeOccupants] = {}

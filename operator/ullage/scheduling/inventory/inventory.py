@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ullage.api.devices import Backend, Health, MpsState, ObservedDevice
+from ullage.api.devices import Backend, Health, ObservedDevice
 from ullage.api.reasons import Reason
 from ullage.cluster.records.node import GPUNodeRecord, NodeRecord
 from ullage.cluster.records.pod_shape import PodShape
@@ -25,10 +25,12 @@ from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.filters import usable_contexts
 from ullage.engines.admission.limits import (
     DEVICE_UNHEALTHY,
+    FIGURES,
     HEALTHY,
-    MODE_BIT,
     NODE_LEAVES,
     NODE_UNHEALTHY,
+    STATED,
+    Facts,
 )
 from ullage.scheduling.inventory.interruptions import notice_on, words
 from ullage.scheduling.model.changes import changed
@@ -43,6 +45,9 @@ MOST_FITS: Final = 512
 
 DEFAULT_CONTEXT_OVERHEAD_MIB: Final = 512
 """Memory of a context on an NVIDIA device without a value in the DeviceProfile (design default)."""
+
+_PASSING: Final = {name: stated for name, stated in STATED.items() if stated.passes}
+"""Figures that change while a device stays in place."""
 
 
 class NodeTrouble(NamedTuple):
@@ -85,21 +90,22 @@ class Inventory:
     models: Mapping[str, int]
     model_names: tuple[str, ...]
     node_of: Ints
-    model: Ints
     sound: Ints
     """1 where the device itself is healthy, regardless of its node."""
-    health: Ints
-    modes: Ints
-    memory_mib: Ints
-    overhead_mib: Ints
-    contexts: Ints
-    """Containers that may share it, without the contexts that an MPS server reserves or uses."""
-    mps: Ints
-    """1 where an MPS server is required and missing."""
-    suspends: Ints
-    """1 where the node can suspend programs on it."""
+    facts: Facts[Ints]
+    """Figures of the devices without occupants."""
     fits: Fits = field(default_factory=dict, compare=False)
     """Answers of nodes to shapes; filled on demand, while the nodes are the same."""
+
+    @property
+    def model(self) -> Ints:
+        """Number of the model of each device, as in ``model_names``."""
+        return self.facts.model
+
+    @property
+    def health(self) -> Ints:
+        """Health of each device, its node's included."""
+        return self.facts.health
 
     def place_name(self, site: int) -> str:
         """Human-readable name of a device: node/uuid."""
@@ -151,8 +157,8 @@ def _renewed(
     last, records = kept.inventory, snapshot.gpu_nodes
     if [record.name for record in nodes] != [record.name for record in last.nodes]:
         return None
-    sites, contexts, mps = list(last.sites), last.contexts.copy(), last.mps.copy()
-    sound = last.sound.copy()
+    sites, sound = list(last.sites), last.sound.copy()
+    columns = {name: getattr(last.facts, name).copy() for name in ("contexts", *_PASSING)}
     for name in changed(kept.records, records):
         node = last.node_index.get(name)
         if node is None:
@@ -164,9 +170,10 @@ def _renewed(
         for device in devices:
             at = last.site_index[name, device.uuid]
             sites[at] = replace(sites[at], device=device)
-            contexts[at] = _contexts(records[name], device)
-            mps[at] = _mps_is_away(device)
             sound[at] = _is_sound(device)
+            columns["contexts"][at] = _contexts(records[name], device)
+            for figure, stated in _PASSING.items():
+                columns[figure][at] = stated.read(device)
     same = len(last.fits) <= MOST_FITS and all(map(is_, nodes, last.nodes))
     return replace(
         last,
@@ -174,17 +181,15 @@ def _renewed(
         nodes=nodes,
         node_troubles=node_troubles,
         sites=tuple(sites),
-        health=_health(sound, last.node_of, node_troubles),
         sound=sound,
-        contexts=contexts,
-        mps=mps,
+        facts=replace(last.facts, health=_health(sound, last.node_of, node_troubles), **columns),
     )
 
 
 def _fixed(device: ObservedDevice) -> tuple[object, ...]:
     """Facts of a device that are constant while it stays in place."""
-    of_its_kind = device.uuid, device.model, device.backend, device.modes, device.memory_mib
-    return *of_its_kind, device.suspends
+    lasting = (stated.read(device) for stated in STATED.values() if not stated.passes)
+    return device.uuid, device.model, device.backend, *lasting
 
 
 def _arranged(
@@ -210,6 +215,17 @@ def _arranged(
     ]
     node_of = _column([site.node for site in sites])
     sound = _column([_is_sound(site.device) for site in sites])
+    figures = {
+        **dict.fromkeys(FIGURES, np.zeros_like(sound)),
+        "model": _column([models[site.device.model] for site in sites]),
+        "health": _health(sound, node_of, node_troubles),
+        "overhead": _column([site.overhead_mib for site in sites]),
+        "contexts": _column(
+            [_contexts(snapshot.gpu_nodes[names[site.node]], site.device) for site in sites]
+        ),
+    }
+    for name, stated in STATED.items():
+        figures[name] = _column([stated.read(site.device) for site in sites])
     return Inventory(
         nodes=nodes,
         node_troubles=node_troubles,
@@ -221,17 +237,8 @@ def _arranged(
         models=models,
         model_names=tuple(models),
         node_of=node_of,
-        model=_column([models[site.device.model] for site in sites]),
         sound=sound,
-        health=_health(sound, node_of, node_troubles),
-        modes=_column([sum(MODE_BIT[mode] for mode in set(site.device.modes)) for site in sites]),
-        memory_mib=_column([site.device.memory_mib for site in sites]),
-        overhead_mib=_column([site.overhead_mib for site in sites]),
-        contexts=_column(
-            [_contexts(snapshot.gpu_nodes[names[site.node]], site.device) for site in sites]
-        ),
-        mps=_column([_mps_is_away(site.device) for site in sites]),
-        suspends=_column([int(site.device.suspends) for site in sites]),
+        facts=Facts(**figures),
     )
 
 
@@ -266,10 +273,6 @@ def _unhealthy(view: View, record: GPUNodeRecord, node: NodeRecord) -> str:
         if condition.type == "LateBinding" and condition.status == "False":
             return f"it cannot bind devices late ({condition.reason or Reason.CDI_UNAVAILABLE})"
     return ""
-
-
-def _mps_is_away(device: ObservedDevice) -> int:
-    return int(device.mps is not None and device.mps.state is not MpsState.ACTIVE)
 
 
 def _contexts(record: GPUNodeRecord, device: ObservedDevice) -> int:

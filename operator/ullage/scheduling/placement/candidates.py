@@ -25,7 +25,6 @@ from ullage.engines.admission.records import Refusal
 from ullage.engines.lanes.assignment import AssignedLane
 from ullage.scheduling.feasibility.device_facts import (
     allowed_model,
-    columns,
     columns_for,
     figures_for,
     picked,
@@ -105,7 +104,7 @@ class CandidateIndex:
         """Devices on nodes that fit, of an allowed model, neither blocked nor excluded."""
         occupancy = self.occupancy
         mask: Flags = (self.fit(request.shape) == int(Fit.OK))[occupancy.inventory.node_of]
-        mask &= allowed_model(columns(occupancy), request)
+        mask &= allowed_model(occupancy.facts, request)
         mask &= ~occupancy.blocked
         if request.avoid:
             mask[sorted(request.avoid)] = False

@@ -23,7 +23,6 @@ from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.status import MadeRoom
 from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
-from ullage.engines.admission.filters import PEAK_MARGIN
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
@@ -33,6 +32,8 @@ from ullage.scheduling.placement.placement import NoRoom, Placement, Placer, mem
 from ullage.scheduling.placement.preemption import priority_of, unsaved_s
 from ullage.scheduling.times import AGREEMENT_HOLD_S, DOWNSIZE_RESTART_S
 
+PEAK_MARGIN: Final = 1.05
+"""Memory counted for a tenant without a limit, as a multiple of its peak."""
 STEP_PERCENT: Final = 10
 """Distance between the shares that are tried."""
 MOST_MISSES: Final = 2

@@ -18,17 +18,23 @@ from ullage.api.labels import SLOT_RESOURCE
 from ullage.api.reasons import Reason
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.workload import WorkloadRecord
-from ullage.engines.admission.limits import LIMITS, WHOLE_PERCENT, Facts, ceiling, memory_needed
+from ullage.engines.admission.limits import (
+    LIMITS,
+    WHOLE_PERCENT,
+    Facts,
+    ceiling,
+    memory_needed,
+    never_text,
+)
 from ullage.engines.admission.query import AdmissionQuery
 from ullage.engines.admission.records import Refusal
-from ullage.scheduling.feasibility.device_facts import allowed_model, columns, emptied
+from ullage.scheduling.feasibility.device_facts import allowed_model, emptied, one_device
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.inventory import Flags, Ints
 from ullage.scheduling.inventory.node_fit import Fit, allocatable, counted, why_not
 from ullage.scheduling.inventory.tenant_bindings import not_bound
 from ullage.scheduling.inventory.trust_domains import not_granted
 from ullage.scheduling.placement.candidates import CandidateIndex
-from ullage.scheduling.placement.messages import never_fits
 
 _MOST_NAMED: Final = 4
 
@@ -147,7 +153,7 @@ class Feasibility:
         if not pods.any():
             return self._no_node(request, fits.tolist())
         if self._empty is None:
-            self._empty = emptied(columns(self.candidate_index.occupancy))
+            self._empty = emptied(inventory)
         facts = self._empty
         alive = (pods > 0)[inventory.node_of] & allowed_model(facts, request)
         if not alive.any():
@@ -157,8 +163,10 @@ class Feasibility:
         for limit in LIMITS:
             passing = alive & (limit.short(facts, request) <= 0)
             if not passing.any():
-                most_mib = int(inventory.memory_mib[alive].max())
-                return Refusal(limit.reason, never_fits(request, limit.reason, most_mib))
+                sites = np.flatnonzero(alive)
+                best = sites[np.lexsort((-facts.memory[sites], limit.short(facts, request)[sites]))]
+                text = never_text(limit, one_device(facts, best.item(0)), request)
+                return Refusal(limit.reason, text)
             alive = passing
         least = self._least_shares(request, facts, alive)
         if isinstance(least, Refusal):

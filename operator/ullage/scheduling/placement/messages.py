@@ -21,7 +21,14 @@ from ullage.api.labels import SLOT_RESOURCE
 from ullage.api.reasons import Reason
 from ullage.cluster.records.status import RefusalLine
 from ullage.cluster.records.workload import WorkloadRecord
-from ullage.engines.admission.limits import LIMITS, MIXED, WHOLE_PERCENT, ceiling, memory_needed
+from ullage.engines.admission.limits import (
+    LIMIT_OF,
+    LIMITS,
+    MIXED,
+    WHOLE_PERCENT,
+    ceiling,
+    refusal_text,
+)
 from ullage.engines.admission.records import Refusal
 from ullage.scheduling.feasibility.device_facts import allowed_model, columns_for, figures_for
 from ullage.scheduling.feasibility.lanes import joined_lane, joined_lanes, top_share
@@ -183,73 +190,58 @@ def _why(candidate_index: CandidateIndex, request: ResourceRequest, tally: Tally
         case Stage.PREDICTION:
             return _breach(candidate_index, request, site)
         case Stage.CHECK:
-            return _broken_limit(occupancy, request, site, tally.reason)
+            facts = figures_for(occupancy, request, site, joined_lane(occupancy, request, site))
+            names = _Names(occupancy, request, site, tally.reason)
+            return refusal_text(LIMIT_OF[tally.reason], facts, request, names)
 
 
-def _broken_limit(occupancy: Occupancy, request: ResourceRequest, site: int, reason: Reason) -> str:
-    """The text of a hard limit that a device breaks."""
-    inventory, occupants = occupancy.inventory, occupancy.occupants[site]
-    facts = figures_for(occupancy, request, site, joined_lane(occupancy, request, site))
-    match reason:
-        case Reason.DEVICE_UNHEALTHY:
-            return "the device is unhealthy"
-        case Reason.MODE_UNSUPPORTED:
-            return f"it does not offer {request.mode}"
-        case Reason.CHECKPOINT_UNAVAILABLE:
-            return "its node cannot suspend programs on it"
-        case Reason.NO_CAPACITY:
-            return f"taken by {_tenants(occupancy, site)}"
-        case Reason.TRUST_DOMAIN:
-            present = {occupant.domain for occupant in occupants}
-            if MIXED in present:
-                return "the slice of a pod that is just gone is still on it, for a moment"
-            domain, name = request.domain, occupancy.domains.name
-            return why_apart(name(domain), name(min(present - {domain})))
-        case Reason.NEED_PROFILE:
-            for occupant in occupants:
-                if occupant.unmeasured:
-                    return f"{occupant.tenant.name} is being measured alone: {occupant.unmeasured}"
-            missing = request.unmeasured[inventory.model.item(site)]
-            return f"taken by {_tenants(occupancy, site)}, and it starts alone: {missing}"
-        case Reason.MPS_NOT_READY:
-            mps = inventory.sites[site].device.mps
-            return f"its MPS server is {mps.state if mps is not None else 'away'}"
-        case Reason.ENFORCEMENT_MISSING:
-            loose = ", ".join(occupant.tenant.name for occupant in occupants if occupant.loose)
-            return f"{loose} runs there without verified limits and may take the whole device"
-        case Reason.CONTEXT_LIMIT:
-            return f"{facts.sharers} of {facts.contexts} places on it are taken"
-        case Reason.PERCENT_LIMIT:
-            free = request.percent_limit - facts.percent_used
-            text = f"needs {request.min_percent} %, {free} % are free"
-            return f"{text}{_beside(occupancy, site)}"
-        case Reason.MEMORY_WOULD_OVERFLOW:
-            asked = max(memory_needed(facts, request, request.min_percent), facts.overhead + 1)
-            free = facts.memory - facts.memory_used
-            text = f"needs {asked} MiB with its context, {free} of {facts.memory} MiB are free"
-            return f"{text}{_beside(occupancy, site)}"
-        case _:
-            trouble = inventory.node_troubles[inventory.sites[site].node]
-            if trouble is not None:
-                return trouble.text
-            return "its node is not heard" if reason is Reason.NODE_UNHEALTHY else reason.meaning
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Names for the text about a device; see :class:`~ullage.engines.admission.limits.Names`."""
 
+    occupancy: Occupancy
+    request: ResourceRequest
+    site: int
+    reason: Reason
 
-def never_fits(request: ResourceRequest, reason: Reason, most_mib: int) -> str:
-    """The text of a hard limit that even empty devices break; the largest has ``most_mib``."""
-    match reason:
-        case Reason.MODE_UNSUPPORTED:
-            return f"no suitable device offers {request.mode}"
-        case Reason.CHECKPOINT_UNAVAILABLE:
-            return "no node of a suitable device can suspend programs"
-        case Reason.PERCENT_LIMIT:
-            return f"the policy lets the shares on a device sum to {request.percent_limit} %"
-        case Reason.MEMORY_WOULD_OVERFLOW if request.memory_mib:
-            return f"even the largest suitable device has {most_mib} MiB in all"
-        case Reason.MEMORY_WOULD_OVERFLOW:
-            return f"{request.min_percent} % of {most_mib} MiB does not hold a context"
-        case _:
-            return "no suitable device could take it even when empty"
+    @property
+    def tenants(self) -> str:
+        return _tenants(self.occupancy, self.site)
+
+    @property
+    def loose(self) -> str:
+        occupants = self.occupancy.occupants[self.site]
+        return ", ".join(occupant.tenant.name for occupant in occupants if occupant.loose)
+
+    @property
+    def apart(self) -> str:
+        present = {occupant.domain for occupant in self.occupancy.occupants[self.site]}
+        if MIXED in present:
+            return "the slice of a pod that is just gone is still on it, for a moment"
+        domain = self.request.domain
+        return why_apart(*self.occupancy.domains.names((domain, min(present - {domain}))))
+
+    @property
+    def unmeasured(self) -> str:
+        for occupant in self.occupancy.occupants[self.site]:
+            if occupant.unmeasured:
+                return f"{occupant.tenant.name} is being measured alone: {occupant.unmeasured}"
+        missing = self.request.unmeasured[self.occupancy.inventory.model.item(self.site)]
+        return f"taken by {self.tenants}, and it starts alone: {missing}"
+
+    @property
+    def server(self) -> str:
+        mps = self.occupancy.inventory.sites[self.site].device.mps
+        return mps.state if mps is not None else "away"
+
+    @property
+    def node(self) -> str:
+        inventory = self.occupancy.inventory
+        trouble = inventory.node_troubles[inventory.sites[self.site].node]
+        if trouble is not None:
+            return trouble.text
+        is_silent = self.reason is Reason.NODE_UNHEALTHY
+        return "its node is not heard" if is_silent else self.reason.meaning
 
 
 def _breach(candidate_index: CandidateIndex, request: ResourceRequest, site: int) -> str:
@@ -271,7 +263,7 @@ def _tenants(occupancy: Occupancy, site: int) -> str:
     occupants = occupancy.occupants[site]
     names = [f"{occupant.tenant.name} ({occupant.tenant.percent} %)" for occupant in occupants[:3]]
     more = f" and {len(occupants) - 3} more" if len(occupants) > 3 else ""
-    return ", ".join(names) + more if names else "no one"
+    return ", ".join(names) + more
 
 
 def _amount(name: str, need: int, free: int) -> str:

@@ -18,7 +18,7 @@ from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.limits import first_broken, memory_of_share_mib
 from ullage.engines.admission.records import Refusal
 from ullage.engines.quota.records import NO_TENANT
-from ullage.scheduling.feasibility.device_facts import figures
+from ullage.scheduling.feasibility.device_facts import one_device
 from ullage.scheduling.feasibility.held_quota import HeldQuota
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
@@ -378,7 +378,7 @@ class Placer:
         """
         occupancy, request = self.occupancy, asked.request
         occupants, node = occupancy.occupants[site], occupancy.inventory.sites[site].node
-        facts = replace(figures(occupancy, site), whole=0)
+        facts = replace(one_device(occupancy.facts, site), whole=0)
         broken = first_broken(facts, replace(request, lonely=False))
         reachable = bool(self.candidate_index.reachable(request)[site])
         lacks = self._lacks_quota(request, site)
@@ -388,7 +388,7 @@ class Placer:
         if against is not None:
             return against
         if broken is not None:
-            return self._no_place(site, broken[0], "its limits leave no room beside the other")
+            return self._no_place(site, broken.reason, "its limits leave no room beside the other")
         if len(occupants) != 1 or occupants[0].leaving or not reachable:
             return self._no_place(site, Reason.NO_CAPACITY, "the device is not there for it")
         if not occupancy.has_room(node, request.needs):

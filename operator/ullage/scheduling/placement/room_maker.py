@@ -10,7 +10,7 @@ from typing import Final
 
 from ullage.api.reasons import Reason
 from ullage.engines.admission.limits import HEALTHY, LIMITS
-from ullage.scheduling.feasibility.device_facts import columns, emptied
+from ullage.scheduling.feasibility.device_facts import emptied
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.model.view import View
@@ -166,7 +166,7 @@ class RoomMaker:
             return
         self.holder = f"{attempt.workload.ref.namespace}/{attempt.workload.ref.name}"
         occupancy, request = self.placer.occupancy, freest(unit)
-        facts = emptied(columns(occupancy))
+        facts = emptied(occupancy.inventory)
         mask = self.placer.candidate_index.reachable(request) & (
             occupancy.inventory.health == HEALTHY
         )

@@ -11,14 +11,14 @@ port are not authenticated.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from ullage import ports
-from ullage.api.devices import GPUMode
+from ullage.api.devices import GPUMode, ObservedDevice
 from ullage.api.gpurequest import GPURequest
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.policy import project_policy
@@ -51,6 +51,10 @@ class Offer:
     memory_mib: int = 0
     """Memory of the largest device without a context; 0 = not known."""
     modes: frozenset[GPUMode] = frozenset(GPUMode)
+    least_percent: int = 0
+    """Smallest share that a device can enforce, percent; 0 = any."""
+    combines: bool = True
+    """True when a container may have several devices of it."""
     grows: bool = False
     """True when a pool may add nodes with it."""
 
@@ -67,28 +71,33 @@ class Offers:
 
 def offers_of(snapshot: Snapshot) -> Offers:
     """Devices on nodes and in pools, with unhealthy ones."""
-    devices, at_once, memory = Counter[str](), Counter[str](), Counter[str]()
-    modes: dict[str, frozenset[GPUMode]] = {}
+    devices, at_once = Counter[str](), Counter[str]()
+    by_model: defaultdict[str, list[ObservedDevice]] = defaultdict(list)
     for node in snapshot.gpu_nodes.values():
         for model, count in Counter(device.model for device in node.devices).items():
             devices[model] += count
             at_once[model] = max(at_once[model], count)
         for device in node.devices:
-            memory[device.model] = max(memory[device.model], device.memory_mib)
-            modes[device.model] = modes.get(device.model, frozenset()).union(device.modes)
+            by_model[device.model].append(device)
     pools = {pool.accelerator for pool in snapshot.pools.values()}
     for pool in snapshot.pools.values():
         at_once[pool.accelerator] = max(at_once[pool.accelerator], pool.gpus_per_instance)
     offers = {}
     for model in at_once:
         profile = snapshot.device_profiles.get(model)
-        memory_mib = memory[model] or (profile.memory_mib if profile is not None else 0)
+        there = by_model[model]
+        memory_mib = max((device.memory_mib for device in there), default=0)
+        memory_mib = memory_mib or (profile.memory_mib if profile is not None else 0)
         context = profile.context_overhead_mib if profile is not None else 0
         offers[model] = Offer(
             devices=devices[model],
             at_once=at_once[model],
             memory_mib=max(0, memory_mib - context),
-            modes=modes.get(model, frozenset(GPUMode)),
+            modes=frozenset(mode for device in there for mode in device.modes)
+            if there
+            else frozenset(GPUMode),
+            least_percent=min((device.least_percent for device in there), default=0),
+            combines=not all(device.alone for device in there) or not there,
             grows=model in pools,
         )
     return Offers(
@@ -186,6 +195,14 @@ def _of_devices(
         return
     if not any(gpu.mode in offer.modes for offer in allowed):
         yield f"{field}.gpu.mode: no suitable device here offers {gpu.mode}"
+    least = min(offer.least_percent for offer in allowed)
+    if gpu.share is not None and gpu.share.min_percent < least:
+        yield (
+            f"{field}.gpu.share.minPercent: no suitable device here can enforce a share of "
+            f"{gpu.share.min_percent} %; the least is {least} %"
+        )
+    if gpu.count > 1 and not any(offer.combines for offer in allowed):
+        yield f"{field}.gpu.count: a container can have one of the suitable devices here"
     most = max(offer.at_once for offer in allowed)
     if gpu.count > most:
         yield f"{field}.gpu.count: no node here has {gpu.count} such devices; at most {most}"

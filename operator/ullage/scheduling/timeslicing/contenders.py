@@ -124,7 +124,7 @@ class Typed:
                     min_percent=percent,
                     max_percent=percent,
                     percent_limit=WHOLE,
-                    trust_domain=self.requests.occupancy.domains.name(request.domain),
+                    trust_domain=self.requests.occupancy.domains.names((request.domain,))[0],
                     judged=True,
                 )
             self._known[request.number, models, percent] = narrowed

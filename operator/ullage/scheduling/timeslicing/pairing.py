@@ -276,13 +276,13 @@ def _rooms(inventory: Inventory) -> dict[str, _Room]:
     rooms: dict[str, _Room] = {}
     for name, model in inventory.models.items():
         offers = (inventory.model == model) & (inventory.health == HEALTHY)
-        offers &= inventory.modes // MODE_BIT[GPUMode.FRACTIONAL] % 2 == 1
-        offers &= (inventory.mps == 0) & (inventory.contexts >= 2)
+        offers &= inventory.facts.modes // MODE_BIT[GPUMode.FRACTIONAL] % 2 == 1
+        offers &= (inventory.facts.mps == 0) & (inventory.facts.contexts >= 2)
         if offers.any():
             rooms[name] = _Room(
                 model,
-                int(inventory.memory_mib[offers].min()),
-                int(inventory.overhead_mib[offers].max()),
+                int(inventory.facts.memory[offers].min()),
+                int(inventory.facts.overhead[offers].max()),
             )
     return rooms
 

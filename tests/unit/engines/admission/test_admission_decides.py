@@ -11,6 +11,7 @@ import pytest
 
 from fakes.admission import (
     CrowdForecaster,
+    admit,
     certified,
     device,
     newcomer,
@@ -18,40 +19,34 @@ from fakes.admission import (
     tenant,
     uncertified,
 )
-from ullage.api.devices import MpsState
 from ullage.api.reasons import Reason
-from ullage.engines.admission.decision import MOST_ARRIVALS, admit, confirm
 from ullage.engines.admission.filters import (
     Device,
     Newcomer,
     Resident,
+    check_device,
+    check_newcomer,
     figures_of,
-    query_for,
+    first_refusal,
     request_for,
     usable_contexts,
 )
 from ullage.engines.admission.limits import percent_fits
+from ullage.engines.admission.query import shares_between
 from ullage.engines.admission.records import (
     ClassProfile,
     Fingerprint,
     Forecast,
     Group,
+    Refusal,
     Rung,
     ShareCurve,
 )
-from ullage.engines.admission.verdict import Arrival, Basis, RiskSettings
+from ullage.engines.admission.verdict import Basis, RiskSettings
 
 BASIS = Basis(forecaster=CrowdForecaster(), thresholds=certified())
 BUSY = device(resident(tenant("old", 40)))
 JOINS = newcomer(tenant("new"))
-
-
-def refused_for(where: Device, who: Newcomer, basis: Basis = BASIS) -> Reason | None:
-    verdict = admit(where, who, basis)
-    assert not verdict.admitted
-    assert verdict.percent == 0
-    assert verdict.text
-    return verdict.reason
 
 
 def test_an_admitted_newcomer_gets_a_share_and_every_figure_behind_it() -> None:
@@ -78,25 +73,39 @@ def test_a_first_tenant_joins_an_empty_device() -> None:
     assert verdict.required == pytest.approx(1.645)
 
 
+def refusal_after_checks(where: Device, who: Newcomer) -> Refusal | None:
+    check_device(where)
+    check_newcomer(who)
+    return first_refusal(who, where)
+
+
+def refused_for(where: Device, who: Newcomer) -> Reason | None:
+    refusal = first_refusal(who, where)
+    assert refusal is not None
+    assert refusal.text
+    return refusal.reason
+
+
 @pytest.mark.parametrize(
     ("where", "who", "reason"),
     [
-        (BUSY, replace(JOINS, devices=2), Reason.MULTI_GPU),
-        (BUSY, newcomer(tenant("new", slo=0.9)), Reason.SLO_INFEASIBLE),
         (BUSY, replace(JOINS, trust_domain="other"), Reason.TRUST_DOMAIN),
-        (replace(BUSY, mps=MpsState.FAULT), JOINS, Reason.MPS_NOT_READY),
         (device(resident(tenant("old", 40), enforced=False)), JOINS, Reason.ENFORCEMENT_MISSING),
         (replace(BUSY, contexts=1), JOINS, Reason.CONTEXT_LIMIT),
         (BUSY, newcomer(tenant("new"), 70, 80), Reason.PERCENT_LIMIT),
         (BUSY, newcomer(tenant("new"), 61, 80), Reason.PERCENT_LIMIT),
         (BUSY, newcomer(tenant("new"), memory_mib=15_000), Reason.MEMORY_WOULD_OVERFLOW),
-        (replace(BUSY, steps=(14, 28)), newcomer(tenant("new"), 15, 20), Reason.PERCENT_LIMIT),
     ],
 )
-def test_rules_come_before_any_forecast(where: Device, who: Newcomer, reason: Reason) -> None:
+def test_a_broken_limit_is_named(where: Device, who: Newcomer, reason: Reason) -> None:
+    assert refused_for(where, who) is reason
+
+
+def test_an_objective_that_no_device_meets_needs_no_forecast() -> None:
     forecaster = CrowdForecaster()
-    assert refused_for(where, who, replace(BASIS, forecaster=forecaster)) is reason
-    assert forecaster.asked == 0
+    verdict = admit(BUSY, newcomer(tenant("new", slo=0.9)), replace(BASIS, forecaster=forecaster))
+    assert (verdict.reason, verdict.percent) == (Reason.SLO_INFEASIBLE, 0)
+    assert (verdict.binding, forecaster.asked) == ("new", 0)
 
 
 def test_shares_add_up_to_the_limit_and_no_percent_more() -> None:
@@ -107,19 +116,10 @@ def test_shares_add_up_to_the_limit_and_no_percent_more() -> None:
 
 def test_the_first_broken_rule_is_the_one_that_is_named() -> None:
     worst = replace(
-        device(resident(tenant("old", 90), memory_mib=15_900, enforced=False)),
-        mps=MpsState.DOWN,
-        contexts=0,
+        device(resident(tenant("old", 90), memory_mib=15_900, enforced=False)), contexts=0
     )
-    stranger = replace(JOINS, trust_domain="other", devices=2)
-    assert refused_for(worst, stranger) is Reason.MULTI_GPU
-    assert refused_for(worst, replace(stranger, devices=1)) is Reason.TRUST_DOMAIN
-    assert refused_for(worst, JOINS) is Reason.MPS_NOT_READY
-
-
-def test_a_starting_mps_server_is_not_ready_and_an_active_one_is() -> None:
-    assert refused_for(replace(BUSY, mps=MpsState.STARTING), JOINS) is Reason.MPS_NOT_READY
-    assert admit(replace(BUSY, mps=MpsState.ACTIVE), JOINS, BASIS).admitted
+    assert refused_for(worst, replace(JOINS, trust_domain="other")) is Reason.TRUST_DOMAIN
+    assert refused_for(worst, JOINS) is Reason.ENFORCEMENT_MISSING
 
 
 def test_memory_counts_contexts_limits_peaks_and_shares() -> None:
@@ -129,25 +129,20 @@ def test_memory_counts_contexts_limits_peaks_and_shares() -> None:
         refused_for(BUSY, replace(exact, memory_mib=exact.memory_mib + 1))
         is Reason.MEMORY_WOULD_OVERFLOW
     )
-    peak = ClassProfile(workload_class="c", fingerprint=Fingerprint(peak_memory_mib=14_000))
-    by_peak = newcomer(replace(tenant("new"), profile=peak), memory_mib=0)
-    assert "15212 MiB with contexts" in admit(BUSY, by_peak, BASIS).text
     by_share = newcomer(tenant("new"), 10, 60, memory_mib=0)
     full = device(resident(tenant("old", 40), memory_mib=11_000))
     verdict = admit(full, by_share, BASIS)
     assert verdict.admitted
     assert 16_000 * verdict.percent // 100 <= 16_000 - 11_512
     tiny = newcomer(tenant("new"), 3, 60, memory_mib=0)
-    assert "ask for a larger share" in admit(BUSY, tiny, BASIS).text
+    assert refused_for(BUSY, tiny) is Reason.MEMORY_WOULD_OVERFLOW
 
 
 @pytest.mark.parametrize(("memory_mib", "refused"), [(25_600, True), (25_650, False)])
 def test_a_share_holds_a_mebibyte_beside_its_contexts(memory_mib: int, refused: bool) -> None:
     """Two percent are 512 MiB, which a context takes, or one more."""
-    verdict = admit(
-        replace(device(), memory_mib=memory_mib), newcomer(tenant("new"), 2, 2, memory_mib=0), BASIS
-    )
-    assert ("ask for a larger share" in verdict.text) == refused
+    here = replace(device(), memory_mib=memory_mib)
+    assert (first_refusal(newcomer(tenant("new"), 2, 2, memory_mib=0), here) is not None) == refused
 
 
 def test_some_contexts_of_a_server_are_kept_back() -> None:
@@ -155,20 +150,18 @@ def test_some_contexts_of_a_server_are_kept_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("least", "most", "steps", "expected"),
+    ("least", "most", "expected"),
     [
-        (10, 60, (), (10, 20, 30, 40, 50, 60)),
-        (15, 38, (), (15, 20, 30, 38)),
-        (25, 25, (), (25,)),
-        (10, 60, (7, 14, 28, 42, 57, 100), (14, 28, 42, 57)),
-        (30, 40, (14, 28, 57), ()),
+        (10, 60, (10, 20, 30, 40, 50, 60)),
+        (15, 38, (15, 20, 30, 38)),
+        (25, 25, (25,)),
+        (30, 20, ()),
     ],
 )
-def test_shares_to_try_are_tenths_bounds_and_what_the_hardware_tells_apart(
-    least: int, most: int, steps: tuple[int, ...], expected: tuple[int, ...]
+def test_shares_to_try_are_tenths_and_bounds(
+    least: int, most: int, expected: tuple[int, ...]
 ) -> None:
-    who = newcomer(tenant("new"), least, most)
-    assert query_for(who, replace(device(), steps=steps)).shares == expected
+    assert shares_between(least, most) == expected
 
 
 def test_a_refusal_names_who_binds_and_the_missing_slack() -> None:
@@ -237,41 +230,6 @@ def test_a_mixture_worse_than_one_after_the_other_is_not_worth_it() -> None:
     assert "not more than 1.00 without new" in verdict.text
 
 
-def test_room_for_the_usual_classes_keeps_the_first_tenant_small() -> None:
-    usual = tuple(
-        Arrival(newcomer=newcomer(tenant(f"class-{n}", slo=None), 50, 50), weight=1.0 + n)
-        for n in range(3)
-    )
-    greedy = newcomer(tenant("new", use=0.8, slo=None), 10, 100)
-    settings = RiskSettings(eviction_weight=0.0)
-    alone = admit(device(), greedy, replace(BASIS, settings=settings))
-    assert alone.percent == 80
-    priced = admit(device(), greedy, replace(BASIS, settings=settings, arrivals=usual))
-    assert priced.percent == 50
-    assert priced.chosen is not None
-    assert priced.chosen.fragmentation == 0.0
-    free = replace(settings, fragmentation_weight=0.0)
-    assert admit(device(), greedy, replace(BASIS, settings=free, arrivals=usual)).percent == 80
-
-
-def test_the_node_may_only_refuse_a_share_that_was_granted() -> None:
-    verdict = confirm(BUSY, JOINS, 30, BASIS)
-    assert verdict.admitted
-    assert verdict.percent == 30
-    crowded = device(resident(replace(tenant("old", 40), max_slowdown=1.05)))
-    assert confirm(crowded, JOINS, 30, BASIS).reason is Reason.PREDICTED_SLO_BREACH
-    unworthy = replace(BASIS, settings=RiskSettings(min_combined_percent=900))
-    assert admit(BUSY, JOINS, unworthy).reason is Reason.NOT_WORTH_SHARING
-    assert confirm(BUSY, JOINS, 30, unworthy).admitted
-
-
-def test_the_last_word_is_on_the_share_itself_and_not_on_what_was_asked_for() -> None:
-    free = device(resident(tenant("old", 40, slo=None)))
-    who = newcomer(tenant("new", slo=None), 10, 80)
-    assert confirm(free, who, 60, BASIS).admitted
-    assert confirm(free, who, 61, BASIS).reason is Reason.PERCENT_LIMIT
-
-
 def test_weights_count_in_what_a_device_is_worth_before_and_after() -> None:
     busy = device(resident(tenant("old", 40, slo=None, weight=3.0)))
     verdict = admit(busy, newcomer(tenant("new", slo=None, weight=2.0)), BASIS)
@@ -292,31 +250,6 @@ def test_the_chance_that_it_has_to_leave_costs_by_its_weight() -> None:
     free = admit(BUSY, newcomer(tenant("new", weight=2.0), 30, 30), careful)
     assert free.chosen is not None
     assert free.chosen.net > verdict.chosen.net
-
-
-def test_room_is_kept_for_the_heaviest_of_the_usual_classes() -> None:
-    light = tuple(
-        Arrival(newcomer=newcomer(tenant(f"light-{n:02d}", slo=None), 10, 10), weight=0.01)
-        for n in range(MOST_ARRIVALS)
-    )
-    heavy = Arrival(newcomer=newcomer(tenant("heavy", slo=None), 50, 50), weight=100.0)
-    greedy = newcomer(tenant("new", use=0.8, slo=None), 10, 100)
-    settings = RiskSettings(eviction_weight=0.0)
-    found = admit(device(), greedy, replace(BASIS, settings=settings, arrivals=(*light, heavy)))
-    assert found.percent == 50
-
-
-def test_memory_that_a_newcomer_takes_is_room_that_others_lose() -> None:
-    usual = Arrival(
-        newcomer=newcomer(tenant("usual", slo=None), 10, 10, memory_mib=8_000), weight=1.0
-    )
-    basis = replace(BASIS, arrivals=(usual,))
-    found = admit(device(), newcomer(tenant("new", slo=None), memory_mib=12_000), basis)
-    assert found.chosen is not None
-    assert found.chosen.fragmentation == basis.settings.fragmentation_weight
-    small = admit(device(), newcomer(tenant("new", slo=None), memory_mib=4_000), basis)
-    assert small.chosen is not None
-    assert small.chosen.fragmentation == 0.0
 
 
 BAD = ClassProfile(workload_class="c", fingerprint=Fingerprint(sm=math.nan))
@@ -342,20 +275,29 @@ BAD = ClassProfile(workload_class="c", fingerprint=Fingerprint(sm=math.nan))
             ),
             "class c: fixed_s",
         ),
-        (BUSY, newcomer(tenant("new"), 60, 50), "above the most"),
-        (BUSY, newcomer(tenant("new"), 0, 50), "outside 1..100"),
-        (BUSY, newcomer(tenant("new"), 10, 101), "outside 1..100"),
-        (BUSY, newcomer(tenant("new"), memory_mib=-1), "memory of new"),
-        (BUSY, newcomer(tenant("new"), contexts=0), "contexts of new"),
-        (BUSY, replace(JOINS, measured_on="p100"), "measured on p100, this device is v100"),
-        (replace(BUSY, memory_mib=0), JOINS, "memory of GPU-1"),
-        (device(resident(tenant("old", 0))), JOINS, "old: share 0 %"),
-        (device(resident(tenant("old"), memory_mib=-5)), JOINS, "memory of old"),
     ],
 )
 def test_impossible_figures_are_named(where: Device, who: Newcomer, what: str) -> None:
     with pytest.raises(ValueError, match=what):
         admit(where, who, BASIS)
+
+
+@pytest.mark.parametrize(
+    ("where", "who", "what"),
+    [
+        (BUSY, newcomer(tenant("new"), 60, 50), "above the most"),
+        (BUSY, newcomer(tenant("new"), 0, 50), "outside 1..100"),
+        (BUSY, newcomer(tenant("new"), 10, 101), "outside 1..100"),
+        (BUSY, newcomer(tenant("new"), memory_mib=-1), "memory of new"),
+        (BUSY, newcomer(tenant("new"), contexts=0), "contexts of new"),
+        (replace(BUSY, memory_mib=0), JOINS, "memory of GPU-1"),
+        (device(resident(tenant("old", 0))), JOINS, "old: share 0 %"),
+        (device(resident(tenant("old"), memory_mib=-5)), JOINS, "memory of old"),
+    ],
+)
+def test_impossible_figures_of_limits_are_named(where: Device, who: Newcomer, what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        refusal_after_checks(where, who)
 
 
 @pytest.mark.parametrize("mean", [math.nan, math.inf])

@@ -10,16 +10,17 @@ import pytest
 
 from fakes.admission import (
     CrowdForecaster,
+    admit,
     certified,
     device,
     newcomer,
+    query,
     resident,
     tenant,
     uncertified,
 )
 from ullage.api.reasons import Reason
-from ullage.engines.admission.decision import admit
-from ullage.engines.admission.filters import Device, Newcomer, query_for
+from ullage.engines.admission.filters import Device, Newcomer
 from ullage.engines.admission.probation import Trial, TrialOutcome, end_of_trial, may_probe
 from ullage.engines.admission.query import Account
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Refusal
@@ -28,7 +29,7 @@ from ullage.engines.admission.verdict import Basis, RiskSettings
 UNSURE = Basis(forecaster=CrowdForecaster(), thresholds=uncertified())
 BUSY = device(resident(tenant("old", 40)))
 STRANGER = newcomer(replace(tenant("new"), profile=ClassProfile(workload_class="c", rows=3)))
-QUERY = query_for(STRANGER, BUSY)
+QUERY = query(BUSY, STRANGER)
 ACCOUNT = Account(workload_class="c", rows=3)
 SETTINGS = RiskSettings()
 TRIAL = Trial(percent=20, seconds=60)
@@ -37,7 +38,7 @@ TRIAL = Trial(percent=20, seconds=60)
 def asked(
     where: Device = BUSY, who: Newcomer = STRANGER, account: Account = ACCOUNT
 ) -> Trial | Refusal:
-    return may_probe(admit(where, who, UNSURE), query_for(who, where), account, SETTINGS)
+    return may_probe(admit(where, who, UNSURE), query(where, who), account, SETTINGS)
 
 
 def said(answer: Trial | Refusal) -> str:
@@ -54,7 +55,7 @@ def test_a_stranger_gets_a_short_trial_below_normal_priority() -> None:
 
 def test_there_is_one_stranger_on_a_device() -> None:
     on_trial = device(resident(replace(tenant("old", 40), probation=True)))
-    assert "old is on trial on GPU-1 already" in said(asked(on_trial))
+    assert "old is on trial on the device already" in said(asked(on_trial))
 
 
 def test_no_one_is_tried_out_beside_a_latency_objective() -> None:
@@ -114,9 +115,9 @@ def test_who_was_admitted_needs_no_trial() -> None:
     assert isinstance(answer, Refusal)
 
 
-def test_a_verdict_of_another_device_is_refused() -> None:
-    verdict = replace(admit(BUSY, STRANGER, UNSURE), device="GPU-2")
-    with pytest.raises(ValueError, match="about new on GPU-2"):
+def test_a_verdict_about_another_newcomer_is_refused() -> None:
+    verdict = replace(admit(BUSY, STRANGER, UNSURE), newcomer="other")
+    with pytest.raises(ValueError, match="about other"):
         may_probe(verdict, QUERY, ACCOUNT, SETTINGS)
 
 

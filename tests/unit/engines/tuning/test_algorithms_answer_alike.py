@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Halving, brackets, ASHA and a service outside are driven by one protocol."""
+"""Halving, brackets, ASHA and stated trials are driven by one protocol."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from ullage.engines.tuning.metrics import ReportProblem
 from ullage.engines.tuning.rungs import (
     AsyncHalving,
-    ExternalGroups,
     SearchAlgorithm,
     StatedTrials,
     SyncHalving,
@@ -25,17 +24,10 @@ TRIALS = 12
 LAST = 9
 
 
-def of_a_service() -> SearchAlgorithm:
-    groups = ExternalGroups()
-    groups.open("all", range(TRIALS), LAST)
-    return groups
-
-
 MAKERS: dict[str, Callable[[], SearchAlgorithm]] = {
     "SyncHalving": lambda: SyncHalving(members=tuple(range(TRIALS)), epochs=(1, 3, LAST)),
     "Hyperband": lambda: in_brackets(for_trials(hyperband(LAST), TRIALS)),
     "ASHA": lambda: AsyncHalving(members=tuple(range(TRIALS)), epochs=(1, 3, LAST)),
-    "groups of a service": of_a_service,
     "External": lambda: StatedTrials(epochs=dict.fromkeys(range(TRIALS), (1, 3, LAST))),
 }
 each = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)

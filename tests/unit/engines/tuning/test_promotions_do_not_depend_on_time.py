@@ -19,8 +19,6 @@ from ullage.engines.tuning.planner import plan
 from ullage.engines.tuning.rungs import (
     AsyncHalving,
     Brackets,
-    DecisionProblem,
-    ExternalGroups,
     SyncHalving,
     budgets,
     for_trials,
@@ -34,7 +32,7 @@ def until(found: object) -> dict[int, int]:
     return {one.trial: one.until_epoch for one in found}  # type: ignore[attr-defined]
 
 
-def report_all(rungs: SyncHalving | ExternalGroups, values: dict[int, float], epoch: int) -> object:
+def report_all(rungs: SyncHalving, values: dict[int, float], epoch: int) -> object:
     found: object = ()
     for trial, value in values.items():
         found = rungs.report(trial, epoch, value).runs
@@ -155,37 +153,6 @@ def test_asha_promotes_by_report() -> None:
     assert rungs.report(2, 1, 0.9).problem is ReportProblem.REPEATED
     assert rungs.report(7, 1, 0.9).problem is ReportProblem.UNKNOWN_TRIAL
     assert rungs.report(2, 3, math.nan).problem is ReportProblem.NOT_A_NUMBER
-
-
-def test_a_service_decides_only_when_all_have_reported_and_once() -> None:
-    groups = ExternalGroups()
-    assert until(groups.open("a", [0, 1, 2], 2)) == {0: 2, 1: 2, 2: 2}
-    groups.report(0, 2, 0.5)
-    assert groups.promote("a", [0], "b", 4) is DecisionProblem.NOT_COMPLETE
-    groups.report(1, 2, math.nan)
-    groups.ended(2)
-    assert groups.promote("x", [0], "b", 4) is DecisionProblem.UNKNOWN_GROUP
-    assert groups.promote("a", [0, 0], "b", 4) is DecisionProblem.NOT_A_MEMBER
-    assert groups.promote("a", [1], "b", 4) is DecisionProblem.NOT_A_MEMBER
-    assert groups.promote("a", [0], "a", 4) is DecisionProblem.UNKNOWN_GROUP
-    assert groups.promote("a", [0], "b", 2) is DecisionProblem.EPOCHS
-    assert until(groups.promote("a", [0], "b", 4)) == {0: 4}
-    assert groups.promote("a", [0], "c", 8) is DecisionProblem.DECIDED
-    assert groups.report(0, 5, 1.0).problem is ReportProblem.BEYOND_BUDGET
-    assert groups.report(9, 5, 1.0).problem is ReportProblem.UNKNOWN_TRIAL
-
-
-@pytest.mark.parametrize(
-    ("group", "members", "epoch"),
-    [("a", (5,), 1), ("b", (0,), 1), ("b", (), 1), ("b", (5, 5), 1), ("b", (5,), 0)],
-)
-def test_a_service_that_repeats_itself_is_refused(
-    group: str, members: tuple[int, ...], epoch: int
-) -> None:
-    groups = ExternalGroups()
-    groups.open("a", [0], 1)
-    with pytest.raises(ValueError, match="new trials"):
-        groups.open(group, members, epoch)
 
 
 def test_brackets_of_hyperband_are_the_published_ones() -> None:

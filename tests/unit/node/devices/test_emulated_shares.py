@@ -62,6 +62,16 @@ class TestWhatAShareComesTo:
             await backend.driver.prepare(a_binding(SLOW, percent=1))
         assert e.value.reason is Reason.CAPACITY_EXCEEDED
 
+    async def test_the_operator_hears_the_smallest_share_that_is_not_refused(
+        self, backend: DeviceBackend
+    ) -> None:
+        devices = {device.uuid: device for device in await backend.probe.discover()}
+        assert (devices[FAST].least_percent, devices[SLOW].least_percent) == (1, 2)
+        for uuid, device in devices.items():
+            assert await arguments(backend, a_binding(uuid, percent=device.least_percent))
+        with pytest.raises(PrepareRefused):
+            await backend.driver.prepare(a_binding(SLOW, percent=1))
+
     async def test_a_slot_name_never_becomes_a_path(self, backend: DeviceBackend) -> None:
         part = BoundSlice(slot="../x", index=0, gpu=FAST, percent=50, memory_mib=1)
         bad = ContainerBinding(

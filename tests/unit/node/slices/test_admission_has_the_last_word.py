@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -22,15 +23,26 @@ a_slice = partial(node_slices.a_slice, memory_mib=4000)
 a_held = partial(node_slices.a_held, memory_mib=4000)
 
 
+def short_of_mib(message: str) -> int:
+    """Memory by which a slice falls short, by its refusal."""
+    needed, free = re.findall(r"needs (\d+) MiB with its context, (-?\d+) of", message)[0]
+    return int(needed) - int(free)
+
+
 @pytest.mark.parametrize(
     ("change", "neighbours", "reason", "words"),
     [
-        ({"memory_mib": 16_000}, (), Reason.CAPACITY_EXCEEDED, "short of 500 MiB"),
+        (
+            {"memory_mib": 16_000},
+            (),
+            Reason.CAPACITY_EXCEEDED,
+            "gpu-0: needs 16500 MiB with its context, 16000 of 16000 MiB are free",
+        ),
         (
             {"memory_mib": 7501},
             (a_held("a", memory_mib=7500),),
             Reason.CAPACITY_EXCEEDED,
-            "short of 1 MiB",
+            "needs 8001 MiB with its context, 8000 of 16000 MiB are free beside team/pod-a",
         ),
         ({"memory_mib": 0}, (), Reason.CAPACITY_EXCEEDED, "0 MiB beside its context"),
         ({"percent": 0}, (), Reason.CAPACITY_EXCEEDED, "share 0 % is outside 1..100"),
@@ -38,7 +50,7 @@ a_held = partial(node_slices.a_held, memory_mib=4000)
             {},
             tuple(a_held(uid, memory_mib=1) for uid in "abc"),
             Reason.CAPACITY_EXCEEDED,
-            "exceed 3 on gpu-0 by 1",
+            "3 of 3 places on it are taken",
         ),
         (
             {"trust_domain": "research"},
@@ -50,7 +62,7 @@ a_held = partial(node_slices.a_held, memory_mib=4000)
             {},
             (a_held("a", SlicePhase.FAILED),),
             Reason.UNENFORCED,
-            "the limits of team/pod-a do not hold",
+            "team/pod-a runs there without verified limits",
         ),
     ],
 )
@@ -77,7 +89,7 @@ def test_a_context_costs_what_its_slice_says(own: int, neighbours: int, most: in
     }) == []  # fmt: skip
     refusal = last_word(DEVICE, replace(fits, memory_mib=most + 1), (there,))
     assert refusal is not None
-    assert "short of 1 MiB" in refusal.message
+    assert short_of_mib(refusal.message) == 1
     over = a_held("new", memory_mib=most + 1, context_overhead_mib=own)
     assert len(violations([there, over], [], {"gpu-0": DEVICE})) == 1
 
@@ -95,7 +107,7 @@ def test_whoever_has_a_whole_device_pays_for_no_context() -> None:
     assert violations([a_held("a", **whole)], [], {"gpu-0": DEVICE}) == []
     refusal = last_word(DEVICE, a_slice("new", memory_mib=1), (a_held("a", **whole),))
     assert refusal is not None
-    assert "short of 1001 MiB" in refusal.message
+    assert short_of_mib(refusal.message) == 1001
 
 
 class TestWhatTheOperatorDecided:

@@ -83,7 +83,7 @@ def test_a_reserved_slice_becomes_the_slot() -> None:
         (
             {"devices": {"gpu-0": replace(DEVICE, memory_mib=900)}},
             Reason.CAPACITY_EXCEEDED,
-            "short of 100 MiB",
+            "needs 1000 MiB with its context, 900 of 900 MiB are free",
         ),
     ],
 )

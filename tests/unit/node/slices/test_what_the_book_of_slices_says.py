@@ -68,7 +68,8 @@ def test_memory_and_contexts_are_counted_in_order_of_decision() -> None:
     refused = table.held[1]
     assert (refused.reason, refused.message) == (
         "CapacityExceeded",
-        "2500 MiB with contexts, 2000 MiB free on gpu-0: short of 500 MiB",
+        "gpu-0: needs 2500 MiB with its context, 2000 of 4000 MiB are free beside "
+        "team/pod-of-early (50 %)",
     )
 
 
@@ -88,7 +89,7 @@ def test_no_more_containers_than_contexts() -> None:
     table = a_table()
     table.intake(1, [a_slice(name, memory_mib=10) for name in "abcd"])
     assert list(phases(table).values()).count("Refused") == 1
-    assert table.held[3].message == "1 contexts beside 3 exceed 3 on gpu-0 by 1"
+    assert table.held[3].message == "gpu-0: 3 of 3 places on it are taken"
 
 
 def test_what_runs_in_a_lane_stays_in_it_whatever_is_decided_anew() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ullage.engines.batching.batch_time import BatchCosts
-from ullage.engines.batching.cost_fit import KEYS, WARM_UP, CostFit, CostFits
+from ullage.engines.batching.cost_fit import WARM_UP, CostFit
 
 PRIOR = BatchCosts(fixed_s=0.01, factors={1: 1.0, 4: 2.0})
 TRUE = BatchCosts(fixed_s=0.004, factors={1: 1.2, 4: 1.5})
@@ -47,16 +47,6 @@ def test_wild_batches_are_left_out(size: int, longest: float, batch: float) -> N
     for _ in range(WARM_UP + 1):
         fit.add(size, longest, batch)
     assert fit.seen == 0
-
-
-def test_shares_are_learned_apart_and_are_bounded() -> None:
-    fits = CostFits(prior=PRIOR)
-    fits.of("gpu-0", 50).add(1, 0.1, 0.2)
-    assert fits.of("gpu-0", 50).seen == 1
-    assert fits.of("gpu-0", 25).seen == 0
-    for share in range(KEYS):
-        fits.of("gpu-1", share)
-    assert fits.of("gpu-0", 50).seen == 0
 
 
 @pytest.mark.parametrize(
