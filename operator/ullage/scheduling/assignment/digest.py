@@ -20,7 +20,7 @@ from ullage.scheduling.model.view import View
 def occupancy_digest(occupancy: Occupancy) -> bytes:
     """Digest of the devices and their occupants."""
     inventory = occupancy.inventory
-    digest = sha256("\n".join(site.uuid for site in inventory.sites).encode())
+    digest = sha256(inventory.uuids)
     for column in (
         inventory.health,
         inventory.memory_mib,

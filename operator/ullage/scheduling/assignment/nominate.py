@@ -22,6 +22,7 @@ from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.inventory.tenant_bindings import is_bound
 from ullage.scheduling.inventory.trust_domains import is_granted
 from ullage.scheduling.learning.device_choice import NOT_COMPARED
+from ullage.scheduling.lifecycle.training import busy
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.placement.attempt import AttemptCache, Outcome, Refused, SchedulingAttempt
@@ -106,7 +107,8 @@ def _attempts(context: CycleContext, kept: AttemptCache) -> Iterator[SchedulingA
     kept.rests_on, kept.attempts = rests_on, {}
     places = cache(lambda: _places_lent(context))
     attempts, undisturbed = kept.attempts, context.undisturbed
-    for uid, life in context.lifecycles.items():
+    for uid in busy(context.lifecycles):
+        life = context.lifecycles[uid]
         if not life.waiting:
             continue
         last = before.get(uid)
@@ -132,7 +134,8 @@ def _places_lent(context: CycleContext) -> dict[tuple[str, int], float]:
     must not go to another tenant that arrived in between.
     """
     places: dict[tuple[str, int], float] = {}
-    for uid, life in context.lifecycles.items():
+    for uid in busy(context.lifecycles):
+        life = context.lifecycles[uid]
         if not life.waiting and life.phase not in (Phase.RESTARTING, Phase.PENDING):
             continue
         job = context.view.snapshot.workloads[uid]
@@ -176,7 +179,8 @@ def _lasting(
 def _create_all(context: CycleContext, sizing: Sizing, result: Assignments) -> None:
     """Create missing pods, for the first in the queue first; the rest in the next cycle."""
     workloads = context.view.snapshot.workloads
-    lacking = [workloads[uid] for uid, life in context.lifecycles.items() if life.missing]
+    lifecycles = context.lifecycles
+    lacking = [workloads[uid] for uid in busy(lifecycles) if lifecycles[uid].missing]
     lacking.sort(key=lambda workload: (-workload.priority, workload.created, workload.ref.uid))
     budget = MOST_SEATED
     for job in lacking:
