@@ -96,7 +96,7 @@ def nominate(context: CycleContext, result: Assignments, kept: AttemptCache) -> 
         ):
             name_members(context, job, result)
     attempts = [*_attempts(context, kept), *sizing.coming()]
-    return Nominations(attempts=attempts, queue=_queue(context, kept), sizing=sizing)
+    return Nominations(attempts=attempts, queue=_queue(context, attempts, kept), sizing=sizing)
 
 
 def _attempts(context: CycleContext, kept: AttemptCache) -> Iterator[SchedulingAttempt]:
@@ -261,8 +261,19 @@ def may_leave(life: LifecycleStep) -> bool:
     return life.phase in EVICTABLE and not life.waiting and not life.silent
 
 
-def _queue(context: CycleContext, kept: AttemptCache) -> SchedulingQueue:
+def _queue(
+    context: CycleContext, attempts: Sequence[SchedulingAttempt], kept: AttemptCache
+) -> SchedulingQueue:
     lifecycles = context.lifecycles
+    by_priority = context.rounds is None and context.placer.occupancy.quota is None
+    most = max((attempt.priority for attempt in attempts), default=0)
+
+    def may_yield(job: WorkloadRecord) -> bool:
+        """True if any attempt may take it: below all others only what is lent or spare."""
+        if not by_priority or job.elasticity is not None or lender(job):
+            return True
+        return priority_of(job, context.view.members_of(job)) < most
+
     ended = context.rounds.turnout.stops if context.rounds is not None else {}
 
     def victims() -> Sequence[Victim]:
@@ -271,7 +282,10 @@ def _queue(context: CycleContext, kept: AttemptCache) -> SchedulingQueue:
         candidates = [
             job
             for uid, job in index.those(index.evictable)
-            if uid in lifecycles and may_leave(lifecycles[uid]) and (not leaving or uid in ended)
+            if uid in lifecycles
+            and may_leave(lifecycles[uid])
+            and (not leaving or uid in ended)
+            and may_yield(job)
         ]
         return possible_victims(context.view, context.placer.occupancy, candidates)
 
