@@ -20,7 +20,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from bench.decide_rough import Rough
+from bench.decide_rough import Rough, Twice
 from bench.decide_world import START, World, a_mixture, add_profiles
 from bench.progress import Progress
 from bench.report import Row, write
@@ -29,10 +29,6 @@ from ullage.app.memory import freeze_survivors
 from ullage.app.solver import Solver
 from ullage.app.transfer import Packer, Unpacker
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.engines.allocation.policies import allocate
-from ullage.scheduling.assignment.cycle_cache import CycleCache
-from ullage.scheduling.cycle.decide import decide
-from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import DecideSettings
 
 NODES, DEVICES, JOBS = 1000, 8, 10_000
@@ -288,15 +284,10 @@ def equal(cycles: int, seed: int, progress: Progress) -> tuple[int, int]:
     chance = random.Random(seed)
     for number in range(cycles):
         if number % EQUAL_CYCLES == 0:
-            rough = Rough.drawn(chance)
-            packer, unpacker, cache = Packer(), Unpacker(), CycleCache()
-        whole, (epoch, now) = rough.snapshot(), (rough.epoch, rough.world.now)
-        settings = DecideSettings(epoch=epoch)
-        partial, *_ = unpacker.unpack(packer.pack(whole, now, settings))
-        plan = decide(partial, now, settings, allocate, cache)
-        actions = diff(plan, partial)
-        fresh = decide(whole, now, settings, allocate)
-        if repr((plan, actions)) != repr((fresh, diff(fresh, whole))):
+            rough, twice = Rough.drawn(chance), Twice()
+        snapshot, settings = rough.snapshot(), DecideSettings(epoch=rough.epoch)
+        actions, same = twice.decided(snapshot, rough.world.now, settings)
+        if not same:
             different += 1
             progress.say(f"seed {seed}: cycle {number} differs")
         rough.go_on(actions)

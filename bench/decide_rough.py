@@ -16,11 +16,16 @@ from typing import Final, Self
 from bench.decide_world import World, a_mixture, add_profiles
 from ullage.api.devices import Health
 from ullage.api.slices import SlicePhase
-from ullage.cluster.records.node import GPUNodeRecord
+from ullage.app.transfer import Packer, Unpacker
+from ullage.cluster.records.node import GPUNodeRecord, NodeRecord
 from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.workload import WorkloadRecord
-from ullage.scheduling.model.plan import Action, UngatePod
+from ullage.engines.allocation.policies import allocate
+from ullage.scheduling.assignment.cycle_cache import CycleCache
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.model.plan import Action, DecideSettings, UngatePod
 from ullage_simulate import motions
 
 OBJECTIVES: Final = ("FIFO", "FIFO", "FIFO", "MaxMinFairness")
@@ -31,6 +36,25 @@ LANDING: Final = 0.95
 
 
 @dataclass(slots=True)
+class Twice:
+    """Decides on the snapshots of one cluster as the solver does, and again from nothing."""
+
+    packer: Packer = field(default_factory=Packer)
+    unpacker: Unpacker = field(default_factory=Unpacker)
+    cache: CycleCache = field(default_factory=CycleCache)
+
+    def decided(
+        self, whole: Snapshot, now: float, settings: DecideSettings
+    ) -> tuple[tuple[Action, ...], bool]:
+        """The actions, and whether plan and actions are equal both ways, byte for byte."""
+        received, *_ = self.unpacker.unpack(self.packer.pack(whole, now, settings))
+        plan = decide(received, now, settings, allocate, self.cache)
+        actions = diff(plan, received)
+        fresh = decide(whole, now, settings, allocate)
+        return actions, repr((plan, actions)) == repr((fresh, diff(fresh, whole)))
+
+
+@dataclass(slots=True)
 class Rough:
     """A cluster and its chance."""
 
@@ -38,7 +62,7 @@ class Rough:
     chance: random.Random
     jobs: int
     epoch: int = 1
-    away: dict[str, tuple[object, GPUNodeRecord]] = field(default_factory=dict)
+    away: dict[str, tuple[NodeRecord, GPUNodeRecord]] = field(default_factory=dict)
     """Nodes that left, until they return."""
 
     @classmethod
@@ -185,7 +209,7 @@ class Rough:
         world = self.world
         if self.away and self.chance.random() < 0.7:
             name, (node, record) = self.away.popitem()
-            world.nodes[name] = node  # type: ignore[assignment]
+            world.nodes[name] = node
             world.gpu_nodes.setdefault(name, replace(record, desired=(), observed=()))
         elif len(world.nodes) > 1:
             name = self.chance.choice(sorted(world.nodes))
