@@ -14,11 +14,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import random
 import resource
 import time
 from dataclasses import replace
 from pathlib import Path
 
+from bench.decide_rough import Rough, Twice
 from bench.decide_world import START, World, a_mixture, add_profiles
 from bench.progress import Progress
 from bench.report import Row, write
@@ -33,10 +35,17 @@ NODES, DEVICES, JOBS = 1000, 8, 10_000
 FILL_NODES, FILL_JOBS = 500, 4000
 CYCLES = 60
 EACH_CYCLES = 30
+EQUAL_CYCLES = 200
+"""Cycles of one random cluster before the next."""
 TURN_CYCLES = 20
 CHURN = 40
 """Jobs that end, and that come, between two decisions."""
-BEATS = NODES // 60
+BEAT_S = 60
+"""Decisions, a second apart, between two heartbeats of a node."""
+SMALL, LARGE = 2_000, 20_000
+"""Jobs whose decisions are compared: the cost follows what changed, not what exists."""
+GROWTH_CYCLES = 20
+MOST_GROWTH = 1.5
 LIMIT_S = 0.5
 TURN_LIMIT_S = 0.7
 DEADLINE_S = 60.0
@@ -47,8 +56,10 @@ MIB = 2**20
 class Bench:
     """One world and the solver that decides on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: int = JOBS) -> None:
+        """``jobs`` is how many the churn keeps."""
         self.world = World()
+        self.jobs = jobs
         self.solver = Solver(DEADLINE_S)
         self.seconds: list[float] = []
         self.cpu_seconds: list[float] = []
@@ -82,10 +93,10 @@ class Bench:
         running = [job for job in jobs if job.status.phase == "Running"]
         for job in running[:CHURN]:
             world.finish(job)
-        for _ in range(JOBS - len(world.workloads)):
+        for _ in range(self.jobs - len(world.workloads)):
             a_mixture(world, world.jobs_made)
-        names = sorted(world.gpu_nodes)
-        world.beat(names[(step * BEATS) % NODES :][:BEATS])
+        names, beats = sorted(world.gpu_nodes), len(world.gpu_nodes) // BEAT_S
+        world.beat(names[(step * beats) % len(names) :][:beats])
 
     def forget_figures(self) -> None:
         """Start measuring again."""
@@ -112,13 +123,7 @@ class Bench:
 
 async def churn(progress: Progress) -> tuple[Bench, float, float]:
     """The nearly full cluster; returns also seconds of the first decision and resident MiB."""
-    bench = Bench()
-    bench.world.add_nodes(NODES, DEVICES)
-    add_profiles(bench.world)
-    for number in range(JOBS):
-        a_mixture(bench.world, number)
-    progress.say(f"{NODES} nodes x {DEVICES} devices, {JOBS} jobs: filling")
-    await bench.settle()
+    bench = await _full(JOBS, progress)
     first = await _first(bench)
     bench.forget_figures()
     freeze_survivors()  # as the operator does every minute
@@ -131,6 +136,38 @@ async def churn(progress: Progress) -> tuple[Bench, float, float]:
     rss = bench.child_rss_mib()
     bench.solver.close()
     return bench, first, rss
+
+
+async def growth(progress: Progress) -> float:
+    """How much longer a decision takes in a cluster ten times as large, both equally full.
+
+    The two take turns, so that a busy machine slows both down.
+    """
+    benches = [await _full(jobs, progress) for jobs in (SMALL, LARGE)]
+    task = progress.task(f"decisions at {SMALL} and {LARGE} jobs", GROWTH_CYCLES)
+    for step in range(GROWTH_CYCLES):
+        for bench in benches:
+            bench.churn(step)
+            await bench.cycle()
+        task.advance()
+    task.end()
+    for bench in benches:
+        bench.solver.close()
+    small, large = (quantile(bench.seconds, 0.5) for bench in benches)
+    return large / small
+
+
+async def _full(jobs: int, progress: Progress) -> Bench:
+    """A nearly full cluster with this many jobs."""
+    bench = Bench(jobs)
+    bench.world.add_nodes(jobs * NODES // JOBS, DEVICES)
+    add_profiles(bench.world)
+    for number in range(jobs):
+        a_mixture(bench.world, number)
+    progress.say(f"{len(bench.world.nodes)} nodes x {DEVICES} devices, {jobs} jobs: filling")
+    await bench.settle()
+    bench.forget_figures()
+    return bench
 
 
 async def _first(bench: Bench) -> float:
@@ -237,6 +274,35 @@ def _running(bench: Bench) -> int:
     return sum(job.status.phase == "Running" for job in bench.world.workloads.values())
 
 
+def equal(cycles: int, seed: int, progress: Progress) -> tuple[int, int]:
+    """Decide with what the last cycle left and without, under churn and faults of many kinds.
+
+    Returns:
+        Cycles, and how many of them gave another plan or other actions, byte for byte.
+    """
+    task, different = progress.task("cycles, decided twice", cycles), 0
+    chance = random.Random(seed)
+    for number in range(cycles):
+        if number % EQUAL_CYCLES == 0:
+            rough, twice = Rough.drawn(chance), Twice()
+        snapshot, settings = rough.snapshot(), DecideSettings(epoch=rough.epoch)
+        actions, same = twice.decided(snapshot, rough.world.now, settings)
+        if not same:
+            different += 1
+            progress.say(f"seed {seed}: cycle {number} differs")
+        rough.go_on(actions)
+        task.advance()
+    task.end()
+    return cycles, different
+
+
+def report_equal(cycles: int, different: int) -> None:
+    """Print and write how many decisions differ."""
+    figures = {"cycles": cycles, "different": different}
+    row = Row(what=f"of {cycles} cycles, decided otherwise", ours=f"{different}", limit="0")
+    write("decide-equal", figures, [row])
+
+
 def report_each(bench: Bench) -> None:
     """Print and write the figures of the worst case."""
     wall_s, cpu_s = max(bench.seconds), max(bench.cpu_seconds)
@@ -280,18 +346,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.decide", description=__doc__)
     parser.add_argument("--objectives", choices=("class", "each"), default="class")
     parser.add_argument("--policy", default="FIFO", help="objective of the SchedulingPolicy")
+    parser.add_argument(
+        "--equal", type=int, metavar="CYCLES", help="decide twice, and count different decisions"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the churn for --equal")
     asked = parser.parse_args()
     with Progress() as progress:
-        if asked.policy != "FIFO":
+        if asked.equal:
+            report_equal(*equal(asked.equal, asked.seed, progress))
+        elif asked.policy != "FIFO":
             ours = asyncio.run(turns(asked.policy, progress))
             report_turns(ours, asyncio.run(turns("FIFO", progress)))
         elif asked.objectives == "each":
             report_each(asyncio.run(each(progress)))
         else:
-            report_churn(*asyncio.run(churn(progress)), asyncio.run(fill(progress)))
+            full, first_s, rss_mib = asyncio.run(churn(progress))
+            burst, grown = asyncio.run(fill(progress)), asyncio.run(growth(progress))
+            report_churn(full, first_s, rss_mib, burst, grown)
 
 
-def report_churn(full: Bench, first_s: float, rss_mib: float, burst: Bench) -> None:
+def report_churn(full: Bench, first_s: float, rss_mib: float, burst: Bench, grown: float) -> None:
     """Print and write what a decision costs in a nearly full cluster and in a sudden fill."""
     first = full.world.snapshot()
     full.churn(0)
@@ -306,7 +380,8 @@ def report_churn(full: Bench, first_s: float, rss_mib: float, burst: Bench) -> N
         "cpu_p50_s": round(quantile(full.cpu_seconds, 0.5), 3),
         "cpu_p99_s": round(quantile(full.cpu_seconds, 0.99), 3),
         "first_s": round(first_s, 4),
-        "fill_p99_s": round(fill_p99, 4),
+        "at_once_p99_s": round(fill_p99, 4),
+        "growth_20000_to_2000": round(grown, 3),
         "send_changes_s": round(changes_s, 4),
         "send_whole_s": round(whole_s, 4),
         "cycles": len(full.seconds),
@@ -322,6 +397,12 @@ def report_churn(full: Bench, first_s: float, rss_mib: float, burst: Bench) -> N
         Row(what="  of it CPU, p99", ours=f"{figures['cpu_p99_s']:.2f} s"),
         Row(what="first decision of a new process", ours=f"{first_s:.3f} s"),
         Row(what=f"{FILL_JOBS} jobs at once, p99", ours=f"{fill_p99:.3f} s", limit=limit),
+        Row(
+            what=f"{LARGE} jobs, changes between (baseline: {SMALL} jobs)",
+            ours=f"{grown:.2f}",
+            baseline="1",
+            limit=f"{MOST_GROWTH:g}",
+        ),
         Row(
             what="sending the picture (baseline: whole)",
             ours=f"{changes_s:.3f} s",

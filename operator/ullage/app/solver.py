@@ -19,7 +19,7 @@ from dataclasses import replace
 import structlog
 
 from ullage.api.reasons import Reason
-from ullage.app.memory import freeze_survivors
+from ullage.app.memory import freeze_survivors, uncollected
 from ullage.app.separate_process import ProcessRefused, end_at_once, separate_process, submit
 from ullage.app.set_aside import SetAside
 from ullage.app.times import CHILD_START_S
@@ -215,7 +215,8 @@ class Solver:
     async def _once(
         self, snapshot: Snapshot, now: float, settings: DecideSettings
     ) -> tuple[Plan, tuple[Action, ...]]:
-        payload = self._packer.pack(snapshot, now, settings)
+        with uncollected():
+            payload = self._packer.pack(snapshot, now, settings)
         await self._free()
         deadline_s = self._deadline_s * (FRESH_FACTOR if self._fresh else 1)
         pool = self._ready()
@@ -243,7 +244,8 @@ class Solver:
             text = str(error) if isinstance(error, Undecided) else fault_text(error)
             raise SolverRaised(text) from error
         self._fresh, self._under_way = False, self._tidy()
-        return unpack_answer(answer, snapshot)
+        with uncollected():
+            return unpack_answer(answer, snapshot)
 
     def _tidy(self) -> Future[None] | None:
         """Let the child collect before the next decision, which also detects a dead child."""

@@ -15,11 +15,13 @@ dataclasses is pickled as usual.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from io import BytesIO
-from operator import attrgetter
+from itertools import compress, count, repeat
+from operator import attrgetter, call, is_not
 from typing import Final, TypeVar
 
 from ullage.cluster.records.snapshot import Snapshot
@@ -28,7 +30,7 @@ from ullage.scheduling.model.changes import changed as changed_keys
 from ullage.scheduling.model.plan import Action, ApplyGPUNode, DecideSettings, Plan, SetStatus
 
 Item = TypeVar("Item")
-Reduced = tuple[Callable[[type, tuple[object, ...]], object], tuple[type, tuple[object, ...]]]
+Reduced = tuple[Callable[[type, Sequence[object]], object], tuple[type, tuple[object, ...]]]
 
 _TABLES: Final = (
     "nodes",
@@ -48,6 +50,7 @@ _TABLES: Final = (
 )
 """Fields of a snapshot that are large and change piece by piece."""
 _NO_STATUS: Final = WorkloadStatus()
+_IS_NEW: Final = (-1).__eq__
 _REST: Final = tuple(field.name for field in fields(Snapshot) if field.name not in _TABLES)
 
 
@@ -63,66 +66,24 @@ class Delta:
     number: int
     rest: Mapping[str, object]
     """Changed fields of the snapshot other than tables."""
-    changed: Mapping[str, Mapping[object, object]]
-    """By table: new records, and a :class:`Patch` for each changed one."""
+    changed: Mapping[str, Mapping[object, Change]]
+    """By table: the change of each new and each changed record."""
     removed: Mapping[str, tuple[object, ...]]
     """By table: deleted keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class Splice:
-    """A tuple that shares items with the receiver's."""
-
-    places: tuple[int, ...]
-    """In order: indices in the receiver's tuple; -1 = the next of the new items."""
-    new: tuple[object, ...]
-
-    @classmethod
-    def of(cls, held: tuple[object, ...], items: tuple[object, ...]) -> Splice:
-        """The splice from the receiver's tuple to ``items``."""
-        at = {id(item): place for place, item in enumerate(held)}
-        places = tuple([at.get(id(item), -1) for item in items])
-        return cls(places, tuple(_new(places, items)))
-
-    def on(self, held: tuple[object, ...]) -> tuple[object, ...]:
-        """The new tuple."""
-        new = iter(self.new)
-        return tuple([next(new) if place < 0 else held[place] for place in self.places])
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """A mapping that shares entries with the receiver's."""
-
-    places: tuple[int, ...]
-    """In order: indices in the receiver's mapping; -1 = the next of the new entries."""
-    new: tuple[tuple[object, object], ...]
-
-    @classmethod
-    def of(cls, held: dict[object, object], new: dict[object, object]) -> Merge:
-        """The merge from the receiver's mapping to ``new``."""
-        at = {key: place for place, key in enumerate(held)}
-        places = tuple(
-            [at[key] if key in at and held[key] is value else -1 for key, value in new.items()]
-        )
-        return cls(places, tuple(_new(places, new.items())))
-
-    def on(self, held: dict[object, object]) -> dict[object, object]:
-        """The new mapping."""
-        entries, new = list(held.items()), iter(self.new)
-        return dict([next(new) if place < 0 else entries[place] for place in self.places])
-
-
-def _new(places: Iterable[int], items: Iterable[Item]) -> Iterator[Item]:
-    """The items that the receiver lacks."""
-    return (item for place, item in zip(places, items, strict=True) if place < 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """Changed fields of a record: values by index of their field."""
-
-    values: tuple[tuple[int, object], ...]
+Change = tuple[int, object] | tuple[int, tuple[int, ...], tuple[object, ...]]
+"""The way from the receiver's value to the new one: a plain tuple, because one is sent for every
+changed field and pickles of tuples need no Python. Its first item is one of these:"""
+_VALUE: Final = 0
+"""The new value follows."""
+_PATCH: Final = 1
+"""Of a record: places of its changed fields, and the change of each."""
+_SPLICE: Final = 2
+"""Of a tuple: in order, the place of each item in the receiver's, -1 = the next of the new ones;
+and the new items."""
+_MERGE: Final = 3
+"""Of a mapping: the same for its entries."""
 
 
 class Packer:
@@ -173,54 +134,54 @@ def pack_answer(plan: Plan, actions: tuple[Action, ...], snapshot: Snapshot) -> 
     """Bytes of a plan, without unchanged slices, and of its actions."""
     nodes, workloads = snapshot.gpu_nodes, snapshot.workloads
     slices = {
-        name: Splice.of(nodes[name].desired if name in nodes else (), wanted)
+        name: _change(nodes[name].desired if name in nodes else (), wanted)
         for name, wanted in plan.slices.items()
         if name not in nodes or nodes[name].desired is not wanted
     }
     statuses = {
-        uid: _difference(workloads[uid].status if uid in workloads else None, status)
+        uid: _change(workloads[uid].status if uid in workloads else None, status)
         for uid, status in plan.statuses.items()
     }
-    acts = tuple(_less(act, slices, statuses) for act in actions)
+    acts = tuple([_less(act, slices, statuses) for act in actions])
     return dumps((replace(plan, slices={}, statuses={}), slices, statuses, acts))
 
 
 def unpack_answer(payload: bytes, snapshot: Snapshot) -> tuple[Plan, tuple[Action, ...]]:
     """The plan's changes and the actions; ``snapshot`` is the one that was packed."""
-    brief, splices, differences, acts = pickle.loads(payload)
+    brief, spliced, changed, acts = pickle.loads(payload)
     nodes, workloads = snapshot.gpu_nodes, snapshot.workloads
     slices = {
-        name: splice.on(nodes[name].desired if name in nodes else ())
-        for name, splice in splices.items()
+        name: _renewed(nodes[name].desired if name in nodes else (), change)
+        for name, change in spliced.items()
     }
     statuses = {
-        uid: _renewed(workloads[uid].status if uid in workloads else None, difference)
-        for uid, difference in differences.items()
+        uid: _renewed(workloads[uid].status if uid in workloads else None, change)
+        for uid, change in changed.items()
     }
     plan = replace(brief, slices=slices, statuses=statuses)
-    return plan, tuple(_more(act, plan) for act in acts)
+    return plan, tuple([_more(act, plan) for act in acts])
 
 
 def _less(act: Action, slices: Container[str], statuses: Container[str]) -> Action:
     """An action without the parts that are sent with the plan."""
     if isinstance(act, ApplyGPUNode) and act.name in slices:
-        return replace(act, slices=())
+        return with_field(act, "slices", ())
     if isinstance(act, SetStatus) and act.owner.uid in statuses:
-        return replace(act, status=_NO_STATUS)
+        return with_field(act, "status", _NO_STATUS)
     return act
 
 
 def _more(act: Action, plan: Plan) -> Action:
     """The action with these parts restored."""
     if isinstance(act, ApplyGPUNode) and act.name in plan.slices:
-        return replace(act, slices=plan.slices[act.name])
+        return with_field(act, "slices", plan.slices[act.name])
     if isinstance(act, SetStatus) and act.owner.uid in plan.statuses:
-        return replace(act, status=plan.statuses[act.owner.uid])
+        return with_field(act, "status", plan.statuses[act.owner.uid])
     return act
 
 
 def _delta(last: Snapshot | None, snapshot: Snapshot, base: int, number: int) -> Delta:
-    changed: dict[str, Mapping[object, object]] = {}
+    changed: dict[str, Mapping[object, Change]] = {}
     removed: dict[str, tuple[object, ...]] = {}
     for table in _TABLES:
         new: Mapping[object, object] = getattr(snapshot, table)
@@ -228,7 +189,7 @@ def _delta(last: Snapshot | None, snapshot: Snapshot, base: int, number: int) ->
         if new is old:
             continue
         keys = changed_keys(old, new)
-        different = {key: _difference(old.get(key), new[key]) for key in keys if key in new}
+        different = {key: _change(old.get(key), new[key]) for key in keys if key in new}
         if different:
             changed[table] = different
         if len(different) < len(keys):
@@ -241,26 +202,30 @@ def _delta(last: Snapshot | None, snapshot: Snapshot, base: int, number: int) ->
     return Delta(base=base, number=number, rest=rest, changed=changed, removed=removed)
 
 
-def _difference(old: object, new: object) -> object:
-    """The change from one record to another of its kind."""
-    if type(old) is not type(new):
-        return new
+def _change(old: object, new: object) -> Change:
+    """The change from one value to another: only the parts that the receiver lacks."""
+    kind = type(new)
+    if type(old) is not kind:
+        return _VALUE, new
+    if isinstance(old, tuple) and isinstance(new, tuple):
+        if kind is not tuple or not old or not new:
+            return _VALUE, new
+        at = dict(zip(map(id, old), count()))
+        places = tuple([at.get(id(item), -1) for item in new])
+        return _SPLICE, places, tuple(compress(new, map(_IS_NEW, places)))
+    if isinstance(old, dict) and isinstance(new, dict):
+        if kind is not dict or not old or not new:
+            return _VALUE, new
+        at = dict(zip(old, count()))
+        places = tuple(
+            [at[key] if key in at and old[key] is value else -1 for key, value in new.items()]
+        )
+        return _MERGE, places, tuple(compress(new.items(), map(_IS_NEW, places)))
     before, after = values_of(old), values_of(new)
     if before is None or after is None:
-        return new
-    pairs = enumerate(zip(before, after, strict=True))
-    return Patch(
-        tuple((at, _value(held, value)) for at, (held, value) in pairs if held is not value)
-    )
-
-
-def _value(held: object, value: object) -> object:
-    """The change of a field: of tuples and dicts only the items that the receiver lacks."""
-    if type(held) is tuple and type(value) is tuple and held and value:
-        return Splice.of(held, value)
-    if type(held) is dict and type(value) is dict and held and value:
-        return Merge.of(held, value)
-    return _difference(held, value)
+        return _VALUE, new
+    places = tuple(compress(count(), map(is_not, before, after)))
+    return _PATCH, places, tuple([_change(before[at], after[at]) for at in places])
 
 
 def _patched(base: Snapshot | None, delta: Delta) -> Snapshot:
@@ -280,20 +245,23 @@ def _patched(base: Snapshot | None, delta: Delta) -> Snapshot:
     return replace(base, **parts) if base is not None else Snapshot(**parts)  # type: ignore[arg-type]
 
 
-def _renewed(old: object, change: object) -> object:
+def _renewed(old: object, change: Change) -> object:
     """The result of applying a change to the old value."""
-    if isinstance(change, Splice):
+    if len(change) == 2:
+        return change[1]
+    what, places, new = change
+    fresh = iter(new)
+    if what == _SPLICE:
         assert isinstance(old, tuple)  # as the sender found it
-        return change.on(old)
-    if isinstance(change, Merge):
+        return tuple([next(fresh) if place < 0 else old[place] for place in places])
+    if what == _MERGE:
         assert isinstance(old, dict)  # as the sender found it
-        return change.on(old)
-    if not isinstance(change, Patch):
-        return change
+        entries = list(old.items())
+        return dict([next(fresh) if place < 0 else entries[place] for place in places])
     values = list(values_of(old) or ())
-    for at, value in change.values:
-        values[at] = _renewed(values[at], value)
-    return made(type(old), tuple(values))
+    for place, part in zip(places, new, strict=True):
+        values[place] = _renewed(values[place], part)
+    return made(type(old), values)
 
 
 def dumps(value: object) -> bytes:
@@ -305,12 +273,25 @@ def dumps(value: object) -> bytes:
     return buffer.getvalue()
 
 
-def made(kind: type, values: tuple[object, ...]) -> object:
+def made(kind: type, values: Sequence[object]) -> object:
     """A record from the values of its fields, without validation."""
     record: object = object.__new__(kind)
-    for put, value in zip(_writers(kind), values, strict=True):
-        put(record, value)
+    deque(map(call, _writers(kind), repeat(record), values), maxlen=0)  # a loop without Python
     return record
+
+
+def with_field(record: Item, name: str, value: object) -> Item:
+    """A copy of a record with another value of a field, without validation.
+
+    Several times as fast as :func:`dataclasses.replace`, which sets each field of a frozen record
+    by its name.
+    """
+    kind = type(record)
+    values = list(values_of(record) or ())
+    values[_names(kind).index(name)] = value
+    copy = made(kind, values)
+    assert isinstance(copy, kind)
+    return copy
 
 
 def values_of(record: object) -> tuple[object, ...] | None:
@@ -333,6 +314,7 @@ def _writers(kind: type) -> tuple[Callable[[object, object], None], ...]:
     return tuple(getattr(kind, name).__set__ for name in _names(kind))
 
 
+@cache  # bounded likewise
 def _names(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
 

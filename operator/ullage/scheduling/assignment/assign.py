@@ -20,6 +20,7 @@ from ullage.scheduling.elastic.sizing import Sizing
 from ullage.scheduling.elastic.space import other_models
 from ullage.scheduling.inventory.tenant_bindings import tenant_of
 from ullage.scheduling.lifecycle.backoff import after_preemption_s, preemptions_in_a_row
+from ullage.scheduling.lifecycle.training import busy
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, delete, evict
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member
@@ -57,7 +58,7 @@ def assign(context: CycleContext, nominated: Nominations, result: Assignments) -
         elif not attempt.coming:
             result.entries.of(attempt.workload.ref.uid).postponed = True
     workloads = context.view.snapshot.workloads
-    for uid in [uid for uid, life in context.lifecycles.items() if life.joining]:
+    for uid in [uid for uid in busy(context.lifecycles) if context.lifecycles[uid].joining]:
         _join(context, nominated, workloads[uid], result)
 
 

@@ -21,9 +21,9 @@ from ullage.scheduling.model.view import View
 def occupancy_digest(occupancy: Occupancy) -> bytes:
     """Digest of the devices and their occupants: every figure that a hard limit reads."""
     inventory = occupancy.inventory
-    digest = sha256("\n".join(node.name for node in inventory.nodes).encode())
+    digest = sha256(inventory.uuids)
     for names in (
-        [site.uuid for site in inventory.sites],
+        [node.name for node in inventory.nodes],
         inventory.model_names,
         # numbers of trust domains depend on earlier cycles
         occupancy.domains.names(occupancy.domain.tolist()),

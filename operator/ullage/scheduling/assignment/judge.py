@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from typing import Final
 
 from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.scheduling.assignment.conflicts import settle_conflicts
@@ -38,7 +39,7 @@ from ullage.scheduling.lifecycle.inference import inference_step
 from ullage.scheduling.lifecycle.members import drop_refused
 from ullage.scheduling.lifecycle.restated import restate
 from ullage.scheduling.lifecycle.service_load import replicas_that_serve
-from ullage.scheduling.lifecycle.training import training_step
+from ullage.scheduling.lifecycle.training import busy, training_step
 from ullage.scheduling.model.faults import Blames
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
@@ -49,6 +50,9 @@ from ullage.scheduling.placement.placement import Placer
 from ullage.scheduling.placement.predicted_figures import Predictions
 from ullage.scheduling.prediction.risk import rule_of
 from ullage.scheduling.prediction.workload_classes import Classes
+
+_UNDECIDED: Final = LifecycleStep(phase=Phase.PENDING)
+"""Holds the place of a step in the order of uids until it is decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +95,8 @@ def judge(observed: ObservedCluster, cache: CycleCache) -> CycleContext:
     lifecycles = _lifecycles(view, inventory, undisturbed)
     drop_refused(view, cache.members.refused, ledger)
     committed = commit(view, probations, ledger)
-    for life in lifecycles.values():
-        for member in life.release:
+    for uid in busy(lifecycles):
+        for member in lifecycles[uid].release:
             release(ledger, member)
     spent_s = spent(view, probations)
     same_cycle = cache.occupants.snapshot is cache.steady.snapshot
@@ -151,13 +155,10 @@ def _lifecycles(
     view: View, inventory: Inventory, undisturbed: Mapping[str, LifecycleStep]
 ) -> dict[str, LifecycleStep]:
     """The next step of every workload, by its uid, in order of uid."""
-    lifecycles: dict[str, LifecycleStep] = {}
+    lifecycles = dict.fromkeys(view.index.order, _UNDECIDED)
+    lifecycles.update(undisturbed)
     blames = Blames(view.snapshot)
-    for uid in view.index.order:
-        step = undisturbed.get(uid)
-        if step is not None:
-            lifecycles[uid] = step
-            continue
+    for uid in sorted(lifecycles.keys() - undisturbed.keys()):
         workload = view.snapshot.workloads[uid]
         with blames.of(workload.ref):
             lifecycles[uid] = _step(view, inventory, workload)

@@ -22,6 +22,7 @@ from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.inventory.tenant_bindings import is_bound
 from ullage.scheduling.inventory.trust_domains import is_granted
 from ullage.scheduling.learning.device_choice import NOT_COMPARED
+from ullage.scheduling.lifecycle.training import busy
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.placement.attempt import AttemptCache, Outcome, Refused, SchedulingAttempt
@@ -95,7 +96,7 @@ def nominate(context: CycleContext, result: Assignments, kept: AttemptCache) -> 
         ):
             name_members(context, job, result)
     attempts = [*_attempts(context, kept), *sizing.coming()]
-    return Nominations(attempts=attempts, queue=_queue(context, kept), sizing=sizing)
+    return Nominations(attempts=attempts, queue=_queue(context, attempts, kept), sizing=sizing)
 
 
 def _attempts(context: CycleContext, kept: AttemptCache) -> Iterator[SchedulingAttempt]:
@@ -106,7 +107,8 @@ def _attempts(context: CycleContext, kept: AttemptCache) -> Iterator[SchedulingA
     kept.rests_on, kept.attempts = rests_on, {}
     places = cache(lambda: _places_lent(context))
     attempts, undisturbed = kept.attempts, context.undisturbed
-    for uid, life in context.lifecycles.items():
+    for uid in busy(context.lifecycles):
+        life = context.lifecycles[uid]
         if not life.waiting:
             continue
         last = before.get(uid)
@@ -132,7 +134,8 @@ def _places_lent(context: CycleContext) -> dict[tuple[str, int], float]:
     must not go to another tenant that arrived in between.
     """
     places: dict[tuple[str, int], float] = {}
-    for uid, life in context.lifecycles.items():
+    for uid in busy(context.lifecycles):
+        life = context.lifecycles[uid]
         if not life.waiting and life.phase not in (Phase.RESTARTING, Phase.PENDING):
             continue
         job = context.view.snapshot.workloads[uid]
@@ -176,7 +179,8 @@ def _lasting(
 def _create_all(context: CycleContext, sizing: Sizing, result: Assignments) -> None:
     """Create missing pods, for the first in the queue first; the rest in the next cycle."""
     workloads = context.view.snapshot.workloads
-    lacking = [workloads[uid] for uid, life in context.lifecycles.items() if life.missing]
+    lifecycles = context.lifecycles
+    lacking = [workloads[uid] for uid in busy(lifecycles) if lifecycles[uid].missing]
     lacking.sort(key=lambda workload: (-workload.priority, workload.created, workload.ref.uid))
     budget = MOST_SEATED
     for job in lacking:
@@ -257,8 +261,19 @@ def may_leave(life: LifecycleStep) -> bool:
     return life.phase in EVICTABLE and not life.waiting and not life.silent
 
 
-def _queue(context: CycleContext, kept: AttemptCache) -> SchedulingQueue:
+def _queue(
+    context: CycleContext, attempts: Sequence[SchedulingAttempt], kept: AttemptCache
+) -> SchedulingQueue:
     lifecycles = context.lifecycles
+    by_priority = context.rounds is None and context.placer.occupancy.quota is None
+    most = max((attempt.priority for attempt in attempts), default=0)
+
+    def may_yield(job: WorkloadRecord) -> bool:
+        """True if any attempt may take it: below all others only what is lent or spare."""
+        if not by_priority or job.elasticity is not None or lender(job):
+            return True
+        return priority_of(job, context.view.members_of(job)) < most
+
     ended = context.rounds.turnout.stops if context.rounds is not None else {}
 
     def victims() -> Sequence[Victim]:
@@ -267,7 +282,10 @@ def _queue(context: CycleContext, kept: AttemptCache) -> SchedulingQueue:
         candidates = [
             job
             for uid, job in index.those(index.evictable)
-            if uid in lifecycles and may_leave(lifecycles[uid]) and (not leaving or uid in ended)
+            if uid in lifecycles
+            and may_leave(lifecycles[uid])
+            and (not leaving or uid in ended)
+            and may_yield(job)
         ]
         return possible_victims(context.view, context.placer.occupancy, candidates)
 

@@ -12,16 +12,16 @@ in every cycle.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain, compress
-from operator import is_not
+from operator import attrgetter, is_not
 from typing import Final
 
 from ullage.api.slices import DesiredSlice, ObservedSlice
 from ullage.cluster.records.node import GPUNodeRecord
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import WorkloadStatus
-from ullage.cluster.records.workload import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.lifecycle.members import MemberCache
 from ullage.scheduling.lifecycle.training import running
@@ -31,6 +31,15 @@ from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.view import Class, Isolation, View
 from ullage.scheduling.placement.attempt import Outcome
 
+_reason: Final = attrgetter("reason")
+_as_written: Final = attrgetter(
+    *(
+        attribute.name
+        for attribute in fields(WorkloadRecord)
+        if attribute.name not in ("status", "resource_version")
+    )
+)
+"""All of a workload but what the operator itself writes."""
 _RULES: Final = ("profiles", "device_profiles", "pools", "models", "leads")
 """Parts of a snapshot that may affect any job, beside the rules of its policy."""
 
@@ -99,7 +108,12 @@ class SteadyCache:
         new, changes = view.snapshot, members.changes
         whole = set(changes.nodes)
         whole.update(name for name in changes.gpu_nodes if _is_another(old, new, name))
-        owners = set(changes.workloads)
+        told = {
+            uid
+            for uid in changes.workloads
+            if _is_only_told(old.workloads.get(uid), new.workloads.get(uid))
+        }
+        owners = set(changes.workloads) - told
         for uid in changes.pods:
             owners.update(side.pods[uid].owner.uid for side in (old, new) if uid in side.pods)
         owners.update(new.pods[uid].owner.uid for uid in view.evictions if uid in new.pods)
@@ -108,6 +122,7 @@ class SteadyCache:
             devices.update(chain.from_iterable(held.get(uid, ()) for uid in owners))
         for side in (old, new):
             owners.update(_owners_on(side, devices), _owners_in(side, whole))
+        owners |= told
         return owners, whole.union(changes.gpu_nodes, (device.node for device in devices))
 
 
@@ -163,8 +178,7 @@ def refusal_stands(status: WorkloadStatus, outcome: Outcome | None) -> bool:
     decision, refused = status.decision, outcome.refused
     if decision is None or decision.reason is not refused.reason:
         return False
-    named = [refusal.reason for refusal in decision.refusals]
-    refusing = [line.reason for line in refused.lines]
+    named, refusing = list(map(_reason, decision.refusals)), list(map(_reason, refused.lines))
     return named == refusing or set(named) == set(refusing)
 
 
@@ -185,6 +199,21 @@ def _same(old: object, new: object) -> bool:
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return old == new
     return len(old) == len(new) and all(new.get(key) is value for key, value in old.items())
+
+
+def _is_only_told(before: WorkloadRecord | None, after: WorkloadRecord | None) -> bool:
+    """True when only the status of a job changed, as after every decision about it.
+
+    Nothing in it affects those beside it, but for a share that it restarts with.
+    """
+    return (
+        before is not None
+        and after is not None
+        and after.kind is WorkloadKind.TRAINING_JOB
+        and before.status.made_room is None
+        and after.status.made_room is None
+        and _as_written(before) == _as_written(after)
+    )
 
 
 def _is_another(old: Snapshot, new: Snapshot, name: str) -> bool:

@@ -33,6 +33,7 @@ from ullage.scheduling.learning.written_speeds import with_estimates
 from ullage.scheduling.lifecycle.coordinator import on_their_machines
 from ullage.scheduling.lifecycle.drain import least_loss_order
 from ullage.scheduling.lifecycle.taints import eviction_notices, node_taints
+from ullage.scheduling.lifecycle.training import busy
 from ullage.scheduling.model.faults import WORKLOADS, Fault, faults_of
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.plan import DecideSettings, Plan
@@ -153,8 +154,9 @@ def _cycle(
         result.scales_at,
         quota_wakes_at,
     )
-    steps = [step for life in context.lifecycles.values() for step in life.steps]
-    waiting = [snapshot.workloads[uid] for uid, life in context.lifecycles.items() if life.waiting]
+    lives = [(uid, context.lifecycles[uid]) for uid in busy(context.lifecycles)]
+    steps = [step for _, life in lives for step in life.steps]
+    waiting = [snapshot.workloads[uid] for uid, life in lives if life.waiting]
     cache.leftovers.extend((context, nominated, result))
     return Plan(
         version=snapshot.version,

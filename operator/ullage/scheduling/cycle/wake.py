@@ -11,6 +11,7 @@ from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.records.workload import WorkloadKind
 from ullage.scheduling.inventory.exclusions import next_end
+from ullage.scheduling.lifecycle.training import busy
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
@@ -47,7 +48,7 @@ def follows(view: View, statuses: Mapping[str, WorkloadStatus]) -> float:
 
 def timeouts_end(view: View, lifecycles: Mapping[str, LifecycleStep]) -> float:
     """Time at which the next timeout, back-off or exclusion ends; 0 = none is active."""
-    moments = [life.wake_at for life in lifecycles.values() if life.wake_at]
+    moments = [lifecycles[uid].wake_at for uid in busy(lifecycles)]
     # the others have no device that may be retried later
     excluding = lifecycles.keys() if view.snapshot.node_refusals else view.index.excluding
     for uid in excluding:

@@ -22,6 +22,7 @@ from ullage.scheduling.elastic.sizes import Size, resumes
 from ullage.scheduling.elastic.space import Space, other_models, sites_of
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests, keeps_to_one_type
 from ullage.scheduling.lifecycle.in_place import is_creating, reliable_due
+from ullage.scheduling.lifecycle.training import busy
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
@@ -125,7 +126,8 @@ class Sizing:
         requests, index = self.resizer.space.requests, self.resizer.space.placer.candidate_index
         sites: set[int] = set()
         seen: set[int] = set()
-        for uid, life in self.lifecycles.items():
+        for uid in busy(self.lifecycles):
+            life = self.lifecycles[uid]
             other = self.view.snapshot.workloads[uid]
             if not life.waiting or other.ref.namespace == job.ref.namespace:
                 continue

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from operator import is_
+from itertools import compress
+from operator import is_, not_
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -80,6 +81,8 @@ class Inventory:
     node_troubles: tuple[NodeTrouble | None, ...]
     """By node: the reason why nothing new is accepted; ``None`` = it may."""
     sites: tuple[Device, ...]
+    uuids: bytes
+    """uuids of the devices, in order: their part of a digest."""
     sites_on: tuple[tuple[int, ...], ...]
     """By node: its devices."""
     mixed: frozenset[int]
@@ -137,12 +140,36 @@ def take_inventory(view: View, cache: InventoryCache | None = None) -> Inventory
         name for name, record in snapshot.nodes.items() if record.managed and name in records
     )
     nodes = tuple(snapshot.nodes[name] for name in names)
-    node_troubles = tuple(node_trouble(view, records[node.name], node) for node in nodes)
+    node_troubles = _troubles(view, nodes, cache.kept)
     inventory = _renewed(cache.kept, snapshot, nodes, node_troubles)
     if inventory is None:
         inventory = _arranged(snapshot, nodes, node_troubles)
     cache.kept = _Kept(inventory, records, snapshot.device_profiles)
     return inventory
+
+
+def _troubles(
+    view: View, nodes: tuple[NodeRecord, ...], kept: _Kept | None
+) -> tuple[NodeTrouble | None, ...]:
+    """By node: the reason why nothing new is accepted.
+
+    A node without trouble stays so while its records do and it is heard.
+    """
+    records, most_s = view.snapshot.gpu_nodes, view.settings.heartbeat_max_age_s
+    sound: dict[str, NodeRecord] = {}
+    if kept is not None:
+        last = kept.inventory
+        flags = map(not_, last.node_troubles)
+        sound = {node.name: node for node in compress(last.nodes, flags)}
+    before = kept.records if kept is not None else {}
+    return tuple(
+        None
+        if sound.get(node.name) is node
+        and before[node.name] is (record := records[node.name])
+        and view.now - record.heartbeat <= most_s
+        else node_trouble(view, records[node.name], node)
+        for node in nodes
+    )
 
 
 def _renewed(
@@ -164,6 +191,8 @@ def _renewed(
         if node is None:
             continue
         devices, before = records[name].devices, kept.records[name].devices
+        if devices is before and all(device.mps is None for device in devices):
+            continue  # what its slices changed counts for MPS servers only
         is_clear = len({device.uuid for device in devices}) == len(devices)
         if not is_clear or list(map(_fixed, devices)) != list(map(_fixed, before)):
             return None
@@ -230,6 +259,7 @@ def _arranged(
         nodes=nodes,
         node_troubles=node_troubles,
         sites=tuple(sites),
+        uuids="\n".join(site.uuid for site in sites).encode(),
         sites_on=tuple(tuple(devices) for devices in on),
         mixed=frozenset(mixed),
         node_index=node_index,

@@ -16,6 +16,7 @@ from ullage.api.labels import GATE
 from ullage.api.slices import DesiredSlice, ObservedSlice
 from ullage.cluster.records.pod import PodRecord
 from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.feasibility.slices import has_objective, priority_held, slowdown_percent
 from ullage.scheduling.inventory.slices_by_pod import SlicesByPod
@@ -239,8 +240,10 @@ class MemberCache:
         """Pods of which a record changed, with those that are gone."""
         pods = self.slices.update(self.changes.gpu_nodes, snapshot.gpu_nodes) | self._unsettled
         pods.update(self.changes.pods)
+        before = self.changes.before.workloads if self.changes.before is not None else {}
         for uid in self.changes.workloads:
-            pods.update(member.pod.uid for member in self.members.get(uid, ()))
+            if _keeps(before.get(uid)) != _keeps(snapshot.workloads.get(uid)):
+                pods.update(member.pod.uid for member in self.members.get(uid, ()))
         return pods
 
     def _member(self, snapshot: Snapshot, pod: PodRecord, kept: Sequence[Located]) -> Member:
@@ -257,6 +260,14 @@ class MemberCache:
                 for node, wanted in kept
             ),
         )
+
+
+def _keeps(workload: WorkloadRecord | None) -> bool:
+    """True when gated pods of a workload may keep slices: all that matters of its record.
+
+    Pods with slices to adopt, which carry more of it, are read again in every cycle.
+    """
+    return workload is not None and not workload.deleting
 
 
 def _owners(pods: Mapping[str, PodRecord], uids: Collection[str]) -> set[str]:

@@ -8,9 +8,11 @@ status before a pod is deleted, so that every failure is counted exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import compress, repeat
+from operator import is_not
 from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason, Standing
@@ -105,6 +107,16 @@ def _runs_well(view: View, job: WorkloadRecord, members: Sequence[Member]) -> bo
 def running(restarts: int) -> LifecycleStep:
     """The step of a healthy running job: nothing to do."""
     return LifecycleStep(phase=Phase.RUNNING, restarts=restarts)
+
+
+def busy(lifecycles: Mapping[str, LifecycleStep]) -> list[str]:
+    """Uids of all workloads but healthy running jobs, in order: nothing is due for those.
+
+    Most jobs of a large cluster run, and are skipped without a look at each. A job that was
+    restarted before may be among the others.
+    """
+    plain = repeat(running(0))
+    return list(compress(lifecycles, map(is_not, lifecycles.values(), plain)))
 
 
 def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> LifecycleStep:

@@ -19,7 +19,13 @@ import numpy as np
 
 from ullage.api.slices import MAX_LANE
 from ullage.cluster.records.pod_shape import PodShape
-from ullage.engines.admission.limits import LIMITS, WHOLE_PERCENT, ceiling, first_broken
+from ullage.engines.admission.limits import (
+    LIMITS,
+    WHOLE_PERCENT,
+    ceiling,
+    first_broken,
+    percent_fits,
+)
 from ullage.engines.admission.query import AdmissionQuery
 from ullage.engines.admission.records import Refusal
 from ullage.engines.lanes.assignment import AssignedLane
@@ -334,14 +340,15 @@ class CandidateList:
         joins = joined_lanes(occupancy, request, None if sites is None else sites.tolist())
         facts = columns_for(occupancy, request, joins)
         mask = self._reachable & ~occupancy.blocked
-        if sites is not None:
-            facts, mask = picked(facts, sites), mask[sites]
+        if sites is None:  # few devices of a full cluster have room, and only those are left
+            sites = np.flatnonzero(mask & (percent_fits(facts, request) <= 0))
+        facts, mask = picked(facts, sites), mask[sites]
         for limit in LIMITS:
             mask = mask & (limit.short(facts, request) <= 0)
         at = np.flatnonzero(mask)
         if not len(at) and not request.exclusive:
             return
-        judged = at if sites is None else sites[at]
+        judged = sites[at]
         tops: list[int] = [WHOLE_PERCENT] * len(judged)
         if not request.exclusive:
             tops = ceiling(facts, request)[at].tolist()

@@ -20,6 +20,7 @@ from ullage.scheduling.learning.recommend import Advisor
 from ullage.scheduling.learning.recommendation import advice_news, advised
 from ullage.scheduling.lifecycle.scaling_record import scaling_news
 from ullage.scheduling.lifecycle.tier_status import tier_news, with_tier
+from ullage.scheduling.lifecycle.training import busy
 from ullage.scheduling.model.faults import Blames
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.plan import Emit
@@ -54,14 +55,15 @@ def report(
             context.undisturbed, context.lifecycles, context.view.snapshot, changed
         )
     workloads = context.view.snapshot.workloads
-    unchanged = {  # unchanged = {  # jobs that keep running, or wait for the same reasons
+    others = context.lifecycles.keys() - left_alone.keys()
+    others.update(  # those left alone keep running, or wait for the same reasons
         uid
-        for uid, step in left_alone.items()
-        if not step.waiting or refusal_stands(workloads[uid].status, result.entries.outcome(uid))
-    }
+        for uid in busy(left_alone)
+        if left_alone[uid].waiting
+        and not refusal_stands(workloads[uid].status, result.entries.outcome(uid))
+    )
     reporter = Reporter(context, result, predictions)
-    others = [uid for uid in context.lifecycles if uid not in unchanged]
-    statuses, events = _report(reporter, accountant, others)
+    statuses, events = _report(reporter, accountant, sorted(others))
     timed = accountant.rates.any_price or context.rounds is not None
     # costs and debts of turns change with time
     kept = {} if timed else _steady(context, result, statuses, left_alone)
@@ -78,12 +80,9 @@ def _steady(
     """Steps of jobs that the next cycle may reuse while nothing near them changes."""
     workloads, lifecycles = context.view.snapshot.workloads, context.lifecycles
     steady = {
-        uid: step
-        for uid, step in lifecycles.items()
-        if uid not in untouched
-        and uid not in statuses
-        and uid not in result.warnings
-        and is_steady(workloads[uid], step)
+        uid: lifecycles[uid]
+        for uid in lifecycles.keys() - untouched.keys() - statuses.keys() - result.warnings.keys()
+        if is_steady(workloads[uid], lifecycles[uid])
     }
     return {**untouched, **steady}
 
