@@ -59,7 +59,7 @@ class Reporter:
         if entry.postponed:
             return workload.status
         life, outcome = self.context.lifecycles[uid], entry.outcome
-        members = self.context.view.members.get(uid, ())
+        members = entry.planned or self.context.view.members.get(uid, ())
         refused = self._bound(workload, outcome.refused if outcome is not None else None)
         placements = outcome.placements if outcome is not None else ()
         pool_choice = self.context.capacity_choices.said(uid)
