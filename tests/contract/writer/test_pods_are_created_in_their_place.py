@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+import pytest
+
 from fakes.small_world import (
     Brain,
     Cluster,
@@ -20,6 +22,7 @@ from fakes.small_world import (
 )
 from ullage import ports
 from ullage.api.labels import ANNOTATION_RESERVATION
+from ullage.api.slices import RESERVING_VERSION, WIRE_VERSION
 from ullage.kube.client import K8sCluster
 
 World = Callable[[], AbstractAsyncContextManager[tuple[Cluster, K8sCluster]]]
@@ -198,18 +201,89 @@ async def test_an_edited_job_gets_a_new_reservation(world: World) -> None:
         assert len(_slices(cluster)) == 1
 
 
-async def test_a_pod_that_is_gone_takes_its_reservation_with_it(world: World) -> None:
+@pytest.mark.parametrize("contract", [1, WIRE_VERSION])
+async def test_a_pod_that_is_gone_takes_its_reservation_with_it(
+    world: World, contract: int
+) -> None:
+    """Whatever the agents understand, a lost pod is told and created again in the same way."""
     async with world() as (cluster, port):
+        cluster.contract = contract
         brain = _brain(cluster, port)
         await converge(brain, cluster)
-        ((_, reservation),) = _slices(cluster)
-        assert reservation.startswith(RESERVED)
+        ((_, before),) = _slices(cluster)
+        assert before.startswith(RESERVED) is (contract >= RESERVING_VERSION)
         cluster.server.remove(ports.POD, "whole-0", "team")
+        phases = set()
         for _ in range(20):
             cluster.wall.seconds += 10.0
             cluster.heartbeat()
             await brain.cycle()
             cluster.turn()
+            phases.add(picture(cluster.server)["phases"]["whole"])
         await brain.stop()
-        assert all(uid != reservation for _, uid in _slices(cluster))
-        assert picture(cluster.server)["restarts"]["whole"] == 1
+        assert phases >= {"Pending", "Reserving", "Running"}
+        assert all(uid != before for _, uid in _slices(cluster))
+        seen = picture(cluster.server)
+        assert ("whole-0", "Running") in seen["pods"]
+        assert seen["restarts"]["whole"] == 0
+
+
+async def test_all_members_of_a_gang_are_created_together(world: World) -> None:
+    async with world() as (cluster, port):
+        brain = _brain(cluster, port)
+        await _until_reserved(brain, cluster)
+        assert len(_slices(cluster, "gang-0")) == len(_slices(cluster, "gang-1")) == 1
+        assert _pod(cluster, "gang-0") is _pod(cluster, "gang-1") is None
+        cluster.turn()
+        await brain.cycle()
+        pods = [_pod(cluster, "gang-0"), _pod(cluster, "gang-1")]
+        assert [pod is not None and not gated(pod) for pod in pods] == [True, True]
+        assert cluster.server.get(ports.SERVICE, "gang-workers", "team") is not None
+        await converge(brain, cluster)
+        await brain.stop()
+        assert picture(cluster.server)["phases"]["gang"] == "Running"
+
+
+@pytest.mark.parametrize("refused", ["whole-0", "gang-1"])
+async def test_a_refused_pod_keeps_no_device_and_the_next_start_is_gated(
+    world: World, refused: str
+) -> None:
+    """A quota may refuse a pod when its place is reserved: whoever fits meanwhile gets it."""
+    job = refused.rpartition("-")[0]
+    async with world() as (cluster, port):
+        brain = _brain(cluster, port)
+        failure = cluster.server.faults.fail(
+            403,
+            verb="create",
+            plural="pods",
+            name=refused,
+            times=None,
+            reason="Forbidden",
+            message="exceeded quota",
+        )
+        shown = set()
+        for _ in range(8):
+            await brain.cycle()
+            cluster.turn()
+            cluster.wall.seconds += 1.0
+            kept = cluster.server.get(ports.TRAINING_JOB, job, "team") or {}
+            conditions = (kept.get("status") or {}).get("conditions", [])
+            shown |= {one["reason"] for one in conditions if one["type"] == "Admitted"}
+        assert "CreateRefused" in shown
+        assert _slices(cluster, refused) == []
+        failure.times = 0
+        for _ in range(30):
+            cluster.wall.seconds += 10.0
+            cluster.heartbeat()
+            await brain.cycle()
+            cluster.turn()
+            for pod in cluster.server.objects(ports.POD):
+                if pod["metadata"].get("deletionTimestamp"):  # kubelet stopped it
+                    cluster.server.remove(ports.POD, pod["metadata"]["name"], "team")
+        await brain.stop()
+        seen = picture(cluster.server)
+        assert (seen["phases"][job], seen["restarts"][job]) == ("Running", 0)
+        again = _pod(cluster, refused)
+        assert again is not None
+        assert ANNOTATION_RESERVATION not in again["metadata"].get("annotations", {})
+        assert not given_twice(cluster.server)

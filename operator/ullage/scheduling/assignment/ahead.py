@@ -20,24 +20,20 @@ from ullage.scheduling.model.view import Member
 
 
 def may_reserve(context: CycleContext, job: WorkloadRecord, life: LifecycleStep) -> bool:
-    """True if a job's slices may be reserved before its pod exists.
+    """True if a job's slices may be reserved before its pods exist.
 
-    A gang keeps its gates: the API server may refuse one of its pods when others run. So does a job
-    with a place of its own to wait for (a turn, a pool), one that a device or the API server just
-    refused, and any job while pods have rules about others.
+    Pods keep a gate where the job changes its size, has a place of its own to wait for (a turn, a
+    pool), or was just refused by a device or the API server, and while pods have rules about
+    others.
     """
-    uid = job.ref.uid
     return (
         job.plain
-        and job.replicas == 1
         and job.elasticity is None
-        and life.missing == (0,)
+        and life.missing == tuple(range(job.replicas))
         and life.reason is Reason.WAITING_FOR_DECISION
         and context.rounds is None
-        and uid not in context.capacity_choices.choices
+        and job.ref.uid not in context.capacity_choices.choices
         and not job.status.scheduling.exclusions
-        and not context.view.members_of(job)
-        and (job.ref.namespace, pod_name(job.ref.name, 0)) not in context.view.snapshot.creating
         and context.placer.occupancy.rules is None
     )
 

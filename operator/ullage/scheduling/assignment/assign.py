@@ -16,7 +16,7 @@ from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.assignment.ahead import older_agents, planned_members
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.nominate import EVICTABLE, Nominations, attempt_of, may_leave
-from ullage.scheduling.assignment.pods import create_pods, give_up, release
+from ullage.scheduling.assignment.pods import create_pods, give_up, name_members, release
 from ullage.scheduling.elastic.sizing import Sizing
 from ullage.scheduling.elastic.space import other_models
 from ullage.scheduling.inventory.tenant_bindings import tenant_of
@@ -264,10 +264,11 @@ def _reserve_ahead(context: CycleContext, nominated: Nominations, result: Assign
         attempt = attempt_of(context, job, waits)
         attempt = replace(attempt, avoid=attempt.avoid | avoid)
         in_time = queue.is_known(attempt) or not effort.is_spent()
-        outcome = queue.fill(attempt) if in_time else None
+        outcome = queue.fill(attempt) if in_time and not queue.is_choosy(attempt) else None
         if isinstance(outcome, Outcome):
             entry = result.entries.of(uid)
             entry.outcome, entry.planned = outcome, members
+            name_members(context, job, result)
             context.lifecycles[uid] = waits
             _enter(context, job, nominated.sizing, result)
         else:

@@ -160,16 +160,25 @@ def _ungate_all(view: View, job: WorkloadRecord, gated: Sequence[Member]) -> Lif
             refused.append(refusal)
         else:
             ready.append(member)
-    if refused and len(gated) == len(view.members_of(job)):
+    together = len(gated) == len(view.members_of(job))
+    planned = tuple(member for member in gated if member.pod.planned)
+    if refused and together:
         ready = []
+    if refused and planned and not together:  # the others wait for a member that may never come
+        return LifecycleStep(
+            phase=Phase.RESTARTING,
+            reason=refused[0][0],
+            message=refused[0][1],
+            restarts=job.status.restarts,
+            release=planned,
+        )
     return LifecycleStep(
         phase=Phase.STARTING if ready else Phase.RESERVING,
         reason=refused[0][0] if refused else None,
         message=refused[0][1] if refused else "",
         restarts=job.status.restarts,
         steps=tuple(ungate(view, job, member) for member in ready),
-        # what cannot be created keeps no device from others
-        release=tuple(member for member in gated if refused and member.pod.planned),
+        release=planned if refused else (),  # what cannot be created keeps no device from others
     )
 
 
