@@ -13,12 +13,12 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ullage.api.devices import Backend, GPUMode, Health, ObservedDevice
-from ullage.api.labels import API_VERSION, MANAGER_NODE
+from ullage.api.labels import ANNOTATION_RESERVATION, API_VERSION, MANAGER_NODE
 from ullage.api.readers import JsonObject, objects, section, text, whole
-from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
+from ullage.api.slices import WIRE_VERSION, DesiredSlice, ObservedSlice, SliceKey, SlicePhase
 from ullage.cluster.values.streams import PODS
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import find_credentials
@@ -71,6 +71,8 @@ class Agent:
     devices: tuple[ObservedDevice, ...]
     desired: dict[SliceKey, DesiredSlice] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
+    claims: dict[str, str] = field(default_factory=dict)
+    """Uids of pods by the reservation that they bear."""
     epoch: int = 0
     told_at: float = 0.0
     """When it last spoke, monotonic seconds."""
@@ -89,6 +91,7 @@ class Agent:
         ]
         slots = len(self.devices) * 8
         return {
+            "agent": {"version": "fleet", "contract": WIRE_VERSION},
             "devices": [device.to_wire() for device in self.devices],
             "slices": slices,
             "totals": {"devices": len(self.devices), "slots": slots, "usedSlots": len(slices)},
@@ -97,6 +100,7 @@ class Agent:
         }
 
     def _slice(self, key: SliceKey, wanted: DesiredSlice) -> ObservedSlice:
+        key = replace(key, pod_uid=self.claims.get(key.pod_uid, key.pod_uid))
         phase = SlicePhase.ATTACHED if key.pod_uid in self.running else SlicePhase.RESERVED
         return ObservedSlice(
             key=key,
@@ -177,6 +181,9 @@ class Fleet:
     def _pod_changed(self, item: JsonObject) -> None:
         agent = self._agents.get(text(section(item, "spec"), "nodeName", ""))
         uid = text(section(item, "metadata"), "uid")
+        bears = section(section(item, "metadata"), "annotations").get(ANNOTATION_RESERVATION)
+        if agent is not None and isinstance(bears, str):
+            agent.claims[bears] = uid
         running = text(section(item, "status"), "phase", "") == "Running"
         if agent is not None and running and uid not in agent.running:
             agent.running.add(uid)

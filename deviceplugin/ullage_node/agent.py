@@ -217,7 +217,7 @@ class Agent:
 
     def _connect(self) -> None:
         self.node.on_change = self._on_spec
-        self._pod_mirror.on_change = self._reconcile_now.set
+        self._pod_mirror.on_change = self._on_pods
         self.watch.on_change = self._on_devices
         self.watch.on_faults = self._on_faults
         self.detacher.on_result = self.containers.tell_detached
@@ -295,6 +295,15 @@ class Agent:
         self._take_in()
         self._settle()
 
+    def _on_pods(self) -> None:
+        if self._claim():
+            self._settle()
+        self._reconcile_now.set()
+
+    def _claim(self) -> bool:
+        """Give pods the slices that were reserved for them; returns True if any got some now."""
+        return sum(map(self.table.claim, self.pods.by_uid.values())) > 0
+
     def _on_devices(self, changes: Sequence[HealthChange]) -> None:
         if self.watch.known:
             self.table.set_devices(self.watch.devices(self.settings.max_sharers))
@@ -314,9 +323,10 @@ class Agent:
             return
         spec = self.node.spec
         wanted = spec.slices if spec else ()
+        self._claim()
         if spec and (spec.retire or self.reporter.retired):
             known = {part.desired.key for part in self.table.held}
-            wanted = tuple(part for part in wanted if part.key in known)
+            wanted = tuple(part for part in wanted if self.table.claimed(part).key in known)
         stale = self.table.intake(spec.epoch if spec else 0, wanted, spec.faulty if spec else ())
         if stale and stale != self._stale:
             _log.warning("slices of an older epoch ignored", count=len(stale))

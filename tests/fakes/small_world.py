@@ -20,7 +20,8 @@ from builders import a_device
 from fakes.apiserver import FakeApiServer
 from fakes.mortal import Mortal
 from ullage import ports
-from ullage.api.labels import GATE, LABEL_MANAGED, SLOT_RESOURCE
+from ullage.api.labels import ANNOTATION_RESERVATION, GATE, LABEL_MANAGED, SLOT_RESOURCE
+from ullage.api.slices import WIRE_VERSION
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.object_ref import ObjectRef
@@ -64,6 +65,8 @@ class Cluster:
     def __init__(self, server: FakeApiServer, wall: Wall) -> None:
         self.server = server
         self.wall = wall
+        self.contract = WIRE_VERSION
+        """Of every node's agent."""
 
     def add_node(self, name: str) -> None:
         amounts = {"cpu": "8", "memory": "32Gi", "pods": "110", SLOT_RESOURCE: "16"}
@@ -131,20 +134,26 @@ class Cluster:
             pod["metadata"]["uid"]: (pod.get("status") or {}).get("phase") == "Running"
             for pod in self.server.objects(ports.POD)
         }
+        claims = {
+            pod["metadata"].get("annotations", {}).get(ANNOTATION_RESERVATION): pod
+            for pod in self.server.objects(ports.POD)
+        }
         for node in self.server.objects(ports.GPU_NODE):
             name, before = node["metadata"]["name"], node.get("status") or {}
-            slices = [
-                {
-                    key: piece[key]
-                    for key in ("podUID", "container", "gpu", "percent", "memoryMiB", "epoch")
-                }
-                | {"index": piece.get("index", 0)}
-                | {"phase": "Attached" if running.get(piece["podUID"]) else "Reserved"}
-                for piece in node["spec"].get("slices") or []
-            ]
+            slices = []
+            for piece in node["spec"].get("slices") or []:
+                pod = claims.get(piece["podUID"])
+                bound = pod is not None and pod["spec"].get("nodeName") == name
+                uid = pod["metadata"]["uid"] if pod is not None and bound else piece["podUID"]
+                slices.append(
+                    {key: piece[key] for key in ("container", "gpu", "percent", "memoryMiB")}
+                    | {"podUID": uid, "epoch": piece["epoch"], "index": piece.get("index", 0)}
+                    | {"phase": "Attached" if running.get(uid) else "Reserved"}
+                )
             devices = [a_device(f"GPU-{name}-{number}").to_wire() for number in range(2)]
             after = before | {"slices": slices, "devices": devices}
             after.setdefault("heartbeat", self.wall.stamp())
+            after["agent"] = {"version": "test", "contract": self.contract}
             if after != before:
                 self.server.put(ports.GPU_NODE, node | {"status": after})
 
@@ -320,8 +329,13 @@ async def live(
 def picture(server: FakeApiServer) -> dict[str, Any]:
     """What stands in the end, without uids, times and who decided."""
     pods = {pod["metadata"]["uid"]: pod for pod in server.objects(ports.POD)}
+    named = {uid: pod["metadata"]["name"] for uid, pod in pods.items()} | {
+        pod["metadata"]["annotations"][ANNOTATION_RESERVATION]: pod["metadata"]["name"]
+        for pod in pods.values()
+        if ANNOTATION_RESERVATION in pod["metadata"].get("annotations", {})
+    }
     slices = [
-        (pods[piece["podUID"]]["metadata"]["name"], piece["percent"])
+        (named[piece["podUID"]], piece["percent"])
         for node in server.objects(ports.GPU_NODE)
         for piece in node["spec"].get("slices") or []
     ]

@@ -106,6 +106,8 @@ class Pod:
     grace_seconds: int = 30
     """The grace period of its deletion."""
     node: str = ""
+    reservation: str = ""
+    """Id that its slices bear in the spec in place of its uid, if they were written before it."""
     endpoint: MetricsEndpoint = field(default_factory=MetricsEndpoint)
     """Its metrics endpoint."""
     images: tuple[tuple[str, str], ...] = ()

@@ -115,6 +115,7 @@ class Binder:
         ordered = tuple(sorted(slots))
         owner, listing = await self._owner(ordered)
         pod = await self._identify(owner)
+        self._s.table.claim(pod)  # our watch may not have shown the pod yet
         container = ContainerKey(pod_uid=pod.uid, container=owner.container)
         async with self._lock:
             try:

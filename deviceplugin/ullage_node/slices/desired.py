@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from ullage.api.faults import MAX_FAULTS, DeviceFault
 from ullage.api.interruptions import Interruption
+from ullage.api.labels import ANNOTATION_RESERVATION
 from ullage.api.lanes import IterationPolicy
 from ullage.api.nodespec import MAX_SLICES, WITHOUT_SLICES
 from ullage.api.observations import Observation
@@ -278,6 +279,12 @@ def _moment(written: str) -> float:
         return 0.0
 
 
+def _reservation(metadata: JsonObject) -> str:
+    """The reservation that a pod bears; one that no slice can have counts as none."""
+    stated = section(metadata, "annotations").get(ANNOTATION_RESERVATION)
+    return stated if isinstance(stated, str) and len(stated) <= LONGEST_UID else ""
+
+
 def read_pod(raw: JsonObject) -> Pod:
     """Read a pod of any node.
 
@@ -295,6 +302,7 @@ def read_pod(raw: JsonObject) -> Pod:
         deletes_at=_moment(text(metadata, "deletionTimestamp", "")),
         grace_seconds=whole(metadata, "deletionGracePeriodSeconds", 30),
         node=text(section(raw, "spec"), "nodeName", ""),
+        reservation=_reservation(metadata),
         endpoint=read_endpoint(raw),
         images=read_images(raw),
         standstill=read_standstill(raw),

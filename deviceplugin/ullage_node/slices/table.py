@@ -49,6 +49,8 @@ class SliceTable:
         self._bindings: dict[ContainerKey, ContainerBinding] = {}
         self._slots: dict[str, ContainerKey] = {}
         self._ended: set[SliceKey] = set()
+        self._claims: dict[str, Pod] = {}
+        """Pods that bear a reservation of the spec, by its id."""
         self._devices: dict[str, NodeDevice] = {}
 
     # -- reading ---------------------------------------------------------------------------------
@@ -153,7 +155,9 @@ class SliceTable:
             Keys of slices ignored because a newer leader has already written (fencing).
         """
         before = (self._spec, self.epoch)
-        self._spec = {part.key: part for part in wanted}
+        reservations = {part.key.pod_uid for part in wanted}
+        self._claims = {each: pod for each, pod in self._claims.items() if each in reservations}
+        self._spec = {part.key: part for part in map(self.claimed, wanted)}
         named = self._spec.keys() | {part.key for part, _ in faulty}
         for key in [key for key in self._held if key not in named]:
             self._leave_spec(key)
@@ -232,6 +236,37 @@ class SliceTable:
         return True
 
     # -- pods ------------------------------------------------------------------------------------
+
+    def claim(self, pod: Pod) -> bool:
+        """Give a pod the slices that were reserved before it existed.
+
+        From then on they bear its uid, whatever the spec says. Only the pod for which they were
+        reserved gets them, by its namespace and name.
+
+        Returns:
+            True if it got any now.
+        """
+        if pod.reservation in ("", pod.uid):
+            return False
+        self._claims[pod.reservation] = pod
+        mine = [key for key, part in self._spec.items() if self.claimed(part) is not part]
+        for key in mine:
+            part = self.claimed(self._spec.pop(key))
+            self._spec[part.key] = part
+            waiting, own = self._held.pop(key, None), self._held.get(part.key)
+            if own is not None:
+                self._put(replace(own, in_spec=True))
+            elif waiting is not None:
+                self._put(replace(waiting, desired=replace(waiting.desired, key=part.key)))
+            self.version += 1
+        return bool(mine)
+
+    def claimed(self, part: DesiredSlice) -> DesiredSlice:
+        """A slice of the spec, under the uid of the pod that claimed it."""
+        pod = self._claims.get(part.key.pod_uid)
+        if pod is None or (part.pod_namespace, part.pod_name) != (pod.namespace, pod.name):
+            return part
+        return replace(part, key=replace(part.key, pod_uid=pod.uid))
 
     def see_pods(
         self, pods: Mapping[str, Pod], listed: Collection[ContainerKey]

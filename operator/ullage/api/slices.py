@@ -41,8 +41,10 @@ from ullage.api.wire_fields import (
     word,
 )
 
-WIRE_VERSION: Final = 1
-"""Version of the records exchanged between operator and node agent."""
+WIRE_VERSION: Final = 2
+"""Version of the records exchanged between operator and node agent; since 2 an agent finds the
+slices of a pod by the reservation that the pod bears."""
+RESERVING_VERSION: Final = 2
 EMULATED_MODEL: Final = "emulated"
 MAX_EPOCH: Final = 2**53
 """No leader comes near; the next one is a larger number, and must still fit."""
@@ -80,7 +82,8 @@ class SliceKey(Wire):
     """Identity of a slice: the pod, the device container in it, and which of its devices."""
 
     pod_uid: Annotated[Word, NEEDED]
-    """UID of the pod."""
+    """UID of the pod. Slices of a pod that does not exist yet bear the id of their reservation
+    instead, which the pod will have in the annotation `ullage.dev/reservation`."""
     container: Annotated[Name, at_most(63)]
     """Container that gets the device."""
     index: Annotated[int, between(0, INT32_MAX), KEPT, Schema(default=0)] = 0

@@ -25,6 +25,7 @@ from ullage.scheduling.model.plan import (
     ApplyGPUNode,
     CreatePod,
     CreateProfile,
+    CreateReservedPod,
     DeletePod,
     DeleteWorkload,
     EvictPod,
@@ -46,6 +47,8 @@ def effect_of(action: object) -> Effect | None:
                 observations_read=action.observations_read,
                 lane_policy=action.lane_policy,
             )
+        case CreateReservedPod():
+            return PodUngated(uid=action.reservation)
         case CreatePod():
             return PodCreated(namespace=action.owner.namespace, name=action.name)
         case UngatePod():

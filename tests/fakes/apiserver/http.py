@@ -120,6 +120,13 @@ def _verb(request: web.Request, named: bool) -> str:
             raise Refusal(405, f"{other} is not supported")
 
 
+def _name_in(body: Any) -> str:
+    """Name of the object that a create brings."""
+    metadata = body.get("metadata") if isinstance(body, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""
+
+
 class Endpoint:
     """Answers every request of one server."""
 
@@ -150,8 +157,9 @@ class Endpoint:
             if found is None:
                 raise Refusal(404, "404 page not found")
             return web.json_response(found)
-        core.faults.strike(ask.verb, ask.plural, ask.subresource, ask.name, after=False)
         body = await self._body(request, ask)
+        name = ask.name or _name_in(body)
+        core.faults.strike(ask.verb, ask.plural, ask.subresource, name, after=False)
         if ask.plural in _REVIEWS:
             return web.json_response(self._review(ask, user, body), status=201)
         resource = self._by_path.get((ask.group, ask.version, ask.plural))

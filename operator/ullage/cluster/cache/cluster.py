@@ -352,12 +352,18 @@ class ClusterState:
         ]
         pods_around = self._foreign.alike(all_pods=bool(ruled))
         ours = self._nodes.ours() | set(self._gpu_nodes.keys())
+        gpu_nodes = self._pods.reservations.shown(self._seen_gpu_nodes())
+        workloads = self._seen_workload.view(self._workloads.view())
+        pods = self._pods.table.view()
+        planned = self._pods.reservations.planned(
+            lambda space, name: workloads.get(self._jobs.named.get((space, name), ""))
+        )
         return Snapshot(
             version=self.version,
             taken_at=now,
             nodes=self._nodes.table.view(),
-            gpu_nodes=self._seen_gpu_nodes(),
-            pods=self._seen_pod.view(self._pods.table.view()),
+            gpu_nodes=gpu_nodes,
+            pods=self._seen_pod.view({**pods, **planned} if planned else pods),
             foreign_use={
                 name: use for name in ours if (use := self._foreign.use(name)) is not None
             },
@@ -369,7 +375,7 @@ class ClusterState:
             pods_around=pods_around,
             namespaces=self._volumes.namespaces.table.view() if pods_around or ruled else {},
             claims=self._volumes.shown(ruled),
-            workloads=self._seen_workload.view(self._workloads.view()),
+            workloads=workloads,
             deployments=self._deployments.table.view(),
             services=self._kube_services.table.view(),
             profiles=self._profiles.seen(),

@@ -181,6 +181,8 @@ class WorkloadStore(Store[str]):
         self._table = table
         self._pods = pods
         self._mine: set[str] = set()
+        self.named: dict[tuple[str, str], str] = {}
+        """Uid of the workload of a namespace and a name."""
         self.trials: dict[str, set[str]] = {}
         """Uids of TrainingJobs by the uid of the TuningJob that they name."""
 
@@ -212,6 +214,7 @@ class WorkloadStore(Store[str]):
         settled = self._settle(record)
         retry = held is not None and self.context.refusals.owner_changed(uid, record.generation)
         self._mine.add(uid)
+        self.named[record.ref.namespace, record.ref.name] = uid
         if self._kind is WorkloadKind.INFERENCE_DEPLOYMENT:
             self._pods.adopt(record.ref.namespace, record.ref.name, uid)
         if record != held:
@@ -241,6 +244,8 @@ class WorkloadStore(Store[str]):
         self._forget_trial(record)
         self._pods.judge_claims(key)
         ref = record.ref
+        if self.named.get((ref.namespace, ref.name)) == key:
+            del self.named[ref.namespace, ref.name]
         if self._kind is WorkloadKind.INFERENCE_DEPLOYMENT:
             current = self._pods.service_uid(ref.namespace, ref.name)
             if current == key:

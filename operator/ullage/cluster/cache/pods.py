@@ -17,6 +17,7 @@ from ullage.api.labels import GATE, SLOT_RESOURCE
 from ullage.cluster.cache.adopted import AdoptedPods
 from ullage.cluster.cache.foreign import ForeignStore
 from ullage.cluster.cache.overlay import PodCreated, PodLeaving, PodUngated, seen_pod
+from ullage.cluster.cache.reservations import Reservations
 from ullage.cluster.cache.stores import Context, PlainStore, Store, Table, full_name_of, uid_of
 from ullage.cluster.projection.adopted import (
     AdoptedPod,
@@ -70,6 +71,7 @@ class PodStore(Store[str]):
         self._grouped: dict[GroupName, set[str]] = {}
         self.groups: Table[GroupName, int] = Table()
         """Minimum of members of each PodGroup; 0 = each alone."""
+        self.reservations = Reservations()
         self.adopted = AdoptedPods(context, workloads, self.groups, self.judge_claims)
 
     def __len__(self) -> int:
@@ -223,6 +225,7 @@ class PodStore(Store[str]):
         settled = self._settle(record)
         if record != self.table.get(uid):
             self.table.put(uid, record)
+            self.reservations.put(record)
             if record.rules is not None and not record.stage.finished:
                 self.ruled.add(uid)
             else:
@@ -243,8 +246,10 @@ class PodStore(Store[str]):
         self.context.overlay.drop_target(PodUngated, uid)
         self.context.overlay.drop_target(PodLeaving, uid)
         self.context.node_refusals.forget(uid)
-        if self.table.pop(uid) is None:
+        gone = self.table.pop(uid)
+        if gone is None:
             return False
+        self.reservations.drop(gone)
         self.context.touch()
         return True
 
@@ -256,6 +261,7 @@ class PodStore(Store[str]):
             overlay.drop_target(PodCreated, name),
             self.context.refusals.settle((POD, *name), record.owner.uid),
             GATE not in record.gates and overlay.drop_target(PodUngated, record.uid),
+            bool(record.reservation) and overlay.drop_target(PodUngated, record.reservation),
             record.deleting and overlay.drop_target(PodLeaving, record.uid),
         ]
         return any(settled)

@@ -146,6 +146,7 @@ def project_gpu_node(
             heartbeat=seconds(status.get("heartbeat"), "heartbeat"),
             conditions=read_conditions(status),
             slots=optional_whole(section(status, "totals"), "slots"),
+            contract=optional_whole(section(status, "agent"), "contract"),
             observations=learned,
             observations_read=spec.observations_read,
             lane_policy=spec.lane_policy,

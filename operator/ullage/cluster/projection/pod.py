@@ -13,6 +13,7 @@ from typing import Final
 
 from ullage.api.adoption import LABELS
 from ullage.api.labels import (
+    ANNOTATION_RESERVATION,
     ANNOTATION_WORLD_SIZE,
     LABEL_LEAD,
     LABEL_ORDER,
@@ -271,6 +272,7 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
         lead=coordinator,
         address=optional_text(status, "podIP") if coordinator else "",
         template_hash=share(version_of(meta.annotations)),
+        reservation=meta.annotations.get(ANNOTATION_RESERVATION, "")[:MOST_WORD],
         grace_s=optional_whole(spec, "terminationGracePeriodSeconds", 30),
         world_size=max(0, number_of(meta.annotations.get(ANNOTATION_WORLD_SIZE, ""))),
         controlled=is_adopted and meta.controller is not None,

@@ -28,8 +28,9 @@ from ullage.api.readers import WireError, objects, section
 from ullage.api.slices import default_trust_domain
 from ullage.api.trainingjob import read_training_spec
 from ullage.api.tuningjob import LONGEST_VALUE, MOST_PARAMETERS
-from ullage.cluster.codecs.objects import Meta, Sharer, identity, optional_whole, within
+from ullage.cluster.codecs.objects import Meta, Sharer, identity, optional_whole, string_map, within
 from ullage.cluster.codecs.status import status_from_wire
+from ullage.cluster.projection.pod_rules import pod_rules
 from ullage.cluster.projection.pod_shape import pod_shape
 from ullage.cluster.projection.pod_template import Blueprint, canonical_json, template_hash
 from ullage.cluster.projection.spec import check_name, elasticity_of, scaling_of, with_lane
@@ -67,7 +68,24 @@ class _Template:
     """Of the first container; 0 = one that is not stated."""
     workload_class: str
     family: str
+    plain: bool
+    """No other controller and no other pod has a say in where its pods go, or when."""
 
+
+_JUDGED_BY_OTHERS: Final = (
+    "affinity",
+    "overhead",
+    "priorityClassName",
+    "resourceClaims",
+    "runtimeClassName",
+    "schedulerName",
+    "schedulingGates",
+    "schedulingGroup",
+    "workloadRef",
+)
+"""Fields of a pod by which others complete it or hold it back, or which its pin would narrow."""
+_QUEUEING_GROUPS: Final = frozenset({"kueue.x-k8s.io"})
+"""Groups of labels by which a queueing controller holds pods back with gates of its own."""
 
 _Key = tuple[WorkloadKind, bytes, int, frozenset[tuple[str, str]]]
 _TEMPLATES: Final[WeakValueDictionary[_Key, _Template]] = WeakValueDictionary()
@@ -112,7 +130,25 @@ def _parsed(template_json: str, slots: int, labels: frozenset[tuple[str, str]]) 
         ),
         workload_class=class_key(template, dict(labels)),
         family=family_key(template, dict(labels)),
+        plain=_is_plain_template(template),
     )
+
+
+def _is_plain_template(template: JsonObject) -> bool:
+    """True if pods of a template may be created in a place that was decided before they exist.
+
+    What an admission plugin or another controller adds to a pod is not known before it exists.
+    """
+    spec = section(template, "spec")
+    labels = string_map(section(template, "metadata"), "labels")
+    if any(spec.get(field) for field in _JUDGED_BY_OTHERS):
+        return False
+    if any(key.partition("/")[0] in _QUEUEING_GROUPS for key in labels):
+        return False
+    try:
+        return pod_rules(spec, namespace="", name="", labels=labels) is None
+    except WireError:  # the API server refuses such pods, and says so
+        return False
 
 
 def read_status(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
@@ -169,6 +205,7 @@ def _job(
         weight=spec.weight,
         tenant=share(spec.tenant),
         priority=template.priority,
+        plain=template.plain,
         suspend=spec.suspend,
         max_slowdown=spec.slo.max_slowdown if spec.slo else None,
         min_throughput=spec.slo.min_throughput if spec.slo else None,

@@ -54,6 +54,8 @@ class GPUNodeRecord:
     never."""
     conditions: tuple[Condition, ...] = ()
     slots: int = 0
+    contract: int = 0
+    """Version of the records that its agent understands; 0 = unknown."""
     observations: tuple[Observation, ...] = ()
     """Recent observations of the node about classes of work, oldest first."""
     observations_read: str = ""

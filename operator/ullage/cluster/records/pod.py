@@ -89,6 +89,10 @@ class PodRecord:
     waiting_message: str = ""
     scheduling_message: str = ""
     template_hash: str = ""
+    reservation: str = ""
+    """Reservation that it was created for; empty = its slices follow it."""
+    planned: bool = False
+    """It does not exist yet: a reservation stands for it, whose id is its uid."""
     order: str = ""
     """Pool of its node request; such a pod is no member of its owner."""
     lead: bool = False

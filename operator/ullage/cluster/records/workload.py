@@ -96,6 +96,9 @@ class WorkloadRecord:
     """Party that its time is booked to."""
     priority: int = 0
     """From the template's ``priority`` if declared, else 0; pods have the real one."""
+    plain: bool = False
+    """Its template has nothing that other controllers or other pods have a say in, so that its pods
+    may be created in their place."""
     suspend: bool = False
     max_slowdown: float | None = None
     min_throughput: float | None = None

@@ -15,6 +15,7 @@ from typing import Final
 
 from ullage.api.environment import LIBRARY_MOUNT
 from ullage.api.labels import (
+    ANNOTATION_RESERVATION,
     ANNOTATION_TEMPLATE_HASH,
     ANNOTATION_WORLD_SIZE,
     GATE,
@@ -31,6 +32,7 @@ from ullage.cluster.values.names import pod_name, workers_service
 from ullage.kube.manifests.node_requests import HOLD
 from ullage.kube.manifests.router import routed_ports, router_labels
 from ullage.kube.manifests.tiers import child_metadata, join, narrowed
+from ullage.kube.manifests.ungate import pinned
 from ullage.kube.times import DEFAULT_GRACE_S, TORCHRUN_LAST_CALL_S
 from ullage.ports import JsonObject
 from ullage.scheduling.model.plan import (
@@ -38,6 +40,7 @@ from ullage.scheduling.model.plan import (
     ApplyRoutedService,
     ApplyService,
     CreatePod,
+    CreateReservedPod,
 )
 from ullage.scheduling.model.selectors import owner_labels
 
@@ -79,12 +82,16 @@ def _parts(blueprint: Blueprint) -> _Parts:
     )
 
 
-def _gate_and_slots(spec: Body, container: Body, slots: int) -> None:
-    """Add our gate, and the slots to the device container as request and limit."""
+def _gate(spec: Body) -> None:
+    """Add our gate."""
     gates = list(objects(spec, "schedulingGates"))
     if not any(gate.get("name") == GATE for gate in gates):
         gates.append({"name": GATE})
     spec["schedulingGates"] = gates
+
+
+def _add_slots(container: Body, slots: int) -> None:
+    """Add the slots to the device container as request and limit."""
     resources = dict(section(container, "resources"))
     for field in ("requests", "limits"):
         resources[field] = {**section(resources, field), SLOT_RESOURCE: str(slots)}
@@ -212,14 +219,14 @@ def _grace(spec: Body) -> int:
 
 
 def pod_body(member: CreatePod, blueprint: Blueprint) -> Body:
-    """The gated pod of one rank.
+    """The pod of one rank, gated unless its slices are reserved.
 
     Raises:
         WireError: the template has no readable containers or metadata.
     """
     parts = _parts(blueprint)
     spec, members = parts.spec, member.world_size or blueprint.replicas
-    _gate_and_slots(spec, parts.device, blueprint.slots)
+    _add_slots(parts.device, blueprint.slots)
     _add_environment(parts.device, _environment(parts.device, member, blueprint.slots, members))
     _add_runtime(parts.device, blueprint.runtime)
     spec["restartPolicy"] = "Never"
@@ -233,10 +240,16 @@ def pod_body(member: CreatePod, blueprint: Blueprint) -> Body:
         own |= join(member.owner, member.name, member.rank, blueprint.tiers, spec)
     if member.on:
         spec["affinity"] = narrowed(section(spec, "affinity"), member.on)
+    if isinstance(member, CreateReservedPod):
+        spec["affinity"] = pinned(node=member.node)
+    else:
+        _gate(spec)
     _keep_last_lines(spec)
     annotations = {ANNOTATION_TEMPLATE_HASH: blueprint.template_hash}
     if member.world_size:
         annotations[ANNOTATION_WORLD_SIZE] = str(members)
+    if isinstance(member, CreateReservedPod):
+        annotations[ANNOTATION_RESERVATION] = member.reservation
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -272,7 +285,8 @@ def deployment_body(
         WireError: the template has no readable containers or metadata.
     """
     parts = _parts(blueprint)
-    _gate_and_slots(parts.spec, parts.device, blueprint.slots)
+    _gate(parts.spec)
+    _add_slots(parts.device, blueprint.slots)
     _add_runtime(parts.device, blueprint.runtime)
     _add_pre_stop(parts.spec, parts.device, pre_stop_sleep_s)
     ours = owner_labels(fleet.owner)

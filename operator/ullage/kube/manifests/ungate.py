@@ -66,6 +66,17 @@ def _narrow(terms: Sequence[SelectorTerm], node: str, pin: dict[str, object]) ->
     return edits
 
 
+def _pin(node: str) -> dict[str, object]:
+    """The requirement that pins a pod to a node."""
+    return {"key": "metadata.name", "operator": "In", "values": [node]}
+
+
+def pinned(node: str) -> dict[str, object]:
+    """The affinity of a pod that is created on its node; its template has none."""
+    terms = {"nodeSelectorTerms": [{"matchFields": [_pin(node)]}]}
+    return {"nodeAffinity": {_REQUIRED.rpartition("/")[2]: terms}}
+
+
 def ungate_patch(
     uid: str,
     gate_index: int,
@@ -89,7 +100,7 @@ def ungate_patch(
     if conflict:
         raise NodeAffinityConflict(conflict)
     gate = f"/spec/schedulingGates/{gate_index}"
-    pin: dict[str, object] = {"key": "metadata.name", "operator": "In", "values": [node]}
+    pin = _pin(node)
     patch: list[Operation] = [
         {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "test", "path": f"{gate}/name", "value": GATE},

@@ -23,6 +23,7 @@ from ullage.scheduling.model.plan import (
     ApplyGPUNode,
     CreateDeviceProfile,
     CreateProfile,
+    CreateReservedPod,
     DeleteChild,
     DeletePod,
     DeleteWorkload,
@@ -60,7 +61,7 @@ def lane_of(action: Action) -> int:
             return 0
         case ApplyGPUNode() if action.reason is Reason.MEASURED:
             return TELL
-        case ApplyGPUNode() | UngatePod():
+        case ApplyGPUNode() | UngatePod() | CreateReservedPod():
             return 1
         case SetStatus():
             return PASSING if action.passing else TELL

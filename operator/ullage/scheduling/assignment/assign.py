@@ -13,9 +13,10 @@ from typing import Final
 
 from ullage.api.reasons import Reason
 from ullage.cluster.records.workload import WorkloadRecord
+from ullage.scheduling.assignment.ahead import older_agents, planned_members
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.nominate import EVICTABLE, Nominations, attempt_of, may_leave
-from ullage.scheduling.assignment.pods import give_up, release
+from ullage.scheduling.assignment.pods import create_pods, give_up, name_members, release
 from ullage.scheduling.elastic.sizing import Sizing
 from ullage.scheduling.elastic.space import other_models
 from ullage.scheduling.inventory.tenant_bindings import tenant_of
@@ -60,6 +61,8 @@ def assign(context: CycleContext, nominated: Nominations, result: Assignments) -
     workloads = context.view.snapshot.workloads
     for uid in [uid for uid in busy(context.lifecycles) if context.lifecycles[uid].joining]:
         _join(context, nominated, workloads[uid], result)
+    if result.ahead:
+        _reserve_ahead(context, nominated, result)
 
 
 def _take_turns(
@@ -244,3 +247,30 @@ def _join(
     if placements:
         result.entries.of(job.ref.uid).outcome = Outcome(placements=tuple(placements))
         _enter(context, job, nominated.sizing, result)
+
+
+def _reserve_ahead(context: CycleContext, nominated: Nominations, result: Assignments) -> None:
+    """Reserve slices for jobs without pods where there is room now; create the others' pods gated.
+
+    They come last: they preempt nothing, and take nothing that other workloads wait for.
+    """
+    queue, avoid = nominated.queue, older_agents(context)
+    effort = context.placer.occupancy.effort
+    for uid in result.ahead:
+        job, life = context.view.snapshot.workloads[uid], context.lifecycles[uid]
+        members = planned_members(context, job)
+        waits = LifecycleStep(
+            phase=Phase.PENDING, restarts=life.restarts, retry_at=life.retry_at, waiting=members
+        )
+        attempt = attempt_of(context, job, waits)
+        attempt = replace(attempt, avoid=attempt.avoid | avoid)
+        in_time = queue.is_known(attempt) or not effort.is_spent()
+        outcome = queue.fill(attempt) if in_time and not queue.is_choosy(attempt) else None
+        if isinstance(outcome, Outcome):
+            entry = result.entries.of(uid)
+            entry.outcome, entry.planned = outcome, members
+            name_members(context, job, result)
+            context.lifecycles[uid] = waits
+            _enter(context, job, nominated.sizing, result)
+        else:
+            create_pods(context, job, life.missing, result)

@@ -76,6 +76,7 @@ class Assignments:
 
     Attributes:
         entries: By workload: granted devices, or the event that it waits for.
+        ahead: Jobs without pods, by uid, whose slices may be reserved first.
         steps: Acts on pods and children, in order.
         warnings: Reason and text about work that no longer fits and stays, by uid.
         scales_at: Time of the next scaling decision; 0 = no service follows an objective.
@@ -84,6 +85,7 @@ class Assignments:
     """
 
     entries: Entries
+    ahead: list[str] = field(default_factory=list)
     steps: list[Action] = field(default_factory=list)
     warnings: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
     scales_at: float = 0.0

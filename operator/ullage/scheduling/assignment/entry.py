@@ -16,6 +16,7 @@ from ullage.scheduling.elastic.sizes import Size
 from ullage.scheduling.lifecycle.inference import Rollout
 from ullage.scheduling.lifecycle.scaling import ScalingStep
 from ullage.scheduling.lifecycle.surge import Leaving
+from ullage.scheduling.model.view import Member
 from ullage.scheduling.placement.attempt import Outcome, Requeue
 
 
@@ -39,6 +40,8 @@ class Entry:
     workload: WorkloadRecord
     outcome: Outcome | None = None
     """Outcome of the attempt to place it; ``None`` = not tried."""
+    planned: tuple[Member, ...] = ()
+    """Members that do not exist yet and have places now."""
     postponed: bool = False
     """The cycle had no time for it; it gets no condition."""
     rollout: Rollout | None = None

@@ -11,6 +11,7 @@ from functools import cache
 from ullage.api.reasons import Reason
 from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.records import Refusal
+from ullage.scheduling.assignment.ahead import may_reserve
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.pods import create_pods, has_names, name_members
 from ullage.scheduling.elastic.sizing import Sizing, is_modest, sizing_of
@@ -208,6 +209,9 @@ def _create(context: CycleContext, job: WorkloadRecord, sizing: Sizing, result: 
         result.entries.of(job.ref.uid).outcome = Outcome(refused=Refused.for_good(infeasible))
         return 0
     job, life = sizing.create(job, context.lifecycles[job.ref.uid])
+    if may_reserve(context, job, life):
+        result.ahead.append(job.ref.uid)
+        return len(life.missing)
     ranks = life.missing[:MOST_SEATED]  # the rest of a gang of thousands follows in the next cycle
     create_pods(context, job, ranks, result)
     return len(ranks)

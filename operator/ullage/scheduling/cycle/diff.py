@@ -25,6 +25,7 @@ from ullage.scheduling.model.plan import (
     ApplyGPUNode,
     ApplyService,
     CreatePod,
+    CreateReservedPod,
     DeleteChild,
     DeletePod,
     DeleteWorkload,
@@ -180,9 +181,12 @@ def _is_due(step: Action, snapshot: Snapshot, names: Set[tuple[str, str]]) -> bo
             return step.pod.uid in snapshot.pods
         case DeletePod() | EvictPod():
             pod = snapshot.pods.get(step.pod.uid)
-            return pod is not None and not pod.deleting
+            return pod is not None and not (pod.deleting or pod.planned)
         case UngatePod():
             pod = snapshot.pods.get(step.pod.uid)
+            return pod is not None and GATE in pod.gates
+        case CreateReservedPod():
+            pod = snapshot.pods.get(step.reservation)
             return pod is not None and GATE in pod.gates
         case CreatePod():
             return (step.owner.namespace, step.name) not in names

@@ -23,7 +23,7 @@ from ullage.scheduling.model.lifecycle_step import (
     write_refused,
 )
 from ullage.scheduling.model.phases import Phase
-from ullage.scheduling.model.plan import UngatePod
+from ullage.scheduling.model.plan import CreateReservedPod, UngatePod
 from ullage.scheduling.model.view import Held, Member, View
 
 
@@ -108,9 +108,24 @@ def gates_text(blocked: Sequence[Member], members: int) -> str:
     )
 
 
-def ungate(view: View, workload: WorkloadRecord, member: Member) -> UngatePod:
-    """Remove our gate from a member and pin it to the node of its slices."""
+def ungate(view: View, workload: WorkloadRecord, member: Member) -> UngatePod | CreateReservedPod:
+    """Remove our gate from a member and pin it to the node of its slices.
+
+    A planned member is created without a gate.
+    """
     pod, node = member.pod, member.held[0].node
+    if pod.planned:
+        return CreateReservedPod(
+            owner=workload.ref,
+            name=pod.name,
+            rank=pod.rank,
+            template_hash=pod.template_hash,
+            reservation=pod.reservation,
+            node=node,
+            epoch=view.settings.epoch,
+            reason=Reason.PLACED,
+            text=f"member {pod.rank} of {workload.replicas} is reserved; it goes to {node}",
+        )
     return UngatePod(
         pod=pod_ref(member),
         owner=workload.ref,
@@ -145,14 +160,25 @@ def _ungate_all(view: View, job: WorkloadRecord, gated: Sequence[Member]) -> Lif
             refused.append(refusal)
         else:
             ready.append(member)
-    if refused and len(gated) == len(view.members_of(job)):
+    together = len(gated) == len(view.members_of(job))
+    planned = tuple(member for member in gated if member.pod.planned)
+    if refused and together:
         ready = []
+    if refused and planned and not together:  # the others wait for a member that may never come
+        return LifecycleStep(
+            phase=Phase.RESTARTING,
+            reason=refused[0][0],
+            message=refused[0][1],
+            restarts=job.status.restarts,
+            release=planned,
+        )
     return LifecycleStep(
         phase=Phase.STARTING if ready else Phase.RESERVING,
         reason=refused[0][0] if refused else None,
         message=refused[0][1] if refused else "",
         restarts=job.status.restarts,
         steps=tuple(ungate(view, job, member) for member in ready),
+        release=planned if refused else (),  # what cannot be created keeps no device from others
     )
 
 

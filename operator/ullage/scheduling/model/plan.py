@@ -96,6 +96,15 @@ class CreatePod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CreateReservedPod(CreatePod):
+    """Create the pod without a gate, pinned to the node that has reserved its slices."""
+
+    reservation: str
+    """Reservation that it takes."""
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeletePod:
     """Delete one of our pods, only if it still has this uid."""
 

@@ -168,6 +168,12 @@ class SchedulingQueue:
         """True when this cycle has evaluated the devices for all requests of an attempt."""
         return all(self.placer.knows(self.request(attempt, member)) for member in attempt.members)
 
+    def is_choosy(self, attempt: SchedulingAttempt) -> bool:
+        """True when a gang may rather wait for room on fewer nodes than take what there is."""
+        return len(attempt.members) > 1 and any(
+            self.request(attempt, member).across < BEST for member in attempt.members
+        )
+
     def only_waits(self, attempt: SchedulingAttempt) -> bool:
         """True when all members of a workload have the same request, and no slices."""
         alike = self.alike.get(attempt.workload.ref.uid)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ullage.api.reasons import ConditionType, Reason, Standing
+from ullage.api.reasons import ConditionType, Reason, Standing, standing_of
 from ullage.api.slices import DesiredSlice
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.status import (
@@ -18,7 +18,7 @@ from ullage.cluster.records.status import (
     SchedulingState,
     WorkloadStatus,
 )
-from ullage.cluster.records.workload import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.digest import decision_digest, in_bytes
 from ullage.scheduling.assignment.entry import Entry
@@ -59,7 +59,7 @@ class Reporter:
         if entry.postponed:
             return workload.status
         life, outcome = self.context.lifecycles[uid], entry.outcome
-        members = self.context.view.members.get(uid, ())
+        members = entry.planned or self.context.view.members.get(uid, ())
         refused = self._bound(workload, outcome.refused if outcome is not None else None)
         placements = outcome.placements if outcome is not None else ()
         pool_choice = self.context.capacity_choices.said(uid)
@@ -349,7 +349,9 @@ _WAITS_FOR_ROOM = (
 def event(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit | None:
     """The Event for a change that matters to the user; ``None`` = there is none.
 
-    A start as decided has no Event: the pods have their own.
+    A start as decided has no Event: the pods have their own. Nor has the place of a job that had
+    not been told to wait: kube-scheduler tells it of the pod, and how a device is shared is another
+    Event.
     """
     before = workload.status
     was, now = before.condition(ConditionType.ADMITTED), status.condition(ConditionType.ADMITTED)
@@ -366,7 +368,11 @@ def event(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit 
         reason = Reason(now.reason)
         if reason is Reason.PLACED and status.allocation is not None:
             reason = Reason.ROUND_SCHEDULED
-        quiet = Standing.QUIET in reason.standing
+        quiet = Standing.QUIET in reason.standing or (
+            reason is Reason.PLACED
+            and workload.kind is WorkloadKind.TRAINING_JOB
+            and (was is None or Standing.QUIET in standing_of(was.reason))
+        )
         return None if quiet else _emit(workload, reason, now.message, epoch)
     return None
 
