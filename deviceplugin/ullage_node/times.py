@@ -286,8 +286,7 @@ PACE_SPAN_LEAST_NS: Final = 5 * 10**9
 """Shortest stretch that gives a time alone: the CPU counter is read up to one period after the step
 that it is compared with. Chosen."""
 OWN_AVERAGE_LEAST_NS: Final = 10**9
-"""Shortest steps whose average by the container itself is used: ten periods of a CPU quota. Derived.
-"""
+"""Shortest steps whose own average is used: ten periods of a CPU quota. Derived."""
 PAGE_READ_S: Final = 1.0
 """Limit of reading one page of metrics. Chosen."""
 SCRAPE_TICK_S: Final = 0.25
