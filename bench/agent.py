@@ -135,6 +135,7 @@ async def measure(seconds: float, load: Load) -> Look:
             before = {name: usage(pid) for name, pid in pids.items()}
             await asyncio.sleep(seconds)
             after = {name: usage(pid) for name, pid in pids.items()}
+            steps = node.steps - steps
         finally:
             for process in (agent, watchdog):
                 process.terminate()
@@ -147,7 +148,7 @@ async def measure(seconds: float, load: Load) -> Look:
     used = {name: after[name].cpu_seconds - before[name].cpu_seconds for name in PROCESSES}
     return Look(
         offered_s=offered_s,
-        steps_per_second=(node.steps - steps) / seconds,
+        steps_per_second=steps / seconds,
         cpu_percent={name: cpu / seconds * 100 for name, cpu in used.items()},
         rss_mib={name: process.rss_mib for name, process in after.items()},
         pss_mib=sum(process.pss_mib for process in after.values()),

@@ -217,7 +217,7 @@ class Agent:
 
     def _connect(self) -> None:
         self.node.on_change = self._on_spec
-        self._pod_mirror.on_change = self._reconcile_now.set
+        self._pod_mirror.on_change = self._on_pods
         self.watch.on_change = self._on_devices
         self.watch.on_faults = self._on_faults
         self.detacher.on_result = self.containers.tell_detached
@@ -292,8 +292,13 @@ class Agent:
             self.lanes.server.order_by(spec.lane_policy)
         self.notices.restore(self.node.take_interruption())
         self._life_changed.set()
+        self.containers.stir()
         self._take_in()
         self._settle()
+
+    def _on_pods(self) -> None:
+        self._reconcile_now.set()
+        self.containers.stir()
 
     def _on_devices(self, changes: Sequence[HealthChange]) -> None:
         if self.watch.known:
@@ -360,7 +365,13 @@ class Agent:
                 self.telemetry.look(time.monotonic(), time.time())
                 await self._look_at_lanes()
             self._observed_at = time.monotonic()
-            await asyncio.sleep(self.settings.periods.observe_seconds)
+            period = self.settings.periods.observe_seconds
+            await asyncio.sleep(period)
+            if self.containers.rest_periods and not self.lanes.server.devices:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(period * self.containers.rest_periods):
+                        await self.containers.stirred.wait()
+            self.containers.stirred.clear()
 
     async def _look_at_lanes(self) -> None:
         if not self._taken_in:

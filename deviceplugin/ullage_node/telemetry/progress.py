@@ -182,7 +182,7 @@ class StepTelemetry:
 
     def _look(self, key: ContainerKey, solo_ns: int, now_ns: int) -> StepProgress | None:
         container = self._containers[key]
-        record = read_step_record(self._steps_dir / key.directory / STEPS_FILE, now_ns)
+        record = read_step_record(f"{self._steps_dir}/{key.directory}/{STEPS_FILE}", now_ns)
         _check_resumed(container, record)
         return _progress(container.pace, record, solo_ns, now_ns) if record else None
 
