@@ -86,7 +86,7 @@ class Look:
     observations: int
 
 
-def usage(pid: int) -> Usage:
+def usage(pid: int | str) -> Usage:
     """Read it from the kernel."""
     words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     memory = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
