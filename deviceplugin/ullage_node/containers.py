@@ -167,9 +167,12 @@ class Containers:
             for binding in bindings
         }
         settled = all(
-            part.phase is SlicePhase.ATTACHED and part.desired.slo is None
+            self.attachments[binding.key].state is AttachState.ENFORCED
+            and all(
+                part.phase is SlicePhase.ATTACHED and part.desired.slo is None
+                for part in self._table.held_for(binding.key)
+            )
             for binding in bindings
-            for part in self._table.held_for(binding.key)
         )
         self._still_readings = self._still_readings + 1 if settled and still == self._still else 0
         self._still = still

@@ -85,6 +85,11 @@ class Guard:
     """Last time at which a window held steps or requests."""
 
     @property
+    def pause_s(self) -> float:
+        """Time until the next look: longer while no objective can break and no one is frozen."""
+        return WINDOWS_LOOK_S if self._busy else GUARD_REST_S
+
+    @property
     def marks(self) -> Mapping[ContainerKey, SliceMark]:
         """The guard's additions to each tenant's status."""
         return self._marks
@@ -99,7 +104,7 @@ class Guard:
         try:
             while True:
                 await self.look()
-                await asyncio.sleep(WINDOWS_LOOK_S if self._busy else GUARD_REST_S)
+                await asyncio.sleep(self.pause_s)
         finally:
             self.around.freezer.close()
 
