@@ -218,8 +218,13 @@ bench-guard: $(VENV)/.ready ## injected interference: how soon the neighbour sta
 
 .PHONY: bench-agent
 bench: bench-agent
-bench-agent: $(VENV)/.ready ## CPU and memory of agent and guard beside eight busy tenants and beside none
+bench-agent: $(VENV)/.ready ## CPU and memory of agent and guard beside 32 slices, idle and at 1,000 steps/s, and beside busy tenants; start to first device
 	@$(BIN)/python -m bench.agent
+
+.PHONY: bench-scale
+bench-scale: $(VENV)/.ready ## decisions and memory from 1,000 nodes to 5,000 nodes and 50,000 jobs, and beside 20,000 adopted pods (NODES, PICTURE=file.svg)
+	@$(BIN)/python -m bench.scale $(if $(NODES),--nodes $(NODES))
+	@$(if $(PICTURE),$(BIN)/python -m bench.scale_picture $(PICTURE))
 
 .PHONY: bench-node-status
 bench: bench-node-status

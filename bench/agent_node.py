@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pretended node for the agent's benchmark: files like a kernel's, pods that work and serve.
 
-The agent is the real one and reads everything as it would on a node; there is no kubelet. Nothing
-here measures.
+The agent is the real one and reads everything as it would on a node. Of kubelet there is the part
+that plugins register with. Nothing here measures.
 """
 
 from __future__ import annotations
@@ -11,17 +11,27 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import grpc
+import grpc.aio
 from aiohttp import web
 
 from ullage.api.environment import STEPS_FILE
-from ullage.api.labels import API_VERSION
+from ullage.api.labels import API_VERSION, SLOT_RESOURCE
 from ullage.api.observations import LatencyObjective
-from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
+from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase, slot_id
 from ullage.api.steps import STEP_RECORD_BYTES
+from ullage_node.kubelet.plugin_server import DEVICE_PLUGIN, SERVER_OPTIONS
+from ullage_node.kubelet.pod_resources import POD_RESOURCES
+from ullage_node.kubelet.proto.deviceplugin.v1beta1 import api_pb2
+from ullage_node.kubelet.proto.podresources.v1 import api_pb2 as resources_pb2
+from ullage_node.kubelet.registrar import KUBELET_SOCKET, REGISTRATION
+from ullage_node.kubelet.services import serve_on, stub_of
 from ullage_node.model.slices import HeldSlice
 from ullage_node.slices.checkpoint import SliceCheckpoint, boot_id, save
 from ullage_node.slices.table import binding_of
@@ -30,8 +40,14 @@ from ullage_run.requests import RequestHistogram
 
 NODE: Final = "bench"
 CONTAINER: Final = "main"
+LISTING_SOCKET: Final = "pods.sock"
 PERCENT: Final = 25
-STEP_SECONDS: Final = 0.02
+OF_A_DEVICE: Final = 4
+DEVICE_PERCENT: Final = 12
+"""Part of the core that each device is: eight fit."""
+QUOTA_US: Final = PERCENT * DEVICE_PERCENT * 10
+"""Of a container, in each 100 ms."""
+TICK_SECONDS: Final = 0.02
 PAGE_LINES: Final = 3000
 """Lines of a page beside the histogram: as many as a large model server has."""
 
@@ -42,6 +58,8 @@ class Tenant:
 
     number: int
     root: Path
+    serves: bool
+    """Whether it has a latency objective; the others train."""
     histogram: RequestHistogram = field(default_factory=RequestHistogram)
     cpu_us: int = 0
 
@@ -51,9 +69,9 @@ class Tenant:
         return f"00000000-0000-4000-8000-{self.number:012d}"
 
     @property
-    def serves(self) -> bool:
-        """Whether it has a latency objective; the others train."""
-        return self.number % 2 == 1
+    def slot(self) -> str:
+        """What kubelet gave it."""
+        return slot_id(self.number)
 
     @property
     def slice(self) -> DesiredSlice:
@@ -62,7 +80,7 @@ class Tenant:
             key=SliceKey(pod_uid=self.uid, container=CONTAINER),
             pod_namespace="bench",
             pod_name=f"pod-{self.number}",
-            gpu=f"emulated-{NODE}-{self.number // 4}",
+            gpu=f"emulated-{NODE}-{self.number // OF_A_DEVICE}",
             percent=PERCENT,
             memory_mib=512,
             epoch=1,
@@ -87,15 +105,15 @@ class Tenant:
         own = self.root / "cgroup" / self.cgroup[1:]
         for place in (own.parent, own):
             _write(place / "cpu.max", "max 100000")
-        _write(own / "cpu.max", f"{PERCENT * 1000} 100000")
+        _write(own / "cpu.max", f"{QUOTA_US} 100000")
         _write(own / "cpuset.cpus", "0")
         _write(own / "cgroup.procs", str(50_000 + self.number))
         _write(own / "cgroup.events", "populated 1\nfrozen 0")
         _write(own / "memory.current", str(300 << 20))
         _write(own / "memory.stat", "anon 1\ninactive_file 0")
         _write(
-            self.root / "state" / "slots" / f"slot-{self.number:02d}",
-            f"pid={50_000 + self.number} quota={PERCENT * 1000} version=2 unified={self.cgroup}",
+            self.root / "state" / "slots" / self.slot,
+            f"pid={50_000 + self.number} quota={QUOTA_US} version=2 unified={self.cgroup}",
         )
         self.record.parent.mkdir(parents=True)
         self.record.write_bytes(bytes(STEP_RECORD_BYTES))
@@ -103,7 +121,7 @@ class Tenant:
 
     def burn(self, seconds: float) -> None:
         """Use CPU time."""
-        self.cpu_us += int(seconds * PERCENT / 100 * 1e6)
+        self.cpu_us += int(seconds * QUOTA_US * 10)
         stat = self.root / "cgroup" / self.cgroup[1:] / "cpu.stat"
         _write(stat, f"usage_usec {self.cpu_us}\nuser_usec 0\nsystem_usec 0")
 
@@ -113,14 +131,103 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text + "\n")
 
 
-class PretendedNode:
-    """API server, pods and files; an agent is started on it by the measurement."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Containers of the node and what they do.
 
-    def __init__(self, root: Path, tenants: int) -> None:
+    Attributes:
+        tenants: How many; four of them share a device.
+        servers: Whether every second one serves, with a latency objective.
+        steps_per_second: Steps of each; 0 = it holds its slice and does nothing.
+    """
+
+    tenants: int
+    servers: bool = False
+    steps_per_second: float = 0.0
+
+
+class PretendedKubelet:
+    """What a plugin registers with: it asks back for the plugin's devices, as kubelet does.
+
+    It says that each tenant holds its slot.
+    """
+
+    def __init__(self, folder: Path, tenants: Sequence[Tenant]) -> None:
+        self.offered = asyncio.Event()
+        """Set once the plugin has offered a device."""
+        self._folder = folder
+        self._tenants = tenants
+        self._slots: list[str] = []
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen where plugins look for kubelet."""
+        serve_on(self._server, REGISTRATION, self)
+        serve_on(self._server, POD_RESOURCES, self)
+        for socket in (KUBELET_SOCKET, LISTING_SOCKET):
+            self._server.add_insecure_port(f"unix://{self._folder / socket}")
+        await self._server.start()
+
+    async def List(
+        self, _: resources_pb2.ListPodResourcesRequest, __: grpc.aio.ServicerContext
+    ) -> resources_pb2.ListPodResourcesResponse:
+        """Containers with their slots."""
+        answer = resources_pb2.ListPodResourcesResponse()
+        for tenant in self._tenants:
+            pod = answer.pod_resources.add(name=tenant.slice.pod_name, namespace="bench")
+            slots = resources_pb2.ContainerDevices(
+                resource_name=SLOT_RESOURCE, device_ids=[tenant.slot]
+            )
+            pod.containers.add(name=CONTAINER, devices=[slots])
+        return answer
+
+    async def GetAllocatableResources(
+        self, _: resources_pb2.AllocatableResourcesRequest, __: grpc.aio.ServicerContext
+    ) -> resources_pb2.AllocatableResourcesResponse:
+        """What the plugin offered."""
+        slots = resources_pb2.ContainerDevices(resource_name=SLOT_RESOURCE, device_ids=self._slots)
+        return resources_pb2.AllocatableResourcesResponse(devices=[slots])
+
+    async def stop(self) -> None:
+        """Stop listening and asking."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+        await self._server.stop(grace=None)
+
+    async def Register(
+        self, request: api_pb2.RegisterRequest, _: grpc.aio.ServicerContext
+    ) -> api_pb2.Empty:
+        """Take the plugin in."""
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = asyncio.create_task(self._ask(request.endpoint))
+        return api_pb2.Empty()
+
+    async def _ask(self, endpoint: str) -> None:
+        async with grpc.aio.insecure_channel(f"unix://{self._folder / endpoint}") as channel:
+            async for frame in stub_of(DEVICE_PLUGIN, channel).ListAndWatch(api_pb2.Empty()):
+                self._slots = [device.ID for device in frame.devices]
+                if self._slots:
+                    self.offered.set()
+
+
+class PretendedNode:
+    """API server, kubelet, pods and files; an agent is started on it by the measurement."""
+
+    def __init__(self, root: Path, load: Load) -> None:
         self.root = root
-        self.tenants = [Tenant(number=number, root=root) for number in range(tenants)]
+        self._steps_per_second = load.steps_per_second
+        self.tenants = [
+            Tenant(number=number, root=root, serves=load.servers and number % 2 == 1)
+            for number in range(load.tenants)
+        ]
+        self.kubelet = PretendedKubelet(root / "plugins", self.tenants)
         self.status_bytes: list[int] = []
         self.pages = 0
+        self.steps = 0
+        """Of all tenants so far."""
         self.url = ""
         self.observations = 0
         self._runner: web.AppRunner | None = None
@@ -130,7 +237,7 @@ class PretendedNode:
         (self.root / "token").write_text("none")
         paths = {
             "DEVICE_PLUGIN_DIR": "plugins",
-            "POD_RESOURCES_SOCKET": "plugins/pods.sock",
+            "POD_RESOURCES_SOCKET": f"plugins/{LISTING_SOCKET}",
             "CDI_DIR": "cdi",
             "STATE_DIR": "state",
             "RUN_DIR": "run",
@@ -149,8 +256,8 @@ class PretendedNode:
     async def start(self) -> None:
         """Write the files and listen."""
         devices = [
-            {"core": 0, "percent": 50, "memoryMiB": 8192, "model": "emulated"}
-            for _ in range(max(1, (len(self.tenants) + 3) // 4))
+            {"core": 0, "percent": DEVICE_PERCENT, "memoryMiB": 8192, "model": "emulated"}
+            for _ in range(max(1, -(-len(self.tenants) // OF_A_DEVICE)))
         ]
         _write(self.root / "state" / "emulated.json", json.dumps({"devices": devices}))
         _write(self.root / "cgroup" / "cgroup.controllers", "cpuset cpu memory pids")
@@ -158,7 +265,7 @@ class PretendedNode:
         (self.root / "plugins").mkdir()
         for tenant in self.tenants:
             tenant.build()
-        parts = [(one.slice, f"slot-{one.number:02d}") for one in self.tenants]
+        parts = [(one.slice, one.slot) for one in self.tenants]
         held = tuple(HeldSlice(desired=part, phase=SlicePhase.ATTACHED) for part, _ in parts)
         state = SliceCheckpoint(
             boot_id=boot_id(Path("/proc")),
@@ -175,23 +282,37 @@ class PretendedNode:
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        await self.kubelet.start()
 
     async def stop(self) -> None:
         """Stop listening."""
+        await self.kubelet.stop()
         if self._runner is not None:
             await self._runner.cleanup()
 
     async def work(self) -> None:
-        """Let every tenant step and serve until cancelled."""
+        """Let every tenant step and serve until cancelled.
+
+        Steps follow the clock, however late a tick comes.
+        """
+        if not self._steps_per_second:
+            return
         dice = random.Random(1)
         writers = [StepWriter(str(tenant.record)) for tenant in self.tenants]
+        step_s = 1.0 / self._steps_per_second
+        began, done = time.monotonic(), 0
         while True:
+            await asyncio.sleep(TICK_SECONDS)
+            due = int((time.monotonic() - began) / step_s) - done
+            done += due
             for tenant, writer in zip(self.tenants, writers, strict=True):
-                took = STEP_SECONDS * dice.uniform(0.8, 1.2)
-                writer.step(took_ns=int(took * 1e9))
-                tenant.histogram.observe(took * 2)
-                tenant.burn(STEP_SECONDS)
-            await asyncio.sleep(STEP_SECONDS)
+                for _ in range(due):
+                    took = step_s * dice.uniform(0.8, 1.2)
+                    writer.step(took_ns=int(took * 1e9))
+                    tenant.histogram.observe(took * 2)
+                if due:
+                    tenant.burn(due * step_s)
+                self.steps += due
 
     async def _page(self, request: web.Request) -> web.Response:
         self.pages += 1

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from bench.live_learning import Chosen
 
@@ -56,7 +56,7 @@ class Tally:
         if not len(told):
             return 0.0
         if not self.violations.total():
-            return float(beta.ppf(0.95, 1, len(told)))
+            return float(betaincinv(1, len(told), 0.95))
         random = np.random.default_rng(0)
         drawn = told[random.integers(0, len(told), (draws, len(told)))].sum(axis=1)
         return float(np.quantile(drawn[:, 1] / drawn[:, 0], 0.95))

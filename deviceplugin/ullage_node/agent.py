@@ -292,6 +292,7 @@ class Agent:
             self.lanes.server.order_by(spec.lane_policy)
         self.notices.restore(self.node.take_interruption())
         self._life_changed.set()
+        self.containers.stir()
         self._take_in()
         self._settle()
 
@@ -299,6 +300,7 @@ class Agent:
         if self._claim():
             self._settle()
         self._reconcile_now.set()
+        self.containers.stir()
 
     def _claim(self) -> bool:
         """Give pods the slices that were reserved for them; returns True if any got some now."""
@@ -370,7 +372,13 @@ class Agent:
                 self.telemetry.look(time.monotonic(), time.time())
                 await self._look_at_lanes()
             self._observed_at = time.monotonic()
-            await asyncio.sleep(self.settings.periods.observe_seconds)
+            period = self.settings.periods.observe_seconds
+            await asyncio.sleep(period)
+            if self.containers.rest_periods and not self.lanes.server.devices:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(period * self.containers.rest_periods):
+                        await self.containers.stirred.wait()
+            self.containers.stirred.clear()
 
     async def _look_at_lanes(self) -> None:
         if not self._taken_in:

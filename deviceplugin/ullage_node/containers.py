@@ -37,7 +37,7 @@ from ullage_node.model.slices import SliceRefusal
 from ullage_node.slices.binder import Binder, StartRefused
 from ullage_node.slices.observer import Observer, PhaseChange
 from ullage_node.slices.table import SliceTable
-from ullage_node.times import OBSERVE_S
+from ullage_node.times import OBSERVE_S, STILL_AFTER_PERIODS, STILL_PERIODS
 
 UNSEEN: Final = frozenset({AttachState.ABSENT, AttachState.UNVERIFIED})
 """States in which a container holds nothing of its device."""
@@ -66,6 +66,10 @@ class Containers:
         """Newest reading of each container."""
         self.progress: Mapping[ContainerKey, StepProgress] = {}
         self.refusals: Counter[str] = Counter()
+        self.stirred = asyncio.Event()
+        """Set when a container may have changed: it is worth a reading."""
+        self._still: object = None
+        self._still_readings = 0
         self.out_of_service = False
         """The node is being retired: no container starts any more."""
         self.on_change: Callable[[], None] = lambda: None
@@ -79,6 +83,7 @@ class Containers:
             StartDenied: the container must not start now; the text says why.
         """
         begun = time.perf_counter()
+        self.stir()
         try:
             if self.out_of_service:
                 message = "this node is taken out of service"
@@ -131,6 +136,46 @@ class Containers:
         self.attachments = seen
         self.progress = self._source.sample(bindings, seen, now) if bindings else {}
         self._tell_records(bindings)
+        self._compare(bindings)
+
+    def stir(self) -> None:
+        """A container may change now: read every period again."""
+        self._still_readings = 0
+        self.stirred.set()
+
+    @property
+    def rest_periods(self) -> int:
+        """Periods that the next reading may be left out.
+
+        Some, once all containers have held their slices and done nothing for a while: reading them
+        is most of what an idle node costs.
+        """
+        return STILL_PERIODS - 1 if self._still_readings >= STILL_AFTER_PERIODS else 0
+
+    def _compare(self, bindings: Sequence[ContainerBinding]) -> None:
+        """Count readings that are alike and leave nothing to wait for.
+
+        What serves counts as busy: its pages, not its step record, say what it does.
+        """
+        still = {
+            binding.key: (
+                self.attachments[binding.key].state,
+                self.attachments[binding.key].pids,
+                self.progress.get(binding.key, StepProgress()).busy_ns,
+                self.progress.get(binding.key, StepProgress()).steps,
+            )
+            for binding in bindings
+        }
+        settled = all(
+            self.attachments[binding.key].state is AttachState.ENFORCED
+            and all(
+                part.phase is SlicePhase.ATTACHED and part.desired.slo is None
+                for part in self._table.held_for(binding.key)
+            )
+            for binding in bindings
+        )
+        self._still_readings = self._still_readings + 1 if settled and still == self._still else 0
+        self._still = still
 
     def _conclude(self, binding: ContainerBinding, seen: Attachment, now: float) -> None:
         held = self._table.held_for(binding.key)

@@ -26,7 +26,7 @@ COUNT_MAX: Final = (1 << 63) - 1
 SM_COUNT_MAX: Final = (1 << 31) - 1
 
 
-def read_step_record(path: Path, now_ns: int | None = None) -> StepRecord | None:
+def read_step_record(path: Path | str, now_ns: int | None = None) -> StepRecord | None:
     """A container's reported progress; ``None`` when none is usable now.
 
     The file is missing, no step has begun, or the record changed at every try.
@@ -55,7 +55,7 @@ def read_step_record(path: Path, now_ns: int | None = None) -> StepRecord | None
     return record
 
 
-def _open_plain(path: Path) -> int:
+def _open_plain(path: Path | str) -> int:
     """Open a file for reading if it is a plain one: opening a device file may have side effects."""
     handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

@@ -35,6 +35,10 @@ STATUS_SETTLE_S: Final = 0.05
 """Wait for more changes before the status is written. Chosen."""
 ROWS_APART_S: Final = 10.0
 """Minimum time between two writes caused by observations or loads only. Chosen."""
+STILL_AFTER_PERIODS: Final = 10
+"""Readings of the containers in a row that are alike, before the agent reads less often. Chosen."""
+STILL_PERIODS: Final = 5
+"""Periods between two readings then: what ends without a sign is noticed as much later. Chosen."""
 OBSERVE_S: Final = 5.0
 """Limit of one reading of all containers. Chosen."""
 EVENT_QUIET_S: Final = 600.0
@@ -150,6 +154,8 @@ WINDOWS_LOOK_S: Final = 0.25
 """Interval between two checks of the windows; a tenth of a brake's limit. Chosen."""
 GUARD_REST_S: Final = 1.0
 """Interval between two checks of agent and freezer without objectives and freezes. Chosen."""
+GUARD_STILL_S: Final = 5.0
+"""Time without a step or request after which the guard rests between checks, too. Chosen."""
 GUARD_RECONNECT_S: Final = 5.0
 """Pause before reconnecting to a guard that did not answer. Chosen."""
 PAUSE_LATE_S: Final = 2.0
@@ -285,6 +291,8 @@ PACE_WINDOW_NS: Final = 60 * 10**9
 PACE_SPAN_LEAST_NS: Final = 5 * 10**9
 """Shortest stretch that gives a time alone: the CPU counter is read up to one period after the step
 that it is compared with. Chosen."""
+OWN_AVERAGE_LEAST_NS: Final = 10**9
+"""Shortest steps whose own average is used: ten periods of a CPU quota. Derived."""
 PAGE_READ_S: Final = 1.0
 """Limit of reading one page of metrics. Chosen."""
 SCRAPE_TICK_S: Final = 0.25

@@ -16,8 +16,9 @@ BUILD_SECONDS = 900
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = str(Path(__file__).parent)
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(here):
             item.add_marker(pytest.mark.timeout(BUILD_SECONDS))
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from chart.rendered import CHART, Helm, Json
+from chart.rendered import CHART, VALUES_FILES, Helm, Json
 from chart.variants import DIGEST, SERVED, VALUES, VARIANTS
 
 SCHEMA: Final = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
@@ -48,10 +48,24 @@ def test_a_value_changes_what_is_rendered(helm: Helm, path: str) -> None:
     assert before != after
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_way_of_installing_passes_lint(helm: Helm, variant: str) -> None:
-    said = helm.run("lint", "--strict", str(CHART), *VARIANTS[variant])
-    assert "0 chart(s) failed" in said
+TOGETHER: Final = (
+    ("webhook", "warnings", "narrow-templates", "monitoring", "mig", "checkpoint", "ec2-notices",
+     "host-network", "one-replica", "mirror", "digests", "renamed", "pull-secrets", "orders-nodes"),
+    ("webhook-with-a-secret", "warnings-with-a-secret", "secure-metrics", "emulated", "no-mps"),
+    ("policy-alone", "no-advice", "no-guard", "no-step-mounts", "no-retire-hook", "no-user-roles",
+     "no-network-policies"),
+    ("no-admission",),
+    ("no-adoption",),
+)  # fmt: skip
+"""Ways to install that go together; each values file is linted by itself."""
+
+
+def test_every_way_of_installing_passes_lint(helm: Helm) -> None:
+    files = {path.stem for path in VALUES_FILES}
+    assert {*files, *(name for names in TOGETHER for name in names)} == set(VARIANTS)
+    for names in TOGETHER:
+        words = (word for name in names for word in VARIANTS[name])
+        assert "0 chart(s) failed" in helm.run("lint", "--strict", str(CHART), *words)
 
 
 def test_a_registry_stands_before_every_image(helm: Helm) -> None:

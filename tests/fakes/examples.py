@@ -13,6 +13,16 @@ import os
 from hypothesis import settings
 
 
+def seeds(few: int, many: int) -> range:
+    """Seeds of a costly example that is drawn by its seed.
+
+    Args:
+        few: How many in the fast suite.
+        many: How many in the stress suite, the few among them.
+    """
+    return range(few if os.environ.get("ULLAGE_EXAMPLES", "gate") == "gate" else many)
+
+
 def examples(few: int, many: int) -> settings:
     """The settings of one property.
 

@@ -127,26 +127,25 @@ def _largest_text(schema: Mapping[str, Any]) -> str | None:
 
 def with_number(body: Json, path: Path, value: object) -> Json | None:
     """A copy of an object with another number; ``None`` = it has no such place."""
+    if _place(body, path) is None:
+        return None
     found = copy.deepcopy(body)
-    at: Any = found["spec"]
+    holder, key = _place(found, path) or ({}, "")
+    holder[key] = value
+    return found
+
+
+def _place(body: Json, path: Path) -> tuple[Any, int | str] | None:
+    """The list or mapping that holds a number, and its key there."""
+    at: Any = body["spec"]
     for step in path[:-1]:
         at = _inside(at, step)
-        if at is None:
-            return None
     last = path[-1]
     if last == "[]":
-        if not isinstance(at, list) or not at:
-            return None
-        at[0] = value
-    elif last == "{}":
-        if not isinstance(at, dict) or not at:
-            return None
-        at[next(iter(at))] = value
-    elif isinstance(at, dict):
-        at[last] = value
-    else:
-        return None
-    return found
+        return (at, 0) if isinstance(at, list) and at else None
+    if last == "{}":
+        return (at, next(iter(at))) if isinstance(at, dict) and at else None
+    return (at, last) if isinstance(at, dict) else None
 
 
 def _inside(at: Any, step: str) -> Any:
@@ -207,7 +206,14 @@ def _placed(kind: str, body: Mapping[str, Any]) -> Json:
 
 def base_of(numbers: Sequence[Number]) -> Json | None:
     """The first object that has a place for all these numbers; ``None`` = there is none."""
-    return next((body for body in bases(numbers[0].kind) if largest(body, numbers)), None)
+    return next(
+        (
+            body
+            for body in bases(numbers[0].kind)
+            if all(_place(body, number.path) for number in numbers)
+        ),
+        None,
+    )
 
 
 def largest(body: Json, numbers: Sequence[Number]) -> Json | None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.capacity_optimum import IDLE, Market, cheapest
+from fakes.examples import examples
 from ullage.api.words import CostObjective
 from ullage.engines.capacity.cost import CostTerms, ScalingCurve, expected
 from ullage.engines.capacity.decide import decide
@@ -28,6 +29,8 @@ TERMS = st.builds(
     change_h=st.floats(0, 0.2),
     reliable_per_hour=st.sampled_from([0.0, 3.06]),
 )
+
+CI = examples(40, many=200)
 
 
 @st.composite
@@ -70,6 +73,7 @@ def asks(draw: st.DrawFn, names: list[str]) -> Ask:
     )
 
 
+@CI
 @given(
     one=pools(),
     terms=TERMS,
@@ -98,6 +102,7 @@ NEWS = st.lists(
 )
 
 
+@CI
 @given(news=NEWS, events=st.floats(1e-4, 1.0), hours=st.floats(0.1, 100))
 def test_a_hazard_is_never_0_and_a_probability_is_one(
     news: list[tuple[str, float, bool]], events: float, hours: float
@@ -114,6 +119,7 @@ def test_a_hazard_is_never_0_and_a_probability_is_one(
         assert 0 < hazard.mean_lost_fraction <= 1 + 1e-9
 
 
+@CI
 @given(data=st.data(), found=pools(), terms=TERMS)
 def test_a_choice_keeps_every_limit(
     data: st.DataObject, found: list[Pool], terms: CostTerms
@@ -136,6 +142,7 @@ def test_a_choice_keeps_every_limit(
         assert not count or (ask.allow_spot if spot else ask.allow_on_demand)
 
 
+@CI
 @given(found=pools(), terms=TERMS, most=st.integers(1, 5))
 def test_the_first_choice_is_within_the_gain_of_the_best_single_pool(
     found: list[Pool], terms: CostTerms, most: int
@@ -195,6 +202,7 @@ def enumerated(market: Market, work: float, periods: int, *, may_wait: bool) -> 
 
 
 @pytest.mark.slow
+@CI
 @given(market=markets(), part=st.floats(0.1, 1.0), may_wait=st.booleans())
 def test_the_cheapest_way_equals_enumeration(market: Market, part: float, may_wait: bool) -> None:
     periods = len(market.prices)
@@ -203,6 +211,7 @@ def test_the_cheapest_way_equals_enumeration(market: Market, part: float, may_wa
     assert found.cost == pytest.approx(enumerated(market, work, periods, may_wait=may_wait))
 
 
+@CI
 @given(
     prices=st.lists(PRICES, min_size=2, max_size=5),
     speeds=st.lists(st.floats(0.1, 10), min_size=5, max_size=5),

@@ -9,6 +9,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes.examples import examples
 from ullage.api.words import CostObjective
 from ullage.engines.devicechoice.choose import choose
 from ullage.engines.devicechoice.intervals import around
@@ -39,6 +40,8 @@ RUNS = st.lists(
     ),
     max_size=3,
 )
+
+CI = examples(40, many=200)
 FOOTPRINTS = st.none() | st.builds(
     Footprint,
     parameters=NUMBERS,
@@ -143,6 +146,7 @@ def enumerated(
     }
 
 
+@CI
 @given(candidates(), GOALS, WORKS)
 def test_the_choice_is_the_one_of_enumeration(
     offers: list[OfferCandidate], goal: ChoiceGoal, work: TrainingWork
@@ -158,6 +162,7 @@ def test_the_choice_is_the_one_of_enumeration(
         assert (answer.chosen.offer.accelerator, answer.chosen.offer.gpus) in allowed
 
 
+@CI
 @given(candidates(), GOALS, WORKS, st.floats(0, 1))
 def test_what_does_not_fit_or_run_is_never_taken(
     offers: list[OfferCandidate], goal: ChoiceGoal, work: TrainingWork, margin: float
@@ -173,6 +178,7 @@ def test_what_does_not_fit_or_run_is_never_taken(
         assert answer.chosen.infeasible is None
 
 
+@CI
 @given(candidates(), GOALS, WORKS)
 def test_the_order_of_offers_changes_nothing(
     offers: list[OfferCandidate], goal: ChoiceGoal, work: TrainingWork
@@ -180,6 +186,7 @@ def test_the_order_of_offers_changes_nothing(
     assert choose(offers, goal, work) == choose(offers[::-1], goal, work)
 
 
+@CI
 @given(SIZES, RUNS, FOOTPRINTS, st.floats(0, 4))
 def test_fitting_needs_evidence_and_room(
     size: float, runs: list[MeasuredMemory], footprint: Footprint | None, context: float
@@ -193,6 +200,7 @@ def test_fitting_needs_evidence_and_room(
         assert said.verdict is MemoryFit.UNKNOWN
 
 
+@CI
 @given(RUNS, st.floats(0, 4))
 def test_a_larger_device_never_loses_what_a_measured_peak_gave(
     runs: list[MeasuredMemory], context: float

@@ -10,13 +10,14 @@ from itertools import pairwise
 
 import pytest
 
+from fakes.examples import seeds
 from fakes.toy_stress import StressRun
 from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.spec_fields import Elasticity
 from ullage.cluster.records.workload import WorkloadKind
 from ullage.scheduling.times import GANG_HOLD_S
 
-SEEDS = range(9000, 9008)
+SEEDS = [9000 + seed for seed in seeds(4, many=12)]
 EVENTS = 220
 _UNGATED = (PodStage.UNSCHEDULED, PodStage.BOUND, PodStage.RUNNING)
 

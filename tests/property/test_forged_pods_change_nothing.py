@@ -39,7 +39,7 @@ from ullage.cluster.values import streams
 from ullage.scheduling.model.plan import Action, CreatePod, DeletePod, EvictPod, UngatePod
 
 Raw = dict[str, Any]
-CI = examples(100, many=300)
+CI = examples(40, many=300)
 NOW = CREATED_S + 100.0
 JOBS = ("train", "gang", "tiers")
 ELSEWHERE = "node-elsewhere"

@@ -287,7 +287,7 @@ def _request(template: ResourceRequest, asked: Asked) -> ResourceRequest:
     )
 
 
-@examples(150, many=500)
+@examples(60, many=500)
 @given(places=st.tuples(*[PLACES] * DEVICES), asked=REQUESTS, edge=EDGES)
 def test_a_column_and_a_device_break_the_same_limit_first(
     empty: Empty, places: tuple[Place, ...], asked: Asked, edge: int | None
@@ -316,7 +316,7 @@ def test_a_column_and_a_device_break_the_same_limit_first(
             assert asked.least <= tops[site], "a share is left wherever every limit holds"
 
 
-@examples(150, many=500)
+@examples(60, many=500)
 @given(place=PLAIN, asked=SHARES, edge=EDGES)
 def test_the_records_of_one_device_break_it_too(
     empty: Empty, place: Place, asked: Asked, edge: int | None
@@ -385,7 +385,7 @@ def _as_the_node_sees(place: Place, asked: Asked, percent: int, mib: int) -> Rea
     return refusal.reason if refusal is not None else None
 
 
-@examples(150, many=500)
+@examples(60, many=500)
 @given(place=_places(TENANTS), asked=REQUESTS, edge=EDGES, data=st.data())
 def test_the_node_refuses_nothing_that_the_operator_admits(
     empty: Empty, place: Place, asked: Asked, edge: int | None, data: st.DataObject
@@ -403,7 +403,7 @@ def test_the_node_refuses_nothing_that_the_operator_admits(
     assert _as_the_node_sees(place, asked, percent, mib) is None
 
 
-@examples(150, many=500)
+@examples(60, many=500)
 @given(place=PLAIN, asked=SHARES, edge=EDGES)
 def test_the_operator_refuses_nothing_that_the_node_takes(
     empty: Empty, place: Place, asked: Asked, edge: int | None

@@ -42,7 +42,7 @@ from ullage.cluster.values.streams import STREAMS, Stream
 Raw = dict[str, Any]
 Event = tuple[str, Stream, Raw]
 NAMES = ("a", "b", "c")
-CI = examples(80, many=200)
+CI = examples(40, many=200)
 
 
 def serving_pod(name: str, turn: int) -> Raw:

@@ -44,8 +44,8 @@ from ullage.cluster.records.status import (
 )
 from ullage.cluster.records.workload import WorkloadKind
 
-CI = examples(80, many=200)
-FEWER = examples(40, many=100)
+CI = examples(40, many=200)
+FEWER = examples(20, many=100)
 """Of the same statuses drawn again: to draw them is what these tests cost."""
 JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_DEPLOYMENT
 

@@ -103,7 +103,7 @@ class HookScript:
         Raises:
             CgroupUnreadable: the file exists and is not a record of the hook.
         """
-        text = read_text(self.slots / slot)
+        text = read_text(f"{self.slots}/{slot}")
         if text is None:
             return None
         fields = dict(word.partition("=")[::2] for word in text.split())

@@ -9,6 +9,7 @@ last known book. Without a freezer only pausing is lost.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -35,9 +36,16 @@ from ullage_node.model.guard import (
     Thaw,
     Windows,
     WindowTally,
+    WindowVerdict,
 )
 from ullage_node.model.guard import GuardSubject as Watched
-from ullage_node.times import GUARD_HEARTBEAT_S, GUARD_RECONNECT_S, GUARD_REST_S, WINDOWS_LOOK_S
+from ullage_node.times import (
+    GUARD_HEARTBEAT_S,
+    GUARD_RECONNECT_S,
+    GUARD_REST_S,
+    GUARD_STILL_S,
+    WINDOWS_LOOK_S,
+)
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -73,6 +81,13 @@ class Guard:
     _marks: Mapping[ContainerKey, SliceMark] = field(default_factory=dict)
     _beat_due: float = 0.0
     _busy: bool = False
+    _active_at: float = -math.inf
+    """Last time at which a window held steps or requests."""
+
+    @property
+    def pause_s(self) -> float:
+        """Time until the next look: longer while no objective can break and no one is frozen."""
+        return WINDOWS_LOOK_S if self._busy else GUARD_REST_S
 
     @property
     def marks(self) -> Mapping[ContainerKey, SliceMark]:
@@ -89,7 +104,7 @@ class Guard:
         try:
             while True:
                 await self.look()
-                await asyncio.sleep(WINDOWS_LOOK_S if self._busy else GUARD_REST_S)
+                await asyncio.sleep(self.pause_s)
         finally:
             self.around.freezer.close()
 
@@ -115,11 +130,14 @@ class Guard:
         subjects = around.subjects()
         for window in around.windows.next(subjects, around.clock()):
             around.metrics.windows.labels(window.verdict.value).inc()
+            if window.verdict is not WindowVerdict.NO_DATA:
+                self._active_at = around.clock()
             await self._do(self.machine.window(window, around.clock()))
         await self._do(self.machine.tick(around.clock()))
         await self._beat()
         self._publish()
-        self._busy = bool(subjects or self.machine.frozen)
+        active = around.clock() - self._active_at < GUARD_STILL_S
+        self._busy = bool(self.machine.frozen or (subjects and active))
 
     async def _beat(self) -> None:
         now = self.around.clock()

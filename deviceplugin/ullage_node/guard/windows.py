@@ -57,7 +57,7 @@ class StepWindows:
     @classmethod
     def below(cls, steps_dir: Path) -> StepWindows:
         """Windows over the step records below one directory."""
-        return cls(lambda key: read_step_record(steps_dir / key.directory / STEPS_FILE))
+        return cls(lambda key: read_step_record(f"{steps_dir}/{key.directory}/{STEPS_FILE}"))
 
     def next(self, subjects: tuple[GuardSubject, ...], now: float) -> tuple[ObjectiveWindow, ...]:
         """Windows that ended since the last call; state of other containers is dropped."""

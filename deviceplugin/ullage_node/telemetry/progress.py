@@ -26,7 +26,7 @@ from ullage.api.steps import StepRecord
 from ullage.process.faults import fault_text
 from ullage_node.model.devices import Attachment, ContainerBinding, ContainerKey, StepProgress
 from ullage_node.step_record import read_step_record
-from ullage_node.times import PACE_SPAN_LEAST_NS, PACE_WINDOW_NS
+from ullage_node.times import OWN_AVERAGE_LEAST_NS, PACE_SPAN_LEAST_NS, PACE_WINDOW_NS
 
 WINDOW_STEPS: Final = 20
 STEPS_MIN: Final = 3
@@ -71,12 +71,13 @@ class StepPace:
         """Mean time of the recent steps; before the second mark, the container's own average.
 
         From the sum of step times, so a server's idle time between requests does not count; from
-        the clock for a writer without a sum. A running average is wrong: for 1 ms steps under a
-        quota of 40 % it gives 1.05 ms instead of 2.51 ms, as bursts hide the pauses.
+        the clock for a writer without a sum. A running average of short steps is wrong: for 1 ms
+        steps under a quota of 40 % it gives 1.05 ms instead of 2.51 ms, as bursts hide the pauses.
+        Their second mark is near, so until then their time is 0, unknown.
         """
         steps, span_ns = self._stretch()
         if not steps:
-            return ewma_ns // 1000
+            return ewma_ns // 1000 if ewma_ns >= OWN_AVERAGE_LEAST_NS else 0
         first, last = self._marks[0], self._marks[-1]
         micros = ((last.busy_ns - first.busy_ns) or span_ns) // steps // 1000
         return micros if micros <= STEP_MOST_MICROS else 0
@@ -181,7 +182,7 @@ class StepTelemetry:
 
     def _look(self, key: ContainerKey, solo_ns: int, now_ns: int) -> StepProgress | None:
         container = self._containers[key]
-        record = read_step_record(self._steps_dir / key.directory / STEPS_FILE, now_ns)
+        record = read_step_record(f"{self._steps_dir}/{key.directory}/{STEPS_FILE}", now_ns)
         _check_resumed(container, record)
         return _progress(container.pace, record, solo_ns, now_ns) if record else None
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Final
 
 from docs.generate.crds.lint import faults
-from docs.generate.crds.records import composed, resolved, shaped
+from docs.generate.crds.records import Described, composed, resolved, shaped
 from docs.generate.crds.structural import Node, SchemaError, structural
 from ullage.api.base import Column, Resource
 from ullage.api.capacitypool import CapacityPool
@@ -17,7 +17,6 @@ from ullage.api.gpunode import GPUNode
 from ullage.api.inferencedeployment import InferenceDeployment
 from ullage.api.labels import GROUP, VERSION
 from ullage.api.schedulingpolicy import SchedulingPolicy
-from ullage.api.spec import SpecSchema
 from ullage.api.trainingjob import TrainingJob
 from ullage.api.tuningjob import TuningJob
 from ullage.api.wire_fields import COUNT, Schema
@@ -124,9 +123,7 @@ def schema(kind: type[Resource]) -> Node:
     Raises:
         SchemaError: the model has no structural form, or the linter finds a fault.
     """
-    source = kind.model_json_schema(
-        by_alias=True, mode="serialization", schema_generator=SpecSchema
-    )
+    source = kind.model_json_schema(by_alias=True, mode="serialization", schema_generator=Described)
     fields = {"spec": source["properties"]["spec"]}
     fields["status"] = _statuses().get(kind) or source["properties"]["status"]
     node = structural(resolved({**source, "properties": fields}))

@@ -32,7 +32,6 @@ class Model(BaseModel):
         validate_by_alias=True,
         frozen=True,
         extra="ignore",
-        use_attribute_docstrings=True,
     )
 
 
@@ -45,7 +44,6 @@ class OpenModel(BaseModel):
         validate_by_alias=True,
         frozen=True,
         extra="allow",
-        use_attribute_docstrings=True,
     )
 
 

@@ -251,6 +251,17 @@ class ObservedSlice(Wire):
     suspended: Flag = False
     """The container's memory is not on the device: it is suspended until its next step."""
 
+    @property
+    def slowdown(self) -> float:
+        """Recent time of a step over that alone on the whole device; 0 = unknown.
+
+        At least 1: where steps are shorter than alone, the time alone is wrong (measured on a busy
+        machine, say), and the container gains nothing from its neighbours.
+        """
+        if not self.step_micros or not self.solo_step_micros:
+            return 0.0
+        return max(1.0, self.step_micros / self.solo_step_micros)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedLane(Wire):

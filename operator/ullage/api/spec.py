@@ -69,9 +69,7 @@ class Spec:
     """
 
     __slots__ = ()
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
-        alias_generator=spelling, extra="ignore", use_attribute_docstrings=True
-    )
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(alias_generator=spelling, extra="ignore")
     rules: ClassVar[tuple[Rule, ...]] = ()
 
     @classmethod

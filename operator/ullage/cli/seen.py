@@ -30,10 +30,8 @@ class _HeldSlice:
 
     @property
     def slowdown(self) -> float:
-        """Observed step time over that alone on the device; 0 = unknown."""
-        if self.seen is None or not self.seen.step_micros or not self.seen.solo_step_micros:
-            return 0.0
-        return self.seen.step_micros / self.seen.solo_step_micros
+        """As observed; 0 = unknown."""
+        return 0.0 if self.seen is None else self.seen.slowdown
 
 
 def with_pods(snapshot: Snapshot) -> Snapshot:

@@ -257,4 +257,4 @@ class Book(RuleBasedStateMachine):
 
 
 TestBook = Book.TestCase
-TestBook.settings = settings(examples(80, many=200), stateful_step_count=50)
+TestBook.settings = settings(examples(40, many=200), stateful_step_count=50)

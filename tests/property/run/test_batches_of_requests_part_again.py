@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes.examples import examples
 from ullage_router.open_inference import (
     MalformedAnswer,
     MalformedRequest,
@@ -27,6 +28,8 @@ from ullage_router.open_inference import (
 )
 from ullage_run.binary_tensors import DTYPES, Body, values_of
 from ullage_run.tensors import KINDS, Tensor
+
+CI = examples(40, many=200)
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "BOOL": st.booleans(),
@@ -87,6 +90,7 @@ def waiting(bodies: list[dict[str, Any]]) -> list[QueuedRequest]:
 
 
 @pytest.mark.slow
+@CI
 @given(bodies())
 def test_each_gets_its_own_rows(asked: list[dict[str, Any]]) -> None:
     waits = waiting(asked)
@@ -171,6 +175,7 @@ def clients(draw: st.DrawFn) -> tuple[str, bool, list[Client]]:
     return datatype, draw(st.booleans()), found
 
 
+@CI
 @given(clients())
 def test_each_gets_its_own_rows_in_its_own_form(story: tuple[str, bool, list[Client]]) -> None:
     datatype, names, asking = story
@@ -226,6 +231,7 @@ def served(joined: Body) -> tuple[bytes, int]:
     return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY), 0
 
 
+@CI
 @given(bodies(), st.data())
 def test_an_answer_with_other_rows_is_refused(asked: list[dict[str, Any]], data: Any) -> None:
     waits = waiting(asked)
@@ -236,6 +242,7 @@ def test_an_answer_with_other_rows_is_refused(asked: list[dict[str, Any]], data:
         part(orjson.dumps(answer), 0, [one.infer for one in waits], "batch")
 
 
+@CI
 @given(clients(), st.integers(-3, 3).filter(bool))
 def test_raw_bytes_that_are_not_those_of_the_shape_are_refused(
     story: tuple[str, bool, list[Client]], more: int
@@ -280,12 +287,14 @@ NEARLY = st.fixed_dictionaries(
 
 
 @pytest.mark.slow
+@CI
 @given(st.binary() | WILD.map(repr).map(str.encode) | NEARLY.map(str).map(str.encode))
 def test_wild_bytes_are_refused_or_read(body: bytes) -> None:
     with suppress(MalformedRequest):
         assert read(body).elements >= 0
 
 
+@CI
 @given(WILD | NEARLY)
 def test_wild_objects_are_refused_or_can_be_joined(value: Any) -> None:
     try:
@@ -299,6 +308,7 @@ def test_wild_objects_are_refused_or_can_be_joined(value: Any) -> None:
         assert again.key == request.key
 
 
+@CI
 @given(st.binary() | WILD.map(repr).map(str.encode), bodies())
 def test_wild_answers_are_refused(answer: bytes, asked: list[dict[str, Any]]) -> None:
     requests = [read(orjson.dumps(body)) for body in asked]

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes.examples import examples
 from ullage_router import open_inference
 from ullage_router.infer_messages import CONTENTS, about, join, message_of, part, read
 from ullage_router.open_inference import MalformedAnswer, MalformedRequest
@@ -24,6 +25,8 @@ from ullage_router.translation import (
     json_of_request,
     request_of_json,
 )
+
+CI = examples(40, many=200)
 
 FORMS = {"BOOL": "?", "INT8": "b", "UINT16": "H", "INT64": "q", "UINT64": "Q", "FP32": "f"}
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -90,6 +93,7 @@ def waiting(bodies: list[bytes]) -> list[open_inference.QueuedRequest]:
     return [open_inference.QueuedRequest(body, read(body)) for body in bodies]
 
 
+@CI
 @given(messages())
 def test_each_gets_its_own_rows(asked: list[ModelInferRequest]) -> None:
     bodies = [one.SerializeToString() for one in asked]
@@ -103,6 +107,7 @@ def test_each_gets_its_own_rows(asked: list[ModelInferRequest]) -> None:
     ]
 
 
+@CI
 @given(messages(), st.sampled_from([-1, 1]), st.data())
 def test_an_answer_with_other_rows_is_refused(
     asked: list[ModelInferRequest], more: int, data: st.DataObject
@@ -114,6 +119,7 @@ def test_an_answer_with_other_rows_is_refused(
         part(answer.SerializeToString(), 0, [read(one) for one in bodies], "batch")
 
 
+@CI
 @given(messages(), st.integers(0, 9), st.data())
 def test_an_answer_with_other_elements_is_refused(
     asked: list[ModelInferRequest], more: int, data: st.DataObject
@@ -130,6 +136,7 @@ def test_an_answer_with_other_elements_is_refused(
         part(answer.SerializeToString(), 0, [read(one) for one in bodies], "batch")
 
 
+@CI
 @given(messages(), PARAMETERS)
 def test_json_says_the_same_there_and_back(
     asked: list[ModelInferRequest], parameters: dict[str, Any]
@@ -154,12 +161,14 @@ def _elements(body: dict[str, Any]) -> list[Any]:
     return [[one["name"], one["datatype"], one["shape"], one["data"]] for one in body["inputs"]]
 
 
+@CI
 @given(st.binary())
 def test_wild_bytes_are_refused_or_read(body: bytes) -> None:
     with suppress(MalformedRequest):
         assert read(body).elements >= 0
 
 
+@CI
 @given(messages(), st.data())
 def test_a_changed_message_is_refused_or_can_be_joined(
     asked: list[ModelInferRequest], data: st.DataObject
@@ -179,6 +188,7 @@ def test_a_changed_message_is_refused_or_can_be_joined(
         open_inference.read(json_of_request(message_of(bytes(body))))
 
 
+@CI
 @given(st.binary(), messages())
 def test_wild_answers_are_refused_or_parted(answer: bytes, asked: list[ModelInferRequest]) -> None:
     with suppress(MalformedAnswer):

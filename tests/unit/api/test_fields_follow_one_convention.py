@@ -15,7 +15,7 @@ import yaml
 from docs.generate.crds.pages import CONVENTIONS
 
 CRDS: Final = [
-    yaml.safe_load(file.read_text(encoding="utf-8"))
+    yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     for file in sorted((Path(__file__).parents[3] / "crds").glob("*.yaml"))
 ]
 Node = Mapping[str, Any]

@@ -13,8 +13,6 @@ import sys
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 NUMERICS: Final = {"numpy", "scipy", "matplotlib", "optuna", "pandas"}
 HEAVY: Final = {"scipy.optimize", "scipy.sparse", "scipy.stats", "matplotlib", "optuna"}
 """Parts of libraries that only decisions and pictures need."""
@@ -23,60 +21,67 @@ LIGHT: Final = ("main", "forms", "simulate_options", "target")
 PROGRAM: Final = """
 import contextlib, io, json, sys
 from ullage.cli.main import run
-sys.argv = ["kubectl-ullage", *sys.argv[1:]]
-with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-    run()
-print(json.dumps(sorted(sys.modules)))
+after = []
+for words in json.load(sys.stdin):
+    sys.argv = ["kubectl-ullage", *words]
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with contextlib.suppress(SystemExit):
+            run()
+    after.append([said.getvalue(), sorted(sys.modules)])
+print(json.dumps(after))
 """
 
 
-def imported(*words: str) -> set[str]:
-    """Modules of a process that ran a command, whatever it answered."""
+def answers(*commands: tuple[str, ...]) -> list[tuple[str, set[str]]]:
+    """Answers of commands that one process ran, each with the modules that were imported by then.
+
+    A start costs what a process costs: modules that no command may import are looked for in all.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=True
+        [sys.executable, "-c", PROGRAM],
+        input=json.dumps(commands),
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    modules = set(json.loads(done.stdout))
-    assert "ullage.cli.main" in modules
-    return modules
+    found = [(said, set(modules)) for said, modules in json.loads(done.stdout)]
+    assert len(found) == len(commands)
+    assert all("ullage.cli.main" in modules for _, modules in found)
+    return found
 
 
 def test_the_version_needs_no_library_but_that_for_options() -> None:
-    modules = imported("--version")
+    ((_, modules),) = answers(("--version",))
     assert not modules & (NUMERICS | CLUSTER | {"rich"})
     ours = {name for name in modules if name.startswith("ullage.")}
     assert ours == {"ullage.cli", *(f"ullage.cli.{name}" for name in LIGHT)}
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_help_and_explanations_need_neither_numerics_nor_a_client() -> None:
+    commands = (
         ("--help",),
         ("status", "--help"),
         ("simulate", "--help"),
         ("tuning", "--help"),
         ("profile", "import", "--help"),
         ("no-such-command",),
-    ],
-)
-def test_help_needs_neither_numerics_nor_a_client(words: tuple[str, ...]) -> None:
-    assert not imported(*words) & (NUMERICS | CLUSTER)
+        ("explain", "Placed"),
+    )
+    for command, (said, modules) in zip(commands, answers(*commands), strict=True):
+        assert said, command
+        assert not modules & (NUMERICS | CLUSTER), command
 
 
-def test_an_explanation_needs_no_cluster() -> None:
-    assert not imported("explain", "Placed") & (NUMERICS | CLUSTER)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [("status",), ("why", "a"), ("why", "tj/a"), ("top",), ("drain", "a"), ("doctor",)],
-    ids=" ".join,
-)
-def test_a_look_at_the_cluster_solves_nothing(words: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_look_at_the_cluster_solves_nothing(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text(json.dumps(UNREACHABLE))
-    modules = imported("--kubeconfig", str(kubeconfig), *words)
-    assert "aiohttp" in modules
-    assert not modules & HEAVY
+    looks = (("status",), ("why", "a"), ("why", "tj/a"), ("top",), ("drain", "a"), ("doctor",))
+    commands = [("--kubeconfig", str(kubeconfig), *look) for look in looks]
+    for look, (said, modules) in zip(looks, answers(*commands), strict=True):
+        assert "127.0.0.1:1" in said, look
+        assert "aiohttp" in modules, look
+        assert not modules & HEAVY, look
 
 
 UNREACHABLE: Final = {

@@ -152,7 +152,9 @@ def our_names() -> frozenset[str]:
     """What kubectl takes for our kinds: plural, singular, short names, categories."""
     found = set()
     for file in (ROOT / "crds").glob("*.yaml"):
-        names = yaml.safe_load(file.read_text(encoding="utf-8"))["spec"]["names"]
+        names = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)["spec"][
+            "names"
+        ]
         own = {names["plural"], names["singular"], *names.get("shortNames", ())}
         found |= own | {f"{name}.ullage.dev" for name in (names["plural"], names["singular"])}
         found |= set(names.get("categories", ()))

@@ -40,7 +40,8 @@ Body = Mapping[str, Any]
 def crds() -> Mapping[str, Body]:
     """Kind -> its definition."""
     found = (
-        yaml.safe_load(file.read_text(encoding="utf-8")) for file in (ROOT / "crds").glob("*.yaml")
+        yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+        for file in (ROOT / "crds").glob("*.yaml")
     )
     return {body["spec"]["names"]["kind"]: body for body in found}
 

@@ -69,6 +69,11 @@ def test_without_a_window_the_observed_slowdown_decides() -> None:
     )
 
 
+def test_steps_shorter_than_alone_are_no_gain() -> None:
+    assert predicted_figures.observed_slowdown([part(step_micros=66, solo_step_micros=100)]) == 1.0
+    assert predicted_figures.observed_slowdown([part(step_micros=66)]) == 0.0
+
+
 def test_who_has_no_objective_cannot_miss_it() -> None:
     assert (
         predicted_figures.objective_met(JOB.build(), [part(SlicePhase.VIOLATING, windows=9)])

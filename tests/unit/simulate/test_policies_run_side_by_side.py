@@ -49,11 +49,11 @@ def test_figures_and_their_order_are_those_of_one_after_the_other(
 def test_an_error_in_a_process_ends_all_and_is_the_callers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    apart, _ = compared(monkeypatch, many=1)
+    in_turn, _ = compared(monkeypatch, many=ASKED.jobs + 1)
     names = ["fifo", "no-such"]
     with pytest.raises(KeyError, match="no-such"):
         run_side_by_side(
-            names, apart.trace, apart.fleet, apart.settings, dict.fromkeys(names, _ignore)
+            names, in_turn.trace, in_turn.fleet, in_turn.settings, dict.fromkeys(names, _ignore)
         )
 
 

@@ -230,8 +230,7 @@ def _figures(parts: Sequence[Part]) -> tuple[float, int, int, int]:
         seen = part.seen
         if seen is None:
             continue
-        if seen.step_micros and seen.solo_step_micros:
-            slowdown = max(slowdown, seen.step_micros / seen.solo_step_micros)
+        slowdown = max(slowdown, seen.slowdown)
         if seen.latency_micros > micros:
             micros = seen.latency_micros
         windows += seen.windows

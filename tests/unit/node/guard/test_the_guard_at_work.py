@@ -15,6 +15,7 @@ from ullage.api.slices import ObservedSlice, SliceKey, SlicePhase
 from ullage_node.guard.learning import observations
 from ullage_node.model.guard import PauseObservation, SliceMark, WindowTally
 from ullage_node.status import guarded_slices
+from ullage_node.times import GUARD_REST_S, GUARD_STILL_S, WINDOWS_LOOK_S
 
 NOISE = key_of("noise")
 
@@ -34,6 +35,27 @@ async def test_interference_is_stopped_soon_after_the_window_that_proves_it(rig:
     assert rig.reasons == ["BestEffortPaused"]
     assert rig.events[0].subject.name == "noise"
     assert rig.changes > 0
+
+
+async def test_it_rests_while_no_one_steps(rig: GuardRig) -> None:
+    await rig.pass_time(2.0)
+    assert rig.guard.pause_s == GUARD_REST_S
+    rig.windows.ratios["victim"] = 0.5
+    await rig.pass_time(2.0)
+    assert rig.guard.pause_s == WINDOWS_LOOK_S
+    rig.windows.ratios.clear()
+    await rig.pass_time(GUARD_STILL_S + 1.0)
+    assert rig.guard.pause_s == GUARD_REST_S
+
+
+async def test_it_does_not_rest_while_a_neighbour_is_frozen(rig: GuardRig) -> None:
+    rig.windows.ratios["victim"] = 2.0
+    while NOISE not in rig.freezer.frozen:
+        await rig.pass_time(0.25)
+    rig.windows.ratios.clear()
+    while NOISE in rig.freezer.frozen:
+        assert rig.guard.pause_s == WINDOWS_LOOK_S
+        await rig.pass_time(0.25)
 
 
 async def test_a_cure_is_learned_told_and_counted(rig: GuardRig) -> None:

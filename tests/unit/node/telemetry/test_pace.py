@@ -56,9 +56,11 @@ def test_time_alone_is_not_guessed_from_few_steps() -> None:
     assert after(a_loop(25, step_ms=6000, solo_ms=8)).solo_step_micros() == 8_000
 
 
-def test_before_two_marks_the_containers_own_average_is_all_there_is() -> None:
+def test_before_two_marks_the_containers_own_average_counts_if_its_steps_are_long() -> None:
     assert StepPace().step_micros(0) == 0
-    assert after([PaceMark(steps=3, last_step_ns=SECOND)]).step_micros(7_500_000) == 7_500
+    pace = after([PaceMark(steps=3, last_step_ns=SECOND)])
+    assert pace.step_micros(7 * SECOND) == 7_000_000
+    assert pace.step_micros(950_000) == 0  # pauses of a quota lie between such steps
 
 
 def test_a_servers_waiting_between_requests_does_not_count() -> None:
@@ -85,7 +87,7 @@ def test_a_device_without_a_reference_has_no_time_alone() -> None:
 def test_steps_that_go_backwards_are_a_new_beginning() -> None:
     pace = after(a_loop(30, step_ms=20, solo_ms=8))
     pace.take(PaceMark(steps=2, last_step_ns=500 * SECOND, busy_ns=2, solo_ns=5))
-    assert (pace.step_micros(9_000_000), pace.solo_step_micros()) == (9_000, 0)
+    assert (pace.step_micros(9 * SECOND), pace.solo_step_micros()) == (9_000_000, 0)
     for n in range(1, 10):
         pace.take(
             PaceMark(
@@ -109,7 +111,7 @@ def test_steps_that_go_backwards_are_a_new_beginning() -> None:
 def test_any_counter_that_goes_backwards_is_a_new_beginning(mark: PaceMark) -> None:
     pace = after(a_loop(30, step_ms=20, solo_ms=8))
     pace.take(mark)
-    assert pace.step_micros(4_000_000) == 4_000
+    assert pace.step_micros(4 * SECOND) == 4_000_000
 
 
 def test_a_counter_of_the_node_that_is_missing_once_changes_nothing() -> None:
