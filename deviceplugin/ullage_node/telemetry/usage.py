@@ -10,6 +10,7 @@ container is called idle because of its neighbours. Pure except for its state.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from typing import Final
 from ullage.api.slices import ObservedSlice
 from ullage.api.usage import MOST_WINDOWS, ObservedUsage, UsageWindow
 from ullage_node.model.devices import ContainerKey
-from ullage_node.model.samples import DeviceSample, Metric, permille
+from ullage_node.model.samples import DeviceSample, Metric
 from ullage_node.model.slices import LaneReading
 from ullage_node.telemetry.tenants import RunningTenant
 from ullage_node.times import LOOK_GAP_S, SAMPLE_AGE_MOST_S, USAGE_PEAK_S, USAGE_WINDOW_S
@@ -260,16 +261,21 @@ def _ended(window: _Window, tenant: RunningTenant, reading: UsageReading) -> Usa
     seen_s = window.kernel_seen_s
     allocated = int(sums.allocated)
     return UsageWindow(
-        at_s=max(int(reading.wall), 0),
+        ended_at=float(max(int(reading.wall), 0)),
         allocated_ms=allocated,
         used_ms=min(allocated, int(sums.used)),
         withheld_ms=int(sums.withheld),
-        peak_permille=permille(window.peak) if window.peak else 0,
-        duty_permille=min(1000, permille(busy_ns / (span_s * 1e9))) if whole else 0,
-        kernel_idle_permille=permille(window.kernel_idle_s / seen_s) if seen_s else 0,
+        peak_percent=_percent(window.peak),
+        duty_percent=_percent(busy_ns / (span_s * 1e9)) if whole else 0,
+        kernel_idle_percent=_percent(window.kernel_idle_s / seen_s) if seen_s else 0,
         memory_mib=window.memory_mib,
         steps=max(0, steps),
     )
+
+
+def _percent(fraction: float) -> int:
+    """A fraction for the wire, rounded up, so that only nothing at all is 0."""
+    return min(100, math.ceil(max(0.0, fraction) * 100))
 
 
 def metered_slices(slices: Iterable[ObservedSlice], meter: UsageMeter) -> tuple[ObservedSlice, ...]:

@@ -10,34 +10,35 @@ library only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 from ullage.api.codec import Wire
-from ullage.api.observations import Permille
-from ullage.api.wire_fields import NEEDED, Counted, Flag, Listed, Schema, atomic
+from ullage.api.wire_fields import Counted, Flag, Listed, Moment, Schema, atomic, count
 
+_Percent: TypeAlias = Annotated[int, count(100)]
 MOST_WINDOWS: Final = 3
 """Windows that a node keeps of a container: half an hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageWindow(Wire):
-    """Ten minutes of one container; ``at_s`` is seconds since the epoch."""
+    """Ten minutes of one container."""
 
-    at_s: Annotated[Counted, "at", NEEDED]
-    """When the window ended, seconds since the epoch."""
-    allocated_ms: Annotated[Counted, "allocatedMillis"] = 0
+    ended_at: Moment
+    """When the window ended."""
+    allocated_ms: Counted = 0
     """Device time that the container could use and that was measured."""
-    used_ms: Annotated[Counted, "usedMillis"] = 0
+    used_ms: Counted = 0
     """The part of it in which multiprocessors worked for the container."""
-    withheld_ms: Annotated[Counted, "withheldMillis"] = 0
+    withheld_ms: Counted = 0
     """Device time in which the container was stopped by the guard or waited for its lane."""
-    peak_permille: Permille = 0
-    """Largest use of a device in any minute, in thousandths of the whole device."""
-    duty_permille: Permille = 0
-    """Time in which a step was under way, as the container reports."""
-    kernel_idle_permille: Permille = 0
-    """Time without a kernel on the device; measured only while no other container ran on it."""
+    peak_percent: _Percent = 0
+    """Largest use of a device in any minute, in percent of the whole device."""
+    duty_percent: _Percent = 0
+    """Time in which a step was under way, as the container reports, in percent."""
+    kernel_idle_percent: _Percent = 0
+    """Time without a kernel on the device, in percent; measured only while no other container ran
+    on it."""
     memory_mib: Counted = 0
     """Most device memory in use, in MiB."""
     steps: Counted = 0
@@ -45,19 +46,35 @@ class UsageWindow(Wire):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedUsage(Wire):
-    """Device time of one container since its slice was given, in milliseconds of a whole device."""
+class DeviceTime(Wire):
+    """Device time in milliseconds of a whole device; used + wasted = allocated, exactly."""
 
-    allocated_ms: Annotated[Counted, "allocatedMillis"] = 0
-    """Device time that the container could use and that was measured."""
-    used_ms: Annotated[Counted, "usedMillis"] = 0
-    """The part of it in which multiprocessors worked for the container."""
-    withheld_ms: Annotated[Counted, "withheldMillis"] = 0
-    """Device time in which the container was stopped by the guard or waited for its lane."""
-    unmeasured_ms: Annotated[Counted, "unmeasuredMillis"] = 0
-    """Device time without a usable counter; it is in no other sum."""
+    allocated_ms: Counted = 0
+    """Device time that could be used and was measured."""
+    used_ms: Counted = 0
+    """The part of it in which multiprocessors worked."""
+    withheld_ms: Counted = 0
+    """Device time while stopped by the guard or waiting for a lane; in no other sum."""
+    unmeasured_ms: Counted = 0
+    """Device time without a usable counter; in no other sum."""
+
+    @property
+    def wasted_ms(self) -> int:
+        """The part of the allocated time that was not used."""
+        return max(0, self.allocated_ms - self.used_ms)
+
+    @property
+    def held_ms(self) -> int:
+        """All device time that was held."""
+        return self.allocated_ms + self.withheld_ms + self.unmeasured_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedUsage(DeviceTime):
+    """Device time of one container since its slice was given."""
+
     estimated: Annotated[Flag, Schema(default=False)] = False
-    """The device was shared and its counters are of the whole device: usedMillis is the most that
+    """The device was shared and its counters are of the whole device: usedMs is the most that
     the container can have used."""
     windows: Annotated[
         tuple[UsageWindow, ...], Listed(newest=MOST_WINDOWS), atomic(MOST_WINDOWS)
