@@ -63,8 +63,8 @@ class JudgedWorkload:
         percent: Share of a device of each member; 100 = whole devices.
         memory_mib: Device memory of each member.
         is_job: It runs steps one after another, unlike a service that waits for requests.
-        fixed_share: Its share is not its user's choice: it stands in a lane, or follows an
-            objective.
+        fixed_share: A smaller share may not replace its own: a lane or an objective needs it.
+        whole_device: It holds whole devices, so no memory of them is left to others.
         members: Counters of each member; none without windows.
         now: Seconds since the epoch.
         stale_s: Age of its last window from which it is not judged.
@@ -74,6 +74,7 @@ class JudgedWorkload:
     memory_mib: int
     is_job: bool
     fixed_share: bool
+    whole_device: bool
     members: tuple[ObservedUsage, ...]
     now: float
     stale_s: float
@@ -306,7 +307,9 @@ def _between_steps(evidence: _Evidence) -> Finding | None:
 def _memory_unused(evidence: _Evidence) -> Finding | None:
     subject, used = evidence.subject, evidence.memory_mib
     enough = _enough_memory(evidence)
-    if not used or used > MEMORY_USED_MOST * subject.memory_mib or subject.fixed_share:
+    if subject.fixed_share or subject.whole_device or not used:
+        return None
+    if used > MEMORY_USED_MOST * subject.memory_mib:
         return None
     if subject.memory_mib - enough < MEMORY_LEAST_MIB:
         return None

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Final
 
+from ullage.api.devices import GPUMode
 from ullage.api.slices import ObservedSlice
 from ullage.api.usage import ObservedUsage
 from ullage.cluster.codecs.status import whole_second
@@ -100,7 +101,7 @@ def entered(
             row=NO_TIME,
             used_ratio="",
         )
-    findings = judged(workload, status, held, now)
+    row = with_findings(row, judged(workload, status, held, now), moment)
     return replace(
         status,
         efficiency=replace(
@@ -109,8 +110,6 @@ def entered(
             per_device_hour=_per_device_hour(status.placement, rate) or row.per_device_hour,
             estimated=any(report is not None and report.estimated for report in held)
             or row.estimated,
-            gain=_ratio(gain_permille(findings) / 1000) if findings else "",
-            findings=_recorded(findings, row.findings, moment),
         ),
     )
 
@@ -165,11 +164,20 @@ def judged(
             memory_mib=min(part.memory_mib for part in status.placement),
             is_job=workload.kind is WorkloadKind.TRAINING_JOB,
             fixed_share=has_fixed_share(workload),
+            whole_device=workload.gpu.mode is GPUMode.EXCLUSIVE,
             members=tuple(known),
             now=now,
             stale_s=EFFICIENCY_STALE_S,
         )
     )
+
+
+def with_findings(
+    row: EfficiencyRecord, findings: Sequence[Finding], now: float
+) -> EfficiencyRecord:
+    """The row with these findings; one that stays keeps its time."""
+    gain = _ratio(gain_permille(findings) / 1000) if findings else ""
+    return replace(row, gain=gain, findings=_recorded(findings, row.findings, whole_second(now)))
 
 
 def has_fixed_share(workload: WorkloadRecord) -> bool:

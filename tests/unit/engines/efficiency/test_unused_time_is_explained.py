@@ -41,6 +41,7 @@ def job(*members: ObservedUsage, percent: int = 100) -> JudgedWorkload:
         memory_mib=80_000,
         is_job=True,
         fixed_share=False,
+        whole_device=False,
         members=members,
         now=NOW + 60,
         stale_s=1500,
