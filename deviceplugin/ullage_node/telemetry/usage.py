@@ -61,8 +61,8 @@ class _Window:
     """The window under way."""
 
     since: float
-    steps: int
-    busy_ns: int
+    steps: int = 0
+    busy_ns: int = 0
     sums: _Sums = field(default_factory=_Sums)
     minute: _Sums = field(default_factory=_Sums)
     minute_since: float = 0.0
@@ -80,6 +80,8 @@ class _Account:
     """Sums of an earlier agent."""
     at: float
     solo_ns: int
+    steps: int
+    busy_ns: int
     window: _Window
     sums: _Sums = field(default_factory=_Sums)
     estimated: bool = False
@@ -149,7 +151,9 @@ class UsageMeter:
             earlier=earlier,
             at=now,
             solo_ns=tenant.attachment.solo_time_ns,
-            window=_begun(tenant, now),
+            steps=tenant.progress.steps,
+            busy_ns=tenant.progress.busy_ns,
+            window=_Window(since=now, minute_since=now),
             windows=earlier.windows,
         )
 
@@ -165,6 +169,7 @@ class UsageMeter:
         passed_s = reading.now - account.at
         solo_ns, before_ns = tenant.attachment.solo_time_ns, account.solo_ns
         account.at, account.solo_ns = reading.now, solo_ns
+        _count_steps(account, tenant)
         if passed_s <= 0:
             return
         # the residents of a lane hold its share together
@@ -172,7 +177,7 @@ class UsageMeter:
         window = account.window
         if passed_s > LOOK_GAP_S:  # the agent was stopped: nothing is known of that time
             account.sums.unmeasured += held
-            account.window = _begun(tenant, reading.now)
+            account.window = _Window(since=reading.now, minute_since=reading.now)
             return
         used = _used_ms(tenant, reading, solo_ns - before_ns if before_ns else 0, passed_s)
         sums = _Sums()
@@ -194,14 +199,17 @@ class UsageMeter:
             _count_kernels(window, tenant, reading, passed_s)
         _count_minute(window, sums, reading.now, len(tenant.gpus))
         if reading.now - window.since >= self._window_s:
-            ended = _ended(window, tenant, reading)
+            ended = _ended(window, reading)
             account.windows = (*account.windows, ended)[-MOST_WINDOWS:]
-            account.window = _begun(tenant, reading.now)
+            account.window = _Window(since=reading.now, minute_since=reading.now)
 
 
-def _begun(tenant: RunningTenant, now: float) -> _Window:
+def _count_steps(account: _Account, tenant: RunningTenant) -> None:
+    """Add reported steps; counts of a container that starts again begin anew."""
     made = tenant.progress
-    return _Window(since=now, steps=made.steps, busy_ns=made.busy_ns, minute_since=now)
+    account.window.steps += max(0, made.steps - account.steps)
+    account.window.busy_ns += max(0, made.busy_ns - account.busy_ns)
+    account.steps, account.busy_ns = made.steps, made.busy_ns
 
 
 def _used_ms(
@@ -253,11 +261,8 @@ def _count_minute(window: _Window, sums: _Sums, now: float, devices: int) -> Non
         window.minute, window.minute_since = _Sums(), now
 
 
-def _ended(window: _Window, tenant: RunningTenant, reading: UsageReading) -> UsageWindow:
+def _ended(window: _Window, reading: UsageReading) -> UsageWindow:
     sums, span_s = window.sums, reading.now - window.since
-    steps = tenant.progress.steps - window.steps
-    busy_ns = tenant.progress.busy_ns - window.busy_ns
-    whole = steps >= 0 and busy_ns > 0  # else the container restarted, or reports nothing
     seen_s = window.kernel_seen_s
     allocated = int(sums.allocated)
     return UsageWindow(
@@ -266,10 +271,10 @@ def _ended(window: _Window, tenant: RunningTenant, reading: UsageReading) -> Usa
         used_ms=min(allocated, int(sums.used)),
         withheld_ms=int(sums.withheld),
         peak_percent=_percent(window.peak),
-        duty_percent=_percent(busy_ns / (span_s * 1e9)) if whole else 0,
+        duty_percent=_percent(window.busy_ns / (span_s * 1e9)),
         kernel_idle_percent=_percent(window.kernel_idle_s / seen_s) if seen_s else 0,
         memory_mib=window.memory_mib,
-        steps=max(0, steps),
+        steps=window.steps,
     )
 
 
