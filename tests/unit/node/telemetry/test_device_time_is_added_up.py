@@ -244,8 +244,8 @@ def test_a_container_that_starts_again_is_not_counted_backwards() -> None:
     node.run(30)
     usage = node.usage(program)
     assert usage.used_ms == near(29_500)
-    assert usage.windows[0].duty_percent == 100
-    assert usage.windows[0].steps == 60
+    assert usage.windows[0].duty_percent == 99  # its first second is not known
+    assert usage.windows[0].steps == 59
 
 
 def test_a_new_agent_goes_on_from_what_was_reported() -> None:
