@@ -94,6 +94,8 @@ EFFICIENCY_SLACK_S: Final = 300.0
 EFFICIENCY_STALE_S: Final = 1500.0
 """Age of its last window from which a workload is not judged: two windows and heartbeats. Chosen.
 """
+EFFICIENCY_FIGURES_S: Final = 60.0
+"""Age up to which metrics of device time are not computed anew; nodes report as often. Chosen."""
 QUOTA_WRITE_S: Final = 10.0
 """Minimum time between two writes of tenants' usage. Chosen."""
 
