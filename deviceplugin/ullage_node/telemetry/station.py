@@ -137,7 +137,6 @@ class Telemetry:
         self.usage.take(
             UsageReading(
                 now=now,
-                wall=wall,
                 tenants=self._tenants,
                 samples={sample.uuid: sample for sample in self.samples.newest},
                 turns=self.turns(),

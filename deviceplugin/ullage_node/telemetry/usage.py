@@ -17,22 +17,23 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.slices import ObservedSlice
-from ullage.api.usage import MOST_WINDOWS, ObservedUsage, UsageWindow
+from ullage.api.usage import ObservedUsage, RecentUsage
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.samples import DeviceSample, Metric
 from ullage_node.model.slices import LaneReading
 from ullage_node.telemetry.tenants import RunningTenant
 from ullage_node.times import LOOK_GAP_S, SAMPLE_AGE_MOST_S, USAGE_PEAK_S, USAGE_WINDOW_S
 
+STEPS_LEAST: Final = 5
+"""Steps that a window needs for its steps to say anything."""
 _NO_TURNS: Final = LaneReading()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageReading:
-    """The node at one time; ``now`` is CLOCK_MONOTONIC, ``wall`` seconds since the epoch."""
+    """The node at one time; ``now`` is CLOCK_MONOTONIC, seconds."""
 
     now: float
-    wall: float
     tenants: tuple[RunningTenant, ...]
     samples: Mapping[str, DeviceSample] = field(default_factory=dict)
     """The newest counters of each device."""
@@ -85,7 +86,10 @@ class _Account:
     window: _Window
     sums: _Sums = field(default_factory=_Sums)
     estimated: bool = False
-    windows: tuple[UsageWindow, ...] = ()
+    ended: RecentUsage | None = None
+    """The last complete window."""
+    recent: RecentUsage | None = None
+    """The last two of them; of an earlier agent until there are two."""
 
 
 class UsageMeter:
@@ -110,7 +114,7 @@ class UsageMeter:
                     self._earlier[key] = part.usage
                 else:
                     account.earlier = part.usage
-                    account.windows = (*part.usage.windows, *account.windows)[-MOST_WINDOWS:]
+                    account.recent = account.recent or part.usage.recent
 
     def take(self, reading: UsageReading) -> None:
         """Add the time since the last reading, about a second."""
@@ -142,7 +146,7 @@ class UsageMeter:
             withheld_ms=earlier.withheld_ms + int(sums.withheld),
             unmeasured_ms=earlier.unmeasured_ms + int(sums.unmeasured),
             estimated=earlier.estimated or account.estimated,
-            windows=account.windows,
+            recent=account.recent,
         )
 
     def _opened(self, tenant: RunningTenant, now: float) -> _Account:
@@ -154,7 +158,7 @@ class UsageMeter:
             steps=tenant.progress.steps,
             busy_ns=tenant.progress.busy_ns,
             window=_Window(since=now, minute_since=now),
-            windows=earlier.windows,
+            recent=earlier.recent,
         )
 
     def _enter(
@@ -199,8 +203,10 @@ class UsageMeter:
             _count_kernels(window, tenant, reading, passed_s)
         _count_minute(window, sums, reading.now, len(tenant.gpus))
         if reading.now - window.since >= self._window_s:
-            ended = _ended(window, reading)
-            account.windows = (*account.windows, ended)[-MOST_WINDOWS:]
+            ended = _ended(window, reading.now)
+            if account.ended is not None:
+                account.recent = _together(account.ended, ended)
+            account.ended = ended
             account.window = _Window(since=reading.now, minute_since=reading.now)
 
 
@@ -261,26 +267,43 @@ def _count_minute(window: _Window, sums: _Sums, now: float, devices: int) -> Non
         window.minute, window.minute_since = _Sums(), now
 
 
-def _ended(window: _Window, reading: UsageReading) -> UsageWindow:
-    sums, span_s = window.sums, reading.now - window.since
+def _ended(window: _Window, now: float) -> RecentUsage:
+    sums, span_s = window.sums, now - window.since
     seen_s = window.kernel_seen_s
     allocated = int(sums.allocated)
-    return UsageWindow(
-        ended_at=float(max(int(reading.wall), 0)),
+    return RecentUsage(
         allocated_ms=allocated,
         used_ms=min(allocated, int(sums.used)),
         withheld_ms=int(sums.withheld),
         peak_percent=_percent(window.peak),
-        duty_percent=_percent(window.busy_ns / (span_s * 1e9)),
+        duty_percent=_percent(window.busy_ns / (span_s * 1e9))
+        if window.steps >= STEPS_LEAST
+        else 0,
         kernel_idle_percent=_percent(window.kernel_idle_s / seen_s) if seen_s else 0,
         memory_mib=window.memory_mib,
-        steps=window.steps,
     )
+
+
+def _together(first: RecentUsage, second: RecentUsage) -> RecentUsage:
+    """Two windows as one; what one of them does not say is not said of both."""
+    return RecentUsage(
+        allocated_ms=first.allocated_ms + second.allocated_ms,
+        used_ms=first.used_ms + second.used_ms,
+        withheld_ms=first.withheld_ms + second.withheld_ms,
+        peak_percent=max(first.peak_percent, second.peak_percent),
+        duty_percent=_mean(first.duty_percent, second.duty_percent),
+        kernel_idle_percent=_mean(first.kernel_idle_percent, second.kernel_idle_percent),
+        memory_mib=max(first.memory_mib, second.memory_mib),
+    )
+
+
+def _mean(first: int, second: int) -> int:
+    return (first + second + 1) // 2 if first and second else 0
 
 
 def _percent(fraction: float) -> int:
     """A fraction for the wire, rounded up, so that only nothing at all is 0."""
-    return min(100, math.ceil(max(0.0, fraction) * 100))
+    return min(100, math.ceil(round(max(0.0, fraction) * 100, 6)))
 
 
 def metered_slices(slices: Iterable[ObservedSlice], meter: UsageMeter) -> tuple[ObservedSlice, ...]:

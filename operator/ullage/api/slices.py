@@ -248,7 +248,7 @@ class ObservedSlice(Wire):
     """The node may suspend the container between its steps."""
     suspended: Flag = False
     """The container's memory is not on the device: it is suspended until its next step."""
-    usage: ObservedUsage | None = None
+    usage: Annotated[ObservedUsage | None, KEPT] = None
     """Device time that the container held and used, on the first of its devices."""
 
 

@@ -10,22 +10,21 @@ library only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, TypeAlias
 
 from ullage.api.codec import Wire
-from ullage.api.wire_fields import Counted, Flag, Listed, Moment, Schema, atomic, count
+from ullage.api.wire_fields import Counted, Flag, Schema, count
 
 _Percent: TypeAlias = Annotated[int, count(100)]
-MOST_WINDOWS: Final = 3
-"""Windows that a node keeps of a container: half an hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UsageWindow(Wire):
-    """Ten minutes of one container."""
+class RecentUsage(Wire):
+    """The last two windows of a quarter of an hour of one container, together.
 
-    ended_at: Moment
-    """When the window ended."""
+    One record instead of two, because every heartbeat stores it for every container.
+    """
+
     allocated_ms: Counted = 0
     """Device time that the container could use and that was measured."""
     used_ms: Counted = 0
@@ -35,14 +34,13 @@ class UsageWindow(Wire):
     peak_percent: _Percent = 0
     """Largest use of a device in any minute, in percent of the whole device."""
     duty_percent: _Percent = 0
-    """Time in which a step was under way, as the container reports, in percent."""
+    """Time in which a step was under way, as the container reports, in percent; absent with fewer
+    than five steps in one of the windows."""
     kernel_idle_percent: _Percent = 0
     """Time without a kernel on the device, in percent; measured only while no other container ran
     on it."""
     memory_mib: Counted = 0
     """Most device memory in use, in MiB."""
-    steps: Counted = 0
-    """Steps, as the container reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +74,5 @@ class ObservedUsage(DeviceTime):
     estimated: Annotated[Flag, Schema(default=False)] = False
     """The device was shared and its counters are of the whole device: usedMs is the most that
     the container can have used."""
-    windows: Annotated[
-        tuple[UsageWindow, ...], Listed(newest=MOST_WINDOWS), atomic(MOST_WINDOWS)
-    ] = ()
-    """The last windows of ten minutes, oldest first."""
+    recent: RecentUsage | None = None
+    """The last two windows of a quarter of an hour; absent until there are two."""

@@ -25,8 +25,7 @@ from ullage.scheduling.accounting.fleet import WorkloadEfficiency, efficiencies,
 from ullage.scheduling.accounting.remedies import Remedy, remedy
 
 NOTHING: Final = (
-    "no device time is known yet: nodes measure it while work runs, and findings need two windows"
-    " of ten minutes"
+    "no device time is known yet: nodes measure it while work runs, and findings need half an hour"
 )
 
 

@@ -91,9 +91,6 @@ FIRST_MONDAY_S: Final = 4 * 86_400
 """The first Monday since the epoch."""
 EFFICIENCY_SLACK_S: Final = 300.0
 """Time by which counters of nodes may be older or newer than an entry: a few heartbeats. Chosen."""
-EFFICIENCY_STALE_S: Final = 1500.0
-"""Age of its last window from which a workload is not judged: two windows and heartbeats. Chosen.
-"""
 EFFICIENCY_FIGURES_S: Final = 60.0
 """Age up to which metrics of device time are not computed anew; nodes report as often. Chosen."""
 QUOTA_WRITE_S: Final = 10.0

@@ -22,7 +22,7 @@ from ullage.api.reasons import ConditionType, Reason
 from ullage.api.schedulingpolicy import SchedulingPolicySpec
 from ullage.api.slices import DesiredSlice, ObservedLane, ObservedSlice, Proof, SliceKey, SlicePhase
 from ullage.api.trainingjob import ElasticitySpec, TrainingJob
-from ullage.api.usage import DeviceTime, ObservedUsage, UsageWindow
+from ullage.api.usage import DeviceTime, ObservedUsage, RecentUsage
 from ullage.api.words import EfficiencyRule
 from ullage.cluster.codecs.status import status_to_wire
 from ullage.cluster.records import policy as records
@@ -113,18 +113,14 @@ OBSERVED = ObservedSlice(
         withheld_ms=20_000,
         unmeasured_ms=1000,
         estimated=True,
-        windows=(
-            UsageWindow(
-                ended_at=1000.0,
-                allocated_ms=270_000,
-                used_ms=90_000,
-                withheld_ms=1000,
-                peak_percent=31,
-                duty_percent=92,
-                kernel_idle_percent=40,
-                memory_mib=1024,
-                steps=7500,
-            ),
+        recent=RecentUsage(
+            allocated_ms=810_000,
+            used_ms=90_000,
+            withheld_ms=1000,
+            peak_percent=31,
+            duty_percent=92,
+            kernel_idle_percent=40,
+            memory_mib=1024,
         ),
     ),
     step_micros=900,

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from builders import NOW, a_gpu_node, a_job, a_slice, a_snapshot, gpu, reported
 from fakes.toy_books import on
-from ullage.api.usage import DeviceTime, ObservedUsage, UsageWindow
+from ullage.api.usage import DeviceTime, ObservedUsage, RecentUsage
 from ullage.cluster.records.efficiency import EfficiencyRecord
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.efficiency.ledger import UsageMark
 from ullage.metrics.efficiency import EfficiencyFigures, EfficiencySums
 
-IDLE = tuple(UsageWindow(ended_at=NOW - 600 * ago, allocated_ms=600_000) for ago in (2, 1, 0))
+IDLE = RecentUsage(allocated_ms=1_800_000)
 
 
 def cluster(usage: ObservedUsage, *, created: float = NOW, namespace: str = "team") -> Snapshot:
@@ -67,14 +67,14 @@ def test_what_another_process_counted_is_not_counted_again_and_nothing_is_taken_
 
 
 def test_idle_devices_are_told_by_namespace() -> None:
-    idle = ObservedUsage(allocated_ms=5000, windows=IDLE)
+    idle = ObservedUsage(allocated_ms=5000, recent=IDLE)
     figures = EfficiencySums(began=NOW).figures(cluster(idle), NOW)
     assert figures.findings == {("team", "Idle"): 1}
     assert figures.explained == {("team", "Idle"): 1.0}
 
 
 def test_a_row_of_another_namespace_changes_no_figure_of_this_one() -> None:
-    own = cluster(ObservedUsage(allocated_ms=5000, used_ms=1000, windows=IDLE))
+    own = cluster(ObservedUsage(allocated_ms=5000, used_ms=1000, recent=IDLE))
     wild = EfficiencyRecord(
         since=0.0,
         as_of=NOW,

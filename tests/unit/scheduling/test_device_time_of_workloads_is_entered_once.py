@@ -14,7 +14,7 @@ from builders import NOW, a_gpu_node, a_job, a_service, a_slice, a_snapshot, an_
 from builders import reported as reported_slice
 from fakes.toy_books import on
 from ullage.api.slices import SlicePhase
-from ullage.api.usage import DeviceTime, ObservedUsage, UsageWindow
+from ullage.api.usage import DeviceTime, ObservedUsage, RecentUsage
 from ullage.api.words import EfficiencyRule
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.efficiency import EfficiencyRecord
@@ -30,7 +30,7 @@ MONDAY = 1_767_571_200.0  # 2026-01-05T00:00:00Z
 PLACES = (on("n1", pod="train-0"), on("n2", pod="train-1"))
 IDLE = ObservedUsage(
     allocated_ms=10,
-    windows=tuple(UsageWindow(ended_at=NOW - 600 * ago, allocated_ms=600_000) for ago in (2, 1, 0)),
+    recent=RecentUsage(allocated_ms=1_800_000),
 )
 
 
@@ -69,7 +69,7 @@ class Life:
     def write(self, *usages: ObservedUsage | None, **changes: object) -> EfficiencyRecord:
         """A status is written, by whichever operator leads: all it knows stands in the API."""
         status = replace(self.workload.status, **changes)  # type: ignore[arg-type]
-        reports = UsageReports(nodes(*(usages or self.counters)))
+        reports = UsageReports(nodes(*(usages or self.counters)), NOW)
         status = entered(self.workload, status, reports, Rate(per_hour=4.0), self.now)
         stored = as_stored(WorkloadKind.TRAINING_JOB, status)
         assert stored == as_stored(WorkloadKind.TRAINING_JOB, stored)
@@ -96,14 +96,15 @@ def test_a_row_is_the_growth_of_the_counters_and_what_was_not_used_is_wasted() -
 
 def test_a_status_that_is_not_written_has_no_row() -> None:
     workload = a_job().status(phase="Running", placement=PLACES).build()
-    reports = UsageReports(nodes(None, None))
+    reports = UsageReports(nodes(None, None), NOW)
     assert entered(workload, workload.status, reports, Rate(), NOW) is workload.status
     old_agents = UsageReports(
         {
             "n1": a_gpu_node(
                 "n1", observed=[reported_slice(a_slice("uid-train-0", device=gpu("n1")))]
             )
-        }
+        },
+        NOW,
     )
     assert entered(workload, workload.status, old_agents, Rate(), NOW) is workload.status
 
@@ -165,10 +166,20 @@ def test_findings_keep_the_time_since_they_hold() -> None:
     assert life.write(IDLE, IDLE, phase="Suspending").findings == ()
 
 
+def test_windows_of_a_silent_agent_are_no_evidence_and_its_sums_stay() -> None:
+    job = a_job().status(phase="Running", placement=PLACES[:1]).build()
+    silent = UsageReports(nodes(IDLE), NOW + 1000)
+    status = entered(job, replace(job.status, restarts=0), silent, Rate(), NOW)
+    assert status.efficiency is not None
+    assert status.efficiency.findings == ()
+    assert status.efficiency.mark is not None
+    assert status.efficiency.mark.allocated_ms == IDLE.allocated_ms
+
+
 def test_a_service_counts_while_it_answers() -> None:
     service = a_service("train").status(phase=Phase.PENDING, placement=PLACES[:1]).build()
     ready = replace(service.status, phase=Phase.READY)
-    status = entered(service, ready, UsageReports(nodes(IDLE)), Rate(), NOW)
+    status = entered(service, ready, UsageReports(nodes(IDLE), NOW), Rate(), NOW)
     assert status.efficiency is not None
     assert status.efficiency.mark is not None
 

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules that say why device time is not used, each with the least evidence that it needs.
 
-A rule reads the last windows of a workload (ten minutes each, as its nodes measured them). It
-speaks only of windows in which the workload could run, needs several of them, and explains only
-unused time. Steps and the time within them are what the workload itself reports: they choose
-between explanations and never make time wasted. Thresholds and confidences: derived.
+A rule reads the last two windows of a quarter of an hour, as nodes measured them. It speaks only of
+windows in which the workload could run, and explains only unused time. Steps and the time within
+them are what the workload itself reports: they choose between explanations and never make time
+wasted. Thresholds and confidences: derived.
 
 Not among them, because they need a record of each rank or a trace: many short kernels, copies from
 pageable memory, synchronisations, allocations after the warm-up, precision of matrix products,
@@ -19,20 +19,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from ullage.api.usage import ObservedUsage, UsageWindow
+from ullage.api.usage import ObservedUsage, RecentUsage
 from ullage.api.words import EfficiencyRule
 from ullage.engines.efficiency.gains import Interval, length, union
 
-WINDOWS_LEAST: Final = 2
-"""Windows that a finding needs."""
-IDLE_WINDOWS_LEAST: Final = 3
-"""Windows of a workload that is called idle: half an hour."""
-STEPS_LEAST: Final = 5
-"""Steps in each window of a finding that reads reported steps."""
 WITHHELD_MOST: Final = 0.2
-"""Part of a window that may have been withheld from the workload; else it says nothing of it."""
+"""Part of the time that may have been withheld from the workload; else it is not judged."""
 IDLE_BELOW: Final = 0.01
 """Use of the held time below which a workload is idle."""
+IDLE_PEAK_MOST: Final = 2
+"""Percent of a device in the busiest minute of an idle workload, rounded up."""
 LOW_USE: Final = 0.5
 """Use of the held time below which it is low."""
 STEPS_ALL_THE_TIME: Final = 90
@@ -51,6 +47,8 @@ SHARE_STEP: Final = 5
 """Recommended shares are multiples of it, percent."""
 MEMORY_STEP_MIB: Final = 256
 """Recommended memory is a multiple of it."""
+CONFIDENCE: Final = 0.9
+"""Confidence in a finding that rests on counters of the device alone."""
 CONFIDENCE_LOST: Final = 0.8
 """Factor of a confidence that rests on an estimate, or on what the workload reports."""
 
@@ -65,9 +63,7 @@ class JudgedWorkload:
         is_job: It runs steps one after another, unlike a service that waits for requests.
         fixed_share: A smaller share may not replace its own: a lane or an objective needs it.
         whole_device: It holds whole devices, so no memory of them is left to others.
-        members: Counters of each member; none without windows.
-        now: Seconds since the epoch.
-        stale_s: Age of its last window from which it is not judged.
+        members: Counters of each member; none = it is not judged.
     """
 
     percent: int
@@ -76,8 +72,6 @@ class JudgedWorkload:
     fixed_share: bool
     whole_device: bool
     members: tuple[ObservedUsage, ...]
-    now: float
-    stale_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,40 +101,21 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """Windows of the whole workload, oldest first, and where each begins on the axis of gains."""
+    """The last two windows of all members as one; used time first on the axis of gains."""
 
     subject: JudgedWorkload
-    windows: tuple[UsageWindow, ...]
+    recent: RecentUsage
     estimated: bool
-
-    @property
-    def allocated_ms(self) -> int:
-        return sum(window.allocated_ms for window in self.windows)
 
     @property
     def use(self) -> float:
         """Part of the allocated time that was used."""
-        return sum(window.used_ms for window in self.windows) / self.allocated_ms
-
-    @property
-    def peak(self) -> int:
-        """Percent of a device in the busiest minute."""
-        return max(window.peak_percent for window in self.windows)
-
-    @property
-    def memory_mib(self) -> int:
-        """Most memory of a member."""
-        return max(window.memory_mib for window in self.windows)
+        return self.recent.used_ms / self.recent.allocated_ms
 
     def unused(self, fraction: float = 1.0) -> tuple[Interval, ...]:
-        """Unused time, the last ``fraction`` of the allocated time of each window at most."""
-        begin, spans = 0, []
-        for window in self.windows:
-            end = begin + window.allocated_ms
-            kept = begin + window.allocated_ms - int(window.allocated_ms * fraction)
-            spans.append((max(begin + window.used_ms, kept), end))
-            begin = end
-        return union(spans)
+        """Unused time, the last ``fraction`` of the allocated time at most."""
+        used, end = self.recent.used_ms, self.recent.allocated_ms
+        return union([(max(used, end - int(end * fraction)), end)])
 
     def finding(
         self,
@@ -152,17 +127,17 @@ class _Evidence:
         percent: int = 0,
         memory_mib: int = 0,
     ) -> Finding:
-        """A finding that rests on all windows; ``reported`` = and on reported steps."""
+        """A finding; ``reported`` = it rests on reported steps, too."""
         lost = CONFIDENCE_LOST ** (int(self.estimated) + int(reported))
         return Finding(
             rule=rule,
-            gain_permille=length(explained) * 1000 // self.allocated_ms,
+            gain_permille=length(explained) * 1000 // self.recent.allocated_ms,
             explained=explained,
-            allocated_ms=self.allocated_ms,
-            confidence=round((1 - 0.5 ** len(self.windows)) * lost, 3),
+            allocated_ms=self.recent.allocated_ms,
+            confidence=round(CONFIDENCE * lost, 3),
             percent=percent,
             memory_mib=memory_mib,
-            evidence=f"{evidence} in {len(self.windows)} windows of 10 min",
+            evidence=f"{evidence} in two windows of 15 min",
         )
 
 
@@ -174,12 +149,10 @@ def findings_of(subject: JudgedWorkload) -> tuple[Finding, ...]:
 
     An idle workload gets no other explanation: nothing else can be seen of it.
     """
-    windows = _windows_of(subject)
-    if len(windows) < WINDOWS_LEAST:
+    recent = _together(subject.members)
+    if recent is None:
         return ()
-    evidence = _Evidence(subject, windows, any(member.estimated for member in subject.members))
-    if not evidence.allocated_ms:
-        return ()
+    evidence = _Evidence(subject, recent, any(member.estimated for member in subject.members))
     idle = _idle(evidence)
     if idle is not None:
         return (idle,)
@@ -198,56 +171,40 @@ def gain_permille(findings: Sequence[Finding]) -> int:
     return length(spans) * 1000 // allocated if allocated else 0
 
 
-def _windows_of(subject: JudgedWorkload) -> tuple[UsageWindow, ...]:
-    """The last windows of all members, oldest first: the n-th last of each makes one.
+def _together(members: Sequence[ObservedUsage]) -> RecentUsage | None:
+    """The windows of all members; ``None`` = some are missing, or were withheld too much.
 
-    Windows in which the workload was stopped, or waited for its lane, end the evidence.
+    What one member does not report is not known of all.
     """
-    if not subject.members or min(len(member.windows) for member in subject.members) == 0:
-        return ()
-    newest = min(member.windows[-1].ended_at for member in subject.members)
-    if subject.now - newest > subject.stale_s:
-        return ()
-    kept: list[UsageWindow] = []
-    for at in range(1, min(len(member.windows) for member in subject.members) + 1):
-        window = _together([member.windows[-at] for member in subject.members])
-        held = window.allocated_ms + window.withheld_ms
-        if not window.allocated_ms or window.withheld_ms > WITHHELD_MOST * held:
-            break
-        kept.insert(0, window)
-    return tuple(kept)
-
-
-def _together(windows: Sequence[UsageWindow]) -> UsageWindow:
-    """One window of several members; what one does not report is not known of all."""
+    windows = [member.recent for member in members if member.recent is not None]
+    if not windows or len(windows) < len(members):
+        return None
     allocated = sum(window.allocated_ms for window in windows)
-    return UsageWindow(
-        ended_at=min(window.ended_at for window in windows),
+    withheld = sum(window.withheld_ms for window in windows)
+    if not allocated or withheld > WITHHELD_MOST * (allocated + withheld):
+        return None
+    return RecentUsage(
         allocated_ms=allocated,
         used_ms=min(allocated, sum(window.used_ms for window in windows)),
-        withheld_ms=sum(window.withheld_ms for window in windows),
+        withheld_ms=withheld,
         peak_percent=max(window.peak_percent for window in windows),
         duty_percent=min(window.duty_percent for window in windows),
         kernel_idle_percent=min(window.kernel_idle_percent for window in windows),
         memory_mib=max(window.memory_mib for window in windows),
-        steps=min(window.steps for window in windows),
     )
 
 
 def _idle(evidence: _Evidence) -> Finding | None:
-    windows = evidence.windows
-    if len(windows) < IDLE_WINDOWS_LEAST or any(
-        window.used_ms >= IDLE_BELOW * window.allocated_ms for window in windows
-    ):
+    if evidence.use >= IDLE_BELOW or evidence.recent.peak_percent > IDLE_PEAK_MOST:
         return None
-    hours = evidence.allocated_ms / 3_600_000
+    hours = evidence.recent.allocated_ms / 3_600_000
     return evidence.finding(
-        EfficiencyRule.IDLE, f"{hours:.1f} device hours held, none used", evidence.unused()
+        EfficiencyRule.IDLE, f"{hours:.2f} device hours held, none used", evidence.unused()
     )
 
 
 def _oversized_share(evidence: _Evidence) -> Finding | None:
-    subject, peak = evidence.subject, evidence.peak
+    subject, peak = evidence.subject, evidence.recent.peak_percent
     enough = -int(-peak * HEADROOM // SHARE_STEP) * SHARE_STEP
     enough = max(SHARE_STEP, enough)
     if subject.fixed_share or not peak or enough > SHARE_KEPT_MOST * subject.percent:
@@ -263,7 +220,7 @@ def _oversized_share(evidence: _Evidence) -> Finding | None:
 
 
 def _host_bound(evidence: _Evidence) -> Finding | None:
-    idle = min(window.kernel_idle_percent for window in evidence.windows)
+    idle = evidence.recent.kernel_idle_percent
     if not _steps_all_the_time(evidence) or idle < KERNELS_IDLE or evidence.use >= LOW_USE:
         return None
     return evidence.finding(
@@ -276,21 +233,25 @@ def _host_bound(evidence: _Evidence) -> Finding | None:
 
 def _small_batch(evidence: _Evidence) -> Finding | None:
     subject = evidence.subject
-    if not _steps_all_the_time(evidence) or evidence.use >= LOW_USE or not evidence.memory_mib:
+    if (
+        not _steps_all_the_time(evidence)
+        or evidence.use >= LOW_USE
+        or not evidence.recent.memory_mib
+    ):
         return None
-    if evidence.memory_mib > MEMORY_USED_MOST * subject.memory_mib:
+    if evidence.recent.memory_mib > MEMORY_USED_MOST * subject.memory_mib:
         return None
     return evidence.finding(
         EfficiencyRule.SMALL_BATCH,
         f"steps ran one after another, used {evidence.use:.0%} of the time held and"
-        f" {evidence.memory_mib} of {subject.memory_mib} MiB",
+        f" {evidence.recent.memory_mib} of {subject.memory_mib} MiB",
         evidence.unused(),
         reported=True,
     )
 
 
 def _between_steps(evidence: _Evidence) -> Finding | None:
-    duty = max(window.duty_percent for window in evidence.windows)
+    duty = evidence.recent.duty_percent
     if not _has_steps(evidence) or duty >= STEPS_ALL_THE_TIME:
         return None
     unused = evidence.unused(1 - duty / 100)
@@ -305,7 +266,7 @@ def _between_steps(evidence: _Evidence) -> Finding | None:
 
 
 def _memory_unused(evidence: _Evidence) -> Finding | None:
-    subject, used = evidence.subject, evidence.memory_mib
+    subject, used = evidence.subject, evidence.recent.memory_mib
     enough = _enough_memory(evidence)
     if subject.fixed_share or subject.whole_device or not used:
         return None
@@ -322,7 +283,7 @@ def _memory_unused(evidence: _Evidence) -> Finding | None:
 
 def _enough_memory(evidence: _Evidence) -> int:
     """Memory that would be enough, MiB; 0 = its use is not known."""
-    used, held = evidence.memory_mib, evidence.subject.memory_mib
+    used, held = evidence.recent.memory_mib, evidence.subject.memory_mib
     if not used:
         return 0
     steps = -int(-used * HEADROOM // MEMORY_STEP_MIB)
@@ -330,15 +291,11 @@ def _enough_memory(evidence: _Evidence) -> int:
 
 
 def _has_steps(evidence: _Evidence) -> bool:
-    return evidence.subject.is_job and all(
-        window.steps >= STEPS_LEAST and window.duty_percent for window in evidence.windows
-    )
+    return evidence.subject.is_job and evidence.recent.duty_percent > 0
 
 
 def _steps_all_the_time(evidence: _Evidence) -> bool:
-    return _has_steps(evidence) and all(
-        window.duty_percent >= STEPS_ALL_THE_TIME for window in evidence.windows
-    )
+    return _has_steps(evidence) and evidence.recent.duty_percent >= STEPS_ALL_THE_TIME
 
 
 _RULES: Final[tuple[_Rule, ...]] = (

@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import Final
 
 from ullage.api.devices import GPUMode
-from ullage.api.slices import ObservedSlice
+from ullage.api.slices import SliceKey
 from ullage.api.usage import ObservedUsage
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.efficiency import MOST_FINDINGS, EfficiencyRecord, FindingRecord
@@ -32,12 +32,13 @@ from ullage.scheduling.times import (
     COST_COUNTED_MOST_S,
     EFFICIENCY_PERIOD_S,
     EFFICIENCY_SLACK_S,
-    EFFICIENCY_STALE_S,
     FIRST_MONDAY_S,
+    HEARTBEAT_MAX_AGE_S,
 )
 
 _SERVES: Final = (Phase.READY, Phase.DEGRADED)
 _NO_USAGE: Final = ObservedUsage()
+"""Of an agent that measures none."""
 
 
 def period_of(now: float) -> float:
@@ -47,10 +48,14 @@ def period_of(now: float) -> float:
 
 @dataclass(slots=True)
 class UsageReports:
-    """What nodes report of slices; every node is looked up once."""
+    """What nodes report of slices; every node is looked up once.
+
+    Of a node whose agent is silent only the sums are used: its windows may be old.
+    """
 
     nodes: Mapping[str, GPUNodeRecord]
-    _by_node: dict[str, Mapping[object, ObservedSlice]] = field(default_factory=dict)
+    now: float
+    _by_node: dict[str, Mapping[SliceKey, ObservedUsage]] = field(default_factory=dict)
 
     def of(self, placement: Sequence[Placement]) -> list[ObservedUsage | None]:
         """Counters of each container of a placement; ``None`` = its node does not report it.
@@ -62,11 +67,19 @@ class UsageReports:
     def _of(self, part: Placement) -> ObservedUsage | None:
         by_key = self._by_node.get(part.node)
         if by_key is None:
-            node = self.nodes.get(part.node)
-            observed = node.observed if node is not None else ()
-            by_key = self._by_node[part.node] = {seen.key: seen for seen in observed}
-        seen = by_key.get(part.key)
-        return None if seen is None else seen.usage or _NO_USAGE
+            by_key = self._by_node[part.node] = self._reported(self.nodes.get(part.node))
+        return by_key.get(part.key)
+
+    def _reported(self, node: GPUNodeRecord | None) -> Mapping[SliceKey, ObservedUsage]:
+        if node is None:
+            return {}
+        usages = {seen.key: seen.usage or _NO_USAGE for seen in node.observed}
+        if self.now - node.heartbeat <= HEARTBEAT_MAX_AGE_S:
+            return usages
+        return {
+            key: replace(usage, recent=None) if usage.recent is not None else usage
+            for key, usage in usages.items()
+        }
 
 
 def entered(
@@ -83,11 +96,8 @@ def entered(
     """
     before = workload.status.efficiency
     held = reports.of(status.placement)
-    if before is None and not any(
-        report is not None and report is not _NO_USAGE for report in held
-    ):
-        return status
-    if workload.adopted:
+    known = any(report is not None and report is not _NO_USAGE for report in held)
+    if workload.adopted or (before is None and not known):
         return status
     row = counted(workload, reports, now)
     moment = whole_second(now)
@@ -101,7 +111,7 @@ def entered(
             row=NO_TIME,
             used_ratio="",
         )
-    row = with_findings(row, judged(workload, status, held, now), moment)
+    row = with_findings(row, judged(workload, status, held), moment)
     return replace(
         status,
         efficiency=replace(
@@ -145,7 +155,6 @@ def judged(
     workload: WorkloadRecord,
     status: WorkloadStatus,
     reports: Iterable[ObservedUsage | None],
-    now: float,
 ) -> tuple[Finding, ...]:
     """Why a workload's device time is not used; nothing while it may not be judged.
 
@@ -153,7 +162,6 @@ def judged(
         workload: The workload.
         status: Its status, with the placement that the reports are of.
         reports: Counters of its containers.
-        now: Seconds since the epoch.
     """
     known = [report for report in reports if report is not None]
     if not _counts(workload, status) or len(known) < _containers(status):
@@ -166,8 +174,6 @@ def judged(
             fixed_share=has_fixed_share(workload),
             whole_device=workload.gpu.mode is GPUMode.EXCLUSIVE,
             members=tuple(known),
-            now=now,
-            stale_s=EFFICIENCY_STALE_S,
         )
     )
 

@@ -57,7 +57,7 @@ def efficiencies(
         workloads: Workloads of it.
         now: Seconds since the epoch.
     """
-    reports = UsageReports(snapshot.gpu_nodes)
+    reports = UsageReports(snapshot.gpu_nodes, now)
     models = {
         (node.name, device.uuid): device.model
         for node in snapshot.gpu_nodes.values()
@@ -106,7 +106,7 @@ def _record(
         record = EfficiencyRecord(since=efficiency.period_of(now), as_of=now, row=total_of(known))
     else:
         record = efficiency.counted(workload, reports, now)
-    findings = efficiency.judged(workload, status, held, now)
+    findings = efficiency.judged(workload, status, held)
     return efficiency.with_findings(record, findings, now)
 
 

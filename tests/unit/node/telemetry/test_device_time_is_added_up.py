@@ -11,14 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
-from ullage.api.usage import MOST_WINDOWS, ObservedUsage
+from ullage.api.usage import ObservedUsage, RecentUsage
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey, StepProgress
 from ullage_node.model.samples import DeviceSample, Metric
 from ullage_node.model.slices import LaneReading
 from ullage_node.telemetry.tenants import RunningTenant
 from ullage_node.telemetry.usage import UsageMeter, UsageReading, metered_slices
-
-WALL = 1_700_000_000.0
 
 
 @dataclass
@@ -75,7 +73,7 @@ class Node:
     busy: dict[str, float] = field(default_factory=dict)
     turns: dict[str, LaneReading] = field(default_factory=dict)
     now: float = 1000.0
-    window_s: float = 600.0
+    window_s: float = 900.0
 
     def __post_init__(self) -> None:
         self.meter = UsageMeter(self.window_s)
@@ -96,7 +94,6 @@ class Node:
         self.meter.take(
             UsageReading(
                 now=self.now,
-                wall=WALL + self.now,
                 tenants=tuple(program.tenant() for program in self.programs),
                 samples={
                     gpu: DeviceSample(
@@ -115,6 +112,12 @@ class Node:
         usage = self.meter.usage(program.key)
         assert usage is not None
         return usage
+
+
+def recent(node: Node, program: Program) -> RecentUsage:
+    usage = node.usage(program).recent
+    assert usage is not None
+    return usage
 
 
 def near(milliseconds: float) -> object:
@@ -169,23 +172,23 @@ def test_a_container_without_a_process_on_its_device_uses_nothing() -> None:
 
 def test_counters_of_a_device_are_the_tenants_only_while_it_is_alone() -> None:
     alone = Program("a", percent=100, solo=False)
-    node = Node([alone], samples={"gpu-0": {Metric.SM: 0.3, Metric.GRAPHICS: 0.6}}, window_s=60)
+    node = Node([alone], samples={"gpu-0": {Metric.SM: 0.3, Metric.GRAPHICS: 0.6}}, window_s=30)
     node.run(60)
     assert node.usage(alone).used_ms == near(18_000)
     assert not node.usage(alone).estimated
-    assert node.usage(alone).windows[0].kernel_idle_percent == 40
+    assert recent(node, alone).kernel_idle_percent == 40
     small, large = (
         Program(name, percent=percent, solo=False) for name, percent in (("b", 20), ("c", 80))
     )
     node = Node(
-        [small, large], samples={"gpu-0": {Metric.SM: 0.3, Metric.GRAPHICS: 0.6}}, window_s=60
+        [small, large], samples={"gpu-0": {Metric.SM: 0.3, Metric.GRAPHICS: 0.6}}, window_s=30
     )
     node.run(60)
     # each may have done all that the device did, up to its share
     assert node.usage(small).used_ms == near(12_000)
     assert node.usage(large).used_ms == near(18_000)
     assert node.usage(small).estimated
-    assert node.usage(small).windows[0].kernel_idle_percent == 0
+    assert recent(node, small).kernel_idle_percent == 0
 
 
 def test_without_counters_of_multiprocessors_only_standstill_is_known() -> None:
@@ -209,48 +212,53 @@ def test_a_stopped_agent_knows_nothing_of_that_time() -> None:
     assert node.usage(program).allocated_ms == 0
 
 
-def test_windows_hold_means_peaks_and_what_the_container_reports() -> None:
+def test_two_windows_together_hold_sums_peaks_and_what_the_container_reports() -> None:
     program = Program("a", busy=0.1, duty=0.6, memory_mib=300)
     node = Node([program])
-    node.run(500)
-    program.busy = 0.4
-    node.run(60)
-    program.busy = 0.1
-    node.run(60 * 40)
-    windows = node.usage(program).windows
-    assert len(windows) == MOST_WINDOWS
-    assert [window.ended_at for window in windows] == sorted(window.ended_at for window in windows)
-    node = Node([program])
-    program.busy = 0.1
+    node.run(900)
+    assert node.usage(program).recent is None  # one window is no evidence
     node.run(420)
     program.busy = 0.4
     node.run(60)
     program.busy = 0.1
-    node.run(120)
-    (window,) = node.usage(program).windows
-    assert window.allocated_ms == near(300_000)
-    assert window.used_ms == near(78_000)
-    assert window.peak_percent in (40, 41)
-    assert window.duty_percent in (60, 61)
-    assert window.memory_mib == 300
-    assert window.steps == 600
+    node.run(220)
+    assert node.usage(program).recent is None
+    node.run(200)
+    both = recent(node, program)
+    assert both.allocated_ms == near(900_000)
+    assert both.used_ms == near(198_000)
+    assert 39 <= both.peak_percent <= 41
+    assert both.duty_percent == 60
+    assert both.memory_mib == 300
+    node.run(900)
+    assert recent(node, program).peak_percent == both.peak_percent
+    node.run(900)
+    assert recent(node, program).peak_percent == 10
+
+
+def test_few_steps_say_nothing_of_the_time_within_them() -> None:
+    program = Program("a", busy=0.1)
+    node = Node([program], window_s=60)
+    for _ in range(130):
+        node.run(1)
+        program.steps = 1  # a step lasts for ages
+    assert recent(node, program).duty_percent == 0
 
 
 def test_a_container_that_starts_again_is_not_counted_backwards() -> None:
     program = Program("a", busy=0.5)
-    node = Node([program], window_s=60)
-    node.run(30)
+    node = Node([program], window_s=30)
+    node.run(20)
     program.solo_ns, program.steps, program.busy_ns = 1, 0, 0
-    node.run(30)
+    node.run(40)
     usage = node.usage(program)
     assert usage.used_ms == near(29_500)
-    assert usage.windows[0].duty_percent == 99  # its first second is not known
-    assert usage.windows[0].steps == 59
+    assert recent(node, program).duty_percent in (98, 99)  # its first second is not known
 
 
 def test_a_new_agent_goes_on_from_what_was_reported() -> None:
     program = Program("a")
-    node = Node([program], window_s=60)
+    node = Node([program], window_s=30)
     node.run(70)
     part = program.tenant().desired
     seen = ObservedSlice(
@@ -271,7 +279,7 @@ def test_a_new_agent_goes_on_from_what_was_reported() -> None:
     later.look()
     later.run(10)
     assert later.usage(program).allocated_ms == near(reported.usage.allocated_ms + 5000)
-    assert later.usage(program).windows == reported.usage.windows
+    assert later.usage(program).recent == reported.usage.recent is not None
 
 
 def test_another_device_of_a_container_is_not_counted_twice() -> None:
