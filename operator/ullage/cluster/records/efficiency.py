@@ -1,12 +1,13 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger row in the status of a workload, with the findings that explain it."""
+"""The ledger row in the status of a workload, with its findings; rows and sums of a report."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated, Final
 
+from ullage.api.efficiencyreport import MOST_OPPORTUNITIES
 from ullage.api.usage import DeviceTime
 from ullage.api.wire_fields import (
     IF_KNOWN,
@@ -18,7 +19,12 @@ from ullage.api.wire_fields import (
     Flag,
     Listed,
     Moment,
+    Money,
+    Name,
     Schema,
+    Text,
+    Word,
+    at_most,
     atomic,
     between,
     cut,
@@ -86,3 +92,91 @@ class EfficiencyRecord:
         atomic(MOST_FINDINGS),
     ] = ()
     """Why time is not used, the largest gain first."""
+
+
+MOST_ROWS: Final = 256
+"""Rows that one report keeps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportRow:
+    """Device time of one start of a workload in the week of the report."""
+
+    uid: Annotated[Word, NEEDED]
+    """uid of the workload."""
+    attempt: Annotated[Count, INT32, KEPT] = 0
+    """Which start it is of."""
+    kind: Name
+    """Kind of the workload."""
+    name: Name
+    """Its name."""
+    time: Annotated[DeviceTime, KEPT] = NO_TIME
+    """Its device time in this week."""
+    before: Annotated[DeviceTime, KEPT] = NO_TIME
+    """Device time of this start that reports of earlier weeks hold."""
+    per_device_hour: Decimal = ""
+    """Price of an hour of a whole device; absent = unknown."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells rows of one week apart."""
+        return self.uid, self.attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpportunityRecord:
+    """Device time of a tenant on one accelerator type that findings of one rule explain."""
+
+    rule: Annotated[EfficiencyRule, word(EfficiencyRule, grows=True), NEEDED]
+    """The explanation, in one stable word."""
+    tenant: Annotated[Text, at_most(253)] = ""
+    """Tenant of the workloads."""
+    accelerator: Annotated[Text, at_most(253)] = ""
+    """Accelerator type."""
+    workloads: Count = 0
+    """Number of workloads."""
+    hours: Decimal = ""
+    """Device hours that it explains; those of two rules overlap."""
+    cost: Money = ""
+    """Price of them; absent = a price is missing."""
+    example: Annotated[Text, at_most(253)] = ""
+    """The workload with the largest part."""
+    remedy: Annotated[str, cut(512)] = ""
+    """What helps it."""
+    command: Annotated[str, cut(2048)] = ""
+    """A command that does it; absent = Ullage cannot do it by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EfficiencyReportStatus:
+    """Device time of the workloads of a namespace in one week."""
+
+    since: Moment
+    """Begin of the week, Monday 00:00 UTC."""
+    as_of: Moment
+    """Until when it counts."""
+    workloads: Count = 0
+    """Workloads with device time."""
+    total: Annotated[DeviceTime, KEPT] = NO_TIME
+    """Their device time."""
+    allocated_hours: Decimal = ""
+    """Allocated device hours."""
+    used_ratio: Decimal = ""
+    """Used part of them, 0 to 1."""
+    wasted_hours: Decimal = ""
+    """Device hours that were allocated and not used."""
+    explained_hours: Decimal = ""
+    """Part of the wasted hours that findings explain now, each moment once."""
+    wasted_cost: Money = ""
+    """Price of the wasted hours with a price; absent = none has one."""
+    unpriced: Count = 0
+    """Workloads without a price."""
+    left_out: Count = 0
+    """Rows beyond the limit of the list, those with least device time first; rows of deleted
+    workloads among them are in no sum any more."""
+    opportunities: Annotated[
+        tuple[Annotated[OpportunityRecord, IF_KNOWN], ...], atomic(MOST_OPPORTUNITIES)
+    ] = ()
+    """What wastes most, the largest first."""
+    rows: Annotated[tuple[ReportRow, ...], Listed(most=MOST_ROWS), atomic(MOST_ROWS)] = ()
+    """One row for each start of a workload in this week."""

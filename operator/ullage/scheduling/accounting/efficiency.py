@@ -147,7 +147,7 @@ def counted(workload: WorkloadRecord, reports: UsageReports, now: float) -> Effi
         slack_ms=devices * EFFICIENCY_SLACK_S * 1000,
     )
     row = plus(before.row, grown)
-    ratio = _ratio(row.used_ms / row.allocated_ms) if row.allocated_ms else ""
+    ratio = ratio_text(row.used_ms / row.allocated_ms) if row.allocated_ms else ""
     return replace(before, as_of=moment, row=row, used_ratio=ratio)
 
 
@@ -182,7 +182,7 @@ def with_findings(
     row: EfficiencyRecord, findings: Sequence[Finding], now: float
 ) -> EfficiencyRecord:
     """The row with these findings; one that stays keeps its time."""
-    gain = _ratio(gain_permille(findings) / 1000) if findings else ""
+    gain = ratio_text(gain_permille(findings) / 1000) if findings else ""
     return replace(row, gain=gain, findings=_recorded(findings, row.findings, whole_second(now)))
 
 
@@ -224,8 +224,8 @@ def _recorded(
         FindingRecord(
             rule=finding.rule,
             since=since.get(finding.rule, moment),
-            gain=_ratio(finding.gain_permille / 1000),
-            confidence=_ratio(finding.confidence),
+            gain=ratio_text(finding.gain_permille / 1000),
+            confidence=ratio_text(finding.confidence),
             percent=finding.percent,
             memory_mib=finding.memory_mib,
             message=finding.evidence,
@@ -234,7 +234,7 @@ def _recorded(
     )
 
 
-def _ratio(value: float) -> str:
+def ratio_text(value: float) -> str:
     """A part as decimal text of three digits."""
     return f"{min(1.0, value):.3f}"
 
