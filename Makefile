@@ -231,6 +231,11 @@ bench: bench-node-status
 bench-node-status: $(VENV)/.ready ## bytes that a node's heartbeat makes the API server store
 	@$(BIN)/python -m bench.node_status
 
+.PHONY: bench-efficiency
+bench: bench-efficiency
+bench-efficiency: $(VENV)/.ready ## findings on drawn counter series with known antipatterns, and the report of 10,000 jobs (ARGS="--draws 10 --seed 1")
+	@$(BIN)/python -m bench.efficiency $(ARGS)
+
 .PHONY: bench-admission
 bench: bench-admission
 SPLITS ?= 200

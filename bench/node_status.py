@@ -21,6 +21,7 @@ from ullage.api.labels import MANAGER_NODE, MANAGER_OPERATOR
 from ullage.api.observations import MAX_OBSERVATIONS, Observation, ObservedPartner
 from ullage.api.readers import JsonObject
 from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
+from ullage.api.usage import ObservedUsage, RecentUsage
 from ullage_node.kubelet.registrar import Registration
 from ullage_node.status import NodeFacts, StatusFacts, body_of, judge, with_transitions
 from ullage_node.telemetry.observations import ObservationBook
@@ -112,6 +113,18 @@ def observed(part: DesiredSlice) -> ObservedSlice:
         windows=86_400,
         violations=12,
         checkpoint_age_s=300,
+        usage=ObservedUsage(
+            allocated_ms=34_560_000,
+            used_ms=23_456_789,
+            estimated=True,
+            recent=RecentUsage(
+                allocated_ms=720_000,
+                used_ms=623_456,
+                peak_percent=37,
+                duty_percent=97,
+                memory_mib=19_000,
+            ),
+        ),
     )
 
 

@@ -225,6 +225,7 @@ class Agent:
         self.containers.suspended = self.lanes.suspended
         self.guard.on_change = self.telemetry.book.on_change = self.publisher.poke
         self.notices.on_change = self.publisher.poke
+        self.telemetry.turns = lambda: self.lanes.server.readings
         self.registrar.on_change = self._settle
         self.reconciler.before_release = self._last_report
 
@@ -284,7 +285,9 @@ class Agent:
         if (spec.uid if spec else "") != self._object_uid:
             self._object_uid = spec.uid if spec else ""
             self.publisher.forget()
-        self.table.remember(self.node.take_earlier())
+        earlier = self.node.take_earlier()
+        self.table.remember(earlier)
+        self.telemetry.usage.restore(earlier)
         self.telemetry.book.restore(self.node.take_observations())
         self.faults.restore(self.node.take_faults())
         self.telemetry.book.taken_in(spec.observations_read if spec else "")

@@ -41,6 +41,7 @@ from ullage_node.status import (
     with_transitions,
 )
 from ullage_node.telemetry.station import Telemetry
+from ullage_node.telemetry.usage import metered_slices
 from ullage_node.web import Figures
 
 
@@ -99,20 +100,23 @@ class NodeReporter:
             version=parts.version,
             driver=parts.driver.version if parts.watch.known else "",
             devices=parts.watch.observed,
-            slices=turned_slices(
-                loaded_slices(
-                    guarded_slices(
-                        observed_slices(
-                            parts.table.held,
-                            parts.containers.attachments,
-                            parts.containers.progress,
+            slices=metered_slices(
+                turned_slices(
+                    loaded_slices(
+                        guarded_slices(
+                            observed_slices(
+                                parts.table.held,
+                                parts.containers.attachments,
+                                parts.containers.progress,
+                            ),
+                            parts.guard.marks,
+                            parts.guard.tallies,
                         ),
-                        parts.guard.marks,
-                        parts.guard.tallies,
+                        parts.telemetry.loads(time.monotonic()),
                     ),
-                    parts.telemetry.loads(time.monotonic()),
+                    parts.lanes.readings,
                 ),
-                parts.lanes.readings,
+                parts.telemetry.usage,
             ),
             lanes=parts.lanes.observed,
             slots=len(parts.board.slots),

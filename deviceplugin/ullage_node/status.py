@@ -51,6 +51,7 @@ COUNTERS: Final = frozenset(
         "laneWaitPercent",
         "persistentPeakMiB",
         "ephemeralPeakMiB",
+        "usage",
     }
 )
 """Fields of a slice that change continuously."""

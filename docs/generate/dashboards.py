@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Grafana dashboards of cluster, tenants and nodes, from lists of panels. Pure: data in, JSON out.
+"""Grafana dashboards, from lists of panels. Pure: data in, JSON out.
 
 ``DASHBOARDS`` says what is shown; everything else is layout.
 """
@@ -79,6 +79,9 @@ def _quantile(part: float, histogram: str, by: str = "") -> str:
     return f"histogram_quantile({part}, {rate})"
 
 
+_TIME: Final = "ullage_workload_device_seconds_total"
+_OF: Final = 'workload_namespace=~"$workload_namespace"'
+
 DASHBOARDS: Final[Mapping[str, Dashboard]] = {
     "cluster": Dashboard(
         title="Ullage / Cluster",
@@ -134,6 +137,44 @@ DASHBOARDS: Final[Mapping[str, Dashboard]] = {
                   queries={"{{phase}}": "sum by (phase) (ullage_slices)",
                            "unproven": "max(ullage_slices_unproven)",
                            "leaked": "max(ullage_slices_undesired)"}),
+        ),
+    ),
+    "efficiency": Dashboard(
+        title="Ullage / Efficiency",
+        uid="ullage-efficiency",
+        variables={"workload_namespace": "ullage_workload_device_seconds_total"},
+        panels=(
+            Panel(title="Used", says="Part of the allocated and measured device time.",
+                  kind="stat", width=6, unit="percentunit",
+                  queries={"used": _share(f'rate({_TIME}{{{_OF},state="used"}}[1h])',
+                                          f'rate({_TIME}{{{_OF},state=~"used|wasted"}}[1h])')}),
+            Panel(title="Wasted devices", says="Devices' worth of time that is not used.",
+                  kind="stat", width=6, unit="none",
+                  queries={"wasted": f'sum(rate({_TIME}{{{_OF},state="wasted"}}[1h]))'}),
+            Panel(title="Idle devices", says="Held for half an hour without any use.",
+                  kind="stat", width=6, unit="none",
+                  queries={"idle": "sum(ullage_efficiency_explained_devices"
+                                   f'{{{_OF},rule="Idle"}}) or vector(0)'}),
+            Panel(title="Workloads with findings", says="By rule, overlapping.",
+                  kind="stat", width=6, unit="none",
+                  queries={"{{rule}}": f"sum by (rule) (ullage_efficiency_findings{{{_OF}}})"}),
+            Panel(title="Device time", says="Devices' worth of it, by what became of it.",
+                  unit="none", stacked=True, width=12,
+                  queries={"{{state}}":
+                           f"sum by (state) (rate({_TIME}{{{_OF}}}{PER_SECOND}))"}),
+            Panel(title="Wasted, by namespace", says="Devices' worth of time.", unit="none",
+                  stacked=True, width=12,
+                  queries={"{{workload_namespace}}": "sum by (workload_namespace) (rate("
+                           f'{_TIME}{{{_OF},state="wasted"}}{PER_SECOND}))'}),
+            Panel(title="What findings would free", says="Devices, by rule; rules overlap.",
+                  unit="none", width=12,
+                  queries={"{{rule}}": "sum by (rule) (ullage_efficiency_explained_devices"
+                                       f"{{{_OF}}})"}),
+            Panel(title="Findings, by namespace", says="Workloads with any finding of a rule.",
+                  unit="none", width=12,
+                  queries={"{{workload_namespace}} {{rule}}":
+                           "sum by (workload_namespace, rule) (ullage_efficiency_findings"
+                           f"{{{_OF}}})"}),
         ),
     ),
     "tenants": Dashboard(

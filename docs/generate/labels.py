@@ -12,6 +12,7 @@ from docs.generate.facts import FactsMissing, MetricFact
 from ullage.api.devices import MpsState
 from ullage.api.reasons import Reason
 from ullage.api.slices import SlicePhase
+from ullage.api.words import EfficiencyRule
 from ullage.cluster.records.pool import CapacityType
 from ullage.cluster.records.tuning import PHASES
 from ullage.cluster.values.streams import STREAMS
@@ -52,11 +53,13 @@ LABELS: Final = {
     "pool": "name of a CapacityPool",
     "reason": "a [reason](reasons.md), such as " + _of((Reason.NO_CAPACITY, Reason.PLACED)),
     "result": "how it ended; of judged windows `kept`, `broken`; of pauses " + _of(PauseResult),
+    "rule": "why device time is not used: " + _of(EfficiencyRule),
     "section": "part of the metrics",
     "source": "where a speed or a notice comes from",
     "stage": "stage of a job in tiers, a number",
     "state": "of nodes " + _of(NodeState) + "; of devices " + _of(DeviceUse) + "; of slots "
-    "`free`, `used`, `unhealthy`; of MPS servers " + _of(MpsState) + "; of trials "
+    "`free`, `used`, `unhealthy`; of device time `used`, `wasted`, `withheld`, `unmeasured`; "
+    "of MPS servers " + _of(MpsState) + "; of trials "
     + _of(TrialStage),
     "task": "name of a background task",
     "tenant": "tenant of the SchedulingPolicy or of `spec.tenant`, else the namespace; at most "

@@ -191,6 +191,17 @@ CASES: Final[dict[str, Case]] = {
         silent=('ullage_job_lost_work_seconds_total{tenant="team-a"} 0+30x120',),
         minutes=120,
     ),
+    "UllageGpuIdleAllocated": Case(
+        fires=(
+            'ullage_efficiency_explained_devices{workload_namespace="a",rule="Idle"} 0.3x120',
+            'ullage_efficiency_explained_devices{workload_namespace="a",rule="Idle",n="2"} 1x120',
+        ),
+        silent=(
+            'ullage_efficiency_explained_devices{workload_namespace="a",rule="Idle"} 0.3x120',
+            'ullage_efficiency_explained_devices{workload_namespace="a",rule="SmallBatch"} 4x120',
+        ),
+        minutes=60,
+    ),
     "UllagePoolsFail": Case(
         fires=("ullage_pool_failures_total 0+1x60",),
         silent=("ullage_pool_failures_total 0x50 2x10",),

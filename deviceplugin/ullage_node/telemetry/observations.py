@@ -30,8 +30,9 @@ MIXTURE_MOST: Final = 8
 MOST_WAITING: Final = 512
 """Rows kept while no operator acknowledges them; the oldest are dropped first. About a quarter of
 an hour at the highest rate, days at the usual one."""
-STATUS_BYTES: Final = 5 * 1024
-"""Most bytes of rows in one status; the API server stores the whole object at every heartbeat."""
+STATUS_BYTES: Final = 3 * 1024
+"""Most bytes of rows in one status; the API server stores the whole object at every heartbeat. At
+ten seconds between writes, eight rows are more than the node makes."""
 BURST: Final = 64
 ROWS_PER_SECOND: Final = 0.5
 """Rate limit of the node's rows: burst, and refill per second."""

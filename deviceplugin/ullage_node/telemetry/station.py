@@ -23,6 +23,7 @@ from ullage_node.events import AgentEvent, Events, EventSubject
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import Windows
 from ullage_node.model.samples import DeviceSampler, Samples
+from ullage_node.model.slices import LaneReading
 from ullage_node.slices.binder import BinderDependencies
 from ullage_node.telemetry.histograms import DEFAULT_METRIC
 from ullage_node.telemetry.learning import NodeSnapshot, ObservationLearner
@@ -31,6 +32,7 @@ from ullage_node.telemetry.metrics import HeldFigures, TelemetryFigures, held_fi
 from ullage_node.telemetry.observations import ObservationBook
 from ullage_node.telemetry.scrape import Scraper, ScrapeTarget
 from ullage_node.telemetry.tenants import RunningTenant, tenants_of
+from ullage_node.telemetry.usage import UsageMeter, UsageReading
 from ullage_node.telemetry.windows import HistogramPage, TenantWindows
 from ullage_node.times import EVENT_QUIET_S, LATENCY_WINDOW_LEAST_S, PAGE_PERIOD_MOST_S, SAMPLE_S
 
@@ -65,6 +67,9 @@ class Telemetry:
         self.book = ObservationBook()
         self.learning = ObservationLearner(sources.around.node, self.book, self.samples)
         self.scraper = Scraper(self._targets, self._take_page, self._tell)
+        self.usage = UsageMeter()
+        self.turns: Callable[[], Mapping[str, LaneReading]] = dict
+        """Readings of lanes, by directory of the container."""
         self.windows = TenantWindows(steps, self._objectives, self.scraper.hurry)
         self.frozen: Callable[[], Collection[ContainerKey]] = tuple
         """Containers frozen by the guard."""
@@ -127,6 +132,14 @@ class Telemetry:
                 models={device.uuid: device.model for device in sources.watch.observed},
                 pages=self._pages,
                 images=self._images(),
+            )
+        )
+        self.usage.take(
+            UsageReading(
+                now=now,
+                tenants=self._tenants,
+                samples={sample.uuid: sample for sample in self.samples.newest},
+                turns=self.turns(),
             )
         )
         for key, why in self.windows.latency.problems.items():

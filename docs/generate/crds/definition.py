@@ -13,6 +13,7 @@ from docs.generate.crds.structural import Node, SchemaError, structural
 from ullage.api.base import Column, Resource
 from ullage.api.capacitypool import CapacityPool
 from ullage.api.deviceprofile import DeviceProfile
+from ullage.api.efficiencyreport import EfficiencyReport
 from ullage.api.gpunode import GPUNode
 from ullage.api.inferencedeployment import InferenceDeployment
 from ullage.api.labels import GROUP, VERSION
@@ -21,6 +22,7 @@ from ullage.api.trainingjob import TrainingJob
 from ullage.api.tuningjob import TuningJob
 from ullage.api.wire_fields import COUNT, Schema
 from ullage.api.workloadprofile import WorkloadProfile
+from ullage.cluster.codecs.efficiency import REPORT_STATUS
 from ullage.cluster.codecs.objects import CONDITIONS
 from ullage.cluster.codecs.profile import DEVICE_MODEL, PROFILE_STATUS
 from ullage.cluster.codecs.status import (
@@ -42,6 +44,7 @@ KINDS: Final[tuple[type[Resource], ...]] = (
     SchedulingPolicy,
     CapacityPool,
     TuningJob,
+    EfficiencyReport,
 )
 """Every kind of the API group, in the order of the reference page."""
 
@@ -69,6 +72,7 @@ def _statuses() -> dict[type[Resource], Node]:
         WorkloadProfile: shaped(PROFILE_STATUS.shape),
         CapacityPool: shaped(POOL_STATUS.shape) | {"description": "Observed state of the pool."},
         TuningJob: shaped(TUNING_STATUS.shape) | {"description": "Observed state of the search."},
+        EfficiencyReport: shaped(REPORT_STATUS.shape),
         DeviceProfile: composed(
             "Learned data about the device type.",
             _generation("reflects"),

@@ -16,6 +16,7 @@ from ullage.api.codec import Wire, derived
 from ullage.api.loads import ObservedLoad
 from ullage.api.observations import LatencyObjective
 from ullage.api.readers import JsonObject, WireError
+from ullage.api.usage import ObservedUsage
 from ullage.api.wire_fields import (
     CLASS,
     IF_KNOWN,
@@ -250,6 +251,8 @@ class ObservedSlice(Wire):
     """The node may suspend the container between its steps."""
     suspended: Flag = False
     """The container's memory is not on the device: it is suspended until its next step."""
+    usage: Annotated[ObservedUsage | None, KEPT] = None
+    """Device time that the container held and used, on the first of its devices."""
 
     @property
     def slowdown(self) -> float:

@@ -23,6 +23,7 @@ from ullage.kube.reflector import Reflector
 from ullage.metrics.collector import OperatorFigures, StreamFigures
 from ullage.metrics.cost import CostFigures, CostSums
 from ullage.metrics.devices import DeviceFigures, device_figures
+from ullage.metrics.efficiency import EfficiencyFigures, EfficiencySums
 from ullage.metrics.inventory import InventoryFigures, inventory_figures
 from ullage.metrics.pools import PoolFigures, pool_figures
 from ullage.metrics.quota import QuotaFigures, quota_figures
@@ -62,6 +63,7 @@ class ReplicaFigures:
         self._costs = CostSums(began=replica.clock.now(), currency=currency, parties=self._parties)
         self._spends = SpendSums(currency=currency, parties=self._parties)
         self._tiers = TierSums()
+        self._efficiency = EfficiencySums(began=replica.clock.now())
 
     def __call__(self) -> OperatorFigures:
         """All current figures."""
@@ -106,6 +108,9 @@ class ReplicaFigures:
                 unusable=plan.dropped if plan is not None else {},
             ),
             cost=guard("cost", lambda: self._costs.figures(workloads, now), CostFigures()),
+            efficiency=guard(
+                "efficiency", lambda: self._efficiency.figures(snapshot, now), EfficiencyFigures()
+            ),
             spend=guard("spend", lambda: self._spends.figures(workloads), SpendFigures()),
             scaling=guard(
                 "scaling", lambda: scaling_figures(snapshot.workloads.values()), ScalingFigures()

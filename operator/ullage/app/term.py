@@ -16,6 +16,7 @@ import kopf
 
 from ullage.app.coordinator_service import CoordinatorService
 from ullage.app.device_models import ModelTeller, known_devices
+from ullage.app.efficiency_reports import EfficiencyReports
 from ullage.app.foreign_pods import ForeignPodReporter
 from ullage.app.loop import DecisionLoop
 from ullage.app.replica import Replica
@@ -65,6 +66,12 @@ class Term:
         self._lives = Lives(replica, self.writer.submit)
         self._models = ModelTeller(known_devices())
         self._foreign = ForeignPodReporter()
+        self._efficiency = EfficiencyReports(
+            replica.cluster,
+            snapshot=replica.leader_snapshot,
+            may_write=replica.lease.held_for_write,
+            now=replica.clock.now,
+        )
         self._coordinator_service = CoordinatorService(
             CoordinatorReader(),
             replica.state,
@@ -100,6 +107,7 @@ class Term:
             tasks.create_task(replica.learner.run())
             supervised("models", self._write_reports)
             supervised("leads", self._coordinator_service.run)
+            supervised("efficiency", self._efficiency.run)
             supervised("routers", self._router_service.run)
             supervised("kopf", self._lives.run)
             supervised("unheld", self._lives.tell_unheld)

@@ -40,6 +40,8 @@ CATCH_UP_MOST_S: Final = 10.0
 """Wait of the first decision for such streams. Chosen."""
 MODELS_WAIT_S: Final = 3.0
 """Wait of the first decisions for the models of the previous leader. Chosen."""
+EFFICIENCY_REPORT_S: Final = 600.0
+"""Between two writes of the EfficiencyReports; nodes measure in windows of 15 minutes. Chosen."""
 REPORTS_S: Final = 5.0
 """Between two reports of learned models and of foreign pods. Chosen."""
 

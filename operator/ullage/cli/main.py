@@ -136,12 +136,19 @@ def why(
     ],
     namespace: Namespace = "",
     output: Form = OutputFormat.TABLE,
+    with_efficiency: Annotated[
+        bool,
+        typer.Option("--efficiency", help="Say instead which device time is not used, and why."),
+    ] = False,
 ) -> None:
     """Say why a workload is where it is, or waits; what binds, by how much, and what would help."""
     from ullage.cli import access
     from ullage.cli.kinds import WORDS, split
     from ullage.cli.look import WORKLOADS, inside, workloads
     from ullage.cluster.values.streams import PODS, WORKLOAD_PROFILES
+
+    if with_efficiency:
+        return _why_inefficient(context, name, namespace)
 
     namespace = access.namespace_of(context, namespace)
     word, bare = split(name)
@@ -163,6 +170,32 @@ def why(
         kinds = " or ".join(stream.kind.kind for stream in streams)
         access.fail(f"no {kinds} {bare} in namespace {namespace}")
     return _explained(seen, records, output)
+
+
+def _why_inefficient(context: typer.Context, name: str, namespace: str) -> None:
+    """Say which device time of a workload, or of pods by a label, is not used, and why."""
+    import time
+
+    from ullage.cli import access
+    from ullage.cli import efficiency as shown
+    from ullage.cli.kinds import WORDS, split
+    from ullage.cli.look import WORKLOADS, inside, workloads
+    from ullage.cluster.values.streams import GPU_NODES, PODS, SCHEDULING_POLICIES
+
+    word, bare = split(name)
+    bare = access.name_of(bare)
+    optional = (GPU_NODES, SCHEDULING_POLICIES)
+    wanted = [*inside((*WORKLOADS, PODS), access.namespace_of(context, namespace)), *optional]
+    seen = access.allowed(context, wanted, optional)
+    kinds = (WORDS[word],) if word in WORDS else ("Pod",) if word else ()
+    records = [
+        record
+        for record in workloads(seen)
+        if record.ref.name == bare and (not kinds or record.kind.value in kinds)
+    ]
+    if not records:
+        access.fail(f"no workload {name} with device time is known in this namespace")
+    access.console.print(shown.explained(shown.FleetEfficiency(seen, records, time.time())))
 
 
 def _why_search(context: typer.Context, name: str, namespace: str, output: OutputFormat) -> None:
@@ -374,6 +407,36 @@ def cost(
             console.print(f"wrote {costs.picture(entries, Path(plot))}", markup=False)
         except (OSError, RuntimeError) as error:
             access.fail(str(error))
+
+
+@app.command()
+def efficiency(
+    context: typer.Context,
+    namespace: Namespace = "",
+    everywhere: Everywhere = False,
+    top: Annotated[
+        int, typer.Option(min=1, max=1000, help="Opportunities and workloads to show.")
+    ] = 10,
+    output: Annotated[
+        CostOutput, typer.Option("--output", "-o", help="Form of the answer.")
+    ] = CostOutput.TABLE,
+) -> None:
+    """Print device time that was held and not used, what it cost, why, and what helps."""
+    import time
+
+    from ullage.cli import access
+    from ullage.cli import efficiency as shown
+    from ullage.cli.look import WORKLOADS, inside, workloads
+    from ullage.cluster.values.streams import GPU_NODES, PODS, SCHEDULING_POLICIES
+
+    where = access.one_or_all(context, namespace, everywhere)
+    optional = (*inside((PODS,), where), GPU_NODES, SCHEDULING_POLICIES)
+    seen = access.allowed(context, [*inside(WORKLOADS, where), *optional], optional)
+    fleet = shown.FleetEfficiency(seen, workloads(seen), time.time())
+    if output is CostOutput.JSON:
+        typer.echo(shown.to_json(fleet, top), nl=False)
+    else:
+        access.console.print(shown.table(fleet, top))
 
 
 @app.command("tuning")

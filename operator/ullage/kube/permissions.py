@@ -91,6 +91,7 @@ _VERBS: Final[Mapping[Kind, Mapping[str, str]]] = {
     ports.TUNING_JOB: {"patch": _HELD.format("results are counted before trials go")},
     ports.INFERENCE_DEPLOYMENT: {"patch": _HELD.format("a router drains before its replicas go")},
     ports.CAPACITY_POOL: {"patch": _HELD.format("requested nodes come or go before their pool")},
+    ports.EFFICIENCY_REPORT: {"list": "reports of device time, every ten minutes"},
     ports.EVENT: {
         "get": "the count of one that a replica before this one wrote",
         "create": "what owners are told",
@@ -106,6 +107,7 @@ _STATUS: Final[Mapping[Kind, str]] = {
     ports.DEVICE_PROFILE: "the model that was learned, for the next start",
     ports.CAPACITY_POOL: "nodes that are ordered, prices",
     ports.TUNING_JOB: "trials and their outcome",
+    ports.EFFICIENCY_REPORT: "device time of the week",
     ports.POD: "why a labelled pod waits",
 }
 

@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 
 from ullage.metrics.cost import CostFigures
 from ullage.metrics.devices import DeviceFigures
+from ullage.metrics.efficiency import EfficiencyFigures
 from ullage.metrics.histograms import decision_seconds
 from ullage.metrics.inventory import InventoryFigures
 from ullage.metrics.pools import PoolFigures
@@ -122,6 +123,7 @@ class OperatorFigures:
     turns: TurnFigures = field(default_factory=TurnFigures)
     devices: DeviceFigures = field(default_factory=DeviceFigures)
     cost: CostFigures = field(default_factory=CostFigures)
+    efficiency: EfficiencyFigures = field(default_factory=EfficiencyFigures)
     spend: SpendFigures = field(default_factory=SpendFigures)
     scaling: ScalingFigures = field(default_factory=ScalingFigures)
     tiers: TierFigures = field(default_factory=TierFigures)

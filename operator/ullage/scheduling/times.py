@@ -85,6 +85,14 @@ COST_ENTRY_MOST_S: Final = 12 * 3600.0
 """Longest time between two entries, however small the change. Chosen."""
 COST_COUNTED_MOST_S: Final = 24 * 3600.0
 """Maximum time counted by one entry; a longer one is a clock jump. Chosen."""
+EFFICIENCY_PERIOD_S: Final = 7 * 86_400
+"""Length of a row of the ledger of device time, from Monday 00:00 UTC. Chosen."""
+FIRST_MONDAY_S: Final = 4 * 86_400
+"""The first Monday since the epoch."""
+EFFICIENCY_SLACK_S: Final = 300.0
+"""Time by which counters of nodes may be older or newer than an entry: a few heartbeats. Chosen."""
+EFFICIENCY_FIGURES_S: Final = 60.0
+"""Age up to which metrics of device time are not computed anew; nodes report as often. Chosen."""
 QUOTA_WRITE_S: Final = 10.0
 """Minimum time between two writes of tenants' usage. Chosen."""
 

@@ -22,8 +22,11 @@ from ullage.api.reasons import ConditionType, Reason
 from ullage.api.schedulingpolicy import SchedulingPolicySpec
 from ullage.api.slices import DesiredSlice, ObservedLane, ObservedSlice, Proof, SliceKey, SlicePhase
 from ullage.api.trainingjob import ElasticitySpec, TrainingJob
+from ullage.api.usage import DeviceTime, ObservedUsage, RecentUsage
+from ullage.api.words import EfficiencyRule
 from ullage.cluster.codecs.status import status_to_wire
 from ullage.cluster.records import policy as records
+from ullage.cluster.records.efficiency import EfficiencyRecord, FindingRecord
 from ullage.cluster.records.metrics import EpochValue
 from ullage.cluster.records.spec_fields import Elasticity
 from ullage.cluster.records.status import (
@@ -52,6 +55,7 @@ from ullage.cluster.records.status import (
 )
 from ullage.cluster.records.tier import TierRecord
 from ullage.cluster.records.workload import WorkloadKind
+from ullage.engines.efficiency.ledger import UsageMark
 from ullage_node.status import StatusFacts, body_of
 
 KEY = SliceKey(pod_uid="uid-1", container="main", index=1)
@@ -102,6 +106,22 @@ OBSERVED = ObservedSlice(
         request_micros=81_000,
         latency_micros=90_000,
         late_milli=4,
+    ),
+    usage=ObservedUsage(
+        allocated_ms=3_600_000,
+        used_ms=900_000,
+        withheld_ms=20_000,
+        unmeasured_ms=1000,
+        estimated=True,
+        recent=RecentUsage(
+            allocated_ms=810_000,
+            used_ms=90_000,
+            withheld_ms=1000,
+            peak_percent=31,
+            duty_percent=92,
+            kernel_idle_percent=40,
+            memory_mib=1024,
+        ),
     ),
     step_micros=900,
     solo_step_micros=400,
@@ -193,6 +213,29 @@ STATUS = WorkloadStatus(
     restarts=1,
     retry_at=1000.0,
     spend=SpendRecord(account=Account(since=1000.0, as_of=1060.0, total="1.5")),
+    efficiency=EfficiencyRecord(
+        since=1000.0,
+        attempt=1,
+        as_of=1060.0,
+        row=DeviceTime(allocated_ms=60_000, used_ms=20_000, withheld_ms=1, unmeasured_ms=2),
+        earlier=DeviceTime(allocated_ms=5, used_ms=4, withheld_ms=1, unmeasured_ms=2),
+        mark=UsageMark(slices=1, allocated_ms=7, used_ms=4, withheld_ms=1, unmeasured_ms=2),
+        used_ratio="0.333",
+        gain="0.65",
+        per_device_hour="2.48",
+        estimated=True,
+        findings=(
+            FindingRecord(
+                rule=EfficiencyRule.OVERSIZED_SHARE,
+                since=1000.0,
+                gain="0.65",
+                confidence="0.7",
+                percent=35,
+                memory_mib=2048,
+                message="the busiest minute used 28 % of a device",
+            ),
+        ),
+    ),
     made_room=MadeRoom(
         time=1000.0,
         percent=50,

@@ -32,6 +32,7 @@ CONTRACT = {
     "ullage.api.reasons",
     "ullage.api.slices",
     "ullage.api.steps",
+    "ullage.api.usage",
     "ullage.api.times",
     "ullage.api.wire_fields",
     "ullage.api.words",

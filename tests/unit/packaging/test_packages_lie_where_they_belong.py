@@ -136,6 +136,7 @@ def test_it_runs_on_the_standard_library_alone(unpacked: Path, module: str) -> N
         "ullage.api.reasons",
         "ullage.api.slices",
         "ullage.api.steps",
+        "ullage.api.usage",
         "ullage.api.times",
         "ullage.api.wire_fields",
         "ullage.api.xids",

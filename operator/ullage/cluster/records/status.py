@@ -59,6 +59,7 @@ from ullage.api.wire_fields import (
     word,
 )
 from ullage.api.words import Source, SpendMode
+from ullage.cluster.records.efficiency import EfficiencyRecord
 from ullage.cluster.records.metrics import MOST_EPOCH_VALUES, EpochValue
 from ullage.cluster.records.tier import TierRecord
 from ullage.cluster.values.device_ref import DeviceRef
@@ -865,6 +866,8 @@ class WorkloadStatus:
     """Digest of the inputs of the recommendation."""
     spend: SpendRecord | None = None
     """Which pools it may be placed in, why, and what it spends."""
+    efficiency: EfficiencyRecord | None = None
+    """Device time that it held and used, and why some was not used."""
     made_room: MadeRoom | None = None
     """The last time the job was restarted with a smaller share so that another workload fits."""
     sharing: Sharing | None = None

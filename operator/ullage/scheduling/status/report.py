@@ -11,6 +11,7 @@ from ullage.api.slices import DesiredSlice
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
+from ullage.scheduling.accounting import efficiency
 from ullage.scheduling.accounting.account import Accountant, cost_news
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.steady import SteadyCache, is_steady, refusal_stands, untouched
@@ -99,6 +100,7 @@ def _report(
     events: list[Emit] = []
     advisor = Advisor.of(view.snapshot)
     blames = Blames(view.snapshot)
+    usage = efficiency.UsageReports(view.snapshot.gpu_nodes, view.now)
     for uid in uids:
         workload = view.snapshot.workloads[uid]
         if context.lifecycles[uid].silent:
@@ -107,6 +109,9 @@ def _report(
             status = advised(advisor, workload, reporter.status(workload))
             status = with_tier(view, workload, accountant.booked(workload, status))
             status = with_savings(context.capacity_choices, workload, status)
+            if status is not workload.status:  # a row is never written for its own sake
+                rate = accountant.rates.held(status.placement)
+                status = efficiency.entered(workload, status, usage, rate, view.now)
             if workload.adopted and status is not workload.status:
                 status = _in_pods(workload, status)
             if status is not workload.status:

@@ -1,0 +1,307 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rules that say why device time is not used, each with the least evidence that it needs.
+
+A rule reads the last two windows of a quarter of an hour, as nodes measured them. It speaks only of
+windows in which the workload could run, and explains only unused time. Steps and the time within
+them are what the workload itself reports: they choose between explanations and never make time
+wasted. Thresholds and confidences: derived.
+
+Not among them, because they need a record of each rank or a trace: many short kernels, copies from
+pageable memory, synchronisations, allocations after the warm-up, precision of matrix products,
+exposed communication, imbalance between ranks, debug switches, optimizers without fused kernels,
+stalls by checkpoints, throttled CPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from ullage.api.usage import ObservedUsage, RecentUsage
+from ullage.api.words import EfficiencyRule
+from ullage.engines.efficiency.gains import Interval, length, union
+
+WITHHELD_MOST: Final = 0.2
+"""Part of the time that may have been withheld from the workload; else it is not judged."""
+IDLE_BELOW: Final = 0.01
+"""Use of the held time below which a workload is idle."""
+IDLE_PEAK_MOST: Final = 2
+"""Percent of a device in the busiest minute of an idle workload, rounded up."""
+LOW_USE: Final = 0.5
+"""Use of the held time below which it is low."""
+STEPS_ALL_THE_TIME: Final = 90
+"""Percent of the time from which steps run one after another."""
+KERNELS_IDLE: Final = 20
+"""Percent of the time without a kernel from which the device waits for the host."""
+MEMORY_USED_MOST: Final = 0.5
+"""Part of the memory below which the rest was never needed."""
+MEMORY_LEAST_MIB: Final = 1024
+"""Unused memory that is worth a finding."""
+SHARE_KEPT_MOST: Final = 0.7
+"""Part of its share at most that a workload with an oversized share needs."""
+HEADROOM: Final = 1.25
+"""What is recommended, over the most that was used."""
+SHARE_STEP: Final = 5
+"""Recommended shares are multiples of it, percent."""
+MEMORY_STEP_MIB: Final = 256
+"""Recommended memory is a multiple of it."""
+CONFIDENCE: Final = 0.9
+"""Confidence in a finding that rests on counters of the device alone."""
+CONFIDENCE_LOST: Final = 0.8
+"""Factor of a confidence that rests on an estimate, or on what the workload reports."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedWorkload:
+    """What the rules know of a workload.
+
+    Attributes:
+        percent: Share of a device of each member; 100 = whole devices.
+        memory_mib: Device memory of each member.
+        is_job: It runs steps one after another, unlike a service that waits for requests.
+        fixed_share: A smaller share may not replace its own: a lane or an objective needs it.
+        whole_device: It holds whole devices, so no memory of them is left to others.
+        members: Counters of each member; none = it is not judged.
+    """
+
+    percent: int
+    memory_mib: int
+    is_job: bool
+    fixed_share: bool
+    whole_device: bool
+    members: tuple[ObservedUsage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One explanation of unused time.
+
+    Attributes:
+        rule: The explanation.
+        gain_permille: Part of the allocated time that it explains.
+        explained: The time itself, as in ``gains``.
+        allocated_ms: Device time of the windows that it rests on.
+        confidence: From 0 to 1.
+        percent: Share that would be enough; 0 = not said.
+        memory_mib: Memory that would be enough; 0 = not said.
+        evidence: Its figures as a sentence.
+    """
+
+    rule: EfficiencyRule
+    gain_permille: int
+    explained: tuple[Interval, ...]
+    allocated_ms: int
+    confidence: float
+    percent: int = 0
+    memory_mib: int = 0
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """The last two windows of all members as one; used time first on the axis of gains."""
+
+    subject: JudgedWorkload
+    recent: RecentUsage
+    estimated: bool
+
+    @property
+    def use(self) -> float:
+        """Part of the allocated time that was used."""
+        return self.recent.used_ms / self.recent.allocated_ms
+
+    def unused(self, fraction: float = 1.0) -> tuple[Interval, ...]:
+        """Unused time, the last ``fraction`` of the allocated time at most."""
+        used, end = self.recent.used_ms, self.recent.allocated_ms
+        return union([(max(used, end - int(end * fraction)), end)])
+
+    def finding(
+        self,
+        rule: EfficiencyRule,
+        evidence: str,
+        explained: tuple[Interval, ...] = (),
+        *,
+        reported: bool = False,
+        percent: int = 0,
+        memory_mib: int = 0,
+    ) -> Finding:
+        """A finding; ``reported`` = it rests on reported steps, too."""
+        lost = CONFIDENCE_LOST ** (int(self.estimated) + int(reported))
+        return Finding(
+            rule=rule,
+            gain_permille=length(explained) * 1000 // self.recent.allocated_ms,
+            explained=explained,
+            allocated_ms=self.recent.allocated_ms,
+            confidence=round(CONFIDENCE * lost, 3),
+            percent=percent,
+            memory_mib=memory_mib,
+            evidence=f"{evidence} in two windows of 15 min",
+        )
+
+
+_Rule: TypeAlias = Callable[[_Evidence], Finding | None]
+
+
+def findings_of(subject: JudgedWorkload) -> tuple[Finding, ...]:
+    """Explanations of a workload's unused time, the largest gain first.
+
+    An idle workload gets no other explanation: nothing else can be seen of it.
+    """
+    recent = _together(subject.members)
+    if recent is None:
+        return ()
+    evidence = _Evidence(subject, recent, any(member.estimated for member in subject.members))
+    idle = _idle(evidence)
+    if idle is not None:
+        return (idle,)
+    findings = [finding for rule in _RULES if (finding := rule(evidence)) is not None]
+    return tuple(sorted(findings, key=lambda finding: (-finding.gain_permille, finding.rule)))
+
+
+def gain_permille(findings: Sequence[Finding]) -> int:
+    """Part of the allocated time that findings of one workload explain together.
+
+    Each moment counts once, so it is at most the sum of their own gains, and at most the unused
+    part.
+    """
+    allocated = max((finding.allocated_ms for finding in findings), default=0)
+    spans = [span for finding in findings for span in finding.explained]
+    return length(spans) * 1000 // allocated if allocated else 0
+
+
+def _together(members: Sequence[ObservedUsage]) -> RecentUsage | None:
+    """The windows of all members; ``None`` = some are missing, or were withheld too much.
+
+    What one member does not report is not known of all.
+    """
+    windows = [member.recent for member in members if member.recent is not None]
+    if not windows or len(windows) < len(members):
+        return None
+    allocated = sum(window.allocated_ms for window in windows)
+    withheld = sum(window.withheld_ms for window in windows)
+    if not allocated or withheld > WITHHELD_MOST * (allocated + withheld):
+        return None
+    return RecentUsage(
+        allocated_ms=allocated,
+        used_ms=min(allocated, sum(window.used_ms for window in windows)),
+        withheld_ms=withheld,
+        peak_percent=max(window.peak_percent for window in windows),
+        duty_percent=min(window.duty_percent for window in windows),
+        kernel_idle_percent=min(window.kernel_idle_percent for window in windows),
+        memory_mib=max(window.memory_mib for window in windows),
+    )
+
+
+def _idle(evidence: _Evidence) -> Finding | None:
+    if evidence.use >= IDLE_BELOW or evidence.recent.peak_percent > IDLE_PEAK_MOST:
+        return None
+    hours = evidence.recent.allocated_ms / 3_600_000
+    return evidence.finding(
+        EfficiencyRule.IDLE, f"{hours:.2f} device hours held, none used", evidence.unused()
+    )
+
+
+def _oversized_share(evidence: _Evidence) -> Finding | None:
+    subject, peak = evidence.subject, evidence.recent.peak_percent
+    enough = -int(-peak * HEADROOM // SHARE_STEP) * SHARE_STEP
+    enough = max(SHARE_STEP, enough)
+    if subject.fixed_share or not peak or enough > SHARE_KEPT_MOST * subject.percent:
+        return None
+    memory_mib = _enough_memory(evidence)
+    return evidence.finding(
+        EfficiencyRule.OVERSIZED_SHARE,
+        f"the busiest minute used {peak} % of a device, of {subject.percent} % held",
+        evidence.unused(1 - enough / subject.percent),
+        percent=enough,
+        memory_mib=memory_mib,
+    )
+
+
+def _host_bound(evidence: _Evidence) -> Finding | None:
+    idle = evidence.recent.kernel_idle_percent
+    if not _steps_all_the_time(evidence) or idle < KERNELS_IDLE or evidence.use >= LOW_USE:
+        return None
+    return evidence.finding(
+        EfficiencyRule.HOST_BOUND,
+        f"steps ran one after another, and {idle} % of the time had no kernel",
+        evidence.unused(idle / 100),
+        reported=True,
+    )
+
+
+def _small_batch(evidence: _Evidence) -> Finding | None:
+    subject = evidence.subject
+    if (
+        not _steps_all_the_time(evidence)
+        or evidence.use >= LOW_USE
+        or not evidence.recent.memory_mib
+    ):
+        return None
+    if evidence.recent.memory_mib > MEMORY_USED_MOST * subject.memory_mib:
+        return None
+    return evidence.finding(
+        EfficiencyRule.SMALL_BATCH,
+        f"steps ran one after another, used {evidence.use:.0%} of the time held and"
+        f" {evidence.recent.memory_mib} of {subject.memory_mib} MiB",
+        evidence.unused(),
+        reported=True,
+    )
+
+
+def _between_steps(evidence: _Evidence) -> Finding | None:
+    duty = evidence.recent.duty_percent
+    if not _has_steps(evidence) or duty >= STEPS_ALL_THE_TIME:
+        return None
+    unused = evidence.unused(1 - duty / 100)
+    if not unused:
+        return None
+    return evidence.finding(
+        EfficiencyRule.BETWEEN_STEPS,
+        f"no step was under way for {100 - duty} % of the time",
+        unused,
+        reported=True,
+    )
+
+
+def _memory_unused(evidence: _Evidence) -> Finding | None:
+    subject, used = evidence.subject, evidence.recent.memory_mib
+    enough = _enough_memory(evidence)
+    if subject.fixed_share or subject.whole_device or not used:
+        return None
+    if used > MEMORY_USED_MOST * subject.memory_mib:
+        return None
+    if subject.memory_mib - enough < MEMORY_LEAST_MIB:
+        return None
+    return evidence.finding(
+        EfficiencyRule.MEMORY_UNUSED,
+        f"at most {used} of {subject.memory_mib} MiB of device memory were used",
+        memory_mib=enough,
+    )
+
+
+def _enough_memory(evidence: _Evidence) -> int:
+    """Memory that would be enough, MiB; 0 = its use is not known."""
+    used, held = evidence.recent.memory_mib, evidence.subject.memory_mib
+    if not used:
+        return 0
+    steps = -int(-used * HEADROOM // MEMORY_STEP_MIB)
+    return min(held, steps * MEMORY_STEP_MIB)
+
+
+def _has_steps(evidence: _Evidence) -> bool:
+    return evidence.subject.is_job and evidence.recent.duty_percent > 0
+
+
+def _steps_all_the_time(evidence: _Evidence) -> bool:
+    return _has_steps(evidence) and evidence.recent.duty_percent >= STEPS_ALL_THE_TIME
+
+
+_RULES: Final[tuple[_Rule, ...]] = (
+    _oversized_share,
+    _host_bound,
+    _small_batch,
+    _between_steps,
+    _memory_unused,
+)
