@@ -1327,6 +1327,74 @@ class Reason(StrEnum):
         "Correct or remove the row in spec.solo, or give different work another ullage.dev/class "
         "label.",
     )
+    # Step traces
+    TRACE_TOO_LARGE = (
+        "TraceTooLarge",
+        "A trace has more bytes, events, names or levels of nesting than its analysis may read.",
+        "The message names the limit: trace fewer steps, without stacks and shapes.",
+    )
+    TRACE_INVALID = (
+        "TraceInvalid",
+        "A file is no trace of PyTorch's profiler, is broken, or has no operation in its steps.",
+        "The message names the place. Trace again; if the program writes such files itself, look "
+        "at them with `kubectl ullage trace show FILE`.",
+    )
+    TRACE_TOO_SLOW = (
+        "TraceTooSlow",
+        "The analysis of a trace took more CPU time than it may and was ended.",
+        "Trace fewer steps, without stacks and shapes.",
+    )
+    CLOCKS_UNALIGNED = (
+        "ClocksUnaligned",
+        "The ranks run on several nodes and share too few collectives to compare the clocks of "
+        "these, so arrivals are judged by how long each rank waits.",
+        "Trace more steps.",
+    )
+    STRAGGLER = (
+        "Straggler",
+        "One rank arrives last at most collectives, and the others wait for it.",
+        "The message names the rank and the part of its step that is longer. Compute: look at "
+        "its node and its neighbours with `kubectl ullage why`. Input: balance the data.",
+    )
+    EXPOSED_COMMUNICATION = (
+        "ExposedCommunication",
+        "More than a fifth of the step is communication during which the device computes nothing.",
+        "Start collectives earlier (buckets of DistributedDataParallel, prefetch of FSDP), "
+        "accumulate gradients, or place the ranks nearer to each other.",
+    )
+    WAITS_FOR_DATA = (
+        "WaitsForData",
+        "More than a tenth of the step waits for the next batch.",
+        "Give the DataLoader more workers (num_workers), let it prefetch, or store the data "
+        "nearer.",
+    )
+    HOST_BOUND = (
+        "HostBound",
+        "The device idles for more than a fifth of the step, mostly because the program starts "
+        "its work too late.",
+        "Compile the model (torch.compile), use CUDA graphs, or a larger batch.",
+    )
+    SHORT_KERNELS = (
+        "ShortKernels",
+        "Most kernels take less than 10 microseconds, and the device idles between them.",
+        "Fuse them (torch.compile), use CUDA graphs, or a larger batch.",
+    )
+    SYNCHRONISES_OFTEN = (
+        "SynchronisesOften",
+        "The program waits for the device, or reads single values back, at one of ten operations "
+        "or more.",
+        "Read values such as loss.item() every some steps only, and copy with non_blocking=True.",
+    )
+    ALLOCATES_IN_STEPS = (
+        "AllocatesInSteps",
+        "The program allocates or frees device memory in its steps, which stops the device.",
+        "Keep shapes fixed, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
+    )
+    PAGEABLE_COPIES = (
+        "PageableCopies",
+        "Copies between the device and memory that is not pinned take more than 5 % of the step.",
+        "Set pin_memory=True in the DataLoader and copy with non_blocking=True.",
+    )
     # Node
     SLOT_UNKNOWN = (
         "SlotUnknown",
@@ -1478,6 +1546,7 @@ CHAPTERS: Final[Mapping[Reason, str]] = {
     Reason.LOAD_UNKNOWN: "Scaling of services",
     Reason.TRIALS_RUN: "Trials of a search",
     Reason.SHARING_ADMITTED: "Sharing and learning",
+    Reason.TRACE_TOO_LARGE: "Step traces",
     Reason.SLOT_UNKNOWN: "Node",
 }
 """Titles of the reference page, by the reason that each begins with."""
