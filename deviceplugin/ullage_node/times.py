@@ -297,3 +297,7 @@ SAMPLE_S: Final = 1.0
 """Interval between two samples of the devices' counters. Chosen."""
 LATENCY_WINDOW_LEAST_S: Final = 2.0
 """Shorter windows hold too few requests; a pause of the guard lasts ten seconds at most. Chosen."""
+
+# Traces of steps
+ANALYSIS_S: Final = 120.0
+"""Longest analysis of one trace by the clock; its process has 30 s of CPU time. Chosen."""

@@ -77,7 +77,7 @@ def unpacked(chunks: Iterable[bytes], limits: TraceLimits) -> Iterator[bytes]:
 
 
 def _check_size(given: int, taken: int, limits: TraceLimits) -> None:
-    if given > limits.file_bytes:
+    if max(given, taken) > limits.file_bytes:
         raise too_large(f"the trace has more than {limits.file_bytes} bytes")
     if given > limits.ratio * taken + MIB:
         raise too_large(f"a packed byte of the trace is more than {limits.ratio} bytes")
