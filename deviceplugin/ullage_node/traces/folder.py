@@ -1,0 +1,43 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The directory of orders and answers of one container, which its tenant may write.
+
+No link in it is followed, and of any number of entries a bounded part is looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from ullage.api.captures import RANKS_MOST, REFUSED_SUFFIX, TRACE_FOLDER, TRACE_SUFFIX
+
+ENTRIES_MOST: Final = 512
+"""Entries of the directory that are looked at."""
+_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ANSWER: Final = re.compile(
+    rf"-(0|[1-9][0-9]?)({re.escape(TRACE_SUFFIX)}|{re.escape(REFUSED_SUFFIX)})"
+)
+
+
+def open_folder(steps_dir: Path) -> int:
+    """Open the directory of orders and answers; no link is followed.
+
+    Raises:
+        OSError: there is none.
+    """
+    return os.open(steps_dir / TRACE_FOLDER, _FLAGS)
+
+
+def answers_of(folder: int, id: str) -> Iterator[tuple[str, int, bool]]:
+    """Names of the answers to an order, each with its rank, and whether it is a trace."""
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in islice(entries, ENTRIES_MOST)]
+    for name in names:
+        match = _ANSWER.fullmatch(name, len(id)) if name.startswith(id) else None
+        if match is not None and int(match[1]) < RANKS_MOST:
+            yield name, int(match[1]), match[2] == TRACE_SUFFIX
