@@ -14,6 +14,7 @@ from typing import Annotated, Final
 
 from ullage.api.captures import CAPTURE_STEPS_MOST, RANKS_MOST
 from ullage.api.codec import Wire
+from ullage.api.rank_traces import RANK_TRACE_BYTES
 from ullage.api.readers import MOST_COUNTED, JsonObject, WireError
 from ullage.api.wire_fields import (
     KEPT,
@@ -35,8 +36,6 @@ MAX_TRACES: Final = 32
 """Most orders of one node; further ones wait."""
 MAX_SUMMARIES: Final = 32
 """Most summaries in one status: with a large one each, a sixth of what an object may hold."""
-MAX_SUMMARY: Final = 8192
-"""Characters of a rank's summary."""
 MAX_RANK: Final = 99_999
 MAX_TEXT: Final = 300
 """Characters of a text that a tenant's program may have written."""
@@ -105,8 +104,8 @@ class ObservedRank:
     """The same with figures."""
     bytes: Counted = 0
     """Size of its trace, which stays in the container's directory."""
-    summary: Annotated[Text, at_most(MAX_SUMMARY)] = ""
-    """What the node found in its trace, as JSON."""
+    summary: Annotated[Text, at_most(RANK_TRACE_BYTES)] = ""
+    """Summary of its trace: a ``RankTrace`` as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,6 @@ from ullage.api.wire_fields import (
     KEPT,
     NEEDED,
     Count,
-    Decimal,
     Line,
     Name,
     Text,
@@ -32,12 +31,12 @@ from ullage.api.wire_fields import (
 )
 from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.status import BY_TYPE, Condition
+from ullage.engines.tracing.job_trace import JobTrace
 
 PHASES: Final = ("Pending", "Armed", "Capturing", "Analysing", "Done", "Failed")
 MOST_PODS: Final = 64
 """Pods that one request traces."""
 MOST_RANKS: Final = 256
-MOST_FINDINGS: Final = 16
 Why: TypeAlias = Annotated[Reason | None, word(Reason, Reason.CAPTURE_FAILED, grows=True)]
 SmallText: TypeAlias = Annotated[str, cut(MAX_TEXT, "…")]
 
@@ -52,7 +51,7 @@ class TracedPod:
     """Name of the pod."""
     node: Name
     """Node of the pod."""
-    rank: Annotated[int, between(0, MAX_RANK)] | None = None
+    rank: Annotated[int | None, between(0, MAX_RANK)] = None
     """Place of the pod among those of its job, from 0, where its labels have it."""
     reason: Why = None
     """Why nothing more is expected of the pod; absent = it takes part."""
@@ -71,25 +70,11 @@ class StepWindow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Breakdown:
-    """Parts of the time of the traced steps, from 0 to 1."""
+class RankCapture:
+    """What one rank captured."""
 
-    compute: Decimal = ""
-    """Kernels, or operators of the CPU, ran."""
-    exposed_communication: Decimal = ""
-    """Nothing but communication ran."""
-    data_wait: Decimal = ""
-    """The program waited for its data."""
-    idle: Decimal = ""
-    """None of these."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedRank:
-    """One rank and its trace."""
-
-    rank: Annotated[int, between(0, MAX_RANK), KEPT] = 0
-    """Rank in the job; for a rank without a trace, its place among the ranks of the pods."""
+    rank: Annotated[int | None, between(0, MAX_RANK)] = None
+    """Rank in the job; absent = not known, as the rank has no trace."""
     pod: Name
     """Name of the pod."""
     node: Name
@@ -104,20 +89,6 @@ class TracedRank:
     """Why they were not."""
     message: SmallText = ""
     """The same in a sentence."""
-    breakdown: Breakdown | None = None
-    """Parts of the time of its steps."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceFinding:
-    """Something that the traces show."""
-
-    kind: Annotated[Word, NEEDED]
-    """What it is, as one stable word."""
-    message: SmallText = ""
-    """The same in a sentence, with figures."""
-    rank: Annotated[int, between(0, MAX_RANK)] | None = None
-    """The rank that it is about; absent = all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +116,10 @@ class ProfileRequestStatus:
     """The steps that were traced."""
     pods: Annotated[tuple[TracedPod, ...], atomic(MOST_PODS)] = ()
     """Pods that are traced."""
-    ranks: Annotated[tuple[TracedRank, ...], atomic(MOST_RANKS)] = ()
-    """Ranks and their traces, by rank."""
-    breakdown: Breakdown | None = None
-    """Parts of the time of all traced ranks."""
-    findings: Annotated[tuple[TraceFinding, ...], atomic(MOST_FINDINGS)] = ()
-    """What the traces show, the most important first."""
+    ranks: Annotated[tuple[RankCapture, ...], atomic(MOST_RANKS)] = ()
+    """What each rank captured."""
+    result: JobTrace | None = None
+    """What the traces show together."""
     conditions: Annotated[tuple[Condition, ...], BY_TYPE] = ()
     """Complete and Failed; Invalid, when the object cannot be read."""
 
