@@ -242,7 +242,8 @@ class Binder:
         lane = None
         if shares_lane(tuple(decided.values())):
             lane = self._s.lane_folder(binding.key, binding.slots[0])
-        files = render(binding, decided, edits, record, self._s.library.mount(), lane)
+        mounts = (*self._s.library.mount(), *self._s.steps.trace_mount(record))
+        files = render(binding, decided, edits, record, mounts, lane)
         for slot in set(old.slots if old else ()) - set(binding.slots):
             self._s.cdi.remove(slot)
         self._s.cdi.write(files)

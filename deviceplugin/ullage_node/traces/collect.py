@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ullage.api.captures import REFUSAL_BYTES_MOST, TRACE_FOLDER, CaptureRefusal
-from ullage_node.traces.folder import answers_of, open_folder
+from ullage_node.traces.folder import answers_of, open_folder, read_plain
 
 TEXT_MOST: Final = 300
 """Characters of a refusal's text."""
@@ -79,28 +79,10 @@ def _size(folder: int, name: str) -> int | None:
 
 def _refusal(folder: int, name: str, rank: int) -> RankAnswer:
     try:
-        body = json.loads(_read(folder, name))
+        body = json.loads(read_plain(folder, name, REFUSAL_BYTES_MOST))
         reason = CaptureRefusal(body["reason"])
         text = str(body["text"])
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         reason, text = CaptureRefusal.FAILED, f"its refusal cannot be read: {error}"
     text = "".join(letter for letter in text if letter.isprintable())[:TEXT_MOST]
     return RankAnswer(rank=rank, path=None, reason=reason, text=text)
-
-
-def _read(folder: int, name: str) -> bytes:
-    """A plain file of at most 512 bytes.
-
-    Raises:
-        OSError: it is none, or cannot be read.
-    """
-    file = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError("no plain file")
-        data = os.read(file, REFUSAL_BYTES_MOST + 1)
-    finally:
-        os.close(file)
-    if len(data) > REFUSAL_BYTES_MOST:
-        raise OSError(f"more than {REFUSAL_BYTES_MOST} bytes")
-    return data

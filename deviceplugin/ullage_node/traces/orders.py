@@ -25,7 +25,7 @@ from ullage.api.captures import (
     ORDER_FILE,
 )
 from ullage.api.readers import LARGEST
-from ullage_node.traces.folder import answers_of, open_folder
+from ullage_node.traces.folder import answers_of, open_folder, read_plain
 
 ORDER_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}")
 """The uid of a request fits; it becomes part of file names."""
@@ -39,11 +39,11 @@ class TraceOrder:
 
     Attributes:
         id: Name of the order, a uid.
-        start_step: First step, as the ranks count steps in the whole training.
+        start_step: First step: as many steps are done before it since each rank's process began.
         steps: Number of steps, 1..50.
         stacks: Record Python stacks.
         shapes: Record shapes of inputs.
-        ranks: Ranks of the whole job that answer; ``None`` = all.
+        ranks: Ranks of the job that answer, as the ranks know their numbers; ``None`` = all.
     """
 
     id: str
@@ -104,7 +104,7 @@ def place(steps_dir: Path, order: TraceOrder) -> None:
         os.close(folder)
 
 
-def withdraw(steps_dir: Path, id: str) -> None:
+def withdraw(steps_dir: Path, id: str, *, keep_answers: bool = False) -> None:
     """Take an order back and remove what ranks answered; nothing happens if there is none.
 
     A rank that is tracing goes on to its last step. What it answers after that is removed by the
@@ -113,6 +113,7 @@ def withdraw(steps_dir: Path, id: str) -> None:
     Args:
         steps_dir: Directory of the container's step records on the node.
         id: Name of the order.
+        keep_answers: Leave traces and refusals: programs that start later must not answer again.
 
     Raises:
         OSError: something cannot be removed; call it again.
@@ -122,11 +123,23 @@ def withdraw(steps_dir: Path, id: str) -> None:
     except FileNotFoundError:
         return
     try:
-        _remove(folder, ORDER_FILE)
-        for name, _, _ in answers_of(folder, id):
-            _remove(folder, name)
+        if _placed(folder) == id:
+            _remove(folder, ORDER_FILE)
+            _change_word(folder)
+        if not keep_answers:
+            for name, _, _ in answers_of(folder, id):
+                _remove(folder, name)
     finally:
         os.close(folder)
+
+
+def _placed(folder: int) -> str | None:
+    """Name of the order that is placed; ``None`` if there is none, or the tenant's own text."""
+    try:
+        body = json.loads(read_plain(folder, ORDER_FILE, ORDER_BYTES_MOST))
+        return str(body["id"])
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
 
 
 def _change_word(folder: int) -> None:

@@ -6,8 +6,9 @@ They lie in one directory of a container, which its user may write: :data:`TRACE
 ``trace`` in the directory of its step records on the node. Standard library only: agent and
 programs read the same words.
 
+Rank i of a container keeps its record in ``record-<i>`` (:class:`~ullage.api.steps.RankRecord`).
 The agent writes :data:`ORDER_FILE`, then changes the word in :data:`ARMED_FILE`, which programs map
-and compare at each step. Rank i of the container answers with ``<id>-<i>.json.gz``, the trace as
+and compare at each step. The rank answers with ``<id>-<i>.json.gz``, the trace as
 torch writes it, or with ``<id>-<i>.refused``, a :class:`CaptureRefusal`. Both appear whole, by a
 rename.
 """
@@ -28,8 +29,11 @@ ARMED_BYTES: Final = 8
 ORDER_BYTES_MOST: Final = 1024
 REFUSAL_BYTES_MOST: Final = 512
 CAPTURE_STEPS_MOST: Final = 50
+TRACE_BYTES_MOST: Final = 512 << 20
+"""Largest trace, before compression."""
 RANKS_MOST: Final = 16
 """Ranks of one container that are told apart."""
+RANK_FILES: Final = tuple(f"record-{index}" for index in range(RANKS_MOST))
 TRACE_SUFFIX: Final = ".json.gz"
 REFUSED_SUFFIX: Final = ".refused"
 METADATA: Final = "ullage"
