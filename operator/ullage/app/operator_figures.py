@@ -32,6 +32,7 @@ from ullage.metrics.spending import SpendFigures, SpendSums
 from ullage.metrics.suggestions import SuggestionFigures
 from ullage.metrics.tenants import TenantLabels
 from ullage.metrics.tiers import TierFigures, TierSums
+from ullage.metrics.traces import TraceFigures
 from ullage.metrics.tuning import TuningFigures, tuning_figures
 from ullage.metrics.turns import TurnFigures, turn_figures
 from ullage.scheduling.model.phases import Phase
@@ -51,12 +52,14 @@ class ReplicaFigures:
         term: Callable[[], Term],
         loop_lag_s: Callable[[], float],
         suggestions: Callable[[], SuggestionFigures],
+        traces: Callable[[], TraceFigures],
     ) -> None:
         """``term`` returns the present leadership, or the prepared one."""
         self._replica = replica
         self._term = term
         self._loop_lag_s = loop_lag_s
         self._suggestions = suggestions
+        self._traces = traces
         self._parties = TenantLabels()
         currency = replica.settings.price.currency
         self._costs = CostSums(began=replica.clock.now(), currency=currency, parties=self._parties)
@@ -115,6 +118,7 @@ class ReplicaFigures:
             inventory=guard("inventory", lambda: inventory_figures(snapshot), InventoryFigures()),
             quota=guard("quota", lambda: quota_figures(snapshot), QuotaFigures()),
             suggestions=guard("suggestions", self._suggestions, SuggestionFigures()),
+            traces=guard("traces", self._traces, TraceFigures()),
             tuning=guard(
                 "tuning",
                 lambda: tuning_figures(replica.state.tuning_jobs().values()),

@@ -30,6 +30,7 @@ from ullage.metrics.sharing import SharingFigures
 from ullage.metrics.spending import SpendFigures
 from ullage.metrics.suggestions import SuggestionFigures
 from ullage.metrics.tiers import TierFigures
+from ullage.metrics.traces import TraceFigures
 from ullage.metrics.tuning import TuningFigures
 from ullage.metrics.turns import TurnFigures
 from ullage.process.metric_families import Family, counter, field_families, gauge
@@ -130,6 +131,7 @@ class OperatorFigures:
     pools: PoolFigures = field(default_factory=PoolFigures)
     tuning: TuningFigures = field(default_factory=TuningFigures)
     suggestions: SuggestionFigures = field(default_factory=SuggestionFigures)
+    traces: TraceFigures = field(default_factory=TraceFigures)
 
 
 FAILURES: Final = Family(
