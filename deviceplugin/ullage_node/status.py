@@ -28,6 +28,7 @@ from ullage.api.observations import Observation
 from ullage.api.readers import JsonObject
 from ullage.api.reasons import Reason
 from ullage.api.slices import WIRE_VERSION, ObservedLane, ObservedSlice, SlicePhase
+from ullage.api.traces import ObservedTrace
 from ullage_node.kubelet.registrar import Registration
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey, StepProgress
 from ullage_node.model.guard import SliceMark, WindowTally
@@ -111,6 +112,8 @@ class StatusFacts:
     """Checks made on the node and their results."""
     lanes: tuple[ObservedLane, ...] = ()
     """Lanes in which programs take turns."""
+    traces: tuple[ObservedTrace, ...] = ()
+    """Orders of step traces, and what ranks answered."""
 
 
 def judge(facts: NodeFacts) -> tuple[NodeCondition, ...]:
@@ -358,6 +361,7 @@ def body_of(facts: StatusFacts, heartbeat: str) -> dict[str, object]:
             "observations": [row.to_wire() for row in facts.observations],
             "faults": [fault.to_wire() for fault in facts.faults],
             **({"interruption": notice.to_wire()} if notice is not None else {}),
+            **({"traces": [trace.to_wire() for trace in facts.traces]} if facts.traces else {}),
             "checks": [check.to_wire() for check in facts.checks],
             "conditions": [dict(condition) for condition in facts.conditions],
         },

@@ -16,11 +16,12 @@ from typing import Final, TypeVar
 from ullage.api.faults import MAX_FAULTS, DeviceFault
 from ullage.api.interruptions import Interruption
 from ullage.api.lanes import IterationPolicy
-from ullage.api.nodespec import MAX_SLICES, WITHOUT_SLICES
+from ullage.api.nodespec import MAX_SLICES, WITHOUT_LISTS
 from ullage.api.observations import Observation
 from ullage.api.readers import JsonObject, WireError, quoted, section, text, whole
 from ullage.api.slices import MAX_EPOCH, DesiredSlice, ObservedSlice, SliceKey
 from ullage.api.times import moment_of
+from ullage.api.traces import MAX_TRACES, DesiredTrace
 from ullage_node.model.endpoints import read_endpoint, read_images
 from ullage_node.model.slices import Pod
 from ullage_node.model.standstill import read_standstill
@@ -64,8 +65,10 @@ class NodeSpec:
     """Newest observation that the operator has acknowledged."""
     lane_policy: IterationPolicy = IterationPolicy.FAIR
     """Policy of the next step in a lane."""
+    traces: tuple[DesiredTrace, ...] = ()
+    """Orders of step traces."""
     problems: tuple[str, ...] = ()
-    """Texts on slices that cannot be identified."""
+    """Texts on slices and orders that cannot be read."""
 
 
 def read_gpu_node(raw: JsonObject) -> NodeSpec:
@@ -76,7 +79,7 @@ def read_gpu_node(raw: JsonObject) -> NodeSpec:
     """
     metadata, spec = section(raw, "metadata"), section(raw, "spec")
     try:
-        stated = WITHOUT_SLICES.read(spec)
+        stated = WITHOUT_LISTS.read(spec)
     except WireError as error:
         raise WireError(f"spec.{error}") from error
     epoch = stated.epoch
@@ -101,6 +104,8 @@ def read_gpu_node(raw: JsonObject) -> NodeSpec:
     problems = [f"spec.slices[{position}].{fault}" for position, fault in faults[:PROBLEMS_MOST]]
     if len(faults) > PROBLEMS_MOST:
         problems.append(f"{len(faults) - PROBLEMS_MOST} more slices cannot be read")
+    traces, faults = _by_parts(spec, "traces", _read_trace)
+    problems += [f"spec.traces[{position}].{fault}" for position, fault in faults[:PROBLEMS_MOST]]
     words = {word.value: word for word in IterationPolicy}
     policy = spec.get("lanePolicy") or stated.lane_policy.value
     if policy not in words:
@@ -114,8 +119,16 @@ def read_gpu_node(raw: JsonObject) -> NodeSpec:
         faulty=tuple(faulty.values()),
         observations_read=stated.observations_read,
         lane_policy=stated.lane_policy,
+        traces=traces[:MAX_TRACES],
         problems=tuple(problems),
     )
+
+
+def _read_trace(raw: JsonObject) -> DesiredTrace:
+    order = DesiredTrace.from_wire(raw)
+    _check_name("id", order.id, LONGEST_UID)
+    _check_name("podUID", order.pod_uid, LONGEST_UID)
+    return order
 
 
 def read_decision(raw: object) -> DesiredSlice:

@@ -104,6 +104,20 @@ def place(steps_dir: Path, order: TraceOrder) -> None:
         os.close(folder)
 
 
+def is_placed(steps_dir: Path, order: TraceOrder) -> bool:
+    """True when this order is placed: an agent that began again must not place it twice."""
+    try:
+        folder = open_folder(steps_dir)
+    except OSError:
+        return False
+    try:
+        return read_plain(folder, ORDER_FILE, ORDER_BYTES_MOST) == order.encoded()
+    except OSError:
+        return False
+    finally:
+        os.close(folder)
+
+
 def withdraw(steps_dir: Path, id: str, *, keep_answers: bool = False) -> None:
     """Take an order back and remove what ranks answered; nothing happens if there is none.
 
