@@ -152,6 +152,9 @@ class DesiredSlice(Wire):
     suspendable: Flag = False
     """The node may suspend the container between its steps (`switching: Checkpoint`): in its lane
     all its memory counts as that of its step."""
+    inject: Flag = False
+    """The container gets the step hook of the mounted `ullage_run` on its PYTHONPATH, because its
+    pod or the SchedulingPolicy asks for it."""
     work_steps: Count = 0
     """Steps of the whole work of a container that shares a lane, by which lanePolicy SRTF orders
     turns; absent = not known."""
