@@ -285,6 +285,10 @@ PACE_WINDOW_NS: Final = 60 * 10**9
 PACE_SPAN_LEAST_NS: Final = 5 * 10**9
 """Shortest stretch that gives a time alone: the CPU counter is read up to one period after the step
 that it is compared with. Chosen."""
+RANK_SPAN_NS: Final = 30 * 10**9
+"""Shortest stretch that the figures of a rank are a mean of, once it has run that long. Chosen."""
+RANKS_APART_S: Final = 5.0
+"""Interval between two readings of the records of ranks: 16 of a container take 0.2 ms. Chosen."""
 PAGE_READ_S: Final = 1.0
 """Limit of reading one page of metrics. Chosen."""
 SCRAPE_TICK_S: Final = 0.25

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from ullage.api.rank_traces import RankTrace
 from ullage.api.reasons import Reason
-from ullage.api.traces import DesiredTrace, ObservedRank, ObservedTrace, TraceState
+from ullage.api.traces import DesiredTrace, TraceAnswer, ObservedTrace, TraceState
 from ullage.cluster.codecs.status import profile_request_as_stored
 from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.trace import ProfileRequestRecord
@@ -200,9 +200,9 @@ class TraceWorld:
         if rank.silent:
             return replace(report, state=TraceState.ARMED)
         if rank.refuses is not None:
-            answer = ObservedRank(reason=rank.refuses.value, message="as it was told to")
+            answer = TraceAnswer(reason=rank.refuses.value, message="as it was told to")
         elif order.id not in rank.placed and rank.steps + rank.ahead > order.start_step:
-            answer = ObservedRank(reason=Reason.TRACE_LATE.value, message="too late")
+            answer = TraceAnswer(reason=Reason.TRACE_LATE.value, message="too late")
         elif rank.steps < order.start_step + order.steps:
             rank.placed.add(order.id)
             begun = rank.steps >= order.start_step
@@ -217,7 +217,7 @@ class TraceWorld:
                 start_micros=1,
                 first_step=order.start_step,
             )
-            answer = ObservedRank(bytes=1000, summary=json.dumps(trace.to_wire()))
+            answer = TraceAnswer(bytes=1000, summary=json.dumps(trace.to_wire()))
         return replace(report, state=TraceState.DONE, ranks=(answer,))
 
     def pass_time(self, seconds: float) -> None:

@@ -70,7 +70,7 @@ def render(
         decided: the decision of each slice, by index.
         edits: edits from the backend.
         record: the container's step record on the host; the file alone is mounted.
-        beside: further mounts: ``ullage_run`` and the directory for traces, where the node has them.
+        beside: further mounts: ``ullage_run`` and the directory for traces, as the node has them.
         lane: directory of the socket on the host, if the container shares a lane.
     """
     whose = {ENV_SLICE: binding.key.directory}

@@ -35,11 +35,15 @@ def open_folder(steps_dir: Path) -> int:
     return os.open(steps_dir / TRACE_FOLDER, _FLAGS)
 
 
+def names_in(folder: int) -> frozenset[str]:
+    """Names of the entries of a directory, of the first ones if there are too many."""
+    with os.scandir(folder) as entries:
+        return frozenset(entry.name for entry in islice(entries, ENTRIES_MOST))
+
+
 def answers_of(folder: int, id: str) -> Iterator[tuple[str, int, bool]]:
     """Names of the answers to an order, each with its rank, and whether it is a trace."""
-    with os.scandir(folder) as entries:
-        names = [entry.name for entry in islice(entries, ENTRIES_MOST)]
-    for name in names:
+    for name in names_in(folder):
         match = _ANSWER.fullmatch(name, len(id)) if name.startswith(id) else None
         if match is not None and int(match[1]) < RANKS_MOST:
             yield name, int(match[1]), match[2] == TRACE_SUFFIX

@@ -28,7 +28,7 @@ from ullage.api.traces import (
     MAX_SUMMARIES,
     MAX_TEXT,
     DesiredTrace,
-    ObservedRank,
+    TraceAnswer,
     ObservedTrace,
     TraceState,
 )
@@ -91,7 +91,7 @@ class _Followed:
     """When the order was first seen, monotonic seconds."""
     told_at: float = 0.0
     """When the step in the report was read."""
-    answers: dict[int, ObservedRank] = field(default_factory=dict)
+    answers: dict[int, TraceAnswer] = field(default_factory=dict)
     """Answers of ranks that need nothing more."""
     waiting: dict[int, RankAnswer] = field(default_factory=dict)
     """Traces that are to be analysed."""
@@ -99,7 +99,7 @@ class _Followed:
     """Since when there is no container of the pod, monotonic seconds; 0 = there is one."""
 
     @property
-    def ranks(self) -> tuple[ObservedRank, ...]:
+    def ranks(self) -> tuple[TraceAnswer, ...]:
         """Answers by number in the container."""
         return tuple(self.answers[rank] for rank in sorted(self.answers))
 
@@ -278,7 +278,7 @@ class Tracer:
                 followed.waiting[answer.rank] = answer
             else:
                 reason = REASONS[answer.reason or CaptureRefusal.FAILED]
-                followed.answers[answer.rank] = ObservedRank(
+                followed.answers[answer.rank] = TraceAnswer(
                     local_rank=answer.rank, reason=reason.value, message=answer.text[:MAX_TEXT]
                 )
 
@@ -288,7 +288,7 @@ class Tracer:
         assert answer.path is not None
         outcome = await self._analyse(answer.path)
         followed.waiting.pop(local_rank, None)
-        followed.answers[local_rank] = ObservedRank(
+        followed.answers[local_rank] = TraceAnswer(
             local_rank=local_rank,
             bytes=answer.bytes,
             summary=outcome.summary,
@@ -359,7 +359,7 @@ def _failure(report: ObservedTrace, reason: Reason, text: str) -> ObservedTrace:
     return replace(report, state=TraceState.FAILED, reason=reason.value, message=text[:MAX_TEXT])
 
 
-def _beyond(ranks: Iterable[ObservedRank], left: int) -> Iterable[ObservedRank]:
+def _beyond(ranks: Iterable[TraceAnswer], left: int) -> Iterable[TraceAnswer]:
     """The same answers, with the first summaries alone."""
     for rank in ranks:
         if not rank.summary:

@@ -93,7 +93,7 @@ class DesiredTrace(Wire):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedRank:
+class TraceAnswer:
     """Answer of one rank of a pod."""
 
     local_rank: Annotated[int, between(0, RANKS_MOST - 1), KEPT] = 0
@@ -127,5 +127,5 @@ class ObservedTrace(Wire):
     """Step of the pod when it was Ready."""
     step_micros: Counted = 0
     """Recent time of one step, in microseconds."""
-    ranks: Annotated[tuple[ObservedRank, ...], atomic(RANKS_MOST)] = ()
+    ranks: Annotated[tuple[TraceAnswer, ...], atomic(RANKS_MOST)] = ()
     """Answers of its ranks so far."""

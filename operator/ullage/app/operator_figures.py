@@ -26,6 +26,7 @@ from ullage.metrics.devices import DeviceFigures, device_figures
 from ullage.metrics.inventory import InventoryFigures, inventory_figures
 from ullage.metrics.pools import PoolFigures, pool_figures
 from ullage.metrics.quota import QuotaFigures, quota_figures
+from ullage.metrics.ranks import RankFigures, rank_figures
 from ullage.metrics.scaling import ScalingFigures, scaling_figures
 from ullage.metrics.sharing import ModelFigures, SharingFigures
 from ullage.metrics.spending import SpendFigures, SpendSums
@@ -116,6 +117,7 @@ class ReplicaFigures:
             tiers=guard("tiers", lambda: self._tiers.figures(snapshot.leads), TierFigures()),
             turns=guard("turns", lambda: self._turns(snapshot, workloads), TurnFigures()),
             inventory=guard("inventory", lambda: inventory_figures(snapshot), InventoryFigures()),
+            ranks=guard("ranks", lambda: rank_figures(snapshot), RankFigures()),
             quota=guard("quota", lambda: quota_figures(snapshot), QuotaFigures()),
             suggestions=guard("suggestions", self._suggestions, SuggestionFigures()),
             traces=guard("traces", self._traces, TraceFigures()),

@@ -9,6 +9,7 @@ every start of this program, also for completions and ``--help``.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -162,7 +163,7 @@ def why(
     if not records:
         kinds = " or ".join(stream.kind.kind for stream in streams)
         access.fail(f"no {kinds} {bare} in namespace {namespace}")
-    return _explained(seen, records, output)
+    return _explained(context, seen, records, output)
 
 
 def _why_search(context: typer.Context, name: str, namespace: str, output: OutputFormat) -> None:
@@ -181,8 +182,13 @@ def _why_search(context: typer.Context, name: str, namespace: str, output: Outpu
         typer.echo(tuning.for_scripts(view, TrialOutput(output)), nl=False)
 
 
-def _explained(seen: Snapshot, records: Sequence[WorkloadRecord], output: OutputFormat) -> None:
-    from ullage.cli import access, tables
+def _explained(
+    context: typer.Context,
+    seen: Snapshot,
+    records: Sequence[WorkloadRecord],
+    output: OutputFormat,
+) -> None:
+    from ullage.cli import access, ranks, tables
     from ullage.cli.look import isolation_of
     from ullage.cli.output import workloads_as
     from ullage.cli.seen import ends
@@ -198,6 +204,11 @@ def _explained(seen: Snapshot, records: Sequence[WorkloadRecord], output: Output
         access.console.print(explanation)
         if workload.scaling is not None and workload.status.scaling is not None:
             access.console.print(scaling(workload.scaling, workload.status.scaling))
+        pods = [pod for pod in seen.pods.values() if pod.owner.uid == workload.ref.uid]
+        if any(pod.node for pod in pods):
+            timed = access.asked(context, partial(ranks.ranks_of, pods=pods))
+            if timed:
+                access.console.print(ranks.table(timed))
     if len(records) > MOST_SHOWN:
         access.console.print(f"and {len(records) - MOST_SHOWN} more")
 
@@ -233,7 +244,7 @@ def _why_pods(
             f"no pod of {kind} {name} in namespace {namespace} asks for a device; does its"
             " template bear the label ullage.dev/share or ullage.dev/devices?"
         )
-    _explained(seen, records, output)
+    _explained(context, seen, records, output)
     if output.for_people and not tables.is_placed(records[0]):
         waits = records[0].ref
         before = access.asked(

@@ -25,6 +25,7 @@ from ullage.metrics.histograms import decision_seconds
 from ullage.metrics.inventory import InventoryFigures
 from ullage.metrics.pools import PoolFigures
 from ullage.metrics.quota import QuotaFigures
+from ullage.metrics.ranks import RankFigures
 from ullage.metrics.scaling import ScalingFigures
 from ullage.metrics.sharing import SharingFigures
 from ullage.metrics.spending import SpendFigures
@@ -127,6 +128,7 @@ class OperatorFigures:
     scaling: ScalingFigures = field(default_factory=ScalingFigures)
     tiers: TierFigures = field(default_factory=TierFigures)
     inventory: InventoryFigures = field(default_factory=InventoryFigures)
+    ranks: RankFigures = field(default_factory=RankFigures)
     quota: QuotaFigures = field(default_factory=QuotaFigures)
     pools: PoolFigures = field(default_factory=PoolFigures)
     tuning: TuningFigures = field(default_factory=TuningFigures)

@@ -24,7 +24,7 @@ from ullage.api.traces import (
     MAX_RANK,
     MAX_TRACES,
     DesiredTrace,
-    ObservedRank,
+    TraceAnswer,
     ObservedTrace,
     TraceState,
 )
@@ -515,7 +515,7 @@ def _ended(
     return _told(request, done, Reason.TRACE_PARTIAL, text, inputs.now, holds=True)
 
 
-def _capture(pod: TracedPod, answer: ObservedRank) -> RankCapture:
+def _capture(pod: TracedPod, answer: TraceAnswer) -> RankCapture:
     """The answer of a rank, as a failure until its summary is read."""
     reason = _reason(answer.reason)
     return RankCapture(
@@ -557,8 +557,8 @@ def _read(summary: str) -> RankTrace | str:
 
 def _rank_of(
     pod: TracedPod,
-    answer: ObservedRank,
-    answers: Collection[ObservedRank],
+    answer: TraceAnswer,
+    answers: Collection[TraceAnswer],
     trace: RankTrace | str,
 ) -> int | None:
     """The rank of a trace: by the pod's own place, else as the file claims."""
