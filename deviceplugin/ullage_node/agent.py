@@ -53,6 +53,7 @@ from ullage_node.slices.reconcile import Reconciler, in_use
 from ullage_node.slices.retire import remove_everything
 from ullage_node.slices.steps import StepRecords
 from ullage_node.slices.table import SliceTable
+from ullage_node.telemetry.ranks import read_rank_records
 from ullage_node.telemetry.station import Sources
 from ullage_node.times import (
     FILE_RETRY_S,
@@ -172,6 +173,7 @@ class Agent:
             containers=self.table.container_of_pod,
             folder=self.surroundings.steps.of,
             progress=lambda: self.containers.progress,
+            read_ranks=read_rank_records,
             analyse=analysed,
         )
         self.reporter = NodeReporter(

@@ -9,7 +9,6 @@ A trace is a tenant's file. The process limits its own memory and CPU time befor
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from pathlib import Path
 from typing import Final

@@ -11,25 +11,24 @@ ends this order alone.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from ullage.api.captures import RANK_FILES, CaptureRefusal
+from ullage.api.captures import CaptureRefusal
 from ullage.api.readers import WireError
 from ullage.api.reasons import Reason
-from ullage.api.steps import RANK_RECORD_BYTES, RankRecord
+from ullage.api.steps import RankRecord
 from ullage.api.traces import (
     MAX_SUMMARIES,
     MAX_TEXT,
     DesiredTrace,
-    TraceAnswer,
     ObservedTrace,
+    TraceAnswer,
     TraceState,
 )
 from ullage.process.faults import fault_text
@@ -43,7 +42,6 @@ from ullage_node.times import (
     TRACE_UNHOOKED_S,
 )
 from ullage_node.traces.collect import RankAnswer, collect
-from ullage_node.traces.folder import open_folder, read_plain
 from ullage_node.traces.orders import TraceOrder, is_placed, place, withdraw
 from ullage_node.traces.retention import drop_old_answers
 
@@ -75,6 +73,9 @@ class AnalysedTrace:
     message: str = ""
 
 
+ReadRanks = Callable[[Path, int], Mapping[str, RankRecord | WireError]]
+"""From a directory of records and CLOCK_MONOTONIC in nanoseconds to the records by file, each or
+the reason why it is refused; raises ``OSError`` where there is no such directory."""
 Analyse = Callable[[Path], Awaitable[AnalysedTrace]]
 """Analyses a file that a tenant wrote; never raises but on cancellation."""
 
@@ -113,6 +114,7 @@ class Tracer:
         containers: Callable[[str], ContainerKey | None],
         folder: Callable[[ContainerKey], Path],
         progress: Callable[[], Mapping[ContainerKey, StepProgress]],
+        read_ranks: ReadRanks,
         analyse: Analyse,
     ) -> None:
         """Nothing is read or written before ``run``.
@@ -121,11 +123,13 @@ class Tracer:
             containers: The container with a device of a pod (uid) whose processes run.
             folder: Directory of its step records.
             progress: Newest progress of containers.
+            read_ranks: Reads the records of the ranks of a container.
             analyse: Analyses one file.
         """
         self._containers = containers
         self._folder = folder
         self._progress = progress
+        self._read_ranks = read_ranks
         self._analyse = analyse
         self._followed: dict[OrderKey, _Followed] = {}
         self._stale: list[tuple[_Followed, float]] = []
@@ -215,7 +219,7 @@ class Tracer:
             return self._without_container(followed)
         followed.missing_since = 0.0
         folder = followed.folder = self._folder(container)
-        records = _records(folder)
+        records = self._records(folder)
         if not order.start_step:
             return self._ask(followed, container, records)
         self._gather(followed, folder)
@@ -228,7 +232,7 @@ class Tracer:
             place(folder, placed)
         expected = _expected(records, order) or 1
         state = TraceState.ARMED
-        if any(record.steps >= order.start_step for record in records.values()):
+        if any(record.steps >= order.start_step for record in records):
             state = TraceState.CAPTURING
         if len(followed.answers) + len(followed.waiting) >= expected:
             state = TraceState.ANALYSING if followed.waiting else TraceState.DONE
@@ -251,12 +255,12 @@ class Tracer:
         return _failure(report, Reason.JOB_ENDED, text)
 
     def _ask(
-        self, followed: _Followed, container: ContainerKey, records: Mapping[int, RankRecord]
+        self, followed: _Followed, container: ContainerKey, records: Sequence[RankRecord]
     ) -> ObservedTrace:
         """The step that the pod has reached, renewed every few seconds."""
         report, now = followed.report, time.monotonic()
         made = self._progress().get(container)
-        steps = max((record.steps for record in records.values()), default=0)
+        steps = max((record.steps for record in records), default=0)
         if not steps:
             if made is not None and made.steps and now - followed.since >= TRACE_UNHOOKED_S:
                 text = "the program counts its steps itself, so it has no hook that traces them"
@@ -265,7 +269,7 @@ class Tracer:
         if report.state is TraceState.READY and now - followed.told_at < TRACE_STEP_AGE_S:
             return report
         followed.told_at = now
-        means = [record.step_ns // record.steps for record in records.values() if record.steps]
+        means = [record.step_ns // record.steps for record in records if record.steps]
         micros = (made.step_micros if made is not None else 0) or max(means, default=0) // 1000
         return replace(report, state=TraceState.READY, step=steps, step_micros=micros)
 
@@ -281,6 +285,14 @@ class Tracer:
                 followed.answers[answer.rank] = TraceAnswer(
                     local_rank=answer.rank, reason=reason.value, message=answer.text[:MAX_TEXT]
                 )
+
+    def _records(self, folder: Path) -> list[RankRecord]:
+        """Usable records of the ranks of a container."""
+        try:
+            records = self._read_ranks(folder, time.monotonic_ns())
+        except OSError:
+            return []  # started by an agent without orders
+        return [record for record in records.values() if isinstance(record, RankRecord)]
 
     async def _analyse_next(self, followed: _Followed) -> None:
         local_rank = min(followed.waiting)
@@ -328,31 +340,11 @@ def _as_placed(order: DesiredTrace) -> TraceOrder:
     )
 
 
-def _records(folder: Path) -> dict[int, RankRecord]:
-    """Readable records of the ranks of a container, by number in it."""
-    try:
-        handle = open_folder(folder)
-    except OSError:
-        return {}  # started by an agent without orders
-    records: dict[int, RankRecord] = {}
-    try:
-        for index, name in enumerate(RANK_FILES):
-            try:
-                record = RankRecord.unpack(read_plain(handle, name, RANK_RECORD_BYTES))
-            except (OSError, WireError):
-                continue  # no such rank, or a tenant's own file
-            if record is not None:
-                records[index] = record
-    finally:
-        os.close(handle)
-    return records
-
-
-def _expected(records: Mapping[int, RankRecord], order: DesiredTrace) -> int:
+def _expected(records: Sequence[RankRecord], order: DesiredTrace) -> int:
     """Ranks that are to answer."""
     if not order.ranks:
         return len(records)
-    return sum(record.rank in order.ranks for record in records.values())
+    return sum(record.rank in order.ranks for record in records)
 
 
 def _failure(report: ObservedTrace, reason: Reason, text: str) -> ObservedTrace:

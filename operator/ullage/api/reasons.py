@@ -1345,8 +1345,8 @@ class Reason(StrEnum):
         "NotInstrumented",
         "The program has no hook that could trace its steps, and a running pod cannot get one. The "
         "job is not restarted for it.",
-        "Set spec.runtime.inject to Auto for the next start of a TrainingJob. In pods of another "
-        "controller set PYTHONPATH to /run/ullage/python/ullage_run/autostep.",
+        "Set spec.runtime.inject to Auto for the next start of a TrainingJob, or the label "
+        "ullage.dev/inject: Auto in the pod template of another controller.",
     )
     NO_STEPS = (
         "NoSteps",

@@ -24,8 +24,8 @@ from ullage.api.traces import (
     MAX_RANK,
     MAX_TRACES,
     DesiredTrace,
-    TraceAnswer,
     ObservedTrace,
+    TraceAnswer,
     TraceState,
 )
 from ullage.cluster.records.trace import (

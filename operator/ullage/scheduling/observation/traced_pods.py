@@ -81,7 +81,7 @@ def target_of(
             pods=_views(
                 (pod for pod in members if not pod.order), snapshot.workloads, with_index=False
             ),
-            instrumented=injected(job.ref.uid),
+            instrumented=_hooked(members, snapshot) or injected(job.ref.uid),
         )
     wanted = set(request.labels)
     alike = [pod for pod in pods if wanted <= set(pod.labels) and not (pod.order or pod.lead)]
@@ -123,6 +123,17 @@ def _views(
     ]
     views.sort(key=lambda pod: (pod.rank is None, pod.rank or 0, pod.name))
     return tuple(views)
+
+
+def _hooked(pods: Sequence[PodRecord], snapshot: Snapshot) -> bool:
+    """True when the slice of a pod brings the step hook, by its label or by the policy."""
+    uids = {pod.uid for pod in pods}
+    return any(
+        part.inject and part.key.pod_uid in uids
+        for name in {pod.node for pod in pods}
+        if (node := snapshot.gpu_nodes.get(name)) is not None
+        for part in node.desired
+    )
 
 
 def _devices(pod: PodRecord, workloads: Mapping[str, WorkloadRecord]) -> int:
