@@ -157,6 +157,7 @@ class Operator:
         page = WebPage(
             lambda: self.replica.state.freeze(self.replica.clock.now()),
             self._settings.price.currency,
+            lambda: tuple(self.replica.state.profile_requests().values()),
         )
         await self._start_page(page)
         try:
