@@ -17,7 +17,6 @@ from ullage.api.codec import Wire, derived, rows
 from ullage.api.readers import MOST_COUNTED, JsonObject, WireError, objects
 from ullage.api.wire_fields import (
     COUNT,
-    INT32,
     INT32_MAX,
     KEPT,
     NEEDED,
@@ -248,7 +247,7 @@ class TraceCounters(Wire):
     """Kernels on the device."""
     short_kernels: Counted = 0
     """Those below 10 microseconds."""
-    unlaunched_permille: Annotated[_Number, INT32] = 0
+    unlaunched_permille: _Number = 0
     """Share of device work whose launch is not in the trace."""
     operations: Counted = 0
     """Operations on the CPU that stand in no other one."""
@@ -292,6 +291,8 @@ class RankTrace(Wire):
     """Number of the first step in the run; 0 = not known."""
     events: Counted = 0
     """Events of the file."""
+    step_marks: Counted = 0
+    """Steps that the trace marks; 0 = none, and all of it counts as one step."""
     step: TimeBreakdown = NO_TIME
     """The steps, from the start of the first to the end of the last."""
     device_span: TimeBreakdown | None = None
