@@ -5,19 +5,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ullage.api.rank_traces import RankTrace
+from ullage.api.rank_traces import RankTrace, StepColumns, TimeBreakdown
 from ullage.api.reasons import Reason
-from ullage.api.traces import DesiredTrace, TraceAnswer, ObservedTrace, TraceState
+from ullage.api.traces import DesiredTrace, ObservedTrace, TraceAnswer, TraceState
 from ullage.cluster.codecs.status import profile_request_as_stored
 from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.trace import ProfileRequestRecord
-from ullage.engines.tracing.job_trace import ClockAlignment, JobTrace
 from ullage.scheduling.observation.profile_requests import (
     NodeView,
-    PlacedTrace,
     TraceInputs,
     admitted,
     next_status,
@@ -43,18 +40,6 @@ def a_request(name: str = "digits", **fields: object) -> ProfileRequestRecord:
     return replace(record, **fields)  # type: ignore[arg-type]
 
 
-def joined(traces: Sequence[PlacedTrace]) -> JobTrace:
-    """A result that shows which ranks and steps were joined."""
-    steps = {placed.trace.first_step for placed in traces}
-    assert len(steps) == 1, f"ranks traced different steps: {steps}"
-    return JobTrace(
-        first_step=steps.pop(),
-        steps=5,
-        alignment=ClockAlignment.ONE_CLOCK,
-        message=f"{len(traces)} ranks",
-    )
-
-
 @dataclass(slots=True)
 class RankOfPod:
     """A program: it counts steps, and traces those that are ordered.
@@ -65,6 +50,7 @@ class RankOfPod:
         refuses: It answers every order with this reason.
         silent: It answers nothing.
         ahead: Steps that it is ahead of what its agent tells.
+        off: Steps by which its trace is of others than were ordered.
     """
 
     pod: PodOfJob
@@ -74,6 +60,7 @@ class RankOfPod:
     refuses: Reason | None = None
     silent: bool = False
     ahead: int = 0
+    off: int = 0
     alive: bool = True
     placed: set[str] = field(default_factory=set)
     """Orders in its directory, which outlives the agent."""
@@ -154,9 +141,7 @@ class TraceWorld:
         }
         for request in unfinished:
             if request.ref.uid in allowed:
-                inputs = TraceInputs(
-                    now=self.now, target=self.target(), nodes=nodes, busy=busy, join=joined
-                )
+                inputs = TraceInputs(now=self.now, target=self.target(), nodes=nodes, busy=busy)
                 status = next_status(request, inputs)
             else:
                 status = queued(request, self.now)
@@ -215,7 +200,16 @@ class TraceWorld:
                 world_size=len(self.ranks),
                 trace_id=order.id,
                 start_micros=1,
-                first_step=order.start_step,
+                first_step=order.start_step + rank.off,
+                step=TimeBreakdown(span_micros=1000, compute_micros=410, idle_micros=590),
+                steps=StepColumns(
+                    starts_micros=tuple(range(0, 1000, 200)),
+                    spans_micros=(200,) * 5,
+                    compute_micros=(82,) * 5,
+                    communication_micros=(0,) * 5,
+                    copies_micros=(0,) * 5,
+                    data_wait_micros=(0,) * 5,
+                ),
             )
             answer = TraceAnswer(bytes=1000, summary=json.dumps(trace.to_wire()))
         return replace(report, state=TraceState.DONE, ranks=(answer,))

@@ -38,7 +38,6 @@ from ullage.scheduling.model.plan import (
     SetProfileRequestStatus,
 )
 from ullage.scheduling.observation.profile_requests import (
-    JoinTraces,
     NodeView,
     TraceInputs,
     admitted,
@@ -67,11 +66,8 @@ class _Written:
 class TraceService:
     """Steps of every ProfileRequest, and the orders of every node."""
 
-    def __init__(
-        self, state: ClusterState, hooks: BackgroundHooks, *, clock: Clock, join: JoinTraces
-    ) -> None:
-        """``join`` says what the summaries of ranks show together."""
-        self._state, self._join = state, join
+    def __init__(self, state: ClusterState, hooks: BackgroundHooks, *, clock: Clock) -> None:
+        self._state = state
         self._hooks = hooks
         self._clock = clock
         self._seen = -1
@@ -156,7 +152,6 @@ class TraceService:
                 target=self._target(request, snapshot, pods),
                 nodes=self._nodes(request, snapshot),
                 busy=busy,
-                join=self._join,
             )
             status = self._next(request, inputs if request.ref.uid in allowed else None, moment)
             busy |= {pod.uid for pod in status.pods}

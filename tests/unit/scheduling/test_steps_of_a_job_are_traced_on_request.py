@@ -50,7 +50,9 @@ def test_all_ranks_trace_the_same_steps() -> None:
     assert status.result is not None
     assert status.window.last_step == status.window.first_step + 4
     assert status.result.first_step == status.window.first_step
-    assert status.message == "4 ranks"
+    assert status.result.steps == 5
+    assert status.message.startswith("4 ranks, steps ")
+    assert "compute 41 %" in status.message
 
 
 def test_phases_follow_each_other() -> None:
@@ -227,6 +229,13 @@ def test_an_agent_that_begins_again_goes_on() -> None:
         world.agents["node-0"].restart()
     world.run()
     assert _reason(world.request.status) == Reason.TRACE_DONE
+
+
+def test_a_trace_of_other_steps_is_not_joined() -> None:
+    world = TraceWorld()
+    world.ranks["pod-2"].off = 5
+    world.run()
+    assert world.request.status.ranks[2].reason == Reason.TRACE_INVALID
 
 
 def test_two_traces_of_one_rank_are_not_joined() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -36,7 +36,7 @@ from ullage.cluster.records.trace import (
     StepWindow,
     TracedPod,
 )
-from ullage.engines.tracing.job_trace import JobTrace
+from ullage.engines.tracing.join import NodeTrace, joined
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.observation.traced_pods import PodOfJob, TracedTarget, chosen_pods
 from ullage.scheduling.times import (
@@ -62,25 +62,6 @@ MICROS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedTrace:
-    """Summary of a rank whose place is verified.
-
-    Attributes:
-        rank: Rank in the job.
-        node: Node of its pod.
-        trace: The summary.
-    """
-
-    rank: int
-    node: str
-    trace: RankTrace
-
-
-JoinTraces = Callable[[Sequence[PlacedTrace]], JobTrace]
-"""From the summaries of at least one rank, in the order of ranks, to what they show together."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
     """A node that may be asked.
 
@@ -102,14 +83,12 @@ class TraceInputs:
         target: The traced job.
         nodes: Nodes by name; one that is gone is missing.
         busy: Uids of pods that other requests trace.
-        join: Joins the summaries of ranks.
     """
 
     now: float
     target: TracedTarget
     nodes: Mapping[str, NodeView] = field(default_factory=dict)
     busy: Set[str] = frozenset()
-    join: JoinTraces
 
 
 def admitted(requests: Iterable[ProfileRequestRecord]) -> frozenset[str]:
@@ -483,7 +462,7 @@ def _ended(
     """The status of a request of which nothing more is expected."""
     wanted = order_id(request.ref.uid, status.attempt)
     captures: list[RankCapture] = []
-    traces: dict[int, PlacedTrace] = {}
+    traces: dict[int, NodeTrace] = {}
     for pod in status.pods:
         report = reports.get(pod.uid)
         if pod.reason is not None or report is None or not report.ranks:
@@ -495,8 +474,9 @@ def _ended(
                 trace = _read(answer.summary)
                 rank = _rank_of(pod, answer, report.ranks, trace)
                 fault = _misplaced(trace, rank, wanted, traces)
+                trace = _of_window(trace, status)
                 if isinstance(trace, RankTrace) and rank is not None and not fault:
-                    traces[rank] = PlacedTrace(rank=rank, node=pod.node, trace=trace)
+                    traces[rank] = NodeTrace(rank=rank, node=pod.node, trace=trace)
                     capture = replace(capture, rank=rank, state="Done", reason=None, message="")
                 else:
                     reason = Reason.RANK_UNKNOWN if fault else Reason.TRACE_INVALID
@@ -507,7 +487,7 @@ def _ended(
     if not traces:
         reason, text = _most_common(failed)
         return _failed(request, status, reason, text, inputs.now)
-    result = inputs.join([traces[rank] for rank in sorted(traces)])
+    result = joined([traces[rank] for rank in sorted(traces)[:MOST_RANKS]])
     done = replace(status, phase="Done", result=result, completion_time=inputs.now, deadline=0.0)
     if not failed:
         return _told(request, done, Reason.TRACE_DONE, result.message, inputs.now, holds=True)
@@ -555,6 +535,16 @@ def _read(summary: str) -> RankTrace | str:
         return f"the summary cannot be read: {error}"
 
 
+def _of_window(trace: RankTrace | str, status: ProfileRequestStatus) -> RankTrace | str:
+    """The summary, or that it is not of the steps that were ordered."""
+    window = status.window
+    if isinstance(trace, str) or window is None or not trace.first_step:
+        return trace
+    if window.first_step <= trace.first_step <= window.last_step:
+        return trace
+    return f"the trace begins at step {trace.first_step}, not at {window.first_step}"
+
+
 def _rank_of(
     pod: TracedPod,
     answer: TraceAnswer,
@@ -569,7 +559,7 @@ def _rank_of(
 
 
 def _misplaced(
-    trace: RankTrace | str, rank: int | None, wanted: str, traces: Mapping[int, PlacedTrace]
+    trace: RankTrace | str, rank: int | None, wanted: str, traces: Mapping[int, NodeTrace]
 ) -> str:
     """Text about a trace of another order or of a rank that it cannot have; empty = none."""
     if not isinstance(trace, RankTrace):
