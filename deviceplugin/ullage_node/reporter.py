@@ -41,6 +41,7 @@ from ullage_node.status import (
     with_transitions,
 )
 from ullage_node.telemetry.station import Telemetry
+from ullage_node.traces.tracer import Tracer
 from ullage_node.web import Figures
 
 
@@ -65,6 +66,7 @@ class Parts:
     notices: NoticeWatch
     faults: FaultBook
     lanes: LaneServer
+    tracer: Tracer
 
 
 class NodeReporter:
@@ -122,6 +124,7 @@ class NodeReporter:
             faults=parts.faults.faults,
             interruption=parts.notices.current,
             checks=parts.watch.checks,
+            traces=parts.tracer.reports,
         )
         return body_of(facts, now)
 

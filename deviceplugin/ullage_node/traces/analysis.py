@@ -12,7 +12,6 @@ import asyncio
 import json
 import signal
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,27 +19,13 @@ from ullage.api.rank_traces import RANK_TRACE_BYTES, RankTrace
 from ullage.api.readers import WireError
 from ullage.api.reasons import Reason
 from ullage_node.times import ANALYSIS_S
+from ullage_node.traces.tracer import AnalysedTrace
 
 MODULE: Final = "ullage_node.traces.analyse"
 PRINTED_MOST: Final = RANK_TRACE_BYTES + 1024
 TEXT_MOST: Final = 300
 """Characters of a message; it quotes the tenant's file."""
 REASONS: Final = frozenset({Reason.TRACE_TOO_LARGE, Reason.TRACE_INVALID, Reason.TRACE_TOO_SLOW})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnalysedTrace:
-    """Outcome of the analysis of one file.
-
-    Attributes:
-        summary: A ``RankTrace`` as JSON; empty = there is none.
-        reason: Why.
-        message: The same with figures.
-    """
-
-    summary: str = ""
-    reason: Reason | None = None
-    message: str = ""
 
 
 async def analysed(path: Path, *, limit_s: float = ANALYSIS_S) -> AnalysedTrace:
@@ -63,7 +48,7 @@ async def analysed(path: Path, *, limit_s: float = ANALYSIS_S) -> AnalysedTrace:
         )
     except OSError as error:
         return AnalysedTrace(
-            reason=Reason.TRACE_TOO_SLOW, message=f"no analysis can be started: {error.strerror}"
+            reason=Reason.CAPTURE_FAILED, message=f"no analysis can be started: {error.strerror}"
         )
     assert process.stdout is not None
     try:
@@ -109,7 +94,7 @@ def outcome(printed: bytes, code: int) -> AnalysedTrace:
             raise ValueError(f"{reason} is no reason of an analysis")
     except (ValueError, LookupError, TypeError, AttributeError, WireError) as error:
         return AnalysedTrace(
-            reason=Reason.TRACE_INVALID, message=f"its analysis failed: {str(error)[:TEXT_MOST]}"
+            reason=Reason.CAPTURE_FAILED, message=f"its analysis failed: {str(error)[:TEXT_MOST]}"
         )
     plain = "".join(letter if letter.isprintable() else "?" for letter in text[:TEXT_MOST])
     return AnalysedTrace(reason=reason, message=plain)

@@ -16,6 +16,7 @@ from ullage.api.deviceprofile import DeviceProfile
 from ullage.api.gpunode import GPUNode
 from ullage.api.inferencedeployment import InferenceDeployment
 from ullage.api.labels import GROUP, VERSION
+from ullage.api.profilerequest import ProfileRequest
 from ullage.api.schedulingpolicy import SchedulingPolicy
 from ullage.api.spec import SpecSchema
 from ullage.api.trainingjob import TrainingJob
@@ -27,6 +28,7 @@ from ullage.cluster.codecs.profile import DEVICE_MODEL, PROFILE_STATUS
 from ullage.cluster.codecs.status import (
     JOB_STATUS,
     POOL_STATUS,
+    PROFILE_REQUEST_STATUS,
     QUOTA,
     SERVICE_STATUS,
     SOLVE,
@@ -43,6 +45,7 @@ KINDS: Final[tuple[type[Resource], ...]] = (
     SchedulingPolicy,
     CapacityPool,
     TuningJob,
+    ProfileRequest,
 )
 """Every kind of the API group, in the order of the reference page."""
 
@@ -70,6 +73,8 @@ def _statuses() -> dict[type[Resource], Node]:
         WorkloadProfile: shaped(PROFILE_STATUS.shape),
         CapacityPool: shaped(POOL_STATUS.shape) | {"description": "Observed state of the pool."},
         TuningJob: shaped(TUNING_STATUS.shape) | {"description": "Observed state of the search."},
+        ProfileRequest: shaped(PROFILE_REQUEST_STATUS.shape)
+        | {"description": "How far the trace has come, and what was found in it."},
         DeviceProfile: composed(
             "Learned data about the device type.",
             _generation("reflects"),
