@@ -38,7 +38,7 @@ _SYMMETRIC: Final = ("all_", "reduce_scatter", "barrier")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedTrace:
+class NodeTrace:
     """The trace of a rank, with the rank and the node that the operator knows."""
 
     rank: int
@@ -65,7 +65,7 @@ class _Key:
     of: int
 
 
-def joined(ranks: Sequence[PlacedTrace]) -> JobTrace:
+def joined(ranks: Sequence[NodeTrace]) -> JobTrace:
     """The steps of all ranks together.
 
     Args:
@@ -108,7 +108,7 @@ def joined(ranks: Sequence[PlacedTrace]) -> JobTrace:
     return findings(job, [traced.trace for traced in ranks])
 
 
-def matched(ranks: Sequence[PlacedTrace]) -> list[tuple[_Key, tuple[Passage, ...]]]:
+def matched(ranks: Sequence[NodeTrace]) -> list[tuple[_Key, tuple[Passage, ...]]]:
     """Collectives that every rank of their group has, in order."""
     numbered = all(traced.trace.first_step for traced in ranks)
     by_key: dict[_Key, list[Passage]] = defaultdict(list)
@@ -174,7 +174,7 @@ def _entered(passage: Passage, offsets: Mapping[str, ClockOffset]) -> float:
     return passage.start - offsets[passage.node].micros
 
 
-def _straggler(ranks: Sequence[PlacedTrace], arrivals: Mapping[int, Arrivals]) -> Straggler | None:
+def _straggler(ranks: Sequence[NodeTrace], arrivals: Mapping[int, Arrivals]) -> Straggler | None:
     """The rank that the others wait for, where they do so markedly."""
     if len(ranks) < 2 or not arrivals:
         return None
@@ -229,7 +229,7 @@ def _work(trace: RankTrace) -> float:
 
 
 def _view(
-    traced: PlacedTrace, arrivals: Mapping[int, Arrivals], offsets: Mapping[str, ClockOffset]
+    traced: NodeTrace, arrivals: Mapping[int, Arrivals], offsets: Mapping[str, ClockOffset]
 ) -> TracedRank:
     own = arrivals.get(traced.rank, Arrivals())
     offset = offsets.get(traced.node, ClockOffset(0.0, 0.0))
@@ -255,7 +255,7 @@ def _listed(views: Sequence[TracedRank], straggler: Straggler | None) -> tuple[T
     return tuple(sorted(slowest[:MAX_RANKS], key=lambda view: view.rank))
 
 
-def _first_step(ranks: Sequence[PlacedTrace]) -> int:
+def _first_step(ranks: Sequence[NodeTrace]) -> int:
     stated = {traced.trace.first_step for traced in ranks}
     return max(stated) if 0 not in stated else 0
 

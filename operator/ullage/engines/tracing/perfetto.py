@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from ullage.api.rank_traces import RankTrace
 from ullage.engines.tracing.alignment import Passage
 from ullage.engines.tracing.job_trace import ClockAlignment, JobTrace
-from ullage.engines.tracing.join import PlacedTrace, matched
+from ullage.engines.tracing.join import NodeTrace, matched
 
 _STEPS, _COLLECTIVES = 1, 2
 """Threads of each rank."""
 
 
-def perfetto_view(job: JobTrace, ranks: Sequence[PlacedTrace]) -> dict[str, object]:
+def perfetto_view(job: JobTrace, ranks: Sequence[NodeTrace]) -> dict[str, object]:
     """The JSON of the view.
 
     Args:
@@ -44,7 +44,7 @@ def perfetto_view(job: JobTrace, ranks: Sequence[PlacedTrace]) -> dict[str, obje
     }
 
 
-def _names(traced: PlacedTrace) -> Iterator[dict[str, object]]:
+def _names(traced: NodeTrace) -> Iterator[dict[str, object]]:
     where = f" on {traced.node}" if traced.node else ""
     for kind, thread, name in (
         ("process_name", 0, f"rank {traced.rank}{where}"),
