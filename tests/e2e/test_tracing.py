@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The same steps of all ranks are traced on request, on real kubelets, without a change of programs.
+"""The same steps of all ranks are traced on request, on real kubelets, by unchanged programs.
 
 With ``ULLAGE_E2E_TORCH``, the site-packages of a torch for the Python of the image, a stock DDP
 script on gloo is traced; without it, a program of torch's shape, whose profiler writes what torch's
@@ -212,5 +212,5 @@ def test_the_api_server_refuses_what_makes_no_sense(
 ) -> None:
     wrong = request("wrong", namespace, jobRef={"kind": "Job", "name": "x"})
     wrong["spec"] = {key: value for key, value in {**wrong["spec"], **spec}.items() if value}
-    with pytest.raises(CommandFailed, match="(?i)invalid"):
+    with pytest.raises(CommandFailed, match=r"(?i)invalid"):
         stack.apply(wrong)
