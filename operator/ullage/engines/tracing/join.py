@@ -29,8 +29,10 @@ from ullage.engines.tracing.job_trace import (
 
 MOST_JOINED: Final = 512
 """Most ranks of one job that are compared."""
-LAST_SHARE: Final = 0.5
+LAST_SHARE: Final = 0.6
 """A straggler arrives last at so many of its collectives."""
+WORK_RATIO: Final = 1.1
+"""Its own work takes so much of that of the median rank: others' turns to be last are luck."""
 LEAD_SHARE: Final = 0.05
 """The others wait for it for so much of their steps."""
 _SYMMETRIC: Final = ("all_", "reduce_scatter", "barrier")
@@ -187,15 +189,16 @@ def _straggler(ranks: Sequence[NodeTrace], arrivals: Mapping[int, Arrivals]) -> 
     own = next(traced.trace for traced in ranks if traced.rank == rank)
     others = [traced.trace for traced in ranks if traced.rank != rank]
     cause, delay = _cause(own, others)
-    work = [_work(trace) for trace in (own, *others)]
-    usual = median(work)
+    work, usual = _work(own), median(_work(traced.trace) for traced in ranks)
+    if work < WORK_RATIO * usual:
+        return None
     return Straggler(
         rank=rank,
         cause=cause,
         arrives_last=worst.last,
         collectives=worst.compared,
         delay_micros=max(0, round(delay)),
-        slowdown_permille=round(min(1000 * work[0] / usual, 1e6)) if usual else 1000,
+        slowdown_permille=round(min(1000 * work / usual, 1e6)) if usual else 1000,
     )
 
 
