@@ -280,6 +280,10 @@ bench-capacity: $(VENV)/.ready ## spot capacity: deadlines, cost per work, hazar
 bench-batching: $(VENV)/.ready ## batching by distribution beside EDF, FIFO and static sizes in virtual time, and the router in real time (DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.batching $(if $(DATA),--data $(DATA))
 
+.PHONY: bench-tracing
+bench-tracing: $(VENV)/.ready ## breakdowns of step traces beside HolisticTraceAnalysis: figures, speed, memory (DATA=tests/data of its repository)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.tracing $(if $(DATA),--data $(DATA))
+
 .PHONY: bench-autoscale
 bench-autoscale: $(VENV)/.ready ## replicas by objective beside a tuned HPA and a clairvoyant, on public traces in virtual time (DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.autoscale $(if $(DATA),--data $(DATA))

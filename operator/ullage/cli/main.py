@@ -703,6 +703,35 @@ def get_trace(
     access.problems.print("open them with https://ui.perfetto.dev")
 
 
+@trace.command("show")
+def show_traces(
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Traces of PyTorch's profiler, one for each rank; plain or gzip."),
+    ],
+    output: Annotated[
+        TraceForm,
+        typer.Option(
+            "--output", "-o", help="Form of the answer; perfetto = the ranks on one time line."
+        ),
+    ] = TraceForm.TABLE,
+    one_clock: Annotated[
+        bool, typer.Option("--one-node", help="The ranks ran on one node, so on one clock.")
+    ] = False,
+) -> None:
+    """Say what takes the time of the steps in trace files, without a cluster."""
+    from ullage.cli import printing, trace_files
+
+    try:
+        answer = trace_files.shown(trace_files.read_files(files), output, one_clock=one_clock)
+    except trace_files.TraceFileError as error:
+        printing.fail(str(error))
+    if isinstance(answer, str):
+        typer.echo(answer, nl=False)
+    else:
+        printing.console.print(answer)
+
+
 def _trace_request(context: typer.Context, namespace: str, name: str) -> ProfileRequestRecord:
     from ullage.cli import access, trace_requests
 

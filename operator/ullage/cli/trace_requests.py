@@ -26,7 +26,6 @@ from rich.text import Text
 from ullage import ports
 from ullage.api.captures import TRACE_BYTES_MOST, TRACE_MOUNT, TRACE_SUFFIX
 from ullage.api.labels import API_VERSION, SLOT_RESOURCE
-from ullage.api.rank_traces import TimeBreakdown
 from ullage.api.readers import JsonObject, WireError, objects, section, text
 from ullage.api.words import TracedKind
 from ullage.cli.forms import TraceForm
@@ -34,6 +33,7 @@ from ullage.cli.kinds import split
 from ullage.cli.tables import BAD, GOOD, age, table_of
 from ullage.cli.tables_tuning import plain
 from ullage.cli.target import ClusterTarget
+from ullage.cli.trace_files import SHARES, shares
 from ullage.cluster.codecs.status import profile_request_status_to_wire
 from ullage.cluster.projection.trace import project_profile_request
 from ullage.cluster.records.trace import ProfileRequestRecord, RankCapture
@@ -204,32 +204,17 @@ def last_line(request: ProfileRequestRecord, now: float) -> Text:
 def _ranks(request: ProfileRequestRecord) -> Table:
     status = request.status
     steps = {rank.rank: rank.step for rank in status.result.ranks} if status.result else {}
-    table = table_of(
-        "RANK", "POD", "NODE", "COMPUTE", "EXPOSED COMM", "COPIES", "DATA WAIT", "IDLE", "STATE"
-    )
+    table = table_of("RANK", "POD", "NODE", *SHARES, "STATE")
     for capture in status.ranks:
         step = steps.get(capture.rank) if capture.rank is not None else None
         table.add_row(
             "" if capture.rank is None else str(capture.rank),
             Text(plain(capture.pod)),
             Text(plain(capture.node)),
-            *_shares(step),
+            *(shares(step) if step is not None else [""] * len(SHARES)),
             Text(plain(_state(capture)), style=GOOD if capture.state == "Done" else BAD),
         )
     return table
-
-
-def _shares(step: TimeBreakdown | None) -> tuple[str, ...]:
-    if step is None:
-        return ("",) * 5
-    parts = (
-        step.compute_micros,
-        step.communication_micros,
-        step.copies_micros,
-        step.data_wait_micros,
-        step.idle_micros,
-    )
-    return tuple(f"{100 * step.share(part):.0f} %" for part in parts)
 
 
 def _state(capture: RankCapture) -> str:

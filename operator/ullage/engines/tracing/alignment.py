@@ -38,10 +38,13 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """A node's clock less that of the reference, in microseconds, and how wrong that may be."""
+    """A node's clock less that of the reference, in microseconds."""
 
     micros: float
     uncertainty: float
+    """It is wrong by at most so much: what the bounds prove."""
+    spread: float
+    """Half of the collectives say the same to so much: how wrong it may well be."""
 
 
 def clock_offsets(
@@ -91,7 +94,8 @@ def clock_offsets(
         guess = float(np.median(known)) if len(known) else (lowest[at] + highest[at]) / 2
         offset = float(np.clip(guess, lowest[at], highest[at])) if at else 0.0
         wrong = max(highest[at] - offset, offset - lowest[at]) if at else 0.0
-        offsets[node] = ClockOffset(offset, float(wrong))
+        spread = float(np.median(np.abs(known - offset))) if len(known) else float(wrong)
+        offsets[node] = ClockOffset(offset, float(wrong), min(spread, float(wrong)))
     return offsets
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -42,38 +43,47 @@ def unpacked(chunks: Iterable[bytes], limits: TraceLimits) -> Iterator[bytes]:
     Raises:
         TraceError: it is larger than the limits, packed too tightly, or no whole gzip file.
     """
+    source = iter(chunks)
+    start = b""
+    while len(start) < len(GZIP) and (chunk := next(source, None)) is not None:
+        start += chunk
+    pieces = chain((start,), source)
+    return _gunzipped(pieces, limits) if start.startswith(GZIP) else _bounded(pieces, limits)
+
+
+def _bounded(chunks: Iterable[bytes], limits: TraceLimits) -> Iterator[bytes]:
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        _check_size(size, size, limits)
+        yield chunk
+
+
+def _gunzipped(chunks: Iterable[bytes], limits: TraceLimits) -> Iterator[bytes]:
     taken, given = 0, 0
     unpacker: zlib._Decompress | None = None
-    packed: bool | None = None
     for chunk in chunks:
-        if packed is None:
-            packed = chunk.startswith(GZIP)
         taken += len(chunk)
-        for piece in (chunk,) if not packed else ():
-            given += len(piece)
-            _check_size(given, taken, limits)
-            yield piece
-        while packed and chunk:
-            if unpacker is None:
+        rest = chunk
+        while rest:
+            if unpacker is None:  # a first or another member, or zeros behind the last
+                rest = rest.lstrip(b"\0")
+                if not rest:
+                    break
                 unpacker = zlib.decompressobj(wbits=31)
             try:
-                piece = unpacker.decompress(chunk, CHUNK)
+                piece = unpacker.decompress(rest, CHUNK)
             except zlib.error as error:
                 raise invalid(f"the file is no whole gzip file: {error}") from error
-            chunk = unpacker.unconsumed_tail
-            if unpacker.eof:  # another member may follow
-                chunk, unpacker = unpacker.unused_data.lstrip(b"\0"), None
+            rest = unpacker.unconsumed_tail
+            if unpacker.eof:
+                rest, unpacker = unpacker.unused_data, None
             given += len(piece)
             _check_size(given, taken, limits)
             if piece:
                 yield piece
     if unpacker is not None:
-        while piece := unpacker.decompress(b"", CHUNK):
-            given += len(piece)
-            _check_size(given, taken, limits)
-            yield piece
-        if not unpacker.eof:
-            raise invalid("the file is no whole gzip file: its end is missing")
+        raise invalid("the file is no whole gzip file: its end is missing")
 
 
 def _check_size(given: int, taken: int, limits: TraceLimits) -> None:

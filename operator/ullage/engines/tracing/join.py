@@ -15,9 +15,12 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
+import numpy as np
+
 from ullage.api.rank_traces import CollectiveKind, RankTrace, StepColumns, TimeBreakdown
 from ullage.engines.tracing.alignment import ClockOffset, Passage, clock_offsets
 from ullage.engines.tracing.findings import findings
+from ullage.engines.tracing.intervals import Intervals
 from ullage.engines.tracing.job_trace import (
     MAX_RANKS,
     ClockAlignment,
@@ -29,10 +32,13 @@ from ullage.engines.tracing.job_trace import (
 
 MOST_JOINED: Final = 512
 """Most ranks of one job that are compared."""
-LAST_SHARE: Final = 0.5
-"""A straggler arrives last at so many of its collectives."""
+LEAD_OF_ALL: Final = 0.6
+"""So much of all waiting for a last rank is for a straggler."""
+WORK_RATIO: Final = 1.1
+"""Its own work takes so much of that of the median rank: others' turns to be last are luck."""
 LEAD_SHARE: Final = 0.05
 """The others wait for it for so much of their steps."""
+ONE_CLOCK: Final = ClockOffset(0.0, 0.0, 0.0)
 _SYMMETRIC: Final = ("all_", "reduce_scatter", "barrier")
 """Collectives that no rank leaves before the last has entered."""
 
@@ -84,12 +90,12 @@ def joined(ranks: Sequence[NodeTrace]) -> JobTrace:
     symmetric = [pair for pair in collectives if pair[0].kind.name.startswith(_SYMMETRIC)]
     nodes = list(dict.fromkeys(traced.node for traced in ranks))
     alignment = ClockAlignment.ONE_CLOCK
-    offsets: Mapping[str, ClockOffset] | None = {nodes[0]: ClockOffset(0.0, 0.0)}
+    offsets: Mapping[str, ClockOffset] | None = {nodes[0]: ONE_CLOCK}
     if len(nodes) > 1:
         offsets = clock_offsets([passages for _, passages in symmetric], nodes)
         alignment = ClockAlignment.UNALIGNED if offsets is None else ClockAlignment.ALIGNED
     offsets = offsets or {}
-    arrivals = _arrivals([(key.step, passages) for key, passages in symmetric], offsets)
+    arrivals = _arrivals(symmetric, offsets)
     straggler = _straggler(ranks, arrivals)
     views = tuple(_view(traced, arrivals, offsets) for traced in ranks)
     job = JobTrace(
@@ -139,33 +145,38 @@ def matched(ranks: Sequence[NodeTrace]) -> list[tuple[_Key, tuple[Passage, ...]]
 
 
 def _arrivals(
-    collectives: Sequence[tuple[int, tuple[Passage, ...]]], offsets: Mapping[str, ClockOffset]
+    collectives: Sequence[tuple[_Key, tuple[Passage, ...]]], offsets: Mapping[str, ClockOffset]
 ) -> dict[int, Arrivals]:
-    """Who arrives last, by rank; without offsets the one that waits least is the last."""
+    """Who arrives last, by rank; without offsets the one that waits least is the last.
+
+    What the others wait is the union of the waits of the median rank: buckets of gradients overlap.
+    """
     compared: dict[int, int] = defaultdict(int)
     last: dict[int, int] = defaultdict(int)
-    leads: dict[tuple[int, int], float] = defaultdict(float)
-    for step, passages in collectives:
-        entered = sorted(
-            (_entered(passage, offsets), passage.rank, passage.node) for passage in passages
-        )
-        (before, _, near), (latest, rank, node) = entered[-2:]
+    waits: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for _, passages in collectives:
+        order = sorted(passages, key=lambda passage: (_entered(passage, offsets), passage.rank))
+        latest, before, usual = order[-1], order[-2], order[(len(order) - 1) // 2]
         doubt = 0.0
-        if offsets and node != near:
-            doubt = offsets[node].uncertainty + offsets[near].uncertainty
+        if offsets and latest.node != before.node:
+            doubt = offsets[latest.node].spread + offsets[before.node].spread
         for passage in passages:
             compared[passage.rank] += 1
-        if latest - before > doubt:
-            last[rank] += 1
-            waited = latest - median(time for time, _, _ in entered[:-1])
-            leads[rank, step] = max(leads[rank, step], waited)
-    sums: dict[int, float] = defaultdict(float)
-    for (rank, _), lead in leads.items():
-        sums[rank] += lead
+        arrived = _entered(latest, offsets)
+        if arrived - _entered(before, offsets) > doubt:
+            last[latest.rank] += 1
+            waited = arrived - _entered(usual, offsets)
+            begun = usual.start - offsets.get(usual.node, ONE_CLOCK).micros
+            waits[latest.rank].append((begun, begun + waited))
     return {
-        rank: Arrivals(compared=count, last=last[rank], lead_micros=sums[rank])
+        rank: Arrivals(compared=count, last=last[rank], lead_micros=_length(waits[rank]))
         for rank, count in compared.items()
     }
+
+
+def _length(stretches: Sequence[tuple[float, float]]) -> float:
+    edges = np.array(stretches).reshape(-1, 2)
+    return Intervals.union(edges[:, 0], edges[:, 1]).length
 
 
 def _entered(passage: Passage, offsets: Mapping[str, ClockOffset]) -> float:
@@ -182,20 +193,22 @@ def _straggler(ranks: Sequence[NodeTrace], arrivals: Mapping[int, Arrivals]) -> 
         arrivals.items(), key=lambda item: (item[1].lead_micros, item[1].last, -item[0])
     )
     span = median(traced.trace.step.span_micros for traced in ranks)
-    if worst.last < LAST_SHARE * worst.compared or worst.lead_micros < LEAD_SHARE * span:
+    waits = sum(each.lead_micros for each in arrivals.values())
+    if worst.lead_micros < max(LEAD_OF_ALL * waits, LEAD_SHARE * span, 1):
         return None
     own = next(traced.trace for traced in ranks if traced.rank == rank)
     others = [traced.trace for traced in ranks if traced.rank != rank]
     cause, delay = _cause(own, others)
-    work = [_work(trace) for trace in (own, *others)]
-    usual = median(work)
+    work, usual = _work(own), median(_work(traced.trace) for traced in ranks)
+    if work < WORK_RATIO * usual:
+        return None
     return Straggler(
         rank=rank,
         cause=cause,
         arrives_last=worst.last,
         collectives=worst.compared,
         delay_micros=max(0, round(delay)),
-        slowdown_permille=round(min(1000 * work[0] / usual, 1e6)) if usual else 1000,
+        slowdown_permille=round(min(1000 * work / usual, 1e6)) if usual else 1000,
     )
 
 
@@ -232,7 +245,7 @@ def _view(
     traced: NodeTrace, arrivals: Mapping[int, Arrivals], offsets: Mapping[str, ClockOffset]
 ) -> TracedRank:
     own = arrivals.get(traced.rank, Arrivals())
-    offset = offsets.get(traced.node, ClockOffset(0.0, 0.0))
+    offset = offsets.get(traced.node, ONE_CLOCK)
     return TracedRank(
         rank=traced.rank,
         node=traced.node,
