@@ -157,10 +157,12 @@ def why(
     word, bare = split(name)
     kind = WORDS.get(word, "")
     if kind == "TuningJob":
-        return _why_search(context, bare, namespace, output)
+        _why_search(context, bare, namespace, output)
+        return
     streams = [stream for stream in WORKLOADS if kind in ("", stream.kind.kind)]
     if not streams or (word and not kind):
-        return _why_pods(context, word, bare, namespace, output)
+        _why_pods(context, word, bare, namespace, output)
+        return
     pods, profiles = inside((PODS, WORKLOAD_PROFILES), namespace)
     wanted = [*inside(streams, namespace, access.name_of(bare)), pods, profiles]
     seen = access.allowed(context, wanted, (pods, profiles))
