@@ -226,6 +226,10 @@ bench-scale: $(VENV)/.ready ## decisions and memory from 1,000 nodes to 5,000 no
 	@$(BIN)/python -m bench.scale $(if $(NODES),--nodes $(NODES))
 	@$(if $(PICTURE),$(BIN)/python -m bench.scale_picture $(PICTURE))
 
+.PHONY: bench-tracing-hook
+bench-tracing-hook: $(VENV)/.ready ## cost of the step hook while no trace is ordered (TORCH_PYTHON=interpreter with torch)
+	@$(BIN)/python -m bench.tracing_hook
+
 .PHONY: bench-node-status
 bench: bench-node-status
 bench-node-status: $(VENV)/.ready ## bytes that a node's heartbeat makes the API server store
@@ -289,6 +293,10 @@ bench-capacity: $(VENV)/.ready ## spot capacity: deadlines, cost per work, hazar
 .PHONY: bench-batching
 bench-batching: $(VENV)/.ready ## batching by distribution beside EDF, FIFO and static sizes in virtual time, and the router in real time (DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.batching $(if $(DATA),--data $(DATA))
+
+.PHONY: bench-tracing
+bench-tracing: $(VENV)/.ready ## breakdowns of step traces beside HolisticTraceAnalysis: figures, speed, memory (DATA=tests/data of its repository)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.tracing $(if $(DATA),--data $(DATA))
 
 .PHONY: bench-autoscale
 bench-autoscale: $(VENV)/.ready ## replicas by objective beside a tuned HPA and a clairvoyant, on public traces in virtual time (DATA=folder)

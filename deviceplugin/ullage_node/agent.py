@@ -53,6 +53,7 @@ from ullage_node.slices.reconcile import Reconciler, in_use
 from ullage_node.slices.retire import remove_everything
 from ullage_node.slices.steps import StepRecords
 from ullage_node.slices.table import SliceTable
+from ullage_node.telemetry.ranks import read_rank_records
 from ullage_node.telemetry.station import Sources
 from ullage_node.times import (
     FILE_RETRY_S,
@@ -61,6 +62,8 @@ from ullage_node.times import (
     LOOK_STALLED_S,
     PODS_SETTLE_S,
 )
+from ullage_node.traces.analysis import analysed
+from ullage_node.traces.tracer import Tracer
 from ullage_node.web import Instruments, WebServer
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -166,6 +169,13 @@ class Agent:
         if settings.checkpoint.enabled:
             switch = switch_of(settings.backend, settings.paths.run_dir, self.guard.stand_still)
             self.lanes.suspend_by(switch)
+        self.tracer = Tracer(
+            containers=self.table.container_of_pod,
+            folder=self.surroundings.steps.of,
+            progress=lambda: self.containers.progress,
+            read_ranks=read_rank_records,
+            analyse=analysed,
+        )
         self.reporter = NodeReporter(
             Parts(
                 settings=settings,
@@ -185,6 +195,7 @@ class Agent:
                 notices=self.notices,
                 faults=self.faults,
                 lanes=self.lanes.server,
+                tracer=self.tracer,
             )
         )
         self.publisher = Publisher(
@@ -224,6 +235,7 @@ class Agent:
         self.containers.on_change = self._settle
         self.containers.suspended = self.lanes.suspended
         self.guard.on_change = self.telemetry.book.on_change = self.publisher.poke
+        self.tracer.on_change = self.publisher.poke
         self.notices.on_change = self.publisher.poke
         self.telemetry.turns = lambda: self.lanes.server.readings
         self.registrar.on_change = self._settle
@@ -249,6 +261,7 @@ class Agent:
             telemetry=self.telemetry.run,
             notices=self.notices.run,
             lanes=self.lanes.run,
+            traces=self.tracer.run,
             reconcile=self._reconcile_loop,
             life=self._life_loop,
             gate=self._open_gate,
@@ -293,6 +306,7 @@ class Agent:
         self.telemetry.book.taken_in(spec.observations_read if spec else "")
         if spec is not None:
             self.lanes.server.order_by(spec.lane_policy)
+        self.tracer.want(spec.traces if spec is not None else ())
         self.notices.restore(self.node.take_interruption())
         self._life_changed.set()
         self.containers.stir()

@@ -96,6 +96,9 @@ class Containers:
             timer.observe(time.perf_counter() - begun)
             self.on_change()
         self._observer.restart(binding.key)
+        if why := self._binder.without_hook.get(binding.key):
+            event = AgentEvent(subject=_subject(binding), reason="HookNotInjected", message=why)
+            self._events.say(event)
         _log.info(
             "prepared",
             pod=f"{binding.pod_namespace}/{binding.pod_name}",

@@ -42,6 +42,7 @@ from ullage_node.status import (
 )
 from ullage_node.telemetry.station import Telemetry
 from ullage_node.telemetry.usage import metered_slices
+from ullage_node.traces.tracer import Tracer
 from ullage_node.web import Figures
 
 
@@ -66,6 +67,7 @@ class Parts:
     notices: NoticeWatch
     faults: FaultBook
     lanes: LaneServer
+    tracer: Tracer
 
 
 class NodeReporter:
@@ -126,6 +128,7 @@ class NodeReporter:
             faults=parts.faults.faults,
             interruption=parts.notices.current,
             checks=parts.watch.checks,
+            traces=parts.tracer.reports,
         )
         return body_of(facts, now)
 

@@ -27,7 +27,8 @@ from ullage.api.loads import ObservedLoad
 from ullage.api.observations import Observation
 from ullage.api.readers import JsonObject
 from ullage.api.reasons import Reason
-from ullage.api.slices import WIRE_VERSION, ObservedLane, ObservedSlice, SlicePhase
+from ullage.api.slices import WIRE_VERSION, ObservedLane, ObservedRank, ObservedSlice, SlicePhase
+from ullage.api.traces import ObservedTrace
 from ullage_node.kubelet.registrar import Registration
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey, StepProgress
 from ullage_node.model.guard import SliceMark, WindowTally
@@ -52,6 +53,7 @@ COUNTERS: Final = frozenset(
         "persistentPeakMiB",
         "ephemeralPeakMiB",
         "usage",
+        "ranks",
     }
 )
 """Fields of a slice that change continuously."""
@@ -59,6 +61,9 @@ _STARTS: Final = frozenset({"phase", "proof"})
 """Fields of a slice that change while its container starts."""
 _ON_THE_WAY: Final = frozenset({SlicePhase.RESERVED, SlicePhase.PREPARED, SlicePhase.ATTACHED})
 MOST_PIDS: Final = 512
+MOST_RANKS: Final = 64
+"""Ranks of one status, 10 KiB at most: the API server stores the whole object at every
+heartbeat."""
 LONGEST_MESSAGE: Final = 1024
 
 
@@ -112,6 +117,8 @@ class StatusFacts:
     """Checks made on the node and their results."""
     lanes: tuple[ObservedLane, ...] = ()
     """Lanes in which programs take turns."""
+    traces: tuple[ObservedTrace, ...] = ()
+    """Orders of step traces, and what ranks answered."""
 
 
 def judge(facts: NodeFacts) -> tuple[NodeCondition, ...]:
@@ -210,14 +217,22 @@ def observed_slices(
     progress: Mapping[ContainerKey, StepProgress],
 ) -> tuple[ObservedSlice, ...]:
     """Status of each slice, with the newest counters of its container."""
+    stepping = sum(bool(made.ranks) for made in progress.values())
+    most = max(MOST_RANKS // stepping, 1) if stepping else 0
     return tuple(
-        _observed(part, attachments.get(part.container), progress.get(part.container))
+        _observed(part, attachments.get(part.container), progress.get(part.container), most)
         for part in held
     )
 
 
+def _slowest(ranks: Sequence[ObservedRank], most: int) -> tuple[ObservedRank, ...]:
+    """Ranks with the most work of their own, by number; the others wait for them."""
+    slowest = sorted(ranks, key=lambda rank: (-rank.compute_micros, rank.rank))[:most]
+    return tuple(sorted(slowest, key=lambda rank: rank.rank))
+
+
 def _observed(
-    part: HeldSlice, attachment: Attachment | None, progress: StepProgress | None
+    part: HeldSlice, attachment: Attachment | None, progress: StepProgress | None, ranks: int
 ) -> ObservedSlice:
     desired = part.desired
     seen = attachment or Attachment(state=AttachState.ABSENT)
@@ -247,6 +262,7 @@ def _observed(
         persistent_mib=desired.persistent_mib if desired.lane else 0,
         ephemeral_mib=desired.ephemeral_mib if desired.lane else 0,
         suspendable=desired.suspendable and desired.lane > 0,
+        ranks=_slowest(made.ranks, ranks) if first else (),
     )
 
 
@@ -359,6 +375,7 @@ def body_of(facts: StatusFacts, heartbeat: str) -> dict[str, object]:
             "observations": [row.to_wire() for row in facts.observations],
             "faults": [fault.to_wire() for fault in facts.faults],
             **({"interruption": notice.to_wire()} if notice is not None else {}),
+            **({"traces": [trace.to_wire() for trace in facts.traces]} if facts.traces else {}),
             "checks": [check.to_wire() for check in facts.checks],
             "conditions": [dict(condition) for condition in facts.conditions],
         },

@@ -38,26 +38,41 @@ def read_step_record(path: Path | str, now_ns: int | None = None) -> StepRecord 
     Raises:
         WireError: it is not a step record; the text says why.
     """
-    try:
-        descriptor = _open_plain(path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise WireError(f"step record cannot be opened: {error.strerror}") from error
-    try:
-        record = _read(descriptor)
-    except OSError as error:
-        raise WireError(f"step record cannot be read: {error.strerror}") from error
-    finally:
-        os.close(descriptor)
+    raw = read_stable(path, STEP_RECORD_BYTES)
+    record = StepRecord.unpack(raw) if raw is not None else None
     if record is not None:
         _check(record, time.monotonic_ns() if now_ns is None else now_ns)
     return record
 
 
-def _open_plain(path: Path | str) -> int:
+def read_stable(path: Path | str, size: int, folder: int | None = None) -> bytes | None:
+    """A record as it stood at one moment; ``None`` if it is missing or changed at every try.
+
+    Args:
+        path: The record.
+        size: Its bytes; of a longer file one more is returned, which is no record.
+        folder: Open directory that ``path`` is relative to.
+
+    Raises:
+        WireError: it is no plain file, or cannot be read.
+    """
+    try:
+        descriptor = _open_plain(path, folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise WireError(f"step record cannot be opened: {error.strerror}") from error
+    try:
+        return _read(descriptor, size)
+    except OSError as error:
+        raise WireError(f"step record cannot be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+
+
+def _open_plain(path: Path | str, folder: int | None) -> int:
     """Open a file for reading if it is a plain one: opening a device file may have side effects."""
-    handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise WireError("step record is no plain file")
@@ -66,14 +81,14 @@ def _open_plain(path: Path | str) -> int:
         os.close(handle)
 
 
-def _read(descriptor: int) -> StepRecord | None:
+def _read(descriptor: int, size: int) -> bytes | None:
     # One byte more than a record: a longer file must not pass for one. Two equal readings have the
     # same step count before and after the rest, as the writer's order requires.
-    before = os.pread(descriptor, STEP_RECORD_BYTES + 1, 0)
+    before = os.pread(descriptor, size + 1, 0)
     for _ in range(TRIES):
-        after = os.pread(descriptor, STEP_RECORD_BYTES + 1, 0)
+        after = os.pread(descriptor, size + 1, 0)
         if before == after:
-            return StepRecord.unpack(after)
+            return after
         before = after
     return None
 

@@ -301,6 +301,10 @@ PACE_SPAN_LEAST_NS: Final = 5 * 10**9
 that it is compared with. Chosen."""
 OWN_AVERAGE_LEAST_NS: Final = 10**9
 """Shortest steps whose own average is used: ten periods of a CPU quota. Derived."""
+RANK_SPAN_NS: Final = 30 * 10**9
+"""Shortest stretch that the figures of a rank are a mean of, once it has run that long. Chosen."""
+RANKS_APART_S: Final = 5.0
+"""Interval between two readings of the records of ranks: 16 of a container take 0.2 ms. Chosen."""
 PAGE_READ_S: Final = 1.0
 """Limit of reading one page of metrics. Chosen."""
 SCRAPE_TICK_S: Final = 0.25
@@ -313,3 +317,19 @@ SAMPLE_S: Final = 1.0
 """Interval between two samples of the devices' counters. Chosen."""
 LATENCY_WINDOW_LEAST_S: Final = 2.0
 """Shorter windows hold too few requests; a pause of the guard lasts ten seconds at most. Chosen."""
+
+# Step traces
+TRACE_LOOK_S: Final = 0.5
+"""Interval at which orders that are under way are looked at: people wait for them. Chosen."""
+TRACE_IDLE_S: Final = 3600.0
+"""The same while there are none. Chosen."""
+TRACE_STEP_AGE_S: Final = 5.0
+"""Age at which a reported step is renewed, until the first step to trace is named. Chosen."""
+TRACE_UNHOOKED_S: Final = 5.0
+"""Time in which a program that counts steps shows that it has the hook. Chosen."""
+TRACE_CONTAINER_S: Final = 5.0
+"""Time without a container of the pod after which its order has failed. Chosen."""
+TRACE_CLEAN_S: Final = 60.0
+"""Time for which the files of an order that was taken back are removed again. Chosen."""
+ANALYSIS_S: Final = 120.0
+"""Longest analysis of one file; its process has 30 s of CPU time. Chosen."""

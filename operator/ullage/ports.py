@@ -50,6 +50,7 @@ DEVICE_PROFILE: Final = _ours("deviceprofiles", "DeviceProfile", namespaced=Fals
 SCHEDULING_POLICY: Final = _ours("schedulingpolicies", "SchedulingPolicy", namespaced=False)
 TUNING_JOB: Final = _ours("tuningjobs", "TuningJob", namespaced=True)
 EFFICIENCY_REPORT: Final = _ours("efficiencyreports", "EfficiencyReport", namespaced=True)
+PROFILE_REQUEST: Final = _ours("profilerequests", "ProfileRequest", namespaced=True)
 CAPACITY_POOL: Final = _ours("capacitypools", "CapacityPool", namespaced=False)
 NODE: Final = _core("nodes", "Node", namespaced=False)
 POD: Final = _core("pods", "Pod", namespaced=True)

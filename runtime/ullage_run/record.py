@@ -31,7 +31,13 @@ from typing import Final, SupportsIndex
 from ullage.api.steps import RESUMED_AT_MAX, STEP_MAGIC, STEP_RECORD_BYTES, STEP_VERSION, STEP_WORDS
 from ullage_run.times import RECORD_RETRY_NS
 
-HEADER_WORD: Final = int.from_bytes(struct.pack("<4sI", STEP_MAGIC, STEP_VERSION), "little")
+
+def header_word(magic: bytes, version: int) -> int:
+    """The first word of a record."""
+    return int.from_bytes(struct.pack("<4sI", magic, version), "little")
+
+
+HEADER_WORD: Final = header_word(STEP_MAGIC, STEP_VERSION)
 STEPS: Final = STEP_WORDS["steps"]
 LAST_STEP: Final = STEP_WORDS["last_step_ns"]
 EWMA: Final = STEP_WORDS["ewma_ns"]
@@ -206,7 +212,7 @@ class StepWriter:
                 return None
             self._try_at_ns = now + RECORD_RETRY_NS
             try:
-                self._file, words = _map_exclusively(self._path)
+                self._file, words = map_exclusively(self._path, STEP_RECORD_BYTES)
             except (OSError, ValueError):
                 # Absent, read-only, too short, taken: outside Ullage that is the normal case.
                 return None
@@ -220,24 +226,33 @@ class StepWriter:
             return words
 
 
-def _map_exclusively(path: str) -> tuple[int, memoryview]:
-    """Map a record and lock it for this process.
+def map_exclusively(path: str, size: int, *, create: bool = False) -> tuple[int, memoryview]:
+    """Map a record as 8-byte words and lock it for this process.
 
     The lock belongs to the process, is not inherited by forked children and would end with *any*
     close of the file, so the returned descriptor stays open as long as the mapping.
+
+    Args:
+        path: The record.
+        size: Its bytes.
+        create: Create it if it is missing.
 
     Raises:
         OSError: the file is missing, not a record, or held by another process.
         ValueError: the path is invalid.
     """
     # Without O_NONBLOCK a named pipe in this place would hang the user's program.
-    file = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
+    file = os.open(path, flags | os.O_CREAT if create else flags, 0o666)
     try:
         status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode) or status.st_size < STEP_RECORD_BYTES:
-            raise OSError(errno.EINVAL, "not a step record", path)
+        if not stat.S_ISREG(status.st_mode) or (status.st_size < size and not create):
+            raise OSError(errno.EINVAL, "not a record", path)
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return file, memoryview(mmap.mmap(file, STEP_RECORD_BYTES)).cast("Q")
+        if create:
+            os.ftruncate(file, size)
+            os.posix_fallocate(file, 0, size)  # a full file system would end the program later
+        return file, memoryview(mmap.mmap(file, size)).cast("Q")
     except (OSError, ValueError):
         os.close(file)
         raise

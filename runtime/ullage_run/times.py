@@ -19,6 +19,10 @@ the next one: it receives it with the next grant, which halves the cost of turns
 RECORD_RETRY_NS: Final = 1_000_000_000
 """Pause after a failed attempt to open the record. Chosen."""
 
+# Traces
+TRACE_AT_EXIT_S: Final = 2.0
+"""Longest wait of an ending program for its trace, well within a grace period. Chosen."""
+
 # Members of a job
 BEAT_S: Final = 0.5
 """Heartbeat interval; a coordinator gives up a member after :data:`SILENT_S`. Chosen."""

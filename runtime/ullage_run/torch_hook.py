@@ -4,14 +4,16 @@
 
 torch calls a global hook after every optimizer step. Importing torch from here would cost seconds
 in programs that never use it, so the hook is registered when the program itself imports
-``torch.optim.optimizer``, and the program's import must never fail because of the hook.
+``torch.optim.optimizer``, and the program's import must never fail because of the hook. From then
+on :mod:`ullage_run.rank_hook` times the steps.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -20,28 +22,33 @@ from typing import Any, Final
 
 import ullage_run
 
-MODULE: Final = "torch.optim.optimizer"
+OPTIMIZER: Final = "torch.optim.optimizer"
+LOADER: Final = "torch.utils.data.dataloader"
 REGISTER: Final = "register_optimizer_step_post_hook"
 """Function of torch >= 2.0; without it nothing is counted."""
 LAZY_CALL: Final = "_lazy_call"
 
 
 class _HookingLoader(Loader):
-    """Loads the module as its own loader does, then registers the hook in it."""
+    """Loads a module as its own loader does, then registers the hooks in it."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader, register: Callable[[ModuleType], None]) -> None:
         self._loader = loader
+        self._register = register
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
-        register(module)
+        self._register(module)
 
 
-class OptimizerFinder(MetaPathFinder):
-    """First entry of ``sys.meta_path`` until the module it waits for is imported."""
+class TorchFinder(MetaPathFinder):
+    """First entry of ``sys.meta_path`` until the modules it waits for are imported."""
+
+    def __init__(self, registers: Mapping[str, Callable[[ModuleType], None]]) -> None:
+        self._waiting = dict(registers)
 
     def find_spec(
         self,
@@ -49,26 +56,31 @@ class OptimizerFinder(MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Wrap the loader of ``torch.optim.optimizer``; all other modules are ignored."""
-        if fullname != MODULE:
+        """Wrap the loader of a module that is waited for; all other modules are ignored."""
+        register = self._waiting.pop(fullname, None)  # first, so the search does not recurse
+        if register is None:
             return None
-        uninstall()  # first, so that the search below does not recurse
+        if not self._waiting:
+            uninstall()
         spec = find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _HookingLoader(spec.loader)
+            spec.loader = _HookingLoader(spec.loader, register)
         return spec
 
-
-_finder: Final = OptimizerFinder()
+    def install(self) -> None:
+        """Register in modules that are already there, and wait for the others."""
+        for name, register in list(self._waiting.items()):
+            loaded = sys.modules.get(name)
+            if loaded is not None:
+                del self._waiting[name]
+                register(loaded)
+        if self._waiting and self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
 
 
 def install() -> None:
-    """Register the hook now if torch is already imported, else on its import."""
-    loaded = sys.modules.get(MODULE)
-    if loaded is not None:
-        register(loaded)
-    elif _finder not in sys.meta_path:
-        sys.meta_path.insert(0, _finder)
+    """Register the hooks now if torch is already imported, else on its import."""
+    _finder.install()
 
 
 def uninstall() -> None:
@@ -78,11 +90,29 @@ def uninstall() -> None:
 
 
 def register(optimizer_module: ModuleType) -> None:
-    """Register the hook in a loaded ``torch.optim.optimizer``."""
-    add = getattr(optimizer_module, REGISTER, None)
-    if callable(add):
-        add(_after_optimizer_step)
+    """Register the hooks in a loaded ``torch.optim.optimizer``."""
+    after = getattr(optimizer_module, REGISTER, None)
+    if callable(after):
+        after(_after_optimizer_step)
+        _time(lambda ranks: ranks.register(optimizer_module))
     _tell_at_context()
+
+
+def register_loader(loader_module: ModuleType) -> None:
+    """Time the batches of a loaded ``torch.utils.data.dataloader``."""
+    _time(lambda ranks: ranks.register_loader(loader_module))
+
+
+def _time(register: Callable[[Any], None]) -> None:
+    """Register what times steps; without it they are counted all the same."""
+    try:
+        register(import_module("ullage_run.rank_hook"))
+    except Exception as error:  # an older library, or torch of another shape
+        with contextlib.suppress(OSError, ValueError):
+            print(f"ullage: steps are not timed: {error!r}", file=sys.stderr, flush=True)
+
+
+_finder: Final = TorchFinder({OPTIMIZER: register, LOADER: register_loader})
 
 
 def _tell_at_context() -> None:

@@ -41,7 +41,7 @@ from ullage.api.codec import Wire
 from ullage.api.devices import ObservedDevice
 from ullage.api.readers import JsonObject, WireError, bounded, quoted, text
 from ullage.api.reasons import Reason
-from ullage.api.slices import Proof, SliceKey
+from ullage.api.slices import ObservedRank, Proof, SliceKey
 from ullage.api.wire_fields import (
     KEPT,
     NEEDED,
@@ -380,7 +380,8 @@ class StepProgress:
     time of one step, ``solo_step_micros`` the time of the same step alone on the whole device.
     ``busy_ns`` is the sum of all step times and ``last_step_ns`` the time of the last step
     (CLOCK_MONOTONIC), both from the record. ``checkpoint_age_s`` is how long ago work was saved,
-    ``resumed_at`` the step from which the start resumed.
+    ``resumed_at`` the step from which the start resumed. ``ranks`` are those of its programs whose
+    steps are timed.
     """
 
     steps: int = 0
@@ -392,6 +393,7 @@ class StepProgress:
     last_step_ns: int = 0
     checkpoint_age_s: int = 0
     resumed_at: int = 0
+    ranks: tuple[ObservedRank, ...] = ()
 
     def solo_micros(self, decided: int) -> int:
         """Reference step time of a slowdown, microseconds; 0 = unknown.

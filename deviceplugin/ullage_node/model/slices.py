@@ -114,6 +114,10 @@ class Pod:
     """Container and digest of the image that it runs."""
     standstill: Standstill = field(default_factory=Standstill)
     """Bounds on pausing it."""
+    python_paths: tuple[tuple[str, str | None], ...] = ()
+    """Containers with a PYTHONPATH of their own; ``None`` = a reference may set it."""
+    without_hook: bool = False
+    """Its label keeps the step hook away."""
 
     @property
     def terminal(self) -> bool:

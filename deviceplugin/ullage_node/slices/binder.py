@@ -17,10 +17,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from ullage.api.environment import HOOK_FOLDER, PYTHON_PATH
 from ullage.api.reasons import Reason
 from ullage.api.slices import SLOT_PATTERN
 from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, PodResources, SlotOwner
@@ -98,6 +99,8 @@ class Binder:
     def __init__(self, surroundings: BinderDependencies) -> None:
         self._s = surroundings
         self._lock = asyncio.Lock()
+        self.without_hook: dict[ContainerKey, str] = {}
+        """Reasons why containers that ask for the step hook start without it."""
         self.last_listing = Listing(owners={})
         """kubelet's newest answer, for callers that may use a cached one."""
 
@@ -119,7 +122,7 @@ class Binder:
         container = ContainerKey(pod_uid=pod.uid, container=owner.container)
         async with self._lock:
             try:
-                return await self._bind(ordered, owner, container, listing)
+                return await self._bind(ordered, owner, container, listing, pod)
             except StartRefused as refused:
                 refusal = refused.refusal
             except OSError as error:
@@ -185,7 +188,12 @@ class Binder:
     # -- binding ---------------------------------------------------------------------------------
 
     async def _bind(
-        self, slots: tuple[str, ...], owner: SlotOwner, container: ContainerKey, listing: Listing
+        self,
+        slots: tuple[str, ...],
+        owner: SlotOwner,
+        container: ContainerKey,
+        listing: Listing,
+        pod: Pod,
     ) -> ContainerBinding:
         leftovers = await self._leftovers(slots, owner, container, listing)
         binding = self._decide(slots, owner, container, leftovers)
@@ -209,8 +217,30 @@ class Binder:
             raise StartRefused(
                 SliceRefusal(reason=Reason.DRAINING, message="the slice changed during the start")
             )
-        await self._write(binding, edits)
+        await self._write(binding, self._with_hook(binding.key, edits, pod))
         return binding
+
+    def _with_hook(
+        self, container: ContainerKey, edits: ContainerEdits, pod: Pod
+    ) -> ContainerEdits:
+        """The edits, with the step hook first on PYTHONPATH where the slice asks for it."""
+        self.without_hook.pop(container, None)
+        if pod.without_hook or not any(part.inject for part in self._s.table.wanted_for(container)):
+            return edits
+        if not self._s.library.mount():
+            self.without_hook[container] = "this node has no copy of ullage_run"
+            return edits
+        own = dict(pod.python_paths).get(container.container, "")
+        if own is None:
+            self.without_hook[container] = (
+                f"its {PYTHON_PATH} comes, or may come, from a reference (valueFrom, envFrom or"
+                f" $(NAME)): write {PYTHON_PATH} with its value into the container's env"
+            )
+            return edits
+        folders = own.split(":") if own else []
+        if HOOK_FOLDER in folders:
+            return edits
+        return replace(edits, env={**edits.env, PYTHON_PATH: ":".join((HOOK_FOLDER, *folders))})
 
     def _decide(
         self,
@@ -243,7 +273,8 @@ class Binder:
         lane = None
         if shares_lane(tuple(decided.values())):
             lane = self._s.lane_folder(binding.key, binding.slots[0])
-        files = render(binding, decided, edits, record, self._s.library.mount(), lane)
+        mounts = (*self._s.library.mount(), *self._s.steps.trace_mount(record))
+        files = render(binding, decided, edits, record, mounts, lane)
         for slot in set(old.slots if old else ()) - set(binding.slots):
             self._s.cdi.remove(slot)
         self._s.cdi.write(files)
@@ -291,6 +322,7 @@ class Binder:
     async def release(self, container: ContainerKey) -> None:
         """Forget a container that is gone, and remove its files; hold the lock."""
         binding = self._s.table.free(container)
+        self.without_hook.pop(container, None)
         if binding is not None:
             await self._remove_traces(binding)
 

@@ -57,7 +57,7 @@ def render(
     decided: Mapping[int, DesiredSlice],
     edits: ContainerEdits,
     record: Path,
-    library: Sequence[BindMount] = (),
+    beside: Sequence[BindMount] = (),
     lane: Path | None = None,
 ) -> dict[str, bytes]:
     """The files of one container, by slot.
@@ -70,7 +70,7 @@ def render(
         decided: the decision of each slice, by index.
         edits: edits from the backend.
         record: the container's step record on the host; the file alone is mounted.
-        library: the mount of ``ullage_run``, if the node has a copy.
+        beside: further mounts: ``ullage_run`` and the directory for traces, as the node has them.
         lane: directory of the socket on the host, if the container shares a lane.
     """
     whose = {ENV_SLICE: binding.key.directory}
@@ -80,7 +80,7 @@ def render(
         ENV_STEPS: path,
         ENV_PERCENT: str(binding.slices[0].percent),
     }
-    mounts = [BindMount(host_path=str(record), container_path=path), *library]
+    mounts = [BindMount(host_path=str(record), container_path=path), *beside]
     if lane is not None:
         first = decided[binding.slices[0].index]
         own[ENV_LANE] = f"{LANE_MOUNT}/{LANE_SOCKET}"

@@ -9,19 +9,23 @@ arithmetic, or as a list. A faulty slice is left out and reported, it never hide
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from ullage.api.adoption import AdoptionKey
+from ullage.api.environment import PYTHON_PATH
 from ullage.api.faults import MAX_FAULTS, DeviceFault
 from ullage.api.interruptions import Interruption
 from ullage.api.labels import ANNOTATION_RESERVATION
 from ullage.api.lanes import IterationPolicy
-from ullage.api.nodespec import MAX_SLICES, WITHOUT_SLICES
+from ullage.api.nodespec import MAX_SLICES, WITHOUT_LISTS
 from ullage.api.observations import Observation
-from ullage.api.readers import JsonObject, WireError, quoted, section, text, whole
+from ullage.api.readers import JsonObject, WireError, objects, quoted, section, text, whole
 from ullage.api.slices import MAX_EPOCH, DesiredSlice, ObservedSlice, SliceKey
 from ullage.api.times import moment_of
+from ullage.api.traces import MAX_TRACES, DesiredTrace
+from ullage.api.words import Inject
 from ullage_node.model.endpoints import read_endpoint, read_images
 from ullage_node.model.slices import Pod
 from ullage_node.model.standstill import read_standstill
@@ -65,8 +69,10 @@ class NodeSpec:
     """Newest observation that the operator has acknowledged."""
     lane_policy: IterationPolicy = IterationPolicy.FAIR
     """Policy of the next step in a lane."""
+    traces: tuple[DesiredTrace, ...] = ()
+    """Orders of step traces."""
     problems: tuple[str, ...] = ()
-    """Texts on slices that cannot be identified."""
+    """Texts on slices and orders that cannot be read."""
 
 
 def read_gpu_node(raw: JsonObject) -> NodeSpec:
@@ -77,7 +83,7 @@ def read_gpu_node(raw: JsonObject) -> NodeSpec:
     """
     metadata, spec = section(raw, "metadata"), section(raw, "spec")
     try:
-        stated = WITHOUT_SLICES.read(spec)
+        stated = WITHOUT_LISTS.read(spec)
     except WireError as error:
         raise WireError(f"spec.{error}") from error
     epoch = stated.epoch
@@ -102,6 +108,8 @@ def read_gpu_node(raw: JsonObject) -> NodeSpec:
     problems = [f"spec.slices[{position}].{fault}" for position, fault in faults[:PROBLEMS_MOST]]
     if len(faults) > PROBLEMS_MOST:
         problems.append(f"{len(faults) - PROBLEMS_MOST} more slices cannot be read")
+    traces, faults = _by_parts(spec, "traces", _read_trace)
+    problems += [f"spec.traces[{position}].{fault}" for position, fault in faults[:PROBLEMS_MOST]]
     words = {word.value: word for word in IterationPolicy}
     policy = spec.get("lanePolicy") or stated.lane_policy.value
     if policy not in words:
@@ -115,8 +123,16 @@ def read_gpu_node(raw: JsonObject) -> NodeSpec:
         faulty=tuple(faulty.values()),
         observations_read=stated.observations_read,
         lane_policy=stated.lane_policy,
+        traces=traces[:MAX_TRACES],
         problems=tuple(problems),
     )
+
+
+def _read_trace(raw: JsonObject) -> DesiredTrace:
+    order = DesiredTrace.from_wire(raw)
+    _check_name("id", order.id, LONGEST_UID)
+    _check_name("podUID", order.pod_uid, LONGEST_UID)
+    return order
 
 
 def read_decision(raw: object) -> DesiredSlice:
@@ -285,6 +301,22 @@ def _reservation(metadata: JsonObject) -> str:
     return stated if isinstance(stated, str) and len(stated) <= LONGEST_UID else ""
 
 
+def read_python_paths(raw: JsonObject) -> Iterator[tuple[str, str | None]]:
+    """Containers whose PYTHONPATH the pod states: its text, ``None`` where a reference may set it.
+
+    Raises:
+        WireError: containers or their environment have no such shape.
+    """
+    for container in objects(section(raw, "spec"), "containers"):
+        name = text(container, "name", "")
+        stated = [entry for entry in objects(container, "env") if entry.get("name") == PYTHON_PATH]
+        if stated:
+            value = text(stated[-1], "value", "") if "valueFrom" not in stated[-1] else "$("
+            yield name, None if "$(" in value else value
+        elif objects(container, "envFrom"):
+            yield name, None
+
+
 def read_pod(raw: JsonObject) -> Pod:
     """Read a pod of any node.
 
@@ -306,4 +338,6 @@ def read_pod(raw: JsonObject) -> Pod:
         endpoint=read_endpoint(raw),
         images=read_images(raw),
         standstill=read_standstill(raw),
+        python_paths=tuple(read_python_paths(raw)),
+        without_hook=text(section(metadata, "labels"), AdoptionKey.INJECT.key, "") == Inject.NEVER,
     )

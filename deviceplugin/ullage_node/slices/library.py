@@ -29,6 +29,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "ullage": ("__init__",),
     "ullage.api": (
         "__init__",
+        "captures",
         "codec",
         "environment",
         "lanes",
@@ -38,7 +39,19 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "times",
         "wire_fields",
     ),
-    "ullage_run": ("__init__", "lanes", "notices", "record", "requests", "times", "torch_hook"),
+    "ullage_run": (
+        "__init__",
+        "lanes",
+        "notices",
+        "rank_hook",
+        "rank_record",
+        "record",
+        "requests",
+        "step_clock",
+        "times",
+        "torch_hook",
+        "trace_hook",
+    ),
     "ullage_run.autostep": ("sitecustomize",),
 }
 """Modules imported to count steps and requests, by package."""

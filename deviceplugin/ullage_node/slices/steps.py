@@ -6,23 +6,30 @@ Only the file is mounted into the container, so nothing else can be created ther
 small file system of the container's first slot (:func:`mount_homes`): a tenant that makes it grow
 fills only its own. Every start gets a new file of zeros, so a reader opens it by name each time. A
 link named after the container points to the file, outside the tenants' reach.
+
+Records of ranks, orders of traces and the traces lie in a directory that the container may write
+(``ullage.api.captures``), a new one for each start, in a second file system of its slot. It is
+tenants' memory: the kernel counts its pages to the containers that write them. Without that file
+system there is no such directory.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
 import structlog
 
+from ullage.api.captures import ARMED_BYTES, ARMED_FILE, TRACE_FOLDER, TRACE_MOUNT
 from ullage.api.environment import STEPS_FILE
 from ullage.api.slices import slot_id
 from ullage.api.steps import STEP_RECORD_BYTES
 from ullage_node.files import remove_empty
-from ullage_node.model.devices import ContainerKey
+from ullage_node.model.devices import BindMount, ContainerKey
 from ullage_node.mounts import MS_NODEV, MS_NOEXEC, MS_NOSUID, mount_tmpfs
 from ullage_node.slices.removal import Trash
 
@@ -33,6 +40,10 @@ SPARE: Final = ".spare"
 HOME_OPTIONS: Final = "size=16k,nr_inodes=8,mode=0755"
 """A record takes one page and one inode; files of earlier starts exist until their last user closes
 them."""
+TRACES: Final = ".traces"
+"""Parent of the file systems of traces."""
+TRACES_OPTIONS: Final = "size=64m,nr_inodes=256,mode=0755"
+"""Room for two traces of each of 16 ranks; one of five steps takes 0.1 to 2 MiB compressed."""
 HOMES_MOST: Final = 256
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -40,7 +51,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 def mount_homes(steps_dir: Path, slots: int) -> int:
-    """Give each slot its own file system in memory, for the host and all its containers.
+    """Give each slot its own file systems in memory, for the host and all its containers.
 
     Run by a container that may mount, before the agent starts. Existing mounts stay.
 
@@ -49,15 +60,16 @@ def mount_homes(steps_dir: Path, slots: int) -> int:
         slots: number of slots.
 
     Returns:
-        Number of mounted homes.
+        Number of slots with mounted homes.
 
     Raises:
         OSError: one cannot be mounted.
     """
     for number in range(min(slots, HOMES_MOST)):
-        home = steps_dir / HOMES / slot_id(number)
-        home.mkdir(parents=True, exist_ok=True)
-        mount_tmpfs(home, MS_NOSUID | MS_NODEV | MS_NOEXEC, HOME_OPTIONS)
+        for parent, options in ((HOMES, HOME_OPTIONS), (TRACES, TRACES_OPTIONS)):
+            home = steps_dir / parent / slot_id(number)
+            home.mkdir(parents=True, exist_ok=True)
+            mount_tmpfs(home, MS_NOSUID | MS_NODEV | MS_NOEXEC, options)
     return min(slots, HOMES_MOST)
 
 
@@ -108,7 +120,15 @@ class StepRecords:
         self._remove(container.directory)
         self.of(container).symlink_to(target)
         self._holders[target] = container.directory
+        self._fresh_traces(self.path / TRACES / slot, home)
         return home / STEPS_FILE
+
+    def trace_mount(self, record: Path) -> tuple[BindMount, ...]:
+        """The mount of the directory for traces beside a record; none where there is no room."""
+        folder = record.parent / TRACE_FOLDER
+        if not folder.is_dir():
+            return ()
+        return (BindMount(host_path=str(folder.resolve()), container_path=TRACE_MOUNT),)
 
     def remove(self, container: ContainerKey) -> None:
         """Forget the container's record; one that has it mounted keeps it.
@@ -140,15 +160,20 @@ class StepRecords:
         for folder in (self.path / HOMES, self.path / SPARE):
             for home in folder.glob("*"):
                 self._discard(home / STEPS_FILE)
+                self._discard_traces(home)
                 remove_empty(home)
             remove_empty(folder)
+        for room in (self.path / TRACES).glob("*"):
+            _empty(room)
+            remove_empty(room)
+        remove_empty(self.path / TRACES)
 
     def _names(self) -> list[str]:
         try:
             names = os.listdir(self.path)
         except FileNotFoundError:
             return []
-        return [name for name in names if name not in (TRASH, HOMES, SPARE)]
+        return [name for name in names if name not in (TRASH, HOMES, SPARE, TRACES)]
 
     def _fresh(self, home: Path) -> Path:
         """A new record in one of our directories."""
@@ -161,6 +186,29 @@ class StepRecords:
             file.write(bytes(STEP_RECORD_BYTES))
         return home
 
+    def _fresh_traces(self, room: Path, home: Path) -> None:
+        """A new directory for traces, in the slot's file system if it has one."""
+        self._discard(home / TRACE_FOLDER)
+        if not os.path.ismount(room):
+            return
+        try:
+            _empty(room)
+            folder = room / os.urandom(4).hex()
+            folder.mkdir()
+            folder.chmod(0o1777)
+            (folder / ARMED_FILE).write_bytes(bytes(ARMED_BYTES))
+            (folder / ARMED_FILE).chmod(0o644)
+            (home / TRACE_FOLDER).symlink_to(os.path.relpath(folder, home))
+        except OSError as error:  # a process holds the files of earlier starts open
+            _log.warning("no room for traces", slot=room.name, why=str(error))
+
+    def _discard_traces(self, home: Path) -> None:
+        """Remove the directory for traces of a home, and what is in it."""
+        link = home / TRACE_FOLDER
+        if link.is_symlink():
+            shutil.rmtree(home / os.readlink(link), ignore_errors=True)
+            self._discard(link)
+
     def _discard(self, path: Path) -> None:
         """Remove a path, file or link."""
         try:
@@ -170,5 +218,17 @@ class StepRecords:
 
     def _remove(self, name: str) -> None:
         """Forget one container; a directory is from an older agent that mounted directories."""
+        if (self.path / name).is_symlink():
+            self._discard_traces(self.path / os.readlink(self.path / name))
         self._discard(self.path / name)
         self._holders = {home: holder for home, holder in self._holders.items() if holder != name}
+
+
+def _empty(room: Path) -> None:
+    """Remove all in a slot's file system, which holds few entries; a tenant may add more meanwhile.
+
+    Raises:
+        FileNotFoundError: there is no such directory.
+    """
+    for name in os.listdir(room):
+        shutil.rmtree(room / name, ignore_errors=True)

@@ -88,6 +88,15 @@ class SliceTable:
         """Slices of a container in the current spec, in index order."""
         return tuple(self._spec[key] for key in _keys_of(container, self._spec))
 
+    def container_of_pod(self, pod_uid: str) -> ContainerKey | None:
+        """The container of a pod that started with a slice; ``None`` = there is none now."""
+        started = (
+            part.container
+            for key, part in self._held.items()
+            if key.pod_uid == pod_uid and part.phase.started
+        )
+        return min(started, key=lambda key: key.container, default=None)
+
     def held_for(self, container: ContainerKey) -> tuple[HeldSlice, ...]:
         """Slices that the node holds for a container, in index order."""
         return tuple(self._held[key] for key in _keys_of(container, self._held))

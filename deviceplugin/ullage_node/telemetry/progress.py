@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +26,8 @@ from ullage.api.steps import StepRecord
 from ullage.process.faults import fault_text
 from ullage_node.model.devices import Attachment, ContainerBinding, ContainerKey, StepProgress
 from ullage_node.step_record import read_step_record
-from ullage_node.times import OWN_AVERAGE_LEAST_NS, PACE_SPAN_LEAST_NS, PACE_WINDOW_NS
+from ullage_node.telemetry.ranks import RankTelemetry
+from ullage_node.times import OWN_AVERAGE_LEAST_NS, PACE_SPAN_LEAST_NS, PACE_WINDOW_NS, RANKS_APART_S
 
 WINDOW_STEPS: Final = 20
 STEPS_MIN: Final = 3
@@ -139,8 +140,14 @@ class StepTelemetry:
     def __init__(self, steps_dir: Path) -> None:
         self._steps_dir = steps_dir
         self._containers: dict[ContainerKey, _Container] = {}
-        self.invalid_total = 0
-        """Number of invalid step records read since the agent started."""
+        self._ranks = RankTelemetry(steps_dir)
+        self._ranks_at = -RANKS_APART_S
+        self._invalid = 0
+
+    @property
+    def invalid_total(self) -> int:
+        """Number of invalid records read since the agent started."""
+        return self._invalid + self._ranks.invalid_total
 
     def sample(
         self,
@@ -158,6 +165,10 @@ class StepTelemetry:
         now_ns = int(now * 1e9)
         keys = {binding.key for binding in bindings}
         self._containers = {key: self._containers.get(key, _Container()) for key in keys}
+        if now >= self._ranks_at + RANKS_APART_S:
+            self._ranks_at = now
+            self._ranks.sample(keys, now_ns)
+        ranks = self._ranks.observed
         progress: dict[ContainerKey, StepProgress] = {}
         for key in sorted(keys):
             solo_ns = attachments[key].solo_time_ns if key in attachments else 0
@@ -168,7 +179,7 @@ class StepTelemetry:
             else:
                 self._containers[key].problem = ""
                 if made is not None:
-                    progress[key] = made
+                    progress[key] = replace(made, ranks=ranks.get(key, ()))
         return progress
 
     @property
@@ -188,7 +199,7 @@ class StepTelemetry:
 
     def _refuse(self, key: ContainerKey, why: str) -> None:
         container = self._containers[key]
-        self.invalid_total += 1
+        self._invalid += 1
         container.invalid += 1
         if not container.problem:
             _log.warning("step record invalid", container=key.directory, why=why)

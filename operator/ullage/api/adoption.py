@@ -50,6 +50,7 @@ class AdoptionKey(StrEnum):
     PROFILE = "profile"
     CHECKPOINT = "checkpoint"
     CONTAINER = "container"
+    INJECT = "inject"
 
     @property
     def key(self) -> str:
@@ -157,6 +158,12 @@ KEYS: Final[Mapping[AdoptionKey, Meaning]] = {
         False,
         "container that gets the device, the default is the first",
         "write the name of one of spec.containers",
+    ),
+    AdoptionKey.INJECT: Meaning(
+        True,
+        "`Auto`: steps of torch programs are counted, timed and can be traced, without a change to"
+        " the image; `Never`: also where the SchedulingPolicy says so for the namespace",
+        "write Auto or Never",
     ),
 }
 

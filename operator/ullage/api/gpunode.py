@@ -35,6 +35,7 @@ from ullage.api.nodespec import MAX_SLICES
 from ullage.api.observations import MAX_OBSERVATIONS
 from ullage.api.readers import JsonObject
 from ullage.api.rules import EPOCH_RISES, validations
+from ullage.api.traces import MAX_TRACES
 
 
 class NodeTotals(Model):
@@ -86,6 +87,8 @@ class GPUNodeStatus(Model):
     newest are kept."""
     interruption: Annotated[JsonObject | None, record("Interruption")] = None
     """Interruption notice in force; absent = none."""
+    traces: Annotated[tuple[JsonObject, ...], records("ObservedTrace", MAX_TRACES)] = ()
+    """Orders of spec.traces, and what ranks of their pods answered."""
     checks: Annotated[tuple[JsonObject, ...], records("NodeCheck", MAX_CHECKS)] = ()
     """Checks of the agent on this node, their results and remedies, as `kubectl ullage doctor`
     prints them."""

@@ -15,6 +15,7 @@ from ullage.api.lanes import IterationPolicy
 from ullage.api.observations import MAX_ID
 from ullage.api.readers import JsonObject, text
 from ullage.api.slices import MAX_EPOCH, DesiredSlice
+from ullage.api.traces import MAX_TRACES, DesiredTrace
 from ullage.api.wire_fields import Flag, Kind, Schema, at_most, atomic, between, word
 
 MAX_SLICES: Final = 2048
@@ -45,8 +46,12 @@ class GPUNodeSpec:
     observations_read: Annotated[str, Kind(_acknowledged, schema=at_most(MAX_ID))] = ""
     """Newest observation of the node that the operator has stored; the agent stops reporting it
     and all before it."""
+    traces: Annotated[tuple[DesiredTrace, ...], atomic(MAX_TRACES)] = ()
+    """Orders to trace steps of pods, unique by id and podUID; one that is removed is taken back."""
 
 
 GPU_NODE_SPEC: Final = derived(GPUNodeSpec)
-WITHOUT_SLICES: Final = derived(GPUNodeSpec, ("slices",))
-"""Of the node agent, which reads each slice apart: one that is wrong hides no other."""
+WITHOUT_TRACES: Final = derived(GPUNodeSpec, ("traces",))
+"""Of the operator's decisions, which no order of a trace concerns."""
+WITHOUT_LISTS: Final = derived(GPUNodeSpec, ("slices", "traces"))
+"""Of the node agent, which reads each entry apart: one that is wrong hides no other."""

@@ -1339,6 +1339,161 @@ class Reason(StrEnum):
         "Correct or remove the row in spec.solo, or give different work another ullage.dev/class "
         "label.",
     )
+    # Step traces
+    TRACE_QUEUED = (
+        "TraceQueued",
+        "The request waits: its namespace or the cluster has as many traces under way as are "
+        "allowed, or one of the pods is being traced for another request.",
+        "Wait, or delete requests that are not needed. After ten minutes the request fails.",
+    )
+    NO_PODS = (
+        "NoPods",
+        "The job, or the labels of spec.podSelector, have no running pod that shares devices "
+        "through Ullage.",
+        "Check kind and name of the job, and that its pods run. Pods of a kind that is not "
+        "Ullage's need a label ullage.dev/share or ullage.dev/devices.",
+    )
+    NOT_INSTRUMENTED = (
+        "NotInstrumented",
+        "The program has no hook that could trace its steps, and a running pod cannot get one. The "
+        "job is not restarted for it.",
+        "Set spec.runtime.inject to Auto for the next start of a TrainingJob, or the label "
+        "ullage.dev/inject: Auto in the pod template of another controller.",
+    )
+    NO_STEPS = (
+        "NoSteps",
+        "The hook is in place, and no step of an optimizer was counted in two minutes.",
+        "Create the request again once the job trains. Only programs with a torch optimizer count "
+        "steps.",
+    )
+    JOB_ENDED = (
+        "JobEnded",
+        "The job, or the pod, ended before its steps were traced.",
+        "Trace a job that runs for a minute longer.",
+    )
+    NODE_GONE = "NodeGone", "The node of the pod is gone.", "Create the request again."
+    AGENT_SILENT = (
+        "AgentSilent",
+        "The agent of the node did not answer.",
+        "Look at the node agent of the node: `kubectl ullage doctor NODE`.",
+    )
+    AGENT_TOO_OLD = (
+        "AgentTooOld",
+        "The agent of the node reports and does not know traces.",
+        "Upgrade the node agents to the version of the operator.",
+    )
+    STEPS_ASKED = "StepsAsked", "Nodes are asked which steps the pods have reached."
+    TRACE_ARMED = "TraceArmed", "All pods know the first step to trace and wait for it."
+    CAPTURING = "Capturing", "Steps are being traced, or their traces analysed."
+    TRACE_LATE = (
+        "Late",
+        "A rank was past the first step when it read the order. The trace is tried once more.",
+        "Create the request again while steps take less time to pass than the API server.",
+    )
+    ALREADY_PROFILING = (
+        "AlreadyProfiling",
+        "The program's own profiler is running; torch has one at a time.",
+        "Turn the program's profiler off, or look at its own traces.",
+    )
+    NO_PROFILER = (
+        "NoProfiler",
+        "The torch of the program has no profiler.",
+        "Use a torch that was built with Kineto, as the released ones are.",
+    )
+    DISK_FULL = (
+        "DiskFull",
+        "There was no room for the trace in the directory of the container's step records.",
+        "Trace fewer steps, without stacks and shapes.",
+    )
+    CAPTURE_FAILED = (
+        "CaptureFailed",
+        "The program could not trace its steps, or what it wrote could not be used.",
+        "The message says why. The program itself went on.",
+    )
+    TRACE_MISSING = (
+        "TraceMissing",
+        "A rank did not answer in time.",
+        "See whether the job still makes steps: `kubectl ullage status`. Programs that count "
+        "steps themselves have no hook: set spec.runtime.inject to Auto.",
+    )
+    RANK_UNKNOWN = (
+        "RankUnknown",
+        "The trace claims a rank that is not the pod's, or that another trace has.",
+        "Set RANK, WORLD_SIZE and LOCAL_RANK as torchrun does.",
+    )
+    TRACE_PARTIAL = (
+        "TracePartial",
+        "Some ranks were traced; status.ranks says what the others lack.",
+        "Create the request again if the missing ranks matter.",
+    )
+    TRACE_DONE = "TraceDone", "Every chosen rank was traced.", "Nothing.", Standing.GOOD
+    TRACE_TOO_LARGE = (
+        "TraceTooLarge",
+        "A trace has more bytes, events, names or levels of nesting than its analysis may read.",
+        "The message names the limit: trace fewer steps, without stacks and shapes.",
+    )
+    TRACE_INVALID = (
+        "TraceInvalid",
+        "A file is no trace of PyTorch's profiler, is broken, or has no operation in its steps.",
+        "The message names the place. Trace again; if the program writes such files itself, look "
+        "at them with `kubectl ullage trace show FILE`.",
+    )
+    TRACE_TOO_SLOW = (
+        "TraceTooSlow",
+        "The analysis of a trace took more CPU time than it may and was ended.",
+        "Trace fewer steps, without stacks and shapes.",
+    )
+    CLOCKS_UNALIGNED = (
+        "ClocksUnaligned",
+        "The ranks run on several nodes and share too few collectives to compare the clocks of "
+        "these, so arrivals are judged by how long each rank waits.",
+        "Trace more steps.",
+    )
+    STRAGGLER = (
+        "Straggler",
+        "One rank arrives last at most collectives, and the others wait for it.",
+        "The message names the rank and the part of its step that is longer. Compute: look at "
+        "its node and its neighbours with `kubectl ullage why`. Input: balance the data.",
+    )
+    EXPOSED_COMMUNICATION = (
+        "ExposedCommunication",
+        "More than a fifth of the step is communication during which the device computes nothing.",
+        "Start collectives earlier (buckets of DistributedDataParallel, prefetch of FSDP), "
+        "accumulate gradients, or place the ranks nearer to each other.",
+    )
+    WAITS_FOR_DATA = (
+        "WaitsForData",
+        "More than a tenth of the step waits for the next batch.",
+        "Give the DataLoader more workers (num_workers), let it prefetch, or store the data "
+        "nearer.",
+    )
+    HOST_BOUND = (
+        "HostBound",
+        "The device idles for more than a fifth of the step, mostly because the program starts "
+        "its work too late.",
+        "Compile the model (torch.compile), use CUDA graphs, or a larger batch.",
+    )
+    SHORT_KERNELS = (
+        "ShortKernels",
+        "Most kernels take less than 10 microseconds, and the device idles between them.",
+        "Fuse them (torch.compile), use CUDA graphs, or a larger batch.",
+    )
+    SYNCHRONISES_OFTEN = (
+        "SynchronisesOften",
+        "The program waits for the device, or reads single values back, at one of ten operations "
+        "or more.",
+        "Read values such as loss.item() every some steps only, and copy with non_blocking=True.",
+    )
+    ALLOCATES_IN_STEPS = (
+        "AllocatesInSteps",
+        "The program allocates or frees device memory in its steps, which stops the device.",
+        "Keep shapes fixed, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
+    )
+    PAGEABLE_COPIES = (
+        "PageableCopies",
+        "Copies between the device and memory that is not pinned take more than 5 % of the step.",
+        "Set pin_memory=True in the DataLoader and copy with non_blocking=True.",
+    )
     # Node
     SLOT_UNKNOWN = (
         "SlotUnknown",
@@ -1490,6 +1645,7 @@ CHAPTERS: Final[Mapping[Reason, str]] = {
     Reason.LOAD_UNKNOWN: "Scaling of services",
     Reason.TRIALS_RUN: "Trials of a search",
     Reason.SHARING_ADMITTED: "Sharing and learning",
+    Reason.TRACE_QUEUED: "Step traces",
     Reason.SLOT_UNKNOWN: "Node",
 }
 """Titles of the reference page, by the reason that each begins with."""

@@ -921,6 +921,27 @@ WIDEST_IN_POOL: Final = Rule(
     message="resources.maxDevices must not be above resources.devices",
     field=".maxDevices",
 )
+LABELS_NAME_PODS: Final = Rule(
+    name="labels-name-pods",
+    rule="size(self) > 0",
+    holds=bool,
+    message="podSelector.matchLabels must have at least one label: no labels would mean every pod "
+    "of the namespace",
+)
+TRACES_ONE_JOB: Final = Rule(
+    name="traces-one-job",
+    rule="has(self.jobRef) != has(self.podSelector)",
+    holds=lambda spec: (spec.job_ref is None) != (spec.pod_selector is None),
+    message="state either jobRef or podSelector: a request traces one job, or the pods with some "
+    "labels",
+    field=".jobRef",
+)
+REQUEST_STAYS: Final = Rule(
+    name="request-stays",
+    rule="self == oldSelf",
+    message="spec of a ProfileRequest is immutable, because its trace may be under way: create "
+    "another request",
+)
 
 
 RULES: Final[tuple[Rule, ...]] = tuple(

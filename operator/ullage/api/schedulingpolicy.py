@@ -72,6 +72,21 @@ class PolicySharing(Spec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRuntime(Spec):
+    """Additions of Ullage to the device containers of namespaces."""
+
+    inject: Namespaces = frozenset()
+    """Namespaces whose device containers get the step hook, as with `spec.runtime.inject: Auto`;
+    `*` = every namespace. Containers that start from now on count, time and can trace the steps of
+    torch programs. A pod with the label `ullage.dev/inject: Never` is left out, and so is a
+    container whose PYTHONPATH comes from a reference."""
+
+    def reaches(self, namespace: str) -> bool:
+        """True when containers of the namespace get the step hook."""
+        return _lists(self.inject, namespace)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quota(Spec):
     """Devices of one accelerator type that a tenant may hold, in percent of devices."""
 
@@ -267,6 +282,8 @@ class SchedulingPolicySpec(Spec):
     """How full a shared device may be."""
     sharing: PolicySharing = PolicySharing()
     """How workloads that share a device take turns."""
+    runtime: PolicyRuntime = PolicyRuntime()
+    """What device containers of namespaces get beside their devices."""
     risk: RiskSettings = RiskSettings()
     """How much risk an admission may take with anyone's objective."""
     faults: FaultTerms = field(default_factory=FaultTerms)

@@ -30,6 +30,7 @@ from ullage.api.wire_fields import (
     Embedded,
     Flag,
     Kind,
+    Listed,
     Name,
     Percent,
     Schema,
@@ -155,6 +156,9 @@ class DesiredSlice(Wire):
     suspendable: Flag = False
     """The node may suspend the container between its steps (`switching: Checkpoint`): in its lane
     all its memory counts as that of its step."""
+    inject: Flag = False
+    """The container gets the step hook of the mounted `ullage_run` on its PYTHONPATH, because its
+    pod or the SchedulingPolicy asks for it."""
     work_steps: Count = 0
     """Steps of the whole work of a container that shares a lane, by which lanePolicy SRTF orders
     turns; absent = not known."""
@@ -185,6 +189,32 @@ class Proof(StrEnum):
     ENVIRONMENT = "Environment"
     SERVER_LIST = "ServerList"
     CGROUP = "Cgroup"
+
+
+MAX_RANKS: Final = 16
+"""Most ranks of one container that are reported."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedRank:
+    """Steps of one rank, as its program reports them; times are means of the last minute."""
+
+    rank: Annotated[int, between(0, INT32_MAX), KEPT]
+    """Number of the rank in its job, as its program knows it."""
+    steps: Counted = 0
+    """Steps since its process began."""
+    step_micros: Counted = 0
+    """Time of one step, in microseconds."""
+    compute_micros: Counted = 0
+    """Part of it from a batch to the last gradient of this rank, its own work."""
+    wait_micros: Counted = 0
+    """Part of it from there to the optimizer's step, mostly for other ranks."""
+    data_wait_micros: Counted = 0
+    """Part of it in the data loader."""
+    samples: Counted = 0
+    """Samples of one step."""
+    batch_bytes: Counted = 0
+    """Bytes of the batches of one step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +283,14 @@ class ObservedSlice(Wire):
     """The container's memory is not on the device: it is suspended until its next step."""
     usage: Annotated[ObservedUsage | None, KEPT] = None
     """Device time that the container held and used, on the first of its devices."""
+
+    ranks: Annotated[
+        tuple[ObservedRank, ...],
+        Listed(most=MAX_RANKS, newest=MAX_RANKS),
+        atomic(MAX_RANKS),
+    ] = ()
+    """Ranks of the container's programs whose steps the hook times (`runtime.inject`), the slowest
+    ones where a node has many."""
 
     @property
     def slowdown(self) -> float:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The step record: how a container tells the node agent of its progress.
+"""The records by which a container tells the node agent of its progress: one, and one a rank.
 
 Standard library only; must never change without a new version, because containers of older images
 write it.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from ullage.api.readers import WireError
@@ -82,3 +82,73 @@ class StepRecord:
             busy_ns=busy,
             resumed_at=resumed,
         )
+
+
+# The record of one rank of a program, beside the orders of traces; words and order as above.
+RANK_MAGIC: Final = b"ULRK"
+RANK_VERSION: Final = 1
+RANK_RECORD_BYTES: Final = 128
+RANK_LAYOUT: Final = struct.Struct("<4sIQQIIQQQQQQ48x")
+"""magic, version, steps, last_step_ns, rank, world, step_ns, compute_ns, wait_ns, data_wait_ns,
+samples, batch_bytes; the rest is for later versions."""
+RANK_WORDS: Final[Mapping[str, int]] = {
+    "steps": 1,
+    "last_step_ns": 2,
+    "step_ns": 4,
+    "compute_ns": 5,
+    "wait_ns": 6,
+    "data_wait_ns": 7,
+    "samples": 8,
+    "batch_bytes": 9,
+}
+"""Index of each field in the record seen as 8-byte words (word 3: rank in its lower half, world in
+its upper one)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRecord:
+    """Steps of one rank as its program reports them: a claim.
+
+    All but ``last_step_ns`` (CLOCK_MONOTONIC) are sums since the process's first step, so two
+    readings give means between them. Times are those of the thread that steps.
+
+    Attributes:
+        steps: Steps of the optimizer that stepped first.
+        last_step_ns: End of the last one.
+        rank: Its number in the job.
+        world: Ranks of the job.
+        step_ns: Time from step to step.
+        compute_ns: From a batch to its last gradient, its own work.
+        wait_ns: From there to the optimizer's step, mostly for other ranks.
+        data_wait_ns: In the data loader, for batches.
+        samples: Samples of its batches.
+        batch_bytes: Bytes of their tensors.
+    """
+
+    steps: int
+    last_step_ns: int
+    rank: int
+    world: int
+    step_ns: int
+    compute_ns: int
+    wait_ns: int
+    data_wait_ns: int
+    samples: int
+    batch_bytes: int
+
+    @classmethod
+    def unpack(cls, raw: bytes) -> RankRecord | None:
+        """Decode a record; ``None`` when nothing was begun (all zero).
+
+        Raises:
+            WireError: wrong length, magic or version.
+        """
+        if len(raw) != RANK_RECORD_BYTES:
+            raise WireError(f"rank record has {len(raw)} bytes, expected {RANK_RECORD_BYTES}")
+        if not any(raw):
+            return None
+        magic, version, *numbers = RANK_LAYOUT.unpack(raw)
+        if magic != RANK_MAGIC or version != RANK_VERSION:
+            raise WireError(f"rank record has magic {magic!r} version {version}")
+        names = (field.name for field in fields(cls))
+        return cls(**dict(zip(names, numbers, strict=True)))

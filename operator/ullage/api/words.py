@@ -224,6 +224,16 @@ class OnViolation(StrEnum):
     ALERT = "Alert"
 
 
+class TracedKind(StrEnum):
+    """Kinds of jobs whose steps a ProfileRequest traces."""
+
+    TRAINING_JOB = "TrainingJob"
+    JOB = "Job"
+    JOB_SET = "JobSet"
+    PYTORCH_JOB = "PyTorchJob"
+    TRAIN_JOB = "TrainJob"
+
+
 class TuningAlgorithm(ExplainedWord):
     """Algorithms that choose parameters of trials, and the trials that go on."""
 

@@ -38,8 +38,9 @@ from ullage.app.solver import Solver
 from ullage.app.suggestions import SuggestionService
 from ullage.app.term import Term
 from ullage.app.times import FENCED_FIRST_S, FENCED_MOST_S, LOOP_LAG_PERIOD_S, SELF_TEST_AGAIN_S
+from ullage.app.trace_service import TraceService
 from ullage.app.trigger import Trigger
-from ullage.app.tuning_service import TuningHooks, TuningService
+from ullage.app.tuning_service import BackgroundHooks, TuningService
 from ullage.app.web_page import WebPage
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import Snapshot
@@ -123,15 +124,13 @@ class Operator:
         self.replica = self._make_replica(around)
         self.trigger, self.lease = self.replica.trigger, self.replica.lease
         self.term = Term(self.replica)
-        self.tunings = TuningService(
-            self.replica.state,
-            TuningHooks(
-                synced=self.replica.synced,
-                epoch=self.replica.epoch,
-                submit=lambda actions: self.term.writer.submit(actions),
-            ),
-            clock=self.replica.clock,
+        hooks = BackgroundHooks(
+            synced=self.replica.synced,
+            epoch=self.replica.epoch,
+            submit=lambda actions: self.term.writer.submit(actions),
         )
+        self.tunings = TuningService(self.replica.state, hooks, clock=self.replica.clock)
+        self.traces = TraceService(self.replica.state, hooks, clock=self.replica.clock)
         self.suggestions = SuggestionService(
             requests=self.tunings.wanted,
             publish=self.tunings.suggested,
@@ -142,6 +141,7 @@ class Operator:
             term=lambda: self.term,
             loop_lag_s=lambda: self.pulse.lag_s,
             suggestions=self.suggestions.figures,
+            traces=self.traces.figures,
         )
         self.endpoints = self._make_endpoints()
 
@@ -157,6 +157,7 @@ class Operator:
         page = WebPage(
             lambda: self.replica.state.freeze(self.replica.clock.now()),
             self._settings.price.currency,
+            lambda: tuple(self.replica.state.profile_requests().values()),
         )
         await self._start_page(page)
         try:
@@ -192,6 +193,7 @@ class Operator:
                     ("pools", replica.pool_watch.run),
                     ("tunings", self.tunings.run),
                     ("suggestions", self.suggestions.run),
+                    ("traces", self.traces.run),
                     ("leadership", self._lead),
                 )
             ]
@@ -253,6 +255,7 @@ class Operator:
                 end.push_async_callback(self.lease.release)
                 end.callback(self.suggestions.forget)
                 end.callback(self.tunings.end_term)
+                end.callback(self.traces.end_term)
                 end.callback(self.replica.state.end_term)
                 end.push_async_callback(term.close)
                 await self._synced()

@@ -27,12 +27,14 @@ from ullage.metrics.efficiency import EfficiencyFigures, EfficiencySums
 from ullage.metrics.inventory import InventoryFigures, inventory_figures
 from ullage.metrics.pools import PoolFigures, pool_figures
 from ullage.metrics.quota import QuotaFigures, quota_figures
+from ullage.metrics.ranks import RankFigures, rank_figures
 from ullage.metrics.scaling import ScalingFigures, scaling_figures
 from ullage.metrics.sharing import ModelFigures, SharingFigures
 from ullage.metrics.spending import SpendFigures, SpendSums
 from ullage.metrics.suggestions import SuggestionFigures
 from ullage.metrics.tenants import TenantLabels
 from ullage.metrics.tiers import TierFigures, TierSums
+from ullage.metrics.traces import TraceFigures
 from ullage.metrics.tuning import TuningFigures, tuning_figures
 from ullage.metrics.turns import TurnFigures, turn_figures
 from ullage.scheduling.model.phases import Phase
@@ -52,12 +54,14 @@ class ReplicaFigures:
         term: Callable[[], Term],
         loop_lag_s: Callable[[], float],
         suggestions: Callable[[], SuggestionFigures],
+        traces: Callable[[], TraceFigures],
     ) -> None:
         """``term`` returns the present leadership, or the prepared one."""
         self._replica = replica
         self._term = term
         self._loop_lag_s = loop_lag_s
         self._suggestions = suggestions
+        self._traces = traces
         self._parties = TenantLabels()
         currency = replica.settings.price.currency
         self._costs = CostSums(began=replica.clock.now(), currency=currency, parties=self._parties)
@@ -118,8 +122,10 @@ class ReplicaFigures:
             tiers=guard("tiers", lambda: self._tiers.figures(snapshot.leads), TierFigures()),
             turns=guard("turns", lambda: self._turns(snapshot, workloads), TurnFigures()),
             inventory=guard("inventory", lambda: inventory_figures(snapshot), InventoryFigures()),
+            ranks=guard("ranks", lambda: rank_figures(snapshot), RankFigures()),
             quota=guard("quota", lambda: quota_figures(snapshot), QuotaFigures()),
             suggestions=guard("suggestions", self._suggestions, SuggestionFigures()),
+            traces=guard("traces", self._traces, TraceFigures()),
             tuning=guard(
                 "tuning",
                 lambda: tuning_figures(replica.state.tuning_jobs().values()),

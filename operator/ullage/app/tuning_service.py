@@ -42,7 +42,7 @@ REST: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TuningHooks:
+class BackgroundHooks:
     """Interfaces of the service to the rest of the operator.
 
     Attributes:
@@ -91,7 +91,7 @@ class _Inputs:
 class TuningService:
     """Runs every TuningJob, one step per check."""
 
-    def __init__(self, state: ClusterState, hooks: TuningHooks, *, clock: Clock) -> None:
+    def __init__(self, state: ClusterState, hooks: BackgroundHooks, *, clock: Clock) -> None:
         self._state = state
         self._hooks = hooks
         self._clock = clock

@@ -9,7 +9,7 @@ server's proxy behind a network policy. All URLs are relative, so that it works 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Final
 
@@ -18,6 +18,7 @@ from aiohttp import web
 
 from ullage.app.times import WEB_STATE_S
 from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.trace import ProfileRequestRecord
 from ullage.process.connections import sent
 from ullage.process.listener import HttpListener
 from ullage.process.threads import in_thread
@@ -36,15 +37,22 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+Requests = Sequence[ProfileRequestRecord]
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 class WebPage:
     """One listener; ``start`` and ``stop`` once each."""
 
-    def __init__(self, snapshot: Callable[[], Snapshot], currency: str) -> None:
-        """``snapshot`` gives the cluster now; ``currency`` is that of the prices."""
+    def __init__(
+        self,
+        snapshot: Callable[[], Snapshot],
+        currency: str,
+        requests: Callable[[], Requests] = tuple,
+    ) -> None:
+        """``snapshot`` gives the cluster, ``requests`` those of traces; prices: ``currency``."""
         self._snapshot = snapshot
+        self._requests = requests
         self._currency = currency
         self._files = {
             path: (files("ullage.web").joinpath(name).read_bytes(), kind)
@@ -93,12 +101,14 @@ class WebPage:
         loop = asyncio.get_running_loop()
         async with self._state_lock:
             if loop.time() - self._made_at >= WEB_STATE_S:
-                self._made = await in_thread(_made, self._snapshot(), self._currency)
+                self._made = await in_thread(
+                    _made, self._snapshot(), self._currency, self._requests()
+                )
                 self._made_at = loop.time()
             made = self._made
         answer = web.Response(body=made, content_type="application/json", headers=HEADERS)
         return await sent(request, answer)
 
 
-def _made(snapshot: Snapshot, currency: str) -> bytes:
-    return orjson.dumps(page_state(snapshot, currency))
+def _made(snapshot: Snapshot, currency: str, requests: Requests) -> bytes:
+    return orjson.dumps(page_state(snapshot, currency, requests))

@@ -62,3 +62,12 @@ class TraceKind(StrEnum):
 
     KINETO = "kineto"
     CHAKRA = "chakra"
+
+
+class TraceForm(StrEnum):
+    """Form of the answer about a trace."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    PERFETTO = "perfetto"

@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """``kubectl ullage``: what runs, why something waits, who shares which device.
 
-Reads only, but for ``profile import``, which writes one WorkloadProfile, and ``drain``, which
-writes one taint of a Node. Each command imports what it needs when it runs: the shell waits for
-every start of this program, also for completions and ``--help``.
+Reads only, but for ``profile import``, which writes one WorkloadProfile, ``drain``, which writes
+one taint of a Node, and ``trace``, which creates one ProfileRequest. Each command imports what it
+needs when it runs: the shell waits for every start of this program, also for completions and
+``--help``.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,9 +22,11 @@ from ullage.cli.forms import (
     CostBy,
     CostOutput,
     OutputFormat,
+    TraceForm,
     TraceKind,
     TrialOutput,
 )
+from ullage.cli.job_or_command import JobOrCommand
 from ullage.cli.simulate_options import (
     Inputs,
     Lanes,
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
 
     from ullage.cli.tuning import TuningView
     from ullage.cluster.records.snapshot import Snapshot
+    from ullage.cluster.records.trace import ProfileRequestRecord
     from ullage.cluster.records.workload import WorkloadRecord
 
 app = typer.Typer(
@@ -55,6 +60,11 @@ MOST_SHOWN = 10
 """Pods that one answer explains."""
 profile = typer.Typer(help="Carry what was learned of a class of work from cluster to cluster.")
 app.add_typer(profile, name="profile", no_args_is_help=True)
+trace = typer.Typer(
+    cls=JobOrCommand,
+    help="Trace the same few steps in the ranks of a running job, and say what takes their time.",
+)
+app.add_typer(trace, name="trace", no_args_is_help=True)
 
 Namespace = Annotated[
     str, typer.Option("--namespace", "-n", help="Namespace; the context's when absent.")
@@ -154,10 +164,12 @@ def why(
     word, bare = split(name)
     kind = WORDS.get(word, "")
     if kind == "TuningJob":
-        return _why_search(context, bare, namespace, output)
+        _why_search(context, bare, namespace, output)
+        return
     streams = [stream for stream in WORKLOADS if kind in ("", stream.kind.kind)]
     if not streams or (word and not kind):
-        return _why_pods(context, word, bare, namespace, output)
+        _why_pods(context, word, bare, namespace, output)
+        return
     pods, profiles = inside((PODS, WORKLOAD_PROFILES), namespace)
     wanted = [*inside(streams, namespace, access.name_of(bare)), pods, profiles]
     seen = access.allowed(context, wanted, (pods, profiles))
@@ -169,7 +181,21 @@ def why(
     if not records:
         kinds = " or ".join(stream.kind.kind for stream in streams)
         access.fail(f"no {kinds} {bare} in namespace {namespace}")
-    return _explained(seen, records, output)
+    _explained(context, seen, records, output)
+    if output.for_people and records[0].is_gang:
+        _last_trace(context, records[0])
+
+
+def _last_trace(context: typer.Context, job: WorkloadRecord) -> None:
+    """Print what the last trace of a job showed, if there is one that may be read."""
+    import time
+
+    from ullage.cli import access, trace_requests
+
+    at = (job.ref.namespace, job.ref.kind, job.ref.name)
+    request = access.asked(context, lambda api: trace_requests.last_of(api, *at))
+    if request is not None:
+        access.console.print(trace_requests.last_line(request, time.time()))
 
 
 def _why_inefficient(context: typer.Context, name: str, namespace: str) -> None:
@@ -214,8 +240,13 @@ def _why_search(context: typer.Context, name: str, namespace: str, output: Outpu
         typer.echo(tuning.for_scripts(view, TrialOutput(output)), nl=False)
 
 
-def _explained(seen: Snapshot, records: Sequence[WorkloadRecord], output: OutputFormat) -> None:
-    from ullage.cli import access, tables
+def _explained(
+    context: typer.Context,
+    seen: Snapshot,
+    records: Sequence[WorkloadRecord],
+    output: OutputFormat,
+) -> None:
+    from ullage.cli import access, ranks, tables
     from ullage.cli.look import isolation_of
     from ullage.cli.output import workloads_as
     from ullage.cli.seen import ends
@@ -231,6 +262,11 @@ def _explained(seen: Snapshot, records: Sequence[WorkloadRecord], output: Output
         access.console.print(explanation)
         if workload.scaling is not None and workload.status.scaling is not None:
             access.console.print(scaling(workload.scaling, workload.status.scaling))
+        pods = [pod for pod in seen.pods.values() if pod.owner.uid == workload.ref.uid]
+        if any(pod.node for pod in pods):
+            timed = access.asked(context, partial(ranks.ranks_of, pods=pods))
+            if timed:
+                access.console.print(ranks.table(timed))
     if len(records) > MOST_SHOWN:
         access.console.print(f"and {len(records) - MOST_SHOWN} more")
 
@@ -266,7 +302,7 @@ def _why_pods(
             f"no pod of {kind} {name} in namespace {namespace} asks for a device; does its"
             " template bear the label ullage.dev/share or ullage.dev/devices?"
         )
-    _explained(seen, records, output)
+    _explained(context, seen, records, output)
     if output.for_people and not tables.is_placed(records[0]):
         waits = records[0].ref
         before = access.asked(
@@ -649,6 +685,139 @@ def import_profile(
     except profiles.ProfileError as error:
         access.fail(str(error))
     access.console.print(f"workloadprofile {namespace}/{name} {done}")
+
+
+@trace.command("job")
+def trace_job(
+    context: typer.Context,
+    job: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a TrainingJob; or job/NAME, jobset/NAME, pytorchjob/NAME, trainjob/NAME."
+        ),
+    ],
+    namespace: Namespace = "",
+    steps: Annotated[int, typer.Option(min=1, max=50, help="Number of steps.")] = 5,
+    ranks: Annotated[
+        str, typer.Option(help="Sample (up to four pods), All, or ranks such as 0,3.")
+    ] = "Sample",
+    stacks: Annotated[bool, typer.Option(help="Record Python stacks.")] = False,
+    shapes: Annotated[bool, typer.Option(help="Record the shapes of inputs.")] = False,
+    wait: Annotated[bool, typer.Option(help="Until the trace is done.")] = True,
+    timeout: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait; exit status 1 when they are over.")
+    ] = 900.0,
+) -> None:
+    """Trace steps of a running job; the word `job` may be left out: trace JOB --steps 5."""
+    import time
+
+    from ullage.cli import access, trace_requests
+
+    namespace = access.namespace_of(context, namespace)
+    terms = trace_requests.TraceTerms(steps=steps, ranks=ranks, stacks=stacks, shapes=shapes)
+    try:
+        body = trace_requests.request_body(job, namespace, terms)
+    except trace_requests.TraceError as error:
+        access.fail(str(error))
+    name = access.asked(context, lambda api: trace_requests.created(api, body))
+    access.problems.print(f"profilerequest {namespace}/{name} created", markup=False)
+    end, told = time.monotonic() + timeout, ""
+    while wait:
+        request = _trace_request(context, namespace, name)
+        status = request.status
+        if status.is_over:
+            access.console.print(trace_requests.shown(request))
+            if status.phase == "Failed":
+                raise typer.Exit(code=1)
+            return
+        if status.message and (line := f"{status.phase}: {status.message}") != told:
+            told = line
+            access.problems.print(trace_requests.plain(line), markup=False)
+        if time.monotonic() >= end:
+            access.fail(f"{name} is not done after {timeout:g} s; it goes on")
+        time.sleep(trace_requests.LOOK_S)
+
+
+@trace.command("get")
+def get_trace(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of a ProfileRequest.")],
+    namespace: Namespace = "",
+    output: Annotated[
+        TraceForm,
+        typer.Option(
+            "--output", "-o", help="Form of the answer; perfetto = the traces, from their pods."
+        ),
+    ] = TraceForm.TABLE,
+    rank: Annotated[int | None, typer.Option(min=0, help="The trace of this rank alone.")] = None,
+    folder: Annotated[
+        Path, typer.Option(help="Where traces are written, one file for each rank.")
+    ] = Path("."),
+) -> None:
+    """Print what a trace showed, or fetch the traces of its ranks from their pods."""
+    from ullage.cli import access, trace_requests
+
+    namespace = access.namespace_of(context, namespace)
+    request = _trace_request(context, namespace, name)
+    if output is TraceForm.TABLE:
+        access.console.print(trace_requests.shown(request))
+        return
+    if output is not TraceForm.PERFETTO:
+        typer.echo(trace_requests.for_scripts(request, output), nl=False)
+        return
+    target = access.target_of(context)
+    try:
+        for capture in trace_requests.files_of(request, rank):
+            pod = capture.pod
+            container = access.asked(
+                context, lambda api, pod=pod: trace_requests.container_of(api, namespace, pod)
+            )
+            file = folder / f"{name}-rank-{capture.rank}.json.gz"
+            size = trace_requests.read_trace(target, request, capture, container, file)
+            access.console.print(f"wrote {file} ({size:,} bytes)", markup=False)
+    except trace_requests.TraceError as error:
+        access.fail(str(error))
+    except OSError as error:
+        access.fail(f"{folder}: {error.strerror or error}")
+    access.problems.print("open them with https://ui.perfetto.dev")
+
+
+@trace.command("show")
+def show_traces(
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Traces of PyTorch's profiler, one for each rank; plain or gzip."),
+    ],
+    output: Annotated[
+        TraceForm,
+        typer.Option(
+            "--output", "-o", help="Form of the answer; perfetto = the ranks on one time line."
+        ),
+    ] = TraceForm.TABLE,
+    one_clock: Annotated[
+        bool, typer.Option("--one-node", help="The ranks ran on one node, so on one clock.")
+    ] = False,
+) -> None:
+    """Say what takes the time of the steps in trace files, without a cluster."""
+    from ullage.cli import printing, trace_files
+
+    try:
+        answer = trace_files.shown(trace_files.read_files(files), output, one_clock=one_clock)
+    except trace_files.TraceFileError as error:
+        printing.fail(str(error))
+    if isinstance(answer, str):
+        typer.echo(answer, nl=False)
+    else:
+        printing.console.print(answer)
+
+
+def _trace_request(context: typer.Context, namespace: str, name: str) -> ProfileRequestRecord:
+    from ullage.cli import access, trace_requests
+
+    try:
+        return access.asked(context, lambda api: trace_requests.look_for(api, namespace, name))
+    except trace_requests.TraceError as error:
+        access.fail(str(error))
 
 
 @app.command()

@@ -74,7 +74,7 @@ _VERBS: Final[Mapping[Kind, Mapping[str, str]]] = {
     ports.NETWORK_POLICY: {"create": "who may reach the members of a job in tiers"},
     ports.GPU_NODE: {
         "create": "one for each node with devices",
-        "patch": "the slices that a node is to give",
+        "patch": "the slices that a node is to give, and the traces that it is to take",
     },
     ports.NODE: {
         "get": "its taints as they are, since many write them",
@@ -89,6 +89,7 @@ _VERBS: Final[Mapping[Kind, Mapping[str, str]]] = {
         "patch": _HELD.format("members save before their lead goes"),
     },
     ports.TUNING_JOB: {"patch": _HELD.format("results are counted before trials go")},
+    ports.PROFILE_REQUEST: {"delete": "requests whose time after their end is over"},
     ports.INFERENCE_DEPLOYMENT: {"patch": _HELD.format("a router drains before its replicas go")},
     ports.CAPACITY_POOL: {"patch": _HELD.format("requested nodes come or go before their pool")},
     ports.EFFICIENCY_REPORT: {"list": "reports of device time, every ten minutes"},
@@ -108,6 +109,7 @@ _STATUS: Final[Mapping[Kind, str]] = {
     ports.CAPACITY_POOL: "nodes that are ordered, prices",
     ports.TUNING_JOB: "trials and their outcome",
     ports.EFFICIENCY_REPORT: "device time of the week",
+    ports.PROFILE_REQUEST: "how far a trace has come, and what was found in it",
     ports.POD: "why a labelled pod waits",
 }
 

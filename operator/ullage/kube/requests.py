@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from ullage import ports
-from ullage.api.labels import MANAGER_OPERATOR, MANAGER_QUOTA, MANAGER_READER
+from ullage.api.labels import MANAGER_OPERATOR, MANAGER_QUOTA, MANAGER_READER, MANAGER_TRACES
 from ullage.api.readers import WireError
 from ullage.api.reasons import Reason
 from ullage.cluster.cache.cluster import ClusterState
@@ -44,12 +44,14 @@ from ullage.scheduling.model.plan import (
     DeleteWorkload,
     Emit,
     EvictPod,
+    OrderTraces,
     RegisterNode,
     ScaleWorkload,
     SetConditions,
     SetDeviceModel,
     SetPoolStatus,
     SetProfile,
+    SetProfileRequestStatus,
     SetQuotaStatus,
     SetStatus,
     SetTuningStatus,
@@ -68,6 +70,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         ports.SCHEDULING_POLICY,
         ports.CAPACITY_POOL,
         ports.TUNING_JOB,
+        ports.PROFILE_REQUEST,
         ports.NODE,
         ports.POD,
         ports.DEPLOYMENT,
@@ -113,7 +116,7 @@ class ApiRequest:
     """Field manager of an apply."""
 
 
-STATUS, READING, QUOTA = "status", "reading", "quota"
+STATUS, READING, QUOTA, TRACES = "status", "reading", "quota", "traces"
 ObjectKey = tuple[str, str, str, str]
 """Kind, namespace, name and part of an object: at most one write to it may be in flight."""
 
@@ -169,8 +172,10 @@ def _place(action: Action) -> Place:
             return _at(ApiVerb.APPLY, action.target, QUOTA)
         case SetConditions() | SetProfile() | SetDeviceModel() | SetPoolStatus():
             return _at(ApiVerb.APPLY, action.target, STATUS)
-        case SetTuningStatus():
+        case SetTuningStatus() | SetProfileRequestStatus():
             return _at(ApiVerb.APPLY, action.target, STATUS)
+        case OrderTraces():
+            return _at(ApiVerb.APPLY, action.node, TRACES)
         case CreateTrial():
             kind, space = ports.TRAINING_JOB.kind, action.owner.namespace
             return ApiVerb.CREATE, kind, space, action.name, ""
@@ -274,6 +279,14 @@ class RequestBuilder:
             case SetTuningStatus():
                 body = applied.tuning_status_body(action)
                 return self._about(ApiVerb.APPLY, action.target, "status", body)
+            case SetProfileRequestStatus():
+                body = applied.profile_request_status_body(action)
+                return self._about(ApiVerb.APPLY, action.target, "status", body)
+            case OrderTraces():
+                request = self._about(
+                    ApiVerb.APPLY, action.node, "", applied.trace_orders_body(action)
+                )
+                return replace(request, manager=MANAGER_TRACES)
             case CreateTrial():
                 return self._trial(action)
             case CreateProfile():

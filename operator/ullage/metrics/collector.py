@@ -26,11 +26,13 @@ from ullage.metrics.histograms import decision_seconds
 from ullage.metrics.inventory import InventoryFigures
 from ullage.metrics.pools import PoolFigures
 from ullage.metrics.quota import QuotaFigures
+from ullage.metrics.ranks import RankFigures
 from ullage.metrics.scaling import ScalingFigures
 from ullage.metrics.sharing import SharingFigures
 from ullage.metrics.spending import SpendFigures
 from ullage.metrics.suggestions import SuggestionFigures
 from ullage.metrics.tiers import TierFigures
+from ullage.metrics.traces import TraceFigures
 from ullage.metrics.tuning import TuningFigures
 from ullage.metrics.turns import TurnFigures
 from ullage.process.metric_families import Family, counter, field_families, gauge
@@ -128,10 +130,12 @@ class OperatorFigures:
     scaling: ScalingFigures = field(default_factory=ScalingFigures)
     tiers: TierFigures = field(default_factory=TierFigures)
     inventory: InventoryFigures = field(default_factory=InventoryFigures)
+    ranks: RankFigures = field(default_factory=RankFigures)
     quota: QuotaFigures = field(default_factory=QuotaFigures)
     pools: PoolFigures = field(default_factory=PoolFigures)
     tuning: TuningFigures = field(default_factory=TuningFigures)
     suggestions: SuggestionFigures = field(default_factory=SuggestionFigures)
+    traces: TraceFigures = field(default_factory=TraceFigures)
 
 
 FAILURES: Final = Family(

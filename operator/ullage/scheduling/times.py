@@ -227,3 +227,26 @@ TRIAL_WIDTH_CAP_S: Final = 600.0
 """Time for which no trial of the search requests more than that width. Chosen."""
 TRIAL_LOOK_S: Final = 30.0
 """Time between two checks of a trial that runs longer than expected. Chosen."""
+
+# Step traces
+TRACE_WAITS_S: Final = 600.0
+"""From the creation of a request until it fails, if its pods are not there or others are traced.
+Chosen."""
+TRACED_JOB_COMES_S: Final = 60.0
+"""The same for a job that does not exist: it may be created after its request. Chosen."""
+TRACE_ANSWER_S: Final = 20.0
+"""Time in which an agent that reports answers an order; one that does not is too old. Chosen."""
+AGENT_SILENT_S: Final = 60.0
+"""The same for an agent that does not report at all. Chosen."""
+STEPS_COME_S: Final = 120.0
+"""From the question for a pod's step until its first step. Chosen."""
+TRACE_LEAD_S: Final = 2.0
+"""Time between the arrival of an order at a program and its first step. Chosen."""
+TRACE_PUBLISH_LEAST_S: Final = 1.0
+"""Least time that an order takes to a program: times in a status are whole seconds. Chosen."""
+TRACE_PUBLISH_MOST_S: Final = 6.0
+"""Largest such time that is planned for; agents renew the step that they report. Chosen."""
+TRACE_ENDS_S: Final = 60.0
+"""Time for export, analysis and report after the last step. Chosen."""
+TRACE_MOST_S: Final = 1800.0
+"""From the order until what is missing is given up, however slow the steps are. Chosen."""

@@ -65,6 +65,27 @@ function slices(device) {
   return list;
 }
 
+const PARTS = [["computePercent", "compute"], ["communicationPercent", "exposed communication"], ["dataWaitPercent", "data wait"]];
+
+function ranks(trace) {
+  const made = document.createElement("div");
+  for (const rank of trace.ranks) {
+    const bar = document.createElement("div");
+    bar.className = "bar";
+    bar.setAttribute("aria-hidden", "true"); // the text beside it says the same
+    for (const [name] of PARTS) {
+      const part = document.createElement("span");
+      part.className = name;
+      part.style.width = rank[name] + "%";
+      bar.append(part);
+    }
+    const said = PARTS.map(([name, word]) => `${word} ${rank[name]}%`).join(", ");
+    made.append(bar, span(`rank ${rank.rank}: ${said}`, "quiet"));
+  }
+  if (trace.ranksLeftOut) made.append(span(`${trace.ranksLeftOut} more ranks`, "quiet"));
+  return made;
+}
+
 const ROWS = {
   devices(row, one) {
     cell(row, one.node, "", "th");
@@ -95,6 +116,13 @@ const ROWS = {
     const broken = one.maxSlowdown !== "" && Number(one.observed) > Number(one.maxSlowdown);
     cell(row, or(one.observed, "x") + (broken ? " (above)" : ""), broken ? "number bad" : "number");
     cell(row, one.attainment === "" ? "-" : (100 * Number(one.attainment)).toFixed(1) + "%", "number");
+  },
+  traces(row, one) {
+    cell(row, workload(one), "", "th");
+    cell(row, age(one.ageSeconds), "number");
+    cell(row, or(one.steps), "number");
+    cell(row, one.last === null ? "-" : "rank " + one.last);
+    cell(row, ranks(one), "bars");
   },
   cost(row, one, state) {
     cell(row, one.tenant, "", "th");

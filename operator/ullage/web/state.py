@@ -13,10 +13,12 @@ from decimal import Decimal
 from typing import Final
 
 from ullage.api.devices import Health, ObservedDevice
+from ullage.api.rank_traces import TimeBreakdown
 from ullage.api.slices import DesiredSlice
 from ullage.api.times import rfc3339
 from ullage.cluster.records.node import GPUNodeRecord
 from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.trace import ProfileRequestRecord
 from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.lanes.assignment import assignment_of, counted_mib, counted_percent
@@ -27,6 +29,8 @@ from ullage.scheduling.times import HEARTBEAT_MAX_AGE_S
 MOST_DEVICES: Final = 256
 MOST_ROWS: Final = 200
 """Maximum rows of the queue, of the objectives and of the tenants."""
+MOST_TRACES: Final = 50
+MOST_RANKS: Final = 16
 LONGEST_TEXT: Final = 300
 """Maximum characters of a name or a message; ``kubectl ullage why`` has the whole one."""
 _WAITS: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RESTARTING)
@@ -34,12 +38,15 @@ _WAITS: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RESTARTIN
 Json = dict[str, object]
 
 
-def page_state(snapshot: Snapshot, currency: str) -> Json:
+def page_state(
+    snapshot: Snapshot, currency: str, requests: Iterable[ProfileRequestRecord] = ()
+) -> Json:
     """Everything on the page, as JSON.
 
     Args:
         snapshot: The current snapshot.
         currency: Currency of the prices, ISO 4217.
+        requests: Requests for step traces.
     """
     workloads = list(snapshot.workloads.values())
     return {
@@ -48,6 +55,7 @@ def page_state(snapshot: Snapshot, currency: str) -> Json:
         "devices": _listed(_devices(snapshot), MOST_DEVICES),
         "queue": _listed(_queue(snapshot), MOST_ROWS),
         "objectives": _listed(_objectives(workloads), MOST_ROWS),
+        "traces": _listed(_traces(requests, snapshot.taken_at), MOST_TRACES),
         "cost": _listed(_costs(snapshot), MOST_ROWS),
     }
 
@@ -174,6 +182,41 @@ def _number(value: object) -> float:
         return float(str(value) or 0)
     except ValueError:
         return 0.0
+
+
+def _traces(requests: Iterable[ProfileRequestRecord], now: float) -> list[Json]:
+    """Finished traces of jobs, the newest first: figures alone, no text of a trace."""
+    done = [request for request in requests if request.status.result is not None]
+    done.sort(key=lambda request: (-request.status.completion_time, request.ref.uid))
+    return [_trace(request, now) for request in done]
+
+
+def _trace(request: ProfileRequestRecord, now: float) -> Json:
+    status, result = request.status, request.status.result
+    assert result is not None
+    window, straggler = status.window, result.straggler
+    return {
+        "kind": cut(request.job_kind or "Pods"),
+        "namespace": cut(request.ref.namespace),
+        "name": cut(request.job_name or request.ref.name),
+        "ageSeconds": max(0, int(now - status.completion_time)),
+        "steps": f"{window.first_step}-{window.last_step}" if window is not None else "",
+        "last": None if straggler is None else straggler.rank,
+        "ranks": [
+            {
+                "rank": rank.rank,
+                "computePercent": _percent(rank.step, rank.step.compute_micros),
+                "communicationPercent": _percent(rank.step, rank.step.communication_micros),
+                "dataWaitPercent": _percent(rank.step, rank.step.data_wait_micros),
+            }
+            for rank in result.ranks[:MOST_RANKS]
+        ],
+        "ranksLeftOut": result.ranks_left_out + max(0, len(result.ranks) - MOST_RANKS),
+    }
+
+
+def _percent(step: TimeBreakdown, micros: int) -> int:
+    return round(100 * step.share(micros))
 
 
 def _costs(snapshot: Snapshot) -> list[Json]:

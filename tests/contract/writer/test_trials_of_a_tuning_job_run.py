@@ -17,7 +17,7 @@ from fakes.small_world import Brain, Cluster, Dead, products_decision
 from ullage import ports
 from ullage.api.environment import TRIAL_REPORT_HEADER
 from ullage.api.labels import ANNOTATION_TRIAL_PARAMETERS, LABEL_CLASS, LABEL_TRIAL, LABEL_TUNING
-from ullage.app.tuning_service import TuningHooks, TuningService
+from ullage.app.tuning_service import BackgroundHooks, TuningService
 from ullage.kube.client import K8sCluster
 from ullage.scheduling.model.plan import Action
 
@@ -59,7 +59,7 @@ class Life:
         self._asked: list[Action] = []
         self.tunings = TuningService(
             self.brain.state,
-            TuningHooks(synced=lambda: True, epoch=lambda: epoch, submit=self._ask),
+            BackgroundHooks(synced=lambda: True, epoch=lambda: epoch, submit=self._ask),
             clock=cluster.wall,
         )
 

@@ -12,7 +12,7 @@ from builders_raw import CREATED_S, raw_tuning_job
 from fakes.lesson_rig import Inline
 from ullage.app.suggestion_worker import Suggested
 from ullage.app.suggestions import SuggestionService
-from ullage.app.tuning_service import TuningHooks, TuningService
+from ullage.app.tuning_service import BackgroundHooks, TuningService
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.values.streams import STREAMS, TUNING_JOBS
 from ullage.engines.tuning.search_space import Point
@@ -51,7 +51,7 @@ class Rig:
             algorithm={"ref": "TPE", "maxEpochs": 9}, trials=self.trials, parallelism=3
         )
         self.state.replace(TUNING_JOBS, [job], self.time_s)
-        hooks = TuningHooks(
+        hooks = BackgroundHooks(
             synced=lambda: True, epoch=lambda: 1 if self.leads else None, submit=self.submit
         )
         self.service = TuningService(self.state, hooks, clock=self)

@@ -13,7 +13,7 @@ import pytest
 
 from builders_raw import CREATED_S, raw_tuning_job
 from ullage.app import tuning_service
-from ullage.app.tuning_service import MOST_CREATES, TuningHooks, TuningService
+from ullage.app.tuning_service import MOST_CREATES, BackgroundHooks, TuningService
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.status import tuning_status_to_wire
 from ullage.cluster.records.tuning import TrialResize
@@ -55,7 +55,7 @@ class Rig:
             self.state.replace(stream, [], self.time_s)
         jobs = [waits_for_suggestions(number) for number in range(self.many)]
         self.state.replace(TUNING_JOBS, jobs, self.time_s)
-        hooks = TuningHooks(synced=lambda: True, epoch=lambda: self.epoch, submit=self.submit)
+        hooks = BackgroundHooks(synced=lambda: True, epoch=lambda: self.epoch, submit=self.submit)
         self.service = TuningService(self.state, hooks, clock=self)
 
     def now(self) -> float:

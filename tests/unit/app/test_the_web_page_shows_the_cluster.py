@@ -18,14 +18,24 @@ import aiohttp
 import pytest
 
 from builders import NOW, a_gpu_node, a_job, a_node, a_slice, a_snapshot, gpu
+from fakes.trace_world import a_request
 from ullage.api.devices import Health
+from ullage.api.rank_traces import TimeBreakdown
 from ullage.api.reasons import Reason
 from ullage.app.web_page import FILES, WebPage
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Account, DecisionRecord, Sharing, SpendRecord
+from ullage.cluster.records.trace import ProfileRequestStatus, StepWindow
 from ullage.cluster.records.workload import WorkloadRecord
+from ullage.engines.tracing.job_trace import (
+    ClockAlignment,
+    DelayCause,
+    JobTrace,
+    Straggler,
+    TracedRank,
+)
 from ullage.scheduling.times import HEARTBEAT_MAX_AGE_S
-from ullage.web.state import LONGEST_TEXT, MOST_ROWS, page_state
+from ullage.web.state import LONGEST_TEXT, MOST_RANKS, MOST_ROWS, page_state
 
 SCRIPT = "<script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">"
 RTL = "\u202egnitiaw\u0645\u0631\u062d\u0628\u0627"
@@ -228,3 +238,46 @@ async def test_a_browser_shows_hostile_names_as_text(tmp_path: Path) -> None:
     assert "<img" not in page
     assert "1.42x (above)" in page
     assert re.search(r'class="bar"', page)
+
+
+def test_a_trace_has_a_bar_for_each_rank_and_no_text_of_its_own() -> None:
+    hostile = "<script>alert(1)</script>"
+    result = JobTrace(
+        steps=5,
+        alignment=ClockAlignment.ONE_CLOCK,
+        straggler=Straggler(rank=2, cause=DelayCause.INPUT, arrives_last=5, collectives=5),
+        ranks=tuple(
+            TracedRank(
+                rank=rank,
+                step=TimeBreakdown(
+                    span_micros=1000,
+                    compute_micros=410,
+                    communication_micros=220,
+                    data_wait_micros=90,
+                    idle_micros=280,
+                ),
+            )
+            for rank in range(MOST_RANKS + 3)
+        ),
+        message=hostile,
+    )
+    status = ProfileRequestStatus(
+        phase="Done",
+        completion_time=NOW - 60,
+        window=StepWindow(first_step=1200, last_step=1204),
+        result=result,
+        message=hostile,
+    )
+    requests = [a_request(status=status), a_request("open")]
+    traces = json.loads(json.dumps(page_state(a_cluster(), "EUR", requests)))["traces"]
+    assert traces["total"] == 1
+    (trace,) = traces["items"]
+    assert (trace["name"], trace["steps"], trace["last"]) == ("digits", "1200-1204", 2)
+    assert (len(trace["ranks"]), trace["ranksLeftOut"]) == (MOST_RANKS, 3)
+    assert trace["ranks"][2] == {
+        "rank": 2,
+        "computePercent": 41,
+        "communicationPercent": 22,
+        "dataWaitPercent": 9,
+    }
+    assert hostile not in json.dumps(traces)

@@ -14,7 +14,7 @@ from unit.packaging.repository import PACKAGES, modules
 
 BROUGHT_BY_ANOTHER = {"multidict", "yarl", "pydantic_core"}
 """Parts of the interfaces of aiohttp and pydantic."""
-PURE = {"numpy", "scipy", "highspy"}
+PURE = {"numpy", "scipy", "highspy", "msgspec"}
 CONTRACT = {
     "ullage.api.checks",
     "ullage.api.codec",
@@ -28,12 +28,14 @@ CONTRACT = {
     "ullage.api.nodespec",
     "ullage.api.numbers",
     "ullage.api.observations",
+    "ullage.api.rank_traces",
     "ullage.api.readers",
     "ullage.api.reasons",
     "ullage.api.slices",
     "ullage.api.steps",
     "ullage.api.usage",
     "ullage.api.times",
+    "ullage.api.traces",
     "ullage.api.wire_fields",
     "ullage.api.words",
     "ullage.api.xids",

@@ -50,6 +50,7 @@ from ullage.cluster.projection.rest import (
     project_device_profile,
     project_service,
 )
+from ullage.cluster.projection.trace import project_profile_request
 from ullage.cluster.projection.tuning import project_tuning_job
 from ullage.cluster.records.node import GPUNodeRecord
 from ullage.cluster.records.pod import ForeignPod, PodRecord
@@ -58,6 +59,7 @@ from ullage.cluster.records.profile import DeviceProfileRecord
 from ullage.cluster.records.router import RouterLoad, RouterPod
 from ullage.cluster.records.snapshot import DeploymentRecord, RefusedWrite, ServiceRecord, Snapshot
 from ullage.cluster.records.tier import CoordinatorReport
+from ullage.cluster.records.trace import NodeTraces, ProfileRequestRecord
 from ullage.cluster.records.tuning import TuningRecord
 from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.cluster.times import ASSUME_TTL_S
@@ -118,6 +120,14 @@ class ClusterState:
             lambda job: job.ref.uid,
         )
         self._tunings.tells = ports.TUNING_JOB.kind
+        self._profile_requests: PlainStore[tuple[str, str], ProfileRequestRecord] = PlainStore(
+            streams.PROFILE_REQUESTS.name,
+            context,
+            full_name_of,
+            project_profile_request,
+            lambda request: request.ref.uid,
+        )
+        self._profile_requests.tells = ports.PROFILE_REQUEST.kind
         self._volumes = Volumes(context, self._has_rules)
         stores = (
             self._nodes,
@@ -133,6 +143,7 @@ class ClusterState:
             self._policies,
             self._pools,
             self._tunings,
+            self._profile_requests,
             self._volumes.namespaces,
             self._volumes.claims,
             self._volumes.volumes,
@@ -319,6 +330,14 @@ class ClusterState:
     def tuning_jobs(self) -> Mapping[tuple[str, str], TuningRecord]:
         """TuningJobs by namespace and name, in their last readable version; in no snapshot."""
         return self._tunings.table.view()
+
+    def profile_requests(self) -> Mapping[tuple[str, str], ProfileRequestRecord]:
+        """ProfileRequests by namespace and name; in no snapshot."""
+        return self._profile_requests.table.view()
+
+    def node_traces(self) -> Mapping[str, NodeTraces]:
+        """Step traces by name of the GPUNode; in no snapshot."""
+        return self._gpu_nodes.traces.view()
 
     def highest_epoch(self) -> int:
         """Highest epoch of any GPUNode, 0 without one.

@@ -26,9 +26,11 @@ from ullage.cluster.cache.stores import Context, PlainStore, Store, Table, name_
 from ullage.cluster.projection.node import first_wanted, project_gpu_node, project_node
 from ullage.cluster.projection.pod_template import Blueprint
 from ullage.cluster.projection.pool import project_pool
+from ullage.cluster.projection.trace import project_node_traces
 from ullage.cluster.projection.workload import project_workload
 from ullage.cluster.records.node import GPUNodeRecord, NodeRecord
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
+from ullage.cluster.records.trace import NodeTraces
 from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.ports import JsonObject
 
@@ -70,6 +72,8 @@ class GPUNodeStore(Store[str]):
         self.table: Table[str, GPUNodeRecord] = Table()
         self._beats: dict[str, float] = {}
         """By name: the time written by the agent into its last heartbeat."""
+        self.traces: Table[str, NodeTraces] = Table()
+        """Step traces, by name of the node."""
 
     def __len__(self) -> int:
         return len(self.table)
@@ -97,7 +101,7 @@ class GPUNodeStore(Store[str]):
         for earlier in (before, held):
             if earlier is not None and earlier.uid in ("", uid_of(raw)):
                 wanted_since |= first_wanted(earlier)
-        record = project_gpu_node(raw, now, wanted_since)
+        record, traces = project_gpu_node(raw, now, wanted_since), project_node_traces(raw)
         heard = self._heard(record, held, now)
         if heard != record.heartbeat:
             record = replace(record, heartbeat=heard)
@@ -123,7 +127,10 @@ class GPUNodeStore(Store[str]):
         )
         if record != held:
             self.table.put(name, record)
-        if record != held or confirmed:
+        traced = traces != self.traces.get(name)
+        if traced:
+            self.traces.put(name, traces)
+        if record != held or confirmed or traced:
             self.context.touch()
         self.context.remember(GPU_NODE, raw)
         after = seen_gpu_node(name, record, overlay)
@@ -134,6 +141,7 @@ class GPUNodeStore(Store[str]):
         self.context.seen.pop((GPU_NODE, "", key), None)
         self.context.overlay.drop_target(SlicesSet, key)
         self._beats.pop(key, None)
+        self.traces.pop(key)
         if self.table.pop(key) is None:
             return False
         self.context.touch()

@@ -33,6 +33,7 @@ from ullage.cluster.records.status import (
     SpendRecord,
     WorkloadStatus,
 )
+from ullage.cluster.records.trace import ProfileRequestStatus
 from ullage.cluster.records.tuning import TuningStatus
 from ullage.cluster.records.workload import WorkloadKind
 
@@ -253,3 +254,15 @@ tuning_status_from_wire, tuning_status_to_wire = TUNING_STATUS.read, TUNING_STAT
 def tuning_as_stored(status: TuningStatus) -> TuningStatus:
     """The status as it will read back once written."""
     return tuning_status_from_wire(tuning_status_to_wire(status))
+
+
+PROFILE_REQUEST_STATUS: Final = derived(
+    ProfileRequestStatus, conditions=ranked((ConditionType.COMPLETE, ConditionType.FAILED))
+)
+profile_request_status_from_wire = PROFILE_REQUEST_STATUS.read
+profile_request_status_to_wire = PROFILE_REQUEST_STATUS.write
+
+
+def profile_request_as_stored(status: ProfileRequestStatus) -> ProfileRequestStatus:
+    """The status as it will read back once written."""
+    return profile_request_status_from_wire(profile_request_status_to_wire(status))

@@ -24,6 +24,7 @@ from ullage.api.observations import LatencyObjective
 from ullage.api.readers import JsonObject, WireError, bounded, objects, quoted, section, text
 from ullage.api.slices import default_trust_domain
 from ullage.api.trainingjob import read_training_slo
+from ullage.api.words import Inject
 from ullage.cluster.codecs.objects import Meta, Sharer, identity, is_domain, word
 from ullage.cluster.codecs.pod_status import read_pod_status
 from ullage.cluster.projection.pod_shape import read_amounts
@@ -218,6 +219,7 @@ def _terms(meta: Meta, raw: JsonObject, record: PodRecord) -> WorkloadRecord:
         max_slowdown=slowdown,
         slo=latency,
         checkpoint=_flag(values),
+        inject=_inject(values),
         workload_class=class_key(template, {}),
         family=family_key(template, {}),
     )
@@ -358,6 +360,15 @@ def _flag(values: KeyValues) -> bool:
     if checkpoint not in ("true", "false"):
         raise _wrong(AdoptionKey.CHECKPOINT, checkpoint, "it is neither true nor false")
     return checkpoint == "true"
+
+
+def _inject(values: KeyValues) -> bool | None:
+    stated = values.get(AdoptionKey.INJECT)
+    if stated is None:
+        return None
+    if stated not in (Inject.AUTO, Inject.NEVER):
+        raise _wrong(AdoptionKey.INJECT, stated, "it is neither Auto nor Never")
+    return stated == Inject.AUTO
 
 
 def _as_template(meta: Meta, spec: JsonObject, values: KeyValues) -> JsonObject:

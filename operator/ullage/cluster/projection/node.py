@@ -15,7 +15,7 @@ from ullage.api.devices import ObservedDevice
 from ullage.api.faults import MAX_FAULTS, DeviceFault
 from ullage.api.interruptions import Interruption
 from ullage.api.labels import LABEL_NODE
-from ullage.api.nodespec import GPU_NODE_SPEC
+from ullage.api.nodespec import WITHOUT_TRACES
 from ullage.api.observations import Observation
 from ullage.api.readers import JsonObject, WireError, flag, objects, section, text
 from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey
@@ -131,7 +131,7 @@ def project_gpu_node(
     meta = read_meta(raw)
     status = section(raw, "status")
     with within("spec"):
-        spec = GPU_NODE_SPEC.read(section(raw, "spec"))
+        spec = WITHOUT_TRACES.read(section(raw, "spec"))
     desired = by_key(spec.slices)
     with within("status"):
         learned, unreadable = _observations(status)

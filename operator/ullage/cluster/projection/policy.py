@@ -57,6 +57,7 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
         tenants=tuple(sorted(spec.tenants, key=attrgetter("name"))),
         trust_domains=spec.trust_domains,
         knowledge=spec.learning,
+        runtime=spec.runtime,
         last_solve=last_solve,
         quota_status=quota_status,
         conditions=conditions,

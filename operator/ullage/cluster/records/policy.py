@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ullage.api.lanes import IterationPolicy
-from ullage.api.schedulingpolicy import FaultTerms, Knowledge, ReconsiderTerms, RiskSettings, Tenant
+from ullage.api.schedulingpolicy import (
+    FaultTerms,
+    Knowledge,
+    PolicyRuntime,
+    ReconsiderTerms,
+    RiskSettings,
+    Tenant,
+)
 from ullage.api.spot import SpotTerms
 from ullage.cluster.records.status import Condition, QuotaStatus, SolveRecord
 from ullage.engines.allocation.policies import POLICIES
@@ -40,6 +47,8 @@ class PolicyRecord:
     """Namespaces that may share devices with one another, by name of the trust domain."""
     knowledge: Knowledge = field(default_factory=Knowledge)
     """Namespaces that learn from one another."""
+    runtime: PolicyRuntime = field(default_factory=PolicyRuntime)
+    """Namespaces whose containers get the step hook."""
     last_solve: SolveRecord | None = None
     """The division in force, from the status."""
     quota_status: QuotaStatus | None = None

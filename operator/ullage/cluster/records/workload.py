@@ -117,6 +117,8 @@ class WorkloadRecord:
     work_steps: int = 0
     cost: CostAim | None = None
     checkpoint: bool = False
+    inject: bool | None = None
+    """Choice of the step hook by a label of an adopted pod; ``None`` = none."""
     failure: FailurePolicy = field(default_factory=FailurePolicy)
     ttl_seconds_after_finished: int | None = None
     has_port: bool = True

@@ -39,6 +39,7 @@ DEVICE_PROFILES: Final = Stream(name="deviceprofiles", kind=ports.DEVICE_PROFILE
 SCHEDULING_POLICIES: Final = Stream(name="schedulingpolicies", kind=ports.SCHEDULING_POLICY)
 CAPACITY_POOLS: Final = Stream(name="capacitypools", kind=ports.CAPACITY_POOL)
 TUNING_JOBS: Final = Stream(name="tuningjobs", kind=ports.TUNING_JOB)
+PROFILE_REQUESTS: Final = Stream(name="profilerequests", kind=ports.PROFILE_REQUEST)
 DEPLOYMENTS: Final = Stream(
     name="deployments", kind=ports.DEPLOYMENT, selector=Selector(labels=f"{LABEL_MANAGED}=true")
 )
@@ -63,6 +64,7 @@ STREAMS: Final[tuple[Stream, ...]] = (
     SCHEDULING_POLICIES,
     CAPACITY_POOLS,
     TUNING_JOBS,
+    PROFILE_REQUESTS,
     DEPLOYMENTS,
     SERVICES,
     NAMESPACES,

@@ -18,6 +18,7 @@ from ullage.cluster.codecs.pod_status import pod_conditions, scheduling_annotati
 from ullage.cluster.codecs.profile import device_model_to_wire, profile_status_to_wire
 from ullage.cluster.codecs.status import (
     pool_status_to_wire,
+    profile_request_status_to_wire,
     quota_to_wire,
     solve_to_wire,
     status_to_wire,
@@ -30,10 +31,12 @@ from ullage.scheduling.model.plan import (
     ApplyGPUNode,
     CreateDeviceProfile,
     CreateProfile,
+    OrderTraces,
     SetConditions,
     SetDeviceModel,
     SetPoolStatus,
     SetProfile,
+    SetProfileRequestStatus,
     SetQuotaStatus,
     SetStatus,
     SetTuningStatus,
@@ -115,9 +118,23 @@ def pool_status_body(action: SetPoolStatus) -> Body:
 
 def tuning_status_body(action: SetTuningStatus) -> Body:
     """The whole status of a TuningJob, for the version it is based on: results are never lost."""
-    body = _status(action.target, tuning_status_to_wire(action.status))
+    return _based(action, tuning_status_to_wire(action.status))
+
+
+def profile_request_status_body(action: SetProfileRequestStatus) -> Body:
+    """The whole status of a ProfileRequest, for the version it is based on."""
+    return _based(action, profile_request_status_to_wire(action.status))
+
+
+def _based(action: SetTuningStatus | SetProfileRequestStatus, status: JsonObject) -> Body:
     based = {"resourceVersion": action.resource_version} if action.resource_version else {}
-    return body | {"metadata": _metadata(action.target) | based}
+    return _status(action.target, status) | {"metadata": _metadata(action.target) | based}
+
+
+def trace_orders_body(action: OrderTraces) -> Body:
+    """The orders of traces of an existing GPUNode: its uid keeps the apply from creating one."""
+    orders = [order.to_wire() for order in action.orders]
+    return _headed(action.node) | {"spec": {"traces": orders} if orders else {}}
 
 
 def profile_status_body(action: SetProfile | SetDeviceModel) -> Body:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.environment import LIBRARY_MOUNT
+from ullage.api.environment import HOOK_FOLDER, PYTHON_PATH
 from ullage.api.labels import (
     ANNOTATION_RESERVATION,
     ANNOTATION_TEMPLATE_HASH,
@@ -51,7 +51,6 @@ MASTER_PORT: Final = 29500
 TORCHRUN_RESTARTS: Final = 100
 """Maximum restarts of the worker processes, inside pods that stay: torchrun counts the loss of
 another member as one, and its default of none would end all members (not measured)."""
-PYTHON_PATH: Final = "PYTHONPATH"
 TEMPLATE_PYTHON_PATH: Final = "ULLAGE_TEMPLATE_PYTHONPATH"
 """Name for the template's own PYTHONPATH where the step hook is injected."""
 
@@ -198,7 +197,7 @@ def _inject(container: Body) -> None:
     expands: `$(NAME)` needs an earlier variable.
     """
     entries = [dict(entry) for entry in objects(container, "env")]
-    folders = [f"{LIBRARY_MOUNT}/ullage_run/autostep"]
+    folders = [HOOK_FOLDER]
     own = [entry for entry in entries if entry.get("name") == PYTHON_PATH]
     for entry in own:
         entry["name"] = TEMPLATE_PYTHON_PATH

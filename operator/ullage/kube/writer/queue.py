@@ -33,6 +33,7 @@ from ullage.scheduling.model.plan import (
     SetDeviceModel,
     SetPoolStatus,
     SetProfile,
+    SetProfileRequestStatus,
     SetQuotaStatus,
     SetStatus,
     SetTuningStatus,
@@ -68,6 +69,8 @@ def lane_of(action: Action) -> int:
         case SetConditions() | SetQuotaStatus() | CreateProfile() | SetProfile():
             return TELL
         case CreateDeviceProfile() | SetDeviceModel() | SetPoolStatus() | SetTuningStatus():
+            return TELL
+        case SetProfileRequestStatus():
             return TELL
         case Emit():
             return EVENTS

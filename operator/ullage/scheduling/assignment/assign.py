@@ -19,6 +19,7 @@ from ullage.scheduling.assignment.nominate import EVICTABLE, Nominations, attemp
 from ullage.scheduling.assignment.pods import create_pods, give_up, name_members, release
 from ullage.scheduling.elastic.sizing import Sizing
 from ullage.scheduling.elastic.space import other_models
+from ullage.scheduling.feasibility.slices import injects
 from ullage.scheduling.inventory.tenant_bindings import tenant_of
 from ullage.scheduling.lifecycle.backoff import after_preemption_s, preemptions_in_a_row
 from ullage.scheduling.lifecycle.training import busy
@@ -107,8 +108,9 @@ def _enter(
     uid = workload.ref.uid
     outcome = result.entries.outcome(uid)
     assert outcome is not None  # it was served
+    epoch, inject = context.view.settings.epoch, injects(context.view.snapshot.policy, workload)
     for placement in outcome.placements:
-        for node, wanted in slices_of(context.placer, placement, context.view.settings.epoch):
+        for node, wanted in slices_of(context.placer, placement, epoch, inject=inject):
             context.ledger.add(node, wanted)
     if holds and workload.is_gang and not outcome.placements:
         members = context.view.members_of(workload)

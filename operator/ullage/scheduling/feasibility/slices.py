@@ -12,6 +12,7 @@ from typing import Final
 
 from ullage.api.gpurequest import LaneMemory
 from ullage.api.slices import DesiredSlice, SliceKey
+from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.scheduling.prediction.workload_classes import Known
 
@@ -51,6 +52,13 @@ def slice_facts(workload: WorkloadRecord, facts: Known, model: int) -> DesiredSl
         suspendable=turns is not None and not turns.cooperative,
         work_steps=workload.work_steps if lane is not None else 0,
     )
+
+
+def injects(policy: PolicyRecord, workload: WorkloadRecord) -> bool:
+    """True when the container of a workload gets the step hook from its node."""
+    if workload.inject is not None:
+        return workload.inject
+    return policy.runtime.reaches(workload.ref.namespace)
 
 
 def takes_turns(workload: WorkloadRecord) -> LaneMemory | None:

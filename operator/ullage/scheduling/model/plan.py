@@ -15,11 +15,13 @@ from ullage.api.batching import Batching
 from ullage.api.lanes import IterationPolicy
 from ullage.api.reasons import Reason
 from ullage.api.slices import DesiredSlice
+from ullage.api.traces import DesiredTrace
 from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.pod_shape import NodeAffinity
 from ullage.cluster.records.pool import PoolStatus
 from ullage.cluster.records.profile import DeviceModel, DeviceRates, ProfileStatus
 from ullage.cluster.records.status import Condition, QuotaStatus, SolveRecord, WorkloadStatus
+from ullage.cluster.records.trace import ProfileRequestStatus
 from ullage.cluster.records.tuning import TuningStatus
 from ullage.scheduling.model.faults import Fault
 from ullage.scheduling.times import HEARTBEAT_MAX_AGE_S
@@ -227,7 +229,7 @@ class DeleteChild:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteWorkload:
-    """Delete a TrainingJob: its TTL expired, or its search continues without it."""
+    """Delete a TrainingJob or ProfileRequest: its TTL expired, or a search goes on without it."""
 
     owner: ObjectRef
     epoch: int
@@ -260,6 +262,32 @@ class SetTuningStatus:
     target: ObjectRef
     resource_version: str
     status: TuningStatus
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetProfileRequestStatus:
+    """Apply the whole status of a ProfileRequest, if it has not changed since it was read."""
+
+    target: ObjectRef
+    resource_version: str
+    status: ProfileRequestStatus
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderTraces:
+    """Apply the orders of step traces of a GPUNode, under a separate field manager.
+
+    Slices and epoch stay: the orders of traces are nothing that decisions make.
+    """
+
+    node: ObjectRef
+    orders: tuple[DesiredTrace, ...]
     epoch: int
     reason: Reason
     text: str
@@ -436,6 +464,8 @@ Action = (
     | SetPoolStatus
     | CreateTrial
     | SetTuningStatus
+    | SetProfileRequestStatus
+    | OrderTraces
     | Emit
 )
 

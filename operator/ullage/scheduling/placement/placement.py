@@ -500,9 +500,16 @@ def memory_mib(occupancy: Occupancy, request: ResourceRequest, site: int, percen
 
 
 def slices_of(
-    placer: Placer, placement: Placement, epoch: int
+    placer: Placer, placement: Placement, epoch: int, *, inject: bool
 ) -> tuple[tuple[str, DesiredSlice], ...]:
-    """The slices of a seated member: (node, slice), in order of their index."""
+    """The slices of a seated member: (node, slice), in order of their index.
+
+    Args:
+        placer: Who placed it.
+        placement: Where.
+        epoch: Of the leader that decides.
+        inject: Its container gets the step hook.
+    """
     inventory = placer.occupancy.inventory
     pod, workload, request = placement.member.pod, placement.workload, placement.request
     return tuple(
@@ -521,6 +528,7 @@ def slices_of(
                 probation=placement.candidate.grant.trial,
                 context_overhead_mib=inventory.sites[site].overhead_mib,
                 lane=placement.candidate.lane,
+                inject=inject,
             ),
         )
         for index, site in enumerate(placement.candidate.sites)

@@ -1,0 +1,172 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""ProfileRequests: what is traced, how far it has come, and what was found.
+
+The status is the memory of the trace: a new operator goes on from it and from what nodes report.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Final, TypeAlias
+
+from ullage.api.reasons import Reason
+from ullage.api.traces import MAX_RANK, MAX_TEXT, DesiredTrace, ObservedTrace
+from ullage.api.wire_fields import (
+    INT32_MAX,
+    KEPT,
+    NEEDED,
+    Count,
+    Line,
+    Name,
+    Text,
+    Time,
+    Word,
+    atomic,
+    between,
+    count,
+    cut,
+    one_of,
+    word,
+)
+from ullage.cluster.records.object_ref import ObjectRef
+from ullage.cluster.records.status import BY_TYPE, Condition
+from ullage.engines.tracing.job_trace import JobTrace
+
+PHASES: Final = ("Pending", "Armed", "Capturing", "Analysing", "Done", "Failed")
+MOST_PODS: Final = 64
+"""Pods that one request traces."""
+MOST_RANKS: Final = 256
+Why: TypeAlias = Annotated[Reason | None, word(Reason, Reason.CAPTURE_FAILED, grows=True)]
+SmallText: TypeAlias = Annotated[str, cut(MAX_TEXT, "…")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedPod:
+    """A pod whose steps are traced."""
+
+    uid: Annotated[Word, NEEDED]
+    """UID of the pod."""
+    pod: Name
+    """Name of the pod."""
+    node: Name
+    """Node of the pod."""
+    rank: Annotated[int | None, between(0, MAX_RANK)] = None
+    """Place of the pod among those of its job, from 0, where its labels have it."""
+    reason: Why = None
+    """Why nothing more is expected of the pod; absent = it takes part."""
+    message: SmallText = ""
+    """The same in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepWindow:
+    """The steps that were traced, as the program counts them."""
+
+    first_step: Annotated[Count, KEPT] = 0
+    """First of them."""
+    last_step: Annotated[Count, KEPT] = 0
+    """Last of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankCapture:
+    """What one rank captured."""
+
+    rank: Annotated[int | None, between(0, MAX_RANK)] = None
+    """Rank in the job; absent = not known, as the rank has no trace."""
+    pod: Name
+    """Name of the pod."""
+    node: Name
+    """Node of the pod."""
+    local_rank: Annotated[int, count(INT32_MAX)] = 0
+    """Its number in the container, from 0."""
+    bytes: Count = 0
+    """Size of its trace; `kubectl ullage trace get` reads it from the pod."""
+    state: Annotated[Text, one_of("Done", "Failed"), NEEDED]
+    """Whether its steps were traced."""
+    reason: Why = None
+    """Why they were not."""
+    message: SmallText = ""
+    """The same in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileRequestStatus:
+    """How far the trace has come, and what was found in it."""
+
+    observed_generation: Count = 0
+    """Generation of the spec that this status describes."""
+    phase: Annotated[Text, one_of(*PHASES)] = ""
+    """Pending: pods or their steps are not there yet; Armed: all of them know the first step;
+    Capturing; Analysing; Done; Failed."""
+    message: Line = ""
+    """How it stands, in one sentence."""
+    attempt: Annotated[int, count(INT32_MAX)] = 0
+    """Which try it is: one that came too late for a rank is made again, once."""
+    asked_time: Time = 0.0
+    """When nodes were asked for the steps of the pods."""
+    start_step: Count = 0
+    """First step to trace; absent = not chosen yet."""
+    deadline: Time = 0.0
+    """When what is still missing is given up."""
+    completion_time: Time = 0.0
+    """When it ended."""
+    window: StepWindow | None = None
+    """The steps that were traced."""
+    pods: Annotated[tuple[TracedPod, ...], atomic(MOST_PODS)] = ()
+    """Pods that are traced."""
+    ranks: Annotated[tuple[RankCapture, ...], atomic(MOST_RANKS)] = ()
+    """What each rank captured."""
+    result: JobTrace | None = None
+    """What the traces show together."""
+    conditions: Annotated[tuple[Condition, ...], BY_TYPE] = ()
+    """Complete and Failed; Invalid, when the object cannot be read."""
+
+    @property
+    def is_over(self) -> bool:
+        """True when the trace has ended."""
+        return self.phase in ("Done", "Failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileRequestRecord:
+    """A ProfileRequest: spec, and the status that was read back.
+
+    Attributes:
+        job_kind: Kind of the traced job; empty = pods are found by ``labels``.
+        labels: Labels of the pods, sorted.
+        ranks: Ranks of the job by number; ``None`` = all, or those of a sample.
+        sample: Up to four pods are traced, spread over the ranks.
+    """
+
+    ref: ObjectRef
+    generation: int
+    resource_version: str
+    created: float
+    deleting: bool = False
+    job_kind: str = ""
+    job_name: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    ranks: tuple[int, ...] | None = None
+    sample: bool = False
+    steps: int = 5
+    stacks: bool = False
+    shapes: bool = False
+    ttl_s: int = 86_400
+    status: ProfileRequestStatus = field(default_factory=ProfileRequestStatus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTraces:
+    """Step traces of one GPUNode; in no snapshot, as no decision needs them.
+
+    Attributes:
+        uid: Of the GPUNode.
+        orders: What its spec orders.
+        reports: What its agent reports.
+    """
+
+    uid: str
+    orders: tuple[DesiredTrace, ...] = ()
+    reports: tuple[ObservedTrace, ...] = ()

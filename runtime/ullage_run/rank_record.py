@@ -1,0 +1,144 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the record of one rank: where the time of its steps goes.
+
+A container has one directory for the records of its ranks. Rank i of it takes ``record-<i>``, or
+the next free one where another process holds that; a lock says which are free. Where the directory
+is missing, nothing is written. The same rules as for the step record hold: no exception, no system
+call per step, ``steps`` last.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import monotonic_ns
+from typing import Any, Final, NamedTuple
+
+from ullage.api.captures import RANK_FILES, TRACE_FOLDER
+from ullage.api.steps import RANK_MAGIC, RANK_RECORD_BYTES, RANK_VERSION, RANK_WORDS
+from ullage_run.record import MAX_ITEMS, header_word, map_exclusively
+from ullage_run.times import RECORD_RETRY_NS
+
+HEADER_WORD: Final = header_word(RANK_MAGIC, RANK_VERSION)
+STEPS: Final = RANK_WORDS["steps"]
+LAST_STEP: Final = RANK_WORDS["last_step_ns"]
+RANK_AND_WORLD: Final = 3
+STEP: Final = RANK_WORDS["step_ns"]
+COMPUTE: Final = RANK_WORDS["compute_ns"]
+WAIT: Final = RANK_WORDS["wait_ns"]
+DATA_WAIT: Final = RANK_WORDS["data_wait_ns"]
+SAMPLES: Final = RANK_WORDS["samples"]
+BATCH_BYTES: Final = RANK_WORDS["batch_bytes"]
+MASK: Final = (1 << 63) - 1
+
+
+class StepTimes(NamedTuple):
+    """Times of one step, nanoseconds, and what its batches held."""
+
+    step_ns: int
+    compute_ns: int
+    wait_ns: int
+    data_wait_ns: int
+    samples: int
+    batch_bytes: int
+
+
+class RankWriter:
+    """The writing end of one rank's record.
+
+    Args:
+        record: Path of the container's step record; the directory of ranks lies beside it. ``None``
+            or empty makes every call do nothing.
+    """
+
+    def __init__(self, record: str | None) -> None:
+        self.folder = os.path.join(os.path.dirname(record), TRACE_FOLDER) if record else None
+        """Directory of records and orders."""
+        self._reset()
+
+    def _reset(self) -> None:
+        self._words: memoryview | None = None
+        self._file = -1
+        self._try_at_ns = 0
+        self.steps = 0
+        """Steps written."""
+        self.index = 0
+        """Number of this rank in the container."""
+        self.rank, self.world = 0, 1
+        """Its number in the job, and how many there are."""
+
+    def open(self) -> bool:
+        """Take a record; false if there is none to take now."""
+        if self._words is not None:
+            return True
+        now = monotonic_ns()
+        if not self.folder or now < self._try_at_ns:
+            return False
+        self._try_at_ns = now + RECORD_RETRY_NS
+        if not os.path.isdir(self.folder):
+            return False
+        first = _number("LOCAL_RANK", 0)
+        for index in (first, *range(len(RANK_FILES))):
+            if index >= len(RANK_FILES):
+                continue
+            path = os.path.join(self.folder, RANK_FILES[index])
+            try:
+                self._file, words = map_exclusively(path, RANK_RECORD_BYTES, create=True)
+            except (OSError, ValueError):
+                continue  # another rank's, or not to be written
+            break
+        else:
+            return False
+        # Without its magic a record is ignored, so no reader sees it half-cleared.
+        for word in range(RANK_RECORD_BYTES // 8):
+            words[word] = 0
+        self.index = index
+        self.rank, self.world = place_in_job()
+        words[RANK_AND_WORLD] = self.rank | self.world << 32
+        words[0] = HEADER_WORD
+        self._words = words
+        return True
+
+    def step(self, now_ns: int, times: StepTimes | None) -> None:
+        """Count a step that ended at ``now_ns``; ``None`` = its times are not known."""
+        words = self._words
+        if words is None:
+            if not self.open():
+                return
+            words = self._words
+            assert words is not None
+        if times is not None:
+            words[STEP] = words[STEP] + times.step_ns & MASK
+            words[COMPUTE] = words[COMPUTE] + times.compute_ns & MASK
+            words[WAIT] = words[WAIT] + times.wait_ns & MASK
+            words[DATA_WAIT] = words[DATA_WAIT] + times.data_wait_ns & MASK
+            words[SAMPLES] = words[SAMPLES] + min(times.samples, MAX_ITEMS) & MASK
+            words[BATCH_BYTES] = words[BATCH_BYTES] + times.batch_bytes & MASK
+        words[LAST_STEP] = now_ns
+        self.steps += 1
+        words[STEPS] = self.steps
+
+    def forget(self) -> None:
+        """Close the record: in a forked child it is the parent's."""
+        inherited = self._file
+        self._reset()
+        if inherited >= 0:
+            os.close(inherited)
+
+
+def place_in_job() -> tuple[int, int]:
+    """Rank and world of this process: from torch where it knows them, else from the launcher."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    try:
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return int(distributed.get_rank()), int(distributed.get_world_size())
+    except (RuntimeError, ValueError, AttributeError):  # being destroyed, or of another shape
+        pass
+    return _number("RANK", 0), max(_number("WORLD_SIZE", 1), 1)
+
+
+def _number(variable: str, default: int) -> int:
+    """A whole number of 32 bits from the environment."""
+    stated = os.environ.get(variable, "")
+    return int(stated) if stated.isascii() and stated.isdigit() and len(stated) < 10 else default
