@@ -27,7 +27,12 @@ from ullage.process.faults import fault_text
 from ullage_node.model.devices import Attachment, ContainerBinding, ContainerKey, StepProgress
 from ullage_node.step_record import read_step_record
 from ullage_node.telemetry.ranks import RankTelemetry
-from ullage_node.times import OWN_AVERAGE_LEAST_NS, PACE_SPAN_LEAST_NS, PACE_WINDOW_NS, RANKS_APART_S
+from ullage_node.times import (
+    OWN_AVERAGE_LEAST_NS,
+    PACE_SPAN_LEAST_NS,
+    PACE_WINDOW_NS,
+    RANKS_APART_S,
+)
 
 WINDOW_STEPS: Final = 20
 STEPS_MIN: Final = 3

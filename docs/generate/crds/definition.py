@@ -17,6 +17,7 @@ from ullage.api.efficiencyreport import EfficiencyReport
 from ullage.api.gpunode import GPUNode
 from ullage.api.inferencedeployment import InferenceDeployment
 from ullage.api.labels import GROUP, VERSION
+from ullage.api.profilerequest import ProfileRequest
 from ullage.api.schedulingpolicy import SchedulingPolicy
 from ullage.api.trainingjob import TrainingJob
 from ullage.api.tuningjob import TuningJob
@@ -28,6 +29,7 @@ from ullage.cluster.codecs.profile import DEVICE_MODEL, PROFILE_STATUS
 from ullage.cluster.codecs.status import (
     JOB_STATUS,
     POOL_STATUS,
+    PROFILE_REQUEST_STATUS,
     QUOTA,
     SERVICE_STATUS,
     SOLVE,
@@ -45,6 +47,7 @@ KINDS: Final[tuple[type[Resource], ...]] = (
     CapacityPool,
     TuningJob,
     EfficiencyReport,
+    ProfileRequest,
 )
 """Every kind of the API group, in the order of the reference page."""
 
@@ -73,6 +76,8 @@ def _statuses() -> dict[type[Resource], Node]:
         CapacityPool: shaped(POOL_STATUS.shape) | {"description": "Observed state of the pool."},
         TuningJob: shaped(TUNING_STATUS.shape) | {"description": "Observed state of the search."},
         EfficiencyReport: shaped(REPORT_STATUS.shape),
+        ProfileRequest: shaped(PROFILE_REQUEST_STATUS.shape)
+        | {"description": "How far the trace has come, and what was found in it."},
         DeviceProfile: composed(
             "Learned data about the device type.",
             _generation("reflects"),

@@ -31,6 +31,7 @@ from ullage.api.objective import LatencySLO
 from ullage.api.observations import Observation
 from ullage.api.slices import DesiredSlice, ObservedLane, ObservedSlice
 from ullage.api.spec import Spec, SpecSchema
+from ullage.api.traces import ObservedTrace
 from ullage.api.wire_fields import Schema, Shape, atomic
 from ullage.cluster.codecs.profile import DECLARED_SOLO, OP_TABLE, STEP
 from ullage.cluster.records.status import Condition
@@ -59,6 +60,7 @@ def _named() -> Mapping[str, Node]:
         ObservedSlice,
         ObservedLane,
         Observation,
+        ObservedTrace,
         DeviceFault,
         Interruption,
         NodeCheck,

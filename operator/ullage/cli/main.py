@@ -158,7 +158,8 @@ def why(
     from ullage.cluster.values.streams import PODS, WORKLOAD_PROFILES
 
     if with_efficiency:
-        return _why_inefficient(context, name, namespace)
+        _why_inefficient(context, name, namespace)
+        return
 
     namespace = access.namespace_of(context, namespace)
     word, bare = split(name)
