@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from ullage.api.reasons import Reason
-from ullage.engines.admission.query import Account, AdmissionQuery
+from ullage.engines.admission.query import AdmissionQuery, TrialAccount
 from ullage.engines.admission.records import Refusal, Tenant
 from ullage.engines.admission.times import PROBATION_LEAST_S, PROBATION_MOST_S
 from ullage.engines.admission.verdict import RiskSettings, Verdict
@@ -38,7 +38,7 @@ class Trial:
     seconds: float
 
 
-class TrialOutcome(StrEnum):
+class ProbationOutcome(StrEnum):
     """State of a trial."""
 
     GOES_ON = "GoesOn"
@@ -46,7 +46,7 @@ class TrialOutcome(StrEnum):
     ROLL_BACK = "RollBack"
 
 
-def needs_trial(verdict: Verdict, account: Account) -> bool:
+def needs_trial(verdict: Verdict, account: TrialAccount) -> bool:
     """True when a newcomer may join other tenants on trial only."""
     if verdict.admitted:
         return account.faults > 0
@@ -54,7 +54,7 @@ def needs_trial(verdict: Verdict, account: Account) -> bool:
 
 
 def may_probe(
-    verdict: Verdict, query: AdmissionQuery, account: Account, settings: RiskSettings
+    verdict: Verdict, query: AdmissionQuery, account: TrialAccount, settings: RiskSettings
 ) -> Trial | Refusal:
     """The trial of a newcomer that was refused for lack of rows, or whose class has faults.
 
@@ -104,7 +104,9 @@ def may_probe(
     return Trial(percent=percent, seconds=min(left_s, PROBATION_MOST_S))
 
 
-def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Trial) -> TrialOutcome:
+def end_of_trial(
+    windows: Sequence[bool | None], *, elapsed_s: float, trial: Trial
+) -> ProbationOutcome:
     """State of a trial after these windows.
 
     The trial is rolled back at once after two violations in three counted windows, and at its end
@@ -119,11 +121,11 @@ def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Tri
     counted = [window for window in windows if window is not None]
     for last in range(VIOLATIONS, len(counted) + 1):
         if sum(counted[max(0, last - OF_WINDOWS) : last]) >= VIOLATIONS:
-            return TrialOutcome.ROLL_BACK
+            return ProbationOutcome.ROLL_BACK
     calm = len(counted) >= LEAST_WINDOWS and not any(counted[-OF_WINDOWS:])
     if elapsed_s >= PROBATION_LEAST_S and calm:
-        return TrialOutcome.COMMIT
-    return TrialOutcome.ROLL_BACK if elapsed_s >= trial.seconds else TrialOutcome.GOES_ON
+        return ProbationOutcome.COMMIT
+    return ProbationOutcome.ROLL_BACK if elapsed_s >= trial.seconds else ProbationOutcome.GOES_ON
 
 
 def _is_tight(tenant: Tenant) -> bool:

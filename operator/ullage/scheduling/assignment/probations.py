@@ -24,11 +24,11 @@ from ullage.cluster.values.device_ref import DeviceRef
 from ullage.engines.admission.probation import (
     LEAST_WINDOWS,
     OF_WINDOWS,
+    ProbationOutcome,
     Trial,
-    TrialOutcome,
     end_of_trial,
 )
-from ullage.engines.admission.query import Account
+from ullage.engines.admission.query import TrialAccount
 from ullage.engines.admission.times import PROBATION_LEAST_S, PROBATION_MOST_S
 from ullage.scheduling.inventory.exclusions import active_exclusions
 from ullage.scheduling.model.lifecycle_step import earliest
@@ -84,9 +84,9 @@ def judge_probations(view: View) -> Probations:
                 ]  # it continues
                 continue
             outcome, text = _outcome(record, wanted, elapsed_s)
-            if outcome is TrialOutcome.COMMIT:
+            if outcome is ProbationOutcome.COMMIT:
                 committed.append((name, wanted))
-            elif outcome is TrialOutcome.ROLL_BACK:
+            elif outcome is ProbationOutcome.ROLL_BACK:
                 device = DeviceRef(name, wanted.gpu)
                 reason = Reason.PROBATION_ROLLED_BACK
                 eviction = PendingEviction(reason, f"{device}: {text}", device)
@@ -99,7 +99,7 @@ def judge_probations(view: View) -> Probations:
 
 def _outcome(
     record: GPUNodeRecord, wanted: DesiredSlice, elapsed_s: float
-) -> tuple[TrialOutcome, str]:
+) -> tuple[ProbationOutcome, str]:
     """The state of a trial, and the reason as text."""
     reports = {part.key: part for part in record.observed if part.gpu == wanted.gpu}
     bound = [part for part in record.desired if part.gpu == wanted.gpu and _binds(part, wanted)]
@@ -208,20 +208,20 @@ def spent(view: View, probations: Probations) -> dict[Class, float]:
 
 def bookings(
     spent_s: Mapping[Class, float], profiles: Sequence[ProfileRecord]
-) -> dict[Class, Account]:
+) -> dict[Class, TrialAccount]:
     """Accounts that are not yet recorded in the profiles of these classes.
 
     A later row fills the budget again.
     """
     by_class = {(profile.namespace, profile.workload_class): profile for profile in profiles}
-    accounts: dict[Class, Account] = {}
+    accounts: dict[Class, TrialAccount] = {}
     for at, seconds in spent_s.items():
         profile = by_class.get(at)
         status = profile.status if profile is not None else None
         if status is not None and status.trial_s >= seconds:
             continue
         rows = sum(1 for row in profile.rows if row.partners) if profile is not None else 0
-        accounts[at] = Account(workload_class=at[1], spent_s=seconds, rows=rows)
+        accounts[at] = TrialAccount(workload_class=at[1], spent_s=seconds, rows=rows)
     return accounts
 
 
