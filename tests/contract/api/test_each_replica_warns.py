@@ -47,7 +47,7 @@ class Noted(KopfFrame):
 @pytest.fixture
 def noted(monkeypatch: pytest.MonkeyPatch) -> type[Noted]:
     monkeypatch.setattr(Noted, "runs", [], raising=False)
-    monkeypatch.setattr("ullage.app.operator.Frame", Noted)
+    monkeypatch.setattr("ullage.app.operator.KopfFrame", Noted)
     return Noted
 
 
