@@ -21,7 +21,7 @@ from ullage.cluster.codecs.profile import profile_as_stored
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.profile import ProfileRecord, SoloEntry, StepRow
 from ullage.cluster.records.snapshot import RefusedWrite, Snapshot
-from ullage.engines.admission.query import TrialAccount
+from ullage.engines.admission.query import Account
 from ullage.engines.admission.records import Partner
 from ullage.scheduling.learning.loop import ProfileUpdates, profiles_to_write
 from ullage.scheduling.learning.merge import MOST_ROWS, kept
@@ -309,7 +309,7 @@ def test_a_share_curve_is_never_negative(
 
 
 def test_what_trials_cost_is_remembered_once() -> None:
-    spent = TrialAccount(workload_class=CLASS, spent_s=40.5, rows=3)
+    spent = Account(workload_class=CLASS, spent_s=40.5, rows=3)
     trials = {("default", CLASS): spent}
     (written,) = profiles_to_write(world(profile=mine()), NOW, 7, trials).actions
     assert isinstance(written, SetProfile)

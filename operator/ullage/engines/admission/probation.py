@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from ullage.api.reasons import Reason
-from ullage.engines.admission.query import AdmissionQuery, TrialAccount
+from ullage.engines.admission.query import Account, AdmissionQuery
 from ullage.engines.admission.records import Refusal, Tenant
 from ullage.engines.admission.times import PROBATION_LEAST_S, PROBATION_MOST_S
 from ullage.engines.admission.verdict import RiskSettings, Verdict
@@ -46,7 +46,7 @@ class ProbationOutcome(StrEnum):
     ROLL_BACK = "RollBack"
 
 
-def needs_trial(verdict: Verdict, account: TrialAccount) -> bool:
+def needs_trial(verdict: Verdict, account: Account) -> bool:
     """True when a newcomer may join other tenants on trial only."""
     if verdict.admitted:
         return account.faults > 0
@@ -54,7 +54,7 @@ def needs_trial(verdict: Verdict, account: TrialAccount) -> bool:
 
 
 def may_probe(
-    verdict: Verdict, query: AdmissionQuery, account: TrialAccount, settings: RiskSettings
+    verdict: Verdict, query: AdmissionQuery, account: Account, settings: RiskSettings
 ) -> Trial | Refusal:
     """The trial of a newcomer that was refused for lack of rows, or whose class has faults.
 

@@ -17,7 +17,7 @@ SHARE_STEP_PERCENT: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialAccount:
+class Account:
     """Cost of a class's trials so far, on one type of accelerator.
 
     Attributes:
@@ -54,7 +54,7 @@ class AdmissionQuery:
     least: int
     most: int
     percent_limit: int = WHOLE_PERCENT
-    account: TrialAccount | None = None
+    account: Account | None = None
     """Cost of the trials of the newcomer's class; ``None`` = no trials."""
     domain: str = ""
 

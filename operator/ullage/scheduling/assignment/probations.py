@@ -28,7 +28,7 @@ from ullage.engines.admission.probation import (
     Trial,
     end_of_trial,
 )
-from ullage.engines.admission.query import TrialAccount
+from ullage.engines.admission.query import Account
 from ullage.engines.admission.times import PROBATION_LEAST_S, PROBATION_MOST_S
 from ullage.scheduling.inventory.exclusions import active_exclusions
 from ullage.scheduling.model.lifecycle_step import earliest
@@ -208,20 +208,20 @@ def spent(view: View, probations: Probations) -> dict[Class, float]:
 
 def bookings(
     spent_s: Mapping[Class, float], profiles: Sequence[ProfileRecord]
-) -> dict[Class, TrialAccount]:
+) -> dict[Class, Account]:
     """Accounts that are not yet recorded in the profiles of these classes.
 
     A later row fills the budget again.
     """
     by_class = {(profile.namespace, profile.workload_class): profile for profile in profiles}
-    accounts: dict[Class, TrialAccount] = {}
+    accounts: dict[Class, Account] = {}
     for at, seconds in spent_s.items():
         profile = by_class.get(at)
         status = profile.status if profile is not None else None
         if status is not None and status.trial_s >= seconds:
             continue
         rows = sum(1 for row in profile.rows if row.partners) if profile is not None else 0
-        accounts[at] = TrialAccount(workload_class=at[1], spent_s=seconds, rows=rows)
+        accounts[at] = Account(workload_class=at[1], spent_s=seconds, rows=rows)
     return accounts
 
 

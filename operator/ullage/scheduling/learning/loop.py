@@ -25,7 +25,7 @@ from ullage.cluster.records.node import GPUNodeRecord
 from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.profile import ProfileRecord, ProfileStatus
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.engines.admission.query import TrialAccount
+from ullage.engines.admission.query import Account
 from ullage.scheduling.inventory.device_faults import charges
 from ullage.scheduling.learning.charged import charged, isolation_news
 from ullage.scheduling.learning.merge import learned, news
@@ -41,7 +41,7 @@ NODES_MOST: Final = 20
 KIND: Final = "WorkloadProfile"
 
 _NOT_ISOLATED: Final[Mapping[Class, Isolation]] = MappingProxyType({})
-_NO_TRIALS: Final[Mapping[Class, TrialAccount]] = MappingProxyType({})
+_NO_TRIALS: Final[Mapping[Class, Account]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ def profiles_to_write(
     snapshot: Snapshot,
     now: float,
     epoch: int,
-    trials: Mapping[Class, TrialAccount] = _NO_TRIALS,
+    trials: Mapping[Class, Account] = _NO_TRIALS,
     isolated: Mapping[Class, Isolation] = _NOT_ISOLATED,
 ) -> ProfileUpdates:
     """The profiles to create or write, so that no observation is lost.
@@ -183,7 +183,7 @@ def profiles_to_write(
     )
 
 
-def _booked(status: ProfileStatus, account: TrialAccount | None) -> ProfileStatus:
+def _booked(status: ProfileStatus, account: Account | None) -> ProfileStatus:
     """The status with the current cost of trials."""
     if account is None:
         return status

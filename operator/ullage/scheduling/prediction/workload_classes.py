@@ -21,7 +21,7 @@ from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.admission.filters import check_profile
 from ullage.engines.admission.limits import WHOLE_PERCENT
-from ullage.engines.admission.query import TrialAccount
+from ullage.engines.admission.query import Account
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Refusal, ShareCurve, Tenant
 from ullage.scheduling.inventory.held_shares import scaled_share
 from ullage.scheduling.inventory.inventory import Inventory, utilisation
@@ -62,7 +62,7 @@ class Known:
     """By model: text of figures that must be measured alone on a device first."""
     solo_micros: tuple[int, ...]
     """Step time alone on the whole device, 0 = unknown."""
-    account: TrialAccount | None
+    account: Account | None
     """Cost of the class's trials so far; ``None`` without a class."""
 
     def tenant(self, name: str, model: int, percent: int, *, probation: bool = False) -> Tenant:
@@ -251,7 +251,7 @@ class Classes:
         status = learner.status if learner is not None else None
         isolated = self.isolated.get((workload.ref.namespace, workload.workload_class))
         now_s = self.spent_s.get((workload.ref.namespace, workload.workload_class), 0.0)
-        spent = TrialAccount(
+        spent = Account(
             workload_class=workload.workload_class,
             spent_s=max(now_s, status.trial_s if status else 0.0),
             rows=_ALL if now_s else status.trial_rows if status else 0,

@@ -22,7 +22,7 @@ from fakes.admission import (
 from ullage.api.reasons import Reason
 from ullage.engines.admission.filters import CheckedDevice, Newcomer
 from ullage.engines.admission.probation import ProbationOutcome, Trial, end_of_trial, may_probe
-from ullage.engines.admission.query import TrialAccount
+from ullage.engines.admission.query import Account
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Refusal
 from ullage.engines.admission.verdict import Basis, RiskSettings
 
@@ -30,13 +30,13 @@ UNSURE = Basis(forecaster=CrowdForecaster(), thresholds=uncertified())
 BUSY = device(resident(tenant("old", 40)))
 STRANGER = newcomer(replace(tenant("new"), profile=ClassProfile(workload_class="c", rows=3)))
 QUERY = query(BUSY, STRANGER)
-ACCOUNT = TrialAccount(workload_class="c", rows=3)
+ACCOUNT = Account(workload_class="c", rows=3)
 SETTINGS = RiskSettings()
 TRIAL = Trial(percent=20, seconds=60)
 
 
 def asked(
-    where: CheckedDevice = BUSY, who: Newcomer = STRANGER, account: TrialAccount = ACCOUNT
+    where: CheckedDevice = BUSY, who: Newcomer = STRANGER, account: Account = ACCOUNT
 ) -> Trial | Refusal:
     return may_probe(admit(where, who, UNSURE), query(where, who), account, SETTINGS)
 
@@ -130,7 +130,7 @@ def known(rows: int) -> Newcomer:
 
 
 def test_a_spent_budget_ends_trials_until_new_rows_exist() -> None:
-    half = TrialAccount(workload_class="c", spent_s=30, rows=5)
+    half = Account(workload_class="c", spent_s=30, rows=5)
     second = asked(who=known(5), account=half)
     assert isinstance(second, Trial)
     assert second.seconds == 30.0
