@@ -23,7 +23,7 @@ from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.engines.capacity.records import Pool
 from ullage.scheduling.capacity.capacity_choice import decided, is_due, is_watched
-from ullage.scheduling.capacity.choice import Facts
+from ullage.scheduling.capacity.choice import CapacityFacts
 from ullage.scheduling.capacity.hazard import Learning, observed
 from ullage.scheduling.capacity.market import SuitedPool, SuitedPools
 from ullage.scheduling.capacity.record import kept
@@ -139,7 +139,7 @@ class _Operator:
     ) -> dict[str, int]:
         """Members by pool, as the decision in force says it."""
         assert self.run is not None
-        facts = Facts(
+        facts = CapacityFacts(
             job=self.job,
             members=self.members,
             suited=self._suited(market, held),

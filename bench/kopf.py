@@ -24,7 +24,7 @@ import kopf
 from bench.kopf_fill import compare
 from bench.report import Bars, Figure, Row, figures_before, judge, write
 from ullage.cluster.values.lives import FINALIZER
-from ullage.handlers.frame import Bridge, Frame
+from ullage.handlers.frame import Bridge, KopfFrame
 from ullage.handlers.mirror import Mirror
 from ullage.ports import INFERENCE_DEPLOYMENT, JsonObject, JsonPatch, Kind
 
@@ -97,7 +97,7 @@ class Objects:
 @asynccontextmanager
 async def leading(objects: Objects) -> AsyncIterator[None]:
     """Kopf runs inside."""
-    task = asyncio.create_task(Frame(objects.mirror).run(objects.send, objects.register))
+    task = asyncio.create_task(KopfFrame(objects.mirror).run(objects.send, objects.register))
     try:
         yield
     finally:

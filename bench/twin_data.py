@@ -19,7 +19,13 @@ from pathlib import Path
 from typing import Final
 
 from bench.report import DATA
-from ullage.engines.admission.queue_map import Load, Objective, Service, largest_slowdown, latency_s
+from ullage.engines.admission.queue_map import (
+    Load,
+    QueueObjective,
+    Service,
+    largest_slowdown,
+    latency_s,
+)
 
 TABLE: Final = "simulation_throughputs"
 SLO: Final = 2.0
@@ -191,7 +197,7 @@ def _serving(model: str, mean_s: float, acts_as: JobClass) -> JobClass:
     service = Service(mean_s=mean_s, quantile_s=mean_s * -math.log(1 - QUANTILE))
     load = Load(requests_per_s=BUSY_ALONE / mean_s)
     latency_ms = math.ceil(latency_s(SLO, service, load, QUANTILE) * 1000)
-    objective = Objective(latency_s=latency_ms / 1000, quantile=QUANTILE)
+    objective = QueueObjective(latency_s=latency_ms / 1000, quantile=QUANTILE)
     allowed = largest_slowdown(service, load, objective)
     if not isinstance(allowed, float):
         raise TypeError(f"{model}: {allowed.text}")

@@ -260,7 +260,7 @@ def an_adopted(name: str = "web", namespace: str = "default") -> WorkloadBuilder
     """A pod of others that shares devices by its label, and wants one whole device."""
     record = _workload(name, namespace, WorkloadKind.POD)
     pod = replace(record.ref, uid=f"uid-{name}-0", name=f"{name}-0")
-    return WorkloadBuilder(replace(record, adopted=(AdoptedMember(pod=pod, told=False),)))
+    return WorkloadBuilder(replace(record, adopted=(AdoptedMember(pod=pod, is_current=False),)))
 
 
 def a_service(name: str = "serve", namespace: str = "default") -> WorkloadBuilder:

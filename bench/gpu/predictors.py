@@ -23,7 +23,7 @@ from bench.share_curve import fit_share_curve
 from ullage.engines.admission import pair_gp
 from ullage.engines.admission.bias import fit_bias
 from ullage.engines.admission.features import class_features
-from ullage.engines.admission.pair_gp import Fit, Rows
+from ullage.engines.admission.pair_gp import PairFit, Rows
 from ullage.engines.admission.prior import Side, base, memory_bound, own_share
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Tenant
 from ullage.engines.admission.utilisation import UtilisationSum
@@ -33,7 +33,7 @@ Ints = NDArray[np.int64]
 Predicted = tuple[Floats, Floats]
 """Mean and spread of the log slowdown; a spread of NaN = the predictor claims none."""
 
-GP_FIT: Final = Fit(iterations=25, max_rows=200)
+GP_FIT: Final = PairFit(iterations=25, max_rows=200)
 KNEES: Final = tuple(round(0.5 + 0.01 * step, 2) for step in range(71))
 ROBUST_START: Final = 0.9
 

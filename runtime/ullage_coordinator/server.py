@@ -127,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told_at = address_of(given.status, "--status") if given.status else None
         state_store = StateStoreServer(store, state_store_at, token=token, most_links=MOST_LINKS)
         roster = Roster(roster_at, token=token, silent_s=given.silent_seconds)
-        status_server = StatusServer(told_at, tale.told) if told_at is not None else None
+        status_server = StatusServer(told_at, tale.answer) if told_at is not None else None
     except (OSError, ValueError) as error:
         print(f"lead: {error}", file=sys.stderr)
         return BAD_ARGUMENTS

@@ -72,7 +72,7 @@ class Tale:
             elif event == "StateLost":
                 self._state_lost = True
 
-    def told(self) -> dict[str, object]:
+    def answer(self) -> dict[str, object]:
         """The answer to ``GET /status``."""
         coordinator_state = self._progress()
         with self._lock:
@@ -89,7 +89,7 @@ class StatusServer:
 
     Args:
         listen: Host and port; port 0 = any free one.
-        told: Makes the answer.
+        answer: Makes the answer.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class StatusServer:
         serve = partial(
             self._server.serve_forever, poll_interval=0.1
         )  # longest delay of a shutdown
-        threading.Thread(target=serve, name="ullage-told", daemon=True).start()
+        threading.Thread(target=serve, name="ullage-status", daemon=True).start()
 
     def close(self) -> None:
         """Stop answering."""

@@ -12,7 +12,7 @@ from itertools import product
 from ullage.engines.admission.calibration import Band, Threshold
 from ullage.engines.admission.decision import predict
 from ullage.engines.admission.filters import (
-    Device,
+    CheckedDevice,
     Newcomer,
     Resident,
     figures_of,
@@ -93,8 +93,10 @@ def newcomer(
     )
 
 
-def device(*residents: Resident, memory_mib: int = 16_000, percent_limit: int = 100) -> Device:
-    return Device(
+def device(
+    *residents: Resident, memory_mib: int = 16_000, percent_limit: int = 100
+) -> CheckedDevice:
+    return CheckedDevice(
         uuid="GPU-1",
         memory_mib=memory_mib,
         contexts=44,
@@ -104,7 +106,7 @@ def device(*residents: Resident, memory_mib: int = 16_000, percent_limit: int = 
     )
 
 
-def query(where: Device, who: Newcomer) -> AdmissionQuery:
+def query(where: CheckedDevice, who: Newcomer) -> AdmissionQuery:
     """The query about a newcomer to a device, with the shares that the hard limits leave."""
     return AdmissionQuery(
         accelerator="v100",
@@ -117,7 +119,7 @@ def query(where: Device, who: Newcomer) -> AdmissionQuery:
     )
 
 
-def admit(where: Device, who: Newcomer, basis: Basis) -> Verdict:
+def admit(where: CheckedDevice, who: Newcomer, basis: Basis) -> Verdict:
     """The verdict about a newcomer that breaks no hard limit."""
     assert first_refusal(who, where) is None
     return predict(query(where, who), basis)

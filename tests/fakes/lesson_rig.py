@@ -15,7 +15,7 @@ from itertools import count
 from typing import ParamSpec, TypeVar
 
 from ullage.api.schedulingpolicy import RiskSettings
-from ullage.app.fit_worker import Answer, Fit, Key, fit_in_worker
+from ullage.app.fit_worker import FitAnswer, FitRequest, Key, fit_in_worker
 from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.records.profile import (
     DeviceProfileRecord,
@@ -144,7 +144,7 @@ def die(_: bytes) -> bytes:
 
 
 def die_on_fits(payload: bytes) -> bytes:
-    lesson: Fit = pickle.loads(payload)
+    lesson: FitRequest = pickle.loads(payload)
     if lesson.task is not None and lesson.task.fit:
         os._exit(11)
     return fit_in_worker(payload)
@@ -152,7 +152,7 @@ def die_on_fits(payload: bytes) -> bytes:
 
 def answer_at_once(payload: bytes) -> bytes:
     """A model of as many rows as there are, without the numerics."""
-    lesson: Fit = pickle.loads(payload)
+    lesson: FitRequest = pickle.loads(payload)
     fit_in_worker(pickle.dumps(replace(lesson, task=None)))
     if lesson.task is None:
         return b""
@@ -160,4 +160,4 @@ def answer_at_once(payload: bytes) -> bytes:
 
     rows = sum(len(one.rows) for one in fit_worker._SHELF.values())
     model = LearnedModel(accelerator=lesson.task.accelerator, rows=rows)
-    return pickle.dumps(Answer(model=model, seconds=0.5, risk=lesson.task.risk))
+    return pickle.dumps(FitAnswer(model=model, seconds=0.5, risk=lesson.task.risk))

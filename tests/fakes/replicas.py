@@ -23,7 +23,7 @@ from ullage.app.operator import Operator, Surroundings
 from ullage.app.settings import Settings
 from ullage.app.solver import Solver
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.handlers.frame import Frame, Register
+from ullage.handlers.frame import KopfFrame, Register
 from ullage.handlers.session import Send
 from ullage.kube.client import K8sCluster
 from ullage.scheduling.cycle.decide import decide
@@ -106,7 +106,7 @@ class Running:
         ]
 
 
-class NoFrame(Frame):
+class NoFrame(KopfFrame):
     """No thread: it would not follow the time of the loop."""
 
     async def run(self, send: Send, register: Register) -> None:

@@ -27,7 +27,7 @@ from fakes.admission import (
     resident,
     tenant,
 )
-from ullage.engines.admission.filters import Device, Newcomer, Resident, first_refusal
+from ullage.engines.admission.filters import CheckedDevice, Newcomer, Resident, first_refusal
 from ullage.engines.admission.margin import margin
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Group, Tenant
 from ullage.engines.admission.verdict import Basis, RiskSettings, Verdict
@@ -78,7 +78,7 @@ def test_no_admission_overcommits_memory_contexts_or_percent(case: int) -> None:
             here, basis = _random_device(rng), _random_basis(rng)
 
 
-def _assert_nothing_is_overcommitted(here: Device, where: str) -> None:
+def _assert_nothing_is_overcommitted(here: CheckedDevice, where: str) -> None:
     held = 0.0
     for one in here.residents:
         if one.memory_mib is None:
@@ -90,7 +90,7 @@ def _assert_nothing_is_overcommitted(here: Device, where: str) -> None:
     assert sum(one.tenant.percent for one in here.residents) <= here.percent_limit, where
 
 
-def _joined(here: Device, who: Newcomer, verdict: Verdict) -> Device:
+def _joined(here: CheckedDevice, who: Newcomer, verdict: Verdict) -> CheckedDevice:
     new = Resident(
         tenant=replace(who.tenant, percent=verdict.percent),
         memory_mib=who.memory_mib or None,
@@ -100,7 +100,7 @@ def _joined(here: Device, who: Newcomer, verdict: Verdict) -> Device:
     return replace(here, residents=(*here.residents, new))
 
 
-def _random_device(rng: random.Random) -> Device:
+def _random_device(rng: random.Random) -> CheckedDevice:
     """Now and then one where hardly anyone fits: it asks many questions for few admissions."""
     return replace(
         device(),
@@ -165,7 +165,7 @@ bases = st.builds(
 @settings(max_examples=150, deadline=None)
 @given(crowds, tenants, bounds, bases)
 def test_the_share_is_the_one_that_trying_all_would_choose(
-    here: Device, one: Tenant, between: list[int], basis: Basis
+    here: CheckedDevice, one: Tenant, between: list[int], basis: Basis
 ) -> None:
     least, most = between
     who = newcomer(one, least, most)
@@ -175,7 +175,7 @@ def test_the_share_is_the_one_that_trying_all_would_choose(
     )
 
 
-def _by_trying_all(here: Device, one: Tenant, between: tuple[int, int], basis: Basis) -> int:
+def _by_trying_all(here: CheckedDevice, one: Tenant, between: tuple[int, int], basis: Basis) -> int:
     """Sections of the rule written out plainly: margin, worth, largest net, smaller share."""
     present = [each.tenant for each in here.residents]
     top = min(between[1], here.percent_limit - sum(each.percent for each in present))
@@ -220,7 +220,12 @@ def _value(mixture: list[Tenant], basis: Basis) -> tuple[float, float]:
 @settings(max_examples=150, deadline=None)
 @given(crowds, tenants, bounds, bases, st.floats(0.3, 1.0), st.data())
 def test_a_tighter_objective_never_admits_more(
-    here: Device, one: Tenant, between: list[int], basis: Basis, by: float, data: st.DataObject
+    here: CheckedDevice,
+    one: Tenant,
+    between: list[int],
+    basis: Basis,
+    by: float,
+    data: st.DataObject,
 ) -> None:
     """The newcomer's objective or any resident's is tightened; nothing else changes."""
     with_slo = replace(one, max_slowdown=one.max_slowdown or 3.0)
@@ -242,7 +247,7 @@ def test_a_tighter_objective_never_admits_more(
     assert left <= loose
 
 
-def _safe(here: Device, who: Newcomer, percent: int, basis: Basis) -> bool:
+def _safe(here: CheckedDevice, who: Newcomer, percent: int, basis: Basis) -> bool:
     mixture = query(here, who).mixture(percent)
     forecast = basis.forecaster.forecast("v100", mixture)
     return margin(mixture, forecast, basis.thresholds).passes
@@ -251,7 +256,7 @@ def _safe(here: Device, who: Newcomer, percent: int, basis: Basis) -> bool:
 @settings(max_examples=100, deadline=None)
 @given(crowds, tenants, bounds, bases)
 def test_the_same_question_has_the_same_answer_byte_for_byte(
-    here: Device, one: Tenant, between: list[int], basis: Basis
+    here: CheckedDevice, one: Tenant, between: list[int], basis: Basis
 ) -> None:
     who = newcomer(one, *between)
     assume(first_refusal(who, here) is None)

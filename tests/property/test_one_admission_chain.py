@@ -322,7 +322,7 @@ def test_the_records_of_one_device_break_it_too(
     empty: Empty, place: Place, asked: Asked, edge: int | None
 ) -> None:
     asked = _at_the_edge(place, asked, edge)
-    device = filters.Device(
+    device = filters.CheckedDevice(
         uuid="gpu-0",
         memory_mib=place.memory_mib,
         contexts=place.contexts,

@@ -83,13 +83,13 @@ def _of_the_node(reason: Reason) -> Reason:
 
 def _seen(
     device: NodeDevice, domain: str, neighbours: Sequence[HeldSlice], takes: Sequence[int]
-) -> filters.Device:
+) -> filters.CheckedDevice:
     """The device as the engine sees it; ``domain`` replaces an unknown one.
 
     The engine counts every context at the newcomer's cost; a neighbour's difference is added to its
     memory. The memory of a lane is counted for one of its tenants.
     """
-    return filters.Device(
+    return filters.CheckedDevice(
         uuid=device.uuid,
         memory_mib=device.memory_mib,
         contexts=device.contexts,

@@ -28,8 +28,8 @@ class InterruptionKind(StrEnum):
 
 
 def _deadline(raw: JsonObject, field: str) -> float | None:
-    said = text(raw, field)
-    return moment_of(said, field) if said else None
+    stated = text(raw, field)
+    return moment_of(stated, field) if stated else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

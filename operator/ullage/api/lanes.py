@@ -217,8 +217,8 @@ def decode(line: bytes) -> Message:
         raise WireError("the line is no JSON") from error
     if not isinstance(raw, dict):
         raise WireError("the line is no JSON object")
-    said = text(raw, "type")
-    kind = TYPES.get(said)
+    stated = text(raw, "type")
+    kind = TYPES.get(stated)
     if kind is None:
-        raise WireError(f"type: {quoted(said)} is no message")
+        raise WireError(f"type: {quoted(stated)} is no message")
     return kind.from_wire(raw)

@@ -216,10 +216,10 @@ def known_word(words: type[StrEnum]) -> Kind:
     stated = tuple(filter(None, by_text))
 
     def read(raw: JsonObject, field: str) -> object:
-        said = text(raw, field)
-        member = by_text.get(said)
-        if member is None or not said:
-            raise WireError(f"{field}: {quoted(said)} is none of {', '.join(stated)}")
+        word = text(raw, field)
+        member = by_text.get(word)
+        if member is None or not word:
+            raise WireError(f"{field}: {quoted(word)} is none of {', '.join(stated)}")
         return member
 
     return Kind(read, lambda value: value.value, schema=one_of(*by_text))
@@ -230,7 +230,7 @@ def words(known: type[StrEnum]) -> Kind:
     kind = known_word(known)
 
     def read(raw: JsonObject, field: str) -> object:
-        return tuple(kind.read({field: said}, field) for said in strings(raw, field))
+        return tuple(kind.read({field: word}, field) for word in strings(raw, field))
 
     item = Schema(**kind.schema.keywords, description=known.__doc__)
     schema = Schema(type="array", items=item)

@@ -19,18 +19,18 @@ import kopf
 
 from ullage.app.operator import Operator, Surroundings
 from ullage.app.settings import settings_from
-from ullage.handlers.frame import Bridge, Frame, Register
+from ullage.handlers.frame import Bridge, KopfFrame, Register
 from ullage.handlers.session import Send
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import find_credentials
 
-Leadership = tuple[Frame, Bridge, Send, Register]
+Leadership = tuple[KopfFrame, Bridge, Send, Register]
 _led: Future[Leadership] = Future()
 _ended: Future[None] = Future()
 _end: Future[tuple[asyncio.AbstractEventLoop, Operator]] = Future()
 
 
-class _Outside(Frame):
+class _Outside(KopfFrame):
     """Gives the running kopf the configuration of a leadership."""
 
     async def run(self, send: Send, register: Register) -> None:

@@ -29,7 +29,7 @@ from ullage.cluster.records.profile import DeviceProfileRecord, DeviceRates
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Condition
 from ullage.process.faults import fault_text
-from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.conditions import DesiredCondition, merged
 from ullage.scheduling.model.plan import CreateDeviceProfile, SetDeviceModel
 
 log = structlog.get_logger("ullage.models")
@@ -146,9 +146,11 @@ def _set(
 
 def _conditions(record: DeviceProfileRecord, course: FitState, now: float) -> tuple[Condition, ...]:
     if course.error:
-        condition = Said(ConditionType.DEGRADED, True, Reason.LEARNING_FAILED, course.error)
+        condition = DesiredCondition(
+            ConditionType.DEGRADED, True, Reason.LEARNING_FAILED, course.error
+        )
     elif any(condition.type == ConditionType.DEGRADED for condition in record.conditions):
-        condition = Said(
+        condition = DesiredCondition(
             ConditionType.DEGRADED, False, Reason.MEASURED, "what is observed is learned"
         )
     else:

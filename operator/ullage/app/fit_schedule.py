@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.schedulingpolicy import Knowledge, RiskSettings
-from ullage.app.fit_worker import Answer, FitTask, Key, merged
+from ullage.app.fit_worker import FitAnswer, FitTask, Key, merged
 from ullage.app.model_summary import Fitted, digest, essence, restored, slim
 from ullage.app.times import BACKGROUND_BACKOFF_FIRST_S, BACKGROUND_BACKOFF_MOST_S
 from ullage.cluster.records.profile import ProfileRecord
@@ -188,7 +188,7 @@ class FitSchedule:
         """Send everything again: the process is a new one."""
         self._unsent = dict(self._held)
 
-    def learned(self, task: FitTask, answer: Answer, now: float, monotonic: float) -> bool:
+    def learned(self, task: FitTask, answer: FitAnswer, now: float, monotonic: float) -> bool:
         """Record an answer; returns True when decisions get a new model."""
         course = self.courses[task.accelerator]
         before, model = course.model, answer.model

@@ -63,7 +63,7 @@ class FitTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class FitRequest:
     """Changes of profiles, then optionally a task; ``whole`` = discard what was sent before."""
 
     whole: bool
@@ -73,7 +73,7 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class FitAnswer:
     """A model, the seconds of work it took, the budget it was fitted for, and the rejected rows."""
 
     model: LearnedModel
@@ -99,7 +99,7 @@ def fit_in_worker(payload: bytes) -> bytes:
     Raises:
         ValueError: a row or a profile has an invalid number; the text names it.
     """
-    lesson: Fit = pickle.loads(payload)
+    lesson: FitRequest = pickle.loads(payload)
     if lesson.whole:
         _SHELF.clear()
     for key in lesson.removed:
@@ -110,7 +110,7 @@ def fit_in_worker(payload: bytes) -> bytes:
     return pickle.dumps(run_fit(lesson.task, _SHELF), protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def run_fit(task: FitTask, profiles: Mapping[Key, ProfileRecord]) -> Answer:
+def run_fit(task: FitTask, profiles: Mapping[Key, ProfileRecord]) -> FitAnswer:
     """Run one task.
 
     A fit is rounded to what the DeviceProfile stores and conditioned once more, so that a restart
@@ -134,7 +134,7 @@ def run_fit(task: FitTask, profiles: Mapping[Key, ProfileRecord]) -> Answer:
         back = restored(task.accelerator, summary)
         previous = back.model if back is not None else slim(fresh)
     model = _learn(task, rows, profiles_of_classes, previous, fit=False, classes=task.classes)
-    return Answer(
+    return FitAnswer(
         model=replace(model, scored=()),
         seconds=time.perf_counter() - started,
         risk=task.risk,

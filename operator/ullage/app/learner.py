@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import structlog
 
 from ullage.app.fit_schedule import FitSchedule, FitState, Pace
-from ullage.app.fit_worker import Answer, Fit, FitTask, Key, fit_in_worker, settle_in
+from ullage.app.fit_worker import FitAnswer, FitRequest, FitTask, Key, fit_in_worker, settle_in
 from ullage.app.separate_process import ProcessRefused, end_at_once, separate_process, submit
 from ullage.app.times import BACKGROUND_LOOK_S
 from ullage.cluster.records.snapshot import Snapshot
@@ -196,7 +196,7 @@ class Learner:
         end_at_once(self._pool)
         self._pool = None
 
-    async def _teach(self, task: FitTask) -> Answer:
+    async def _teach(self, task: FitTask) -> FitAnswer:
         """Send changes in bounded pieces, then the task.
 
         Raises:
@@ -213,11 +213,13 @@ class Learner:
         while True:
             changed, removed = self._schedule.unsent(BATCH)
             last = len(changed) + len(removed) < BATCH
-            lesson = Fit(whole=whole, changed=changed, removed=removed, task=task if last else None)
+            lesson = FitRequest(
+                whole=whole, changed=changed, removed=removed, task=task if last else None
+            )
             whole = False
             answer = await self._call(pickle.dumps(lesson, protocol=pickle.HIGHEST_PROTOCOL))
             if last:
-                lesson_answer: Answer = pickle.loads(answer)
+                lesson_answer: FitAnswer = pickle.loads(answer)
                 return lesson_answer
 
     async def _call(self, payload: bytes) -> bytes:

@@ -21,7 +21,7 @@ from ullage.engines.admission.calibration import Band, Threshold, trials_needed
 from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.ladder import Trim
 from ullage.engines.admission.model import Cells, LearnedModel
-from ullage.engines.admission.pair_kernel import Shape
+from ullage.engines.admission.pair_kernel import KernelShape
 from ullage.engines.admission.records import Group, Rung
 
 HYPER_PARAMETERS: Final = 10
@@ -52,7 +52,7 @@ def stored(fitted: Fitted) -> DeviceModel:
     model, risk = fitted.model, fitted.risk
     figures = {f"gp.{number}": value for number, value in enumerate(model.hyper)}
     figures["gp.tail"] = model.tail
-    figures[_MATERN] = float(model.shape is Shape.MATERN)
+    figures[_MATERN] = float(model.shape is KernelShape.MATERN)
     figures |= {f"rung.{group}": _RUNGS.index(rung) for group, rung in model.rungs.items()}
     for (group, rung), trim in model.trims.items():
         if rung in _TRIMMED:
@@ -99,7 +99,7 @@ def restored(accelerator: str, summary: DeviceModel) -> Fitted | None:
             rows=summary.rows,
             hyper=_hyper(figures),
             tail=figures["gp.tail"],
-            shape=Shape.MATERN if figures.get(_MATERN) else Shape.GAUSSIAN,
+            shape=KernelShape.MATERN if figures.get(_MATERN) else KernelShape.GAUSSIAN,
             rungs={
                 Group(name.removeprefix("rung.")): _RUNGS[int(value)]
                 for name, value in figures.items()

@@ -46,8 +46,8 @@ from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.values.streams import STREAMS
 from ullage.engines.admission.model import LearnedModel
-from ullage.handlers.admission import Admission, refuse
-from ullage.handlers.frame import STUCK, Frame
+from ullage.handlers.admission import AdmissionAdvice, refuse
+from ullage.handlers.frame import STUCK, KopfFrame
 from ullage.handlers.kinds import FOLLOWED, KINDS
 from ullage.handlers.mirror import Mirror
 from ullage.handlers.pool_watch import PoolWatch
@@ -100,7 +100,7 @@ class Surroundings:
     clock: Clock = field(default_factory=SystemClock)
     solver: Callable[[float], Solver] = Solver
     learner: Callable[[], Executor] = own_process
-    frame: Callable[[Mirror], Frame] = Frame
+    frame: Callable[[Mirror], KopfFrame] = KopfFrame
 
 
 class Operator:
@@ -240,8 +240,8 @@ class Operator:
             return replica.state.freeze(replica.clock.now()) if replica.synced() else None
 
         if http.admission_port:
-            admission = Admission(look, Path(http.admission_dir), http.admission_port)
-            await Frame(Mirror(admission.kinds)).run(refuse, admission.register)
+            admission = AdmissionAdvice(look, Path(http.admission_dir), http.admission_port)
+            await KopfFrame(Mirror(admission.kinds)).run(refuse, admission.register)
 
     # -- leading ---------------------------------------------------------------------------------
 

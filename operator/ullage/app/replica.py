@@ -21,7 +21,7 @@ from ullage.app.solver import Solver
 from ullage.app.trigger import Trigger
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.handlers.frame import Frame
+from ullage.handlers.frame import KopfFrame
 from ullage.handlers.mirror import Mirror
 from ullage.handlers.pool_watch import PoolWatch
 from ullage.kube.lease import Lease
@@ -68,7 +68,7 @@ class Replica:
     supervisor: TaskSupervisor
     counters: Counters
     mirror: Mirror
-    frame: Frame
+    frame: KopfFrame
     pool_watch: PoolWatch
     solver: Solver
     learner: Learner

@@ -51,7 +51,7 @@ Look = Callable[[], Coroutine[Any, Any, Snapshot | None]]
 
 
 @dataclass(slots=True)
-class Rate:
+class ReviewRate:
     """Units spent in the current second, by namespace, and bytes of large reviews."""
 
     second: int = -1
@@ -80,7 +80,7 @@ class Rate:
             self.units.clear()
 
 
-class Admission:
+class AdmissionAdvice:
     """The handlers and the port of one process, leading or not; all of it in kopf's thread."""
 
     kinds: Final[Mapping[Kind, HasLife]] = dict.fromkeys(ADVISED, lambda _: False)
@@ -91,7 +91,7 @@ class Admission:
         self._look = look
         self._folder = folder
         self._port = port
-        self._rate = Rate()
+        self._rate = ReviewRate()
         self._offers: Offers | None = None
         self._looked_at = -REVIEW_SNAPSHOT_S
         self._server: WebhookServer | None = None

@@ -92,7 +92,7 @@ class Tries(kopf.ProgressStorage):
         return essence
 
 
-class Frame:
+class KopfFrame:
     """kopf with our handlers; ``run`` it again after it has ended."""
 
     def __init__(self, mirror: Mirror) -> None:

@@ -47,7 +47,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _MirroredKind:
     """Objects of one kind."""
 
     has_life: HasLife
@@ -86,7 +86,8 @@ class Mirror:
         """
         self._lock = threading.Lock()
         self._kinds = {
-            kind: _Kept(has_life, followed=kind in followed) for kind, has_life in kinds.items()
+            kind: _MirroredKind(has_life, followed=kind in followed)
+            for kind, has_life in kinds.items()
         }
 
     @property
@@ -179,7 +180,7 @@ class Mirror:
             return [ref for kept in self._kinds.values() for ref in kept.unheld.values()]
 
 
-def _upsert(kind: Kind, kept: _Kept, uid: str, body: JsonObject) -> None:
+def _upsert(kind: Kind, kept: _MirroredKind, uid: str, body: JsonObject) -> None:
     metadata = section(body, "metadata")
     name, namespace = (str(metadata.get(key, "")) for key in ("name", "namespace"))
     before = kept.bodies.get(uid)
@@ -194,7 +195,7 @@ def _upsert(kind: Kind, kept: _Kept, uid: str, body: JsonObject) -> None:
         kept.show(uid, Change(body=body))
 
 
-def _remove(kept: _Kept, uid: str) -> None:
+def _remove(kept: _MirroredKind, uid: str) -> None:
     kept.unheld.pop(uid, None)
     body = kept.bodies.pop(uid, None)
     if body is None:
@@ -235,7 +236,7 @@ def _uid(item: JsonObject) -> str:
     return str(metadata.get("uid", "")) if isinstance(metadata, Mapping) else ""
 
 
-def _shown(kind: Kind, kept: _Kept, item: JsonObject) -> JsonObject | None:
+def _shown(kind: Kind, kept: _MirroredKind, item: JsonObject) -> JsonObject | None:
     """The part of an object for kopf: metadata that ends depend on; ``None`` = none.
 
     Annotations are excluded: tenants write them, and they can be a quarter of a megabyte.

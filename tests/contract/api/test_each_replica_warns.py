@@ -18,8 +18,8 @@ from fakes.apiserver import FakeApiServer, make_cluster
 from fakes.replicas import InlineLearner, InlineSolver, NoFrame
 from ullage.app.operator import Operator, Surroundings
 from ullage.app.settings import HttpSettings, Settings
-from ullage.handlers.admission import Admission
-from ullage.handlers.frame import Bridge, Frame, Register
+from ullage.handlers.admission import AdmissionAdvice
+from ullage.handlers.frame import Bridge, KopfFrame, Register
 from ullage.handlers.session import Send
 from ullage.ports import GPU_NODE, TRAINING_JOB, Forbidden
 from ullage.scheduling.status.advice import ADVISED
@@ -31,7 +31,7 @@ async def until(condition: Callable[[], bool], most_s: float = 90.0) -> None:
             await asyncio.sleep(0.01)
 
 
-class Noted(Frame):
+class Noted(KopfFrame):
     """Runs nothing; notes what admission would run with."""
 
     runs: ClassVar[list[tuple[Send, Register]]]
@@ -47,7 +47,7 @@ class Noted(Frame):
 @pytest.fixture
 def noted(monkeypatch: pytest.MonkeyPatch) -> type[Noted]:
     monkeypatch.setattr(Noted, "runs", [], raising=False)
-    monkeypatch.setattr("ullage.app.operator.Frame", Noted)
+    monkeypatch.setattr("ullage.app.operator.KopfFrame", Noted)
     return Noted
 
 
@@ -80,7 +80,7 @@ async def test_leader_and_standby_see_the_cluster(api: FakeApiServer, noted: typ
                 register(registry, Bridge(asyncio.get_running_loop()))
                 assert len(registry._webhooks.get_all_handlers()) == len(ADVISED)
                 admission = getattr(register, "__self__", None)
-                assert isinstance(admission, Admission)
+                assert isinstance(admission, AdmissionAdvice)
                 assert admission._folder == Path("/etc/ullage/admission")
                 snapshot = await admission._look()
                 assert snapshot is not None
@@ -114,7 +114,7 @@ async def test_a_replica_that_has_not_seen_all_says_so(
         task = asyncio.create_task(operator._warn())
         await until(lambda: bool(noted.runs))
         admission = getattr(noted.runs[0][1], "__self__", None)
-        assert isinstance(admission, Admission)
+        assert isinstance(admission, AdmissionAdvice)
         assert await admission._look() is None
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -45,7 +45,7 @@ def test_the_operator_reads_what_the_lead_says() -> None:
     tale.ask(lambda: PROGRESS)
     tale.note("Recovered", {"lostSteps": 2})
     tale.note("Recovered", {"lostSteps": 0})
-    with answering(tale.told) as port:
+    with answering(tale.answer) as port:
         found = read(port)
     assert found == CoordinatorReport(
         stage=2,
@@ -60,14 +60,14 @@ def test_the_operator_reads_what_the_lead_says() -> None:
 
 
 def test_before_the_first_maps_there_is_nothing_to_read() -> None:
-    with answering(Tale().told) as port:
+    with answering(Tale().answer) as port:
         assert read(port) is None
 
 
 def test_a_copy_that_is_not_whole_is_none() -> None:
     tale = Tale()
     tale.ask(lambda: CoordinatorState(**{**_fields(), "committed": None}))  # type: ignore[arg-type]
-    with answering(tale.told) as port:
+    with answering(tale.answer) as port:
         found = read(port)
     assert found is not None
     assert found.committed is None
@@ -106,7 +106,7 @@ def test_what_no_lead_says_is_not_believed(answer: dict[str, object]) -> None:
 
 
 def test_nothing_but_the_status_is_told() -> None:
-    with answering(Tale().told) as port:
+    with answering(Tale().answer) as port:
         base = f"http://127.0.0.1:{port}"
         with urllib.request.urlopen(f"{base}{PATH}", timeout=5) as answer:
             assert json.loads(answer.read())["lostSteps"] == 0

@@ -27,7 +27,7 @@ from ullage.app.times import MODEL_WRITE_S
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.values.streams import STREAMS
 from ullage.engines.admission.judging import Risk
-from ullage.engines.admission.pair_kernel import Shape
+from ullage.engines.admission.pair_kernel import KernelShape
 from ullage.kube.client import K8sCluster
 from ullage.scheduling.model.plan import CreateProfile, SetProfile
 
@@ -92,8 +92,8 @@ async def test_a_model_is_stored_and_read_back_and_written_once(world: World) ->
         await brain.stop()
 
 
-@pytest.mark.parametrize("shape", list(Shape))
-def test_the_kind_of_process_is_read_back(shape: Shape) -> None:
+@pytest.mark.parametrize("shape", list(KernelShape))
+def test_the_kind_of_process_is_read_back(shape: KernelShape) -> None:
     fitted = learned(0.0).fitted
     assert fitted is not None
     kept = stored(replace(fitted, model=replace(fitted.model, shape=shape)))
@@ -106,11 +106,11 @@ def test_the_kind_of_process_is_read_back(shape: Shape) -> None:
 def test_a_model_of_before_likeness_had_shapes_is_read_as_it_was() -> None:
     fitted = learned(0.0).fitted
     assert fitted is not None
-    kept = stored(replace(fitted, model=replace(fitted.model, shape=Shape.MATERN)))
+    kept = stored(replace(fitted, model=replace(fitted.model, shape=KernelShape.MATERN)))
     figures = tuple(one for one in kept.hyperparameters if one[0] != "kernel.matern")
     back = restored(MODEL, replace(kept, hyperparameters=figures))
     assert back is not None
-    assert back.model.shape is Shape.GAUSSIAN
+    assert back.model.shape is KernelShape.GAUSSIAN
 
 
 async def test_a_failure_to_learn_is_a_condition_and_costs_no_model(world: World) -> None:

@@ -31,7 +31,7 @@ from fakes.lesson_rig import (
 )
 from ullage.api.schedulingpolicy import RiskSettings
 from ullage.app.fit_schedule import Pace
-from ullage.app.fit_worker import Fit, FitTask, fit_in_worker
+from ullage.app.fit_worker import FitRequest, FitTask, fit_in_worker
 from ullage.app.learner import Learner, own_process
 from ullage.app.model_summary import Fitted, digest, stored
 from ullage.cluster.records.profile import (
@@ -281,7 +281,7 @@ async def test_another_risk_budget_is_fitted_for_with_the_same_process() -> None
     asked: list[FitTask] = []
 
     def noting(payload: bytes) -> bytes:
-        lesson: Fit = pickle.loads(payload)
+        lesson: FitRequest = pickle.loads(payload)
         asked.extend([lesson.task] if lesson.task is not None and lesson.task.fit else [])
         return fit_in_worker(payload)
 
@@ -303,7 +303,7 @@ async def test_another_risk_budget_is_fitted_for_with_the_same_process() -> None
 
 
 def fails_on_one(payload: bytes) -> bytes:
-    lesson: Fit = pickle.loads(payload)
+    lesson: FitRequest = pickle.loads(payload)
     if lesson.task is not None and lesson.task.accelerator == "a-bad":
         raise ValueError("a matrix is singular")
     return fit_in_worker(payload)

@@ -434,7 +434,7 @@ def test_the_status_stands_in_the_pod_and_reads_back() -> None:
     assert "observedGeneration" not in after["status"]["conditions"][0]
     (found,) = state.freeze(2.0).workloads.values()
     assert found.status == STATUS == kept_in_pods(STATUS)
-    assert found.adopted[0].told
+    assert found.adopted[0].is_current
 
 
 def test_the_echo_of_our_own_word_is_no_news() -> None:
@@ -455,7 +455,7 @@ def test_a_gang_whose_pods_tell_different_things_counts_as_not_told() -> None:
     gang = state.freeze(2.0).workloads["gang/default/g"]
     assert gang.status.observed_generation == 0
     assert gang.status.decision == STATUS.decision
-    assert [one.told for one in gang.adopted] == [True, False]
+    assert [one.is_current for one in gang.adopted] == [True, False]
     told_again(state, second, STATUS, "gang/default/g")
     gang = state.freeze(3.0).workloads["gang/default/g"]
     assert gang.status.observed_generation == 1

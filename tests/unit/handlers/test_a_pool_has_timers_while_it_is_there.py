@@ -22,7 +22,7 @@ from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.values import streams
 from ullage.cluster.values.lives import FINALIZER, MOST_OF_NAMESPACE
 from ullage.handlers import pools
-from ullage.handlers.frame import Bridge, Frame
+from ullage.handlers.frame import Bridge, KopfFrame
 from ullage.handlers.kinds import FOLLOWED
 from ullage.handlers.mirror import Mirror
 from ullage.handlers.pools import PoolScaling, is_launching
@@ -71,7 +71,7 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> Mirror:
 
 @asynccontextmanager
 async def running(mirror: Mirror, calls: Calls) -> AsyncIterator[None]:
-    frame = Frame(mirror)
+    frame = KopfFrame(mirror)
     task = asyncio.create_task(frame.run(calls.send, calls.register))
     try:
         yield

@@ -26,8 +26,8 @@ from certificates import certificate
 from fakes.wild import wild
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.handlers import admission as bounds
-from ullage.handlers.admission import Admission, Rate, refuse
-from ullage.handlers.frame import Frame
+from ullage.handlers.admission import AdmissionAdvice, ReviewRate, refuse
+from ullage.handlers.frame import KopfFrame
 from ullage.handlers.mirror import Mirror
 from ullage.ports import INFERENCE_DEPLOYMENT, SERVICE, TRAINING_JOB, Forbidden, Kind
 from ullage.scheduling.status.advice import ADVISED
@@ -69,7 +69,7 @@ class Served:
     def __init__(self, folder: Path) -> None:
         self.snapshot: Snapshot | None = a_snapshot(a_gpu_node(model="a100"))
         self.looks = 0
-        self.admission = Admission(self._look, folder, 0)
+        self.admission = AdmissionAdvice(self._look, folder, 0)
         self.trusted = ssl.create_default_context(cafile=str(folder / "tls.crt"))
         self.session = aiohttp.ClientSession()
 
@@ -100,7 +100,7 @@ class Served:
 async def serving(folder: Path) -> AsyncIterator[Served]:
     """As a replica serves, leading or not: kopf in a thread of its own."""
     served = Served(folder)
-    frame = Frame(Mirror(served.admission.kinds))
+    frame = KopfFrame(Mirror(served.admission.kinds))
     task = asyncio.create_task(frame.run(refuse, served.admission.register))
     try:
         async with asyncio.timeout(WAIT_S):
@@ -221,14 +221,14 @@ async def test_what_is_no_review_is_refused(mounted: Path) -> None:
 async def test_masses_of_reviews_lose_advice_of_their_own(
     mounted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "Rate", Halted)
+    monkeypatch.setattr(bounds, "ReviewRate", Halted)
     async with serving(mounted) as served:
         mass = [await served.warned(TRAINING_JOB, TYPO, namespace="mass") for _ in range(100)]
         assert mass == [[TEXT]] * 16 + [[]] * 84
         assert await served.warned(TRAINING_JOB, TYPO, namespace="other") == [TEXT]
 
 
-class Halted(Rate):
+class Halted(ReviewRate):
     """Its second never ends."""
 
     def _begin(self, now: float) -> None:
@@ -236,7 +236,7 @@ class Halted(Rate):
 
 
 def test_the_rate_is_of_namespaces_and_of_all() -> None:
-    rate = Rate()
+    rate = ReviewRate()
     assert [rate.advises("a", 100, 1.0) for _ in range(17)] == [True] * 16 + [False]
     assert [rate.advises(name, 2**20, 1.5) for name in "bcde"] == [True] * 3 + [False]
     assert not rate.advises("f", 100, 1.9)
@@ -245,7 +245,7 @@ def test_the_rate_is_of_namespaces_and_of_all() -> None:
 
 
 def test_large_bodies_are_decoded_at_a_rate_that_small_ones_do_not_have() -> None:
-    rate = Rate()
+    rate = ReviewRate()
     assert [rate.decodes(2**20, 1.0) for _ in range(5)] == [True] * 4 + [False]
     assert all(rate.decodes(2**16, 1.0) for _ in range(1000))
     assert rate.decodes(2**20, 2.0)

@@ -21,7 +21,7 @@ from ullage.api.times import rfc3339
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.values.lives import FINALIZER, KINDS_HELD
 from ullage.handlers.ends import Left, Life, register
-from ullage.handlers.frame import Bridge, Frame, Register, configure
+from ullage.handlers.frame import Bridge, KopfFrame, Register, configure
 from ullage.handlers.mirror import Mirror
 from ullage.ports import INFERENCE_DEPLOYMENT, Invalid, JsonObject, JsonPatch, Kind, Unavailable
 
@@ -132,13 +132,13 @@ def has_batching(item: JsonObject) -> bool:
     return isinstance(spec, dict) and "batching" in spec
 
 
-def leading(server: Server, ends: Ends) -> AbstractAsyncContextManager[Frame]:
+def leading(server: Server, ends: Ends) -> AbstractAsyncContextManager[KopfFrame]:
     return running(server, ends.register)
 
 
 @asynccontextmanager
-async def running(server: Server, register: Register) -> AsyncIterator[Frame]:
-    frame = Frame(server.mirror)
+async def running(server: Server, register: Register) -> AsyncIterator[KopfFrame]:
+    frame = KopfFrame(server.mirror)
     task = asyncio.create_task(frame.run(server.send, register))
     try:
         yield frame
@@ -282,7 +282,7 @@ async def test_a_thread_that_ends_late_is_told_and_lets_no_other_begin(
 
     monkeypatch.setattr("kopf.operator", lingers)
     monkeypatch.setattr("ullage.handlers.frame.THREAD_ENDS_S", 0.0)
-    frame, ends = Frame(server.mirror), Ends()
+    frame, ends = KopfFrame(server.mirror), Ends()
     task = asyncio.create_task(frame.run(server.send, ends.register))
     await reached(begun.is_set)
     task.cancel()

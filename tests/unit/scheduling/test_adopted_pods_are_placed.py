@@ -58,7 +58,9 @@ def pods_of(unit: WorkloadBuilder, count: int = 1, **fields: object) -> tuple[Po
 def a_gang(size: int, exist: int) -> WorkloadBuilder:
     unit = an_adopted("g").fractional(30).gang(size)
     members = tuple(
-        AdoptedMember(pod=replace(unit.record.ref, uid=f"uid-g-{at}", name=f"g-{at}"), told=False)
+        AdoptedMember(
+            pod=replace(unit.record.ref, uid=f"uid-g-{at}", name=f"g-{at}"), is_current=False
+        )
         for at in range(exist)
     )
     return unit.with_(adopted=members)
@@ -166,7 +168,7 @@ def test_a_pod_too_many_is_told_so_and_the_gang_stays_admitted() -> None:
         "g-2": Reason.GANG_COMPLETE,
     }
     status = replace(kept_in_pods(found.status(unit)), observed_generation=0)
-    known = tuple(replace(one, told=not one.too_many) for one in unit.record.adopted)
+    known = tuple(replace(one, is_current=not one.too_many) for one in unit.record.adopted)
     again = unit.with_(status=status, adopted=known)
     later = decided(again, *running, pods[2], holding(running, SlicePhase.ATTACHED))  # type: ignore[arg-type]
     assert [one.owner.name for one in later.all(TellPod)] == ["g-2"]
@@ -365,7 +367,7 @@ def test_a_status_that_was_told_is_not_written_again() -> None:
     status = kept_in_pods(first.status(WEB))
     told = WEB.with_(
         status=status,
-        adopted=tuple(replace(one, told=True) for one in WEB.record.adopted),
+        adopted=tuple(replace(one, is_current=True) for one in WEB.record.adopted),
     )
     part = first.slices()[0][1]
     again = decided(told, *pods, a_gpu_node(desired=(part,)))
@@ -380,7 +382,7 @@ def test_a_pod_that_joins_a_told_gang_is_told_alone() -> None:
     unit = a_gang(4, 3)
     found = decided(unit, *pods_of(unit, 3), a_gpu_node(devices=4))
     status = replace(kept_in_pods(found.status(unit)), observed_generation=0)
-    members = tuple(replace(one, told=at < 2) for at, one in enumerate(unit.record.adopted))
+    members = tuple(replace(one, is_current=at < 2) for at, one in enumerate(unit.record.adopted))
     unit = unit.with_(status=status, adopted=members)
     again = decided(unit, *pods_of(unit, 3), a_gpu_node(devices=4))
     assert [one.owner.name for one in again.all(TellPod)] == ["g-2"]

@@ -11,7 +11,7 @@ import pytest
 from fakes.pool_watch import MINUTE_S, START_S, PoolWatch, a_member, a_pool, notice, tainted
 from ullage.api.interruptions import InterruptionKind
 from ullage.cluster.records.pool import CapacityType
-from ullage.scheduling.inventory.pool_membership import Membership, pool_of
+from ullage.scheduling.inventory.pool_membership import PoolMembership, pool_of
 
 A, B, C, D = (a_member(name) for name in "abcd")
 
@@ -193,7 +193,7 @@ def test_a_node_belongs_to_the_first_pool_all_of_whose_labels_it_has() -> None:
         "": pool_of({"type": "p3"}, pools),
     }
     assert {name: one.name if one else "" for name, one in found.items()} == {n: n for n in found}
-    assert Membership([]).pool_of({"zone": "a"}) is None
+    assert PoolMembership([]).pool_of({"zone": "a"}) is None
 
 
 def test_the_first_look_at_a_new_pool_finds_no_losses() -> None:

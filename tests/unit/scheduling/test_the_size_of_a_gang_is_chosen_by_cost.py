@@ -18,7 +18,7 @@ from ullage.engines.capacity.cost import CostTerms, ScalingCurve
 from ullage.engines.capacity.records import Ask, CapacitySettings, Pool
 from ullage.engines.capacity.search import MOST_SIZES, CapacitySearch
 from ullage.scheduling.capacity import choice
-from ullage.scheduling.capacity.choice import Facts
+from ullage.scheduling.capacity.choice import CapacityFacts
 from ullage.scheduling.capacity.market import SuitedPool, SuitedPools
 from ullage.scheduling.model.gang_speed import speed
 from ullage.scheduling.times import GANG_HOLD_S
@@ -125,12 +125,12 @@ def test_a_gang_that_restarts_to_grow_keeps_its_pools_and_takes_the_best_size_th
     assert members(toy) == 2
 
 
-def facts_of(pools: list[Pool], least: int, most: int, delay: float) -> Facts:
+def facts_of(pools: list[Pool], least: int, most: int, delay: float) -> CapacityFacts:
     suited = {
         pool.name: SuitedPool(pool=pool, record=a_pool(pool.name), per_node=2, grows=True)
         for pool in pools
     }
-    return Facts(
+    return CapacityFacts(
         job=gang(delay, least, most).build(),
         members=most,
         suited=SuitedPools(by_name=suited, speeds_known=True, steps_per_second=1.0, unsuitable=""),

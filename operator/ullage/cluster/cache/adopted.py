@@ -241,10 +241,10 @@ def _unit(
     fresh = WorkloadStatus(scheduling=SchedulingState(exclusions=inherited))
     reported = next((pod.status for pod in whole if pod.status.observed_generation), fresh)
     members = (
-        *(AdoptedMember(pod=pod.pod, told=pod.status == reported) for pod in whole),
-        *(AdoptedMember(pod=pod.pod, told=_knows(pod), too_many=True) for pod in others),
+        *(AdoptedMember(pod=pod.pod, is_current=pod.status == reported) for pod in whole),
+        *(AdoptedMember(pod=pod.pod, is_current=_knows(pod), too_many=True) for pod in others),
     )
-    if not all(member.told for member in members):
+    if not all(member.is_current for member in members):
         reported = replace(reported, observed_generation=0)
     record = replace(first, adopted=members, status=reported)
     complaints = ((lead, first.invalid), *((pod, pod.terms.invalid) for pod in pods))

@@ -309,7 +309,7 @@ class PoolStore(PlainStore[str, PoolRecord]):
         if self._told.get(uid) == status:
             return False
         uids = {pool.uid for pool in self.table.values()}
-        self._told = {uid: told for uid, told in self._told.items() if uid in uids}
+        self._told = {uid: reported for uid, reported in self._told.items() if uid in uids}
         self._told[uid] = status
         self.context.touch()
         return True

@@ -95,7 +95,7 @@ class UnreadBook:
     def note(self, kind: str, key: Hashable, raw: JsonObject, text: str) -> bool:
         """Record an object's error, ``text`` empty if it is readable; True if it changed."""
         entry = _entry(kind, raw, text)
-        if entry is None or not (entry.text or entry.told):
+        if entry is None or not (entry.text or entry.condition):
             return self.forget(kind, key)
         if self._entries.get((kind, key)) == entry:
             return False
@@ -129,7 +129,7 @@ def _entry(kind: str, raw: JsonObject, text: str) -> Unread | None:
         return None
     ref = ObjectRef(kind=kind, namespace=meta.namespace, name=meta.name, uid=meta.uid)
     invalid = (condition for condition in conditions if condition.type == ConditionType.INVALID)
-    return Unread(ref=ref, generation=meta.generation, text=text, told=next(invalid, None))
+    return Unread(ref=ref, generation=meta.generation, text=text, condition=next(invalid, None))
 
 
 BINDING_POLICY: Final = "default"

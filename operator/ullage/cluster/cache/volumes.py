@@ -13,9 +13,9 @@ from typing import Final, TypeVar
 
 from ullage.cluster.cache.stores import Context, PlainStore, full_name_of, name_of
 from ullage.cluster.projection.volume import (
-    Claim,
     StorageClass,
     Volume,
+    VolumeClaim,
     project_claim,
     project_namespace,
     project_storage_class,
@@ -57,7 +57,7 @@ class Volumes:
     def __init__(self, context: Context, wanted: Callable[[], bool]) -> None:
         """``wanted`` returns True if any of our pods has rules."""
         share = context.share
-        self.claims: QuietStore[tuple[str, str], Claim] = QuietStore(
+        self.claims: QuietStore[tuple[str, str], VolumeClaim] = QuietStore(
             streams.CLAIMS.name, context, full_name_of, project_claim, wanted
         )
         self.volumes: QuietStore[str, Volume] = QuietStore(
@@ -108,7 +108,7 @@ class Volumes:
             return ClaimRecord(problem=f"{what} is not bound to a volume yet")
         return self._waiting(claim, kind)
 
-    def _bound(self, claim: Claim, what: str) -> ClaimRecord:
+    def _bound(self, claim: VolumeClaim, what: str) -> ClaimRecord:
         volume = self.volumes.table.get(claim.volume)
         if volume is None:
             return ClaimRecord(problem=f"the volume {claim.volume} of {what} does not exist")
@@ -119,7 +119,7 @@ class Volumes:
             zones=volume.zones,
         )
 
-    def _waiting(self, claim: Claim, kind: StorageClass) -> ClaimRecord:
+    def _waiting(self, claim: VolumeClaim, kind: StorageClass) -> ClaimRecord:
         suitable = [
             volume for volume in self._of_class(kind.name) if _suits(volume, claim, kind.name)
         ]
@@ -148,7 +148,7 @@ class Volumes:
         return self._by_class[1].get(name, [])
 
 
-def _suits(volume: Volume, claim: Claim, storage_class: str) -> bool:
+def _suits(volume: Volume, claim: VolumeClaim, storage_class: str) -> bool:
     """True when a volume could be bound to a claim, apart from its nodes."""
     if volume.deleting or volume.size < claim.size or volume.volume_mode != claim.volume_mode:
         return False

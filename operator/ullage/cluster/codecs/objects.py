@@ -87,7 +87,7 @@ class Controller:
         return self.ours and (self.kind, self.name) == (kind, name)
 
     @property
-    def said(self) -> str:
+    def described(self) -> str:
         """Human-readable kind and name, with the group of a kind that only resembles ours."""
         strange = self.kind in _KINDS and not self.ours
         kind = f"{self.kind}.{self.group}" if strange else self.kind

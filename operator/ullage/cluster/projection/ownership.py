@@ -76,7 +76,7 @@ def _against_child(meta: Meta, job: str) -> str:
     if holder is None:
         return "no controller owns it"
     if not holder.names(WorkloadKind.TRAINING_JOB, job):
-        return f"its controller is {holder.said}, not the TrainingJob {job}"
+        return f"its controller is {holder.described}, not the TrainingJob {job}"
     if not holder.uid:
         return "its controller has no uid"
     if meta.labels.get(LABEL_LEAD) == "true":
@@ -100,5 +100,5 @@ def _against_replica(meta: Meta, service: str) -> str:
         return "no controller owns it"
     is_set = (holder.group, holder.kind) == ("apps", "ReplicaSet")
     if not is_set or holder.name.rpartition("-")[0] != service:
-        return f"its controller is {holder.said}, not a ReplicaSet of the Deployment {service}"
+        return f"its controller is {holder.described}, not a ReplicaSet of the Deployment {service}"
     return ""

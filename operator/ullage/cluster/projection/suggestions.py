@@ -62,7 +62,7 @@ def _refusal(
         named = quoted((unknown or missing)[0])
         return f"it {'has' if unknown else 'lacks'} a parameter {named}"
     for name, parameter in space.parameters.items():
-        said = stated[name]
-        if not isinstance(said, str) or value_of(parameter, said) is None:
-            return f"{name}: {quoted(str(said))} is not in the search space"
+        value = stated[name]
+        if not isinstance(value, str) or value_of(parameter, value) is None:
+            return f"{name}: {quoted(str(value))} is not in the search space"
     return ""

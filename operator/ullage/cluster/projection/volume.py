@@ -32,7 +32,7 @@ Topology = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class VolumeClaim:
     """A PersistentVolumeClaim, unresolved."""
 
     namespace: str
@@ -82,7 +82,7 @@ class StorageClass:
     topologies: tuple[Topology, ...]
 
 
-def project_claim(raw: JsonObject) -> Claim:
+def project_claim(raw: JsonObject) -> VolumeClaim:
     """Read a PersistentVolumeClaim.
 
     Raises:
@@ -92,7 +92,7 @@ def project_claim(raw: JsonObject) -> Claim:
     spec, phase = section(raw, "spec"), optional_text(section(raw, "status"), "phase")
     with within("spec"):
         requests = section(section(spec, "resources"), "requests")
-        return Claim(
+        return VolumeClaim(
             namespace=meta.namespace,
             name=meta.name,
             uid=meta.uid,

@@ -64,13 +64,13 @@ class Unread:
     """An object of ours, not a workload, whose newest version is unreadable: the last good is used.
 
     ``text`` has the problem and its place, empty if the object is readable again and still has the
-    condition ``told``.
+    ``condition``.
     """
 
     ref: ObjectRef
     generation: int
     text: str
-    told: Condition | None = None
+    condition: Condition | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ class AdoptedMember:
     """A pod of a workload of kind Pod."""
 
     pod: ObjectRef
-    told: bool
+    is_current: bool
     """Its own status equals that of the workload, or marks it as surplus."""
     too_many: bool = False
     """The gang is complete without this one."""

@@ -105,12 +105,6 @@ class Threshold:
         """True when no mixture passes."""
         return math.isinf(self.value)
 
-    def said(self) -> str:
-        """A short human-readable text."""
-        if not self.refuses:
-            return f"{self.value:.2f}"
-        return f"none yet: rows {self.rows} of {self.needed}" if self.needed else "none is safe"
-
 
 def binomial_tail(successes: int, trials: int, probability: float) -> float:
     """P(Bin(trials, probability) <= successes), exact up to rounding.

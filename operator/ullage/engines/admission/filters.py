@@ -67,7 +67,7 @@ class Newcomer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class CheckedDevice:
     """Facts of one device and its residents.
 
     Attributes:
@@ -106,7 +106,7 @@ class _Request:
     unmeasured: tuple[int, ...] = ()
 
 
-def request_for(newcomer: Newcomer, device: Device) -> Request:
+def request_for(newcomer: Newcomer, device: CheckedDevice) -> Request:
     """The request of a newcomer to a device, whose limit on the sum of shares counts."""
     return _Request(
         min_percent=newcomer.min_percent,
@@ -117,7 +117,7 @@ def request_for(newcomer: Newcomer, device: Device) -> Request:
     )
 
 
-def figures_of(device: Device, newcomer: Newcomer) -> Facts[int]:
+def figures_of(device: CheckedDevice, newcomer: Newcomer) -> Facts[int]:
     """The figures of a device with its residents; the newcomer's trust domain is number 0."""
     domain, percent, contexts, memory, loose = 0, 0, 0, 0, 0
     for resident in device.residents:
@@ -147,13 +147,13 @@ def figures_of(device: Device, newcomer: Newcomer) -> Facts[int]:
     )
 
 
-def first_refusal(newcomer: Newcomer, device: Device) -> Refusal | None:
+def first_refusal(newcomer: Newcomer, device: CheckedDevice) -> Refusal | None:
     """The first limit that a newcomer breaks at its minimum share, or ``None``."""
     facts, request = figures_of(device, newcomer), request_for(newcomer, device)
     broken = limits.first_broken(facts, request)
     if broken is None:
         return None
-    text = limits.refusal_text(broken, facts, request, _Names(newcomer, device))
+    text = limits.refusal_text(broken, facts, request, _ResidentNames(newcomer, device))
     return Refusal(reason=broken.reason, text=text)
 
 
@@ -170,11 +170,11 @@ def impossible_objective(tenant: Tenant) -> Refusal | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
+class _ResidentNames:
     """Names for the text of a refusal; see :class:`~ullage.engines.admission.limits.Names`."""
 
     newcomer: Newcomer
-    device: Device
+    device: CheckedDevice
     unmeasured: str = ""
     server: str = ""
     node: str = ""
@@ -201,7 +201,7 @@ class _Names:
         return f"{other.tenant.name} is of trust domain {theirs!r}, not {domain or 'none'!r}"
 
 
-def check_device(device: Device) -> None:
+def check_device(device: CheckedDevice) -> None:
     """Reject impossible facts of a device.
 
     Raises:

@@ -20,7 +20,7 @@ from ullage.engines.admission import pair_gp
 from ullage.engines.admission.bias import fit_bias
 from ullage.engines.admission.calibration import Scored, band_of
 from ullage.engines.admission.colocations import Pairs, Sides
-from ullage.engines.admission.ladder import RECALL_SLACK, Outcomes, Trim, choose, fit_trim
+from ullage.engines.admission.ladder import RECALL_SLACK, RungOutcomes, Trim, choose, fit_trim
 from ullage.engines.admission.novelty import History, Named, families_of, pair_of
 from ullage.engines.admission.pair_gp import Hyper, Rows
 from ullage.engines.admission.records import Group, Row, Rung
@@ -318,12 +318,12 @@ def weigh(
     objective = np.log(np.array([middle if slo is None else slo for slo in asked], float))
     centre = float(data.target[np.unique(out.index)].mean()) if len(observed) else 0.0
     trims: dict[Rung, Trim] = {}
-    outcomes: dict[Rung, Outcomes] = {}
+    outcomes: dict[Rung, RungOutcomes] = {}
     for rung, mean in out.mean.items():
         around = 0.0 if rung is plain else centre
         trims[rung] = fit_trim(mean, out.sd[rung], target, around)
         raw = data.log_base[out.index] + trims[rung].mean(mean)
-        outcomes[rung] = Outcomes(
+        outcomes[rung] = RungOutcomes(
             mean=np.maximum(raw, 0.0),
             sd=trims[rung].spread * out.sd[rung],
             observed=observed,

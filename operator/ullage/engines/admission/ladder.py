@@ -101,7 +101,7 @@ def finite_quantile(values: Floats, coverage: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcomes:
+class RungOutcomes:
     """Predictions of one model for unseen rows, and the observations; log slowdowns."""
 
     mean: Floats
@@ -133,7 +133,9 @@ class Outcomes:
         return float((~broken[: good[-1] + 1]).sum() / (~broken).sum()) if len(good) else 0.0
 
 
-def choose(seen: Mapping[Rung, Outcomes], *, eps: float, start: Rung, slack: float = 0.0) -> Rung:
+def choose(
+    seen: Mapping[Rung, RungOutcomes], *, eps: float, start: Rung, slack: float = 0.0
+) -> Rung:
     """The rung in force: up from ``start`` only while a richer one is better.
 
     Better = lower CRPS, and no less recall at equal violations, on at least 30 rows.

@@ -43,7 +43,7 @@ from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.model import STEPS, WIDE_SD, Cells, LearnedModel
 from ullage.engines.admission.novelty import History
 from ullage.engines.admission.pair_gp import Hyper, Posterior
-from ullage.engines.admission.pair_kernel import Shape
+from ullage.engines.admission.pair_kernel import KernelShape
 from ullage.engines.admission.prior import base, side_of
 from ullage.engines.admission.records import (
     ClassProfile,
@@ -219,7 +219,7 @@ def _assemble(
         version=version,
         hyper=() if posterior is None else posterior.hyper.theta,
         tail=0.0 if posterior is None else posterior.hyper.tail,
-        shape=Shape.GAUSSIAN if posterior is None else posterior.hyper.shape,
+        shape=KernelShape.GAUSSIAN if posterior is None else posterior.hyper.shape,
         rows=len(data.kept),
         rungs=judged.rungs,
         trims=judged.trims,

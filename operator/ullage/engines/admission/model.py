@@ -19,7 +19,7 @@ from ullage.engines.admission.bias import BiasModel
 from ullage.engines.admission.calibration import Band, Scored, Threshold
 from ullage.engines.admission.ladder import Trim
 from ullage.engines.admission.novelty import History
-from ullage.engines.admission.pair_kernel import Shape
+from ullage.engines.admission.pair_kernel import KernelShape
 from ullage.engines.admission.prior import Side, base, side_of
 from ullage.engines.admission.records import ClassProfile, Forecast, Group, Rung, Tenant
 
@@ -104,7 +104,7 @@ class LearnedModel:
     version: int = 0
     hyper: tuple[float, ...] = ()
     tail: float = 0.0
-    shape: Shape = Shape.GAUSSIAN
+    shape: KernelShape = KernelShape.GAUSSIAN
     rows: int = 0
     rungs: Mapping[Group, Rung] = field(default_factory=dict)
     trims: Mapping[tuple[Group, Rung], Trim] = field(default_factory=dict)

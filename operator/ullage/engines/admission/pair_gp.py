@@ -24,7 +24,7 @@ from ullage.engines.admission.pair_kernel import (
     THETA_START,
     VICTIM_SCALE,
     Distances,
-    Shape,
+    KernelShape,
     class_folds,
     kernel,
 )
@@ -48,7 +48,7 @@ FOLDS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class PairFit:
     """Settings of the search for hyper-parameters.
 
     ``tail`` is the degrees of freedom of the Student t noise, 0 = Gaussian noise; ``rounds`` the
@@ -60,12 +60,12 @@ class Fit:
     seed: int = 0
     tail: float = 0.0
     rounds: int = 2
-    shape: Shape = Shape.GAUSSIAN
+    shape: KernelShape = KernelShape.GAUSSIAN
 
 
-REFERENCE: Final = Fit(iterations=25, max_rows=300)
+REFERENCE: Final = PairFit(iterations=25, max_rows=300)
 """A run of 25 iterations on at most 300 rows, Gaussian noise."""
-ROBUST: Final = Fit(tail=2.0)
+ROBUST: Final = PairFit(tail=2.0)
 """Heavy-tailed noise: unrepeated measurements contain outliers, which would otherwise distort every
 prediction around them."""
 
@@ -76,7 +76,7 @@ class Hyper:
 
     theta: tuple[float, ...]
     tail: float = 0.0
-    shape: Shape = Shape.GAUSSIAN
+    shape: KernelShape = KernelShape.GAUSSIAN
 
     @property
     def noise(self) -> float:
@@ -89,7 +89,7 @@ def negative_log_likelihood(
     distances: Distances,
     target: Floats,
     weights: Floats,
-    shape: Shape = Shape.GAUSSIAN,
+    shape: KernelShape = KernelShape.GAUSSIAN,
 ) -> tuple[float, Floats]:
     """Negative log posterior of the hyper-parameters, and its gradient (derived).
 
@@ -142,7 +142,7 @@ def negative_log_likelihood(
     return float(value), gradient
 
 
-def fit(rows: Rows, target: Floats, how: Fit = REFERENCE, plain: Hyper | None = None) -> Hyper:
+def fit(rows: Rows, target: Floats, how: PairFit = REFERENCE, plain: Hyper | None = None) -> Hyper:
     """Fit hyper-parameters by maximum a posteriori.
 
     Args:
@@ -182,7 +182,7 @@ def _minimise(
     iterations: int,
     *,
     distances: Distances,
-    shape: Shape,
+    shape: KernelShape,
 ) -> Floats:
     from scipy.optimize import minimize
 
@@ -339,7 +339,11 @@ def condition(
 
 
 def learn(
-    rows: Rows, target: Floats, blocks: Sequence[Ints], *, how: Sequence[Fit] = (Fit(), ROBUST)
+    rows: Rows,
+    target: Floats,
+    blocks: Sequence[Ints],
+    *,
+    how: Sequence[PairFit] = (PairFit(), ROBUST),
 ) -> Posterior:
     """Fit with every kind of noise and keep the fit that predicts left-out blocks best.
 
@@ -356,14 +360,14 @@ def learn(
         ValueError: there is no row, or a target is not a finite number.
     """
     hypers: list[Hyper] = []
-    by_fit: dict[Fit, Hyper] = {}
+    by_fit: dict[PairFit, Hyper] = {}
     for option in how:
         hypers.append(fit(rows, target, option, by_fit.get(replace(option, tail=0.0))))
         by_fit[option] = hypers[-1]
     best = hypers[0]
     if len(hypers) > 1 and len(blocks) > 1:
         best = min(hypers, key=lambda hyper: _error(rows, target, hyper, blocks))
-        rough = replace(how[hypers.index(best)], shape=Shape.MATERN)
+        rough = replace(how[hypers.index(best)], shape=KernelShape.MATERN)
         folds = class_folds(rows, FOLDS)
         shapes = (best, fit(rows, target, rough))
         best = min(shapes, key=lambda hyper: _error(rows, target, hyper, folds))

@@ -26,7 +26,7 @@ THETA_START: Final = np.log(np.array([0.05] * 5 + [0.02] * 2 + [1.0] * 2 + [0.01
 """Log amplitudes of the terms, log length scales of victim and aggressor, log noise variance."""
 
 
-class Shape(StrEnum):
+class KernelShape(StrEnum):
     """The decrease of similarity with the distance r of two classes, in length scales.
 
     ``Gaussian``, exp(-r^2/2), assumes that effects change smoothly between classes; ``Matern``,
@@ -68,9 +68,9 @@ class Rows:
         )
 
 
-def _likeness(squared: Floats, log_scale: float, shape: Shape) -> Floats:
+def _likeness(squared: Floats, log_scale: float, shape: KernelShape) -> Floats:
     """Similarity, 0..1, at squared distances."""
-    if shape is Shape.GAUSSIAN:
+    if shape is KernelShape.GAUSSIAN:
         smooth: Floats = np.exp(-0.5 * np.exp(-2.0 * log_scale) * squared)
         return smooth
     reach = np.sqrt(squared)
@@ -80,10 +80,10 @@ def _likeness(squared: Floats, log_scale: float, shape: Shape) -> Floats:
     return rough
 
 
-def _steepness(squared: Floats, log_scale: float, shape: Shape) -> Floats:
+def _steepness(squared: Floats, log_scale: float, shape: KernelShape) -> Floats:
     """D log similarity / d log length scale (derived)."""
     scaled: Floats = np.exp(-2.0 * log_scale) * squared
-    return scaled if shape is Shape.GAUSSIAN else 3.0 * scaled / (1.0 + np.sqrt(3.0 * scaled))
+    return scaled if shape is KernelShape.GAUSSIAN else 3.0 * scaled / (1.0 + np.sqrt(3.0 * scaled))
 
 
 def _squared(left: Floats, right: Floats) -> Floats:
@@ -132,7 +132,7 @@ class Distances:
             self.same_aggressor[grid],
         )
 
-    def sides(self, theta: Floats, shape: Shape) -> tuple[Floats, Floats]:
+    def sides(self, theta: Floats, shape: KernelShape) -> tuple[Floats, Floats]:
         """Similarity of the victims, and of the aggressors.
 
         Args:
@@ -147,7 +147,7 @@ class Distances:
             _likeness(self.aggressor, float(theta[AGGRESSOR_SCALE]), shape),
         )
 
-    def steepness(self, theta: Floats, shape: Shape) -> tuple[Floats, Floats]:
+    def steepness(self, theta: Floats, shape: KernelShape) -> tuple[Floats, Floats]:
         """Derivatives of :meth:`sides` by the length scale of their side (derived).
 
         Args:
@@ -162,7 +162,7 @@ class Distances:
             _steepness(self.aggressor, float(theta[AGGRESSOR_SCALE]), shape),
         )
 
-    def kernel(self, theta: Floats, shape: Shape = Shape.GAUSSIAN) -> Floats:
+    def kernel(self, theta: Floats, shape: KernelShape = KernelShape.GAUSSIAN) -> Floats:
         """Prior covariance, without noise: a sum of seven terms of both sides (derived).
 
         Args:
@@ -182,7 +182,7 @@ class Distances:
 
 
 def kernel(
-    theta: Sequence[float], left: Rows, right: Rows, shape: Shape = Shape.GAUSSIAN
+    theta: Sequence[float], left: Rows, right: Rows, shape: KernelShape = KernelShape.GAUSSIAN
 ) -> Floats:
     """Prior covariance between two sets of rows, without noise; as :meth:`Distances.kernel`.
 

@@ -38,7 +38,7 @@ class Trial:
     seconds: float
 
 
-class TrialOutcome(StrEnum):
+class ProbationOutcome(StrEnum):
     """State of a trial."""
 
     GOES_ON = "GoesOn"
@@ -104,7 +104,9 @@ def may_probe(
     return Trial(percent=percent, seconds=min(left_s, PROBATION_MOST_S))
 
 
-def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Trial) -> TrialOutcome:
+def end_of_trial(
+    windows: Sequence[bool | None], *, elapsed_s: float, trial: Trial
+) -> ProbationOutcome:
     """State of a trial after these windows.
 
     The trial is rolled back at once after two violations in three counted windows, and at its end
@@ -119,11 +121,11 @@ def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Tri
     counted = [window for window in windows if window is not None]
     for last in range(VIOLATIONS, len(counted) + 1):
         if sum(counted[max(0, last - OF_WINDOWS) : last]) >= VIOLATIONS:
-            return TrialOutcome.ROLL_BACK
+            return ProbationOutcome.ROLL_BACK
     calm = len(counted) >= LEAST_WINDOWS and not any(counted[-OF_WINDOWS:])
     if elapsed_s >= PROBATION_LEAST_S and calm:
-        return TrialOutcome.COMMIT
-    return TrialOutcome.ROLL_BACK if elapsed_s >= trial.seconds else TrialOutcome.GOES_ON
+        return ProbationOutcome.COMMIT
+    return ProbationOutcome.ROLL_BACK if elapsed_s >= trial.seconds else ProbationOutcome.GOES_ON
 
 
 def _is_tight(tenant: Tenant) -> bool:

@@ -42,7 +42,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Objective:
+class QueueObjective:
     """A latency, seconds, and the quantile (0..1) of requests that must stay below it."""
 
     latency_s: float
@@ -126,7 +126,7 @@ def without_wait(latency: float, mean_s: float, load: Load, quantile: float) -> 
     return max(mean_s, latency - wait_s(mean_s, load, quantile))
 
 
-def largest_slowdown(service: Service, load: Load, objective: Objective) -> float | Refusal:
+def largest_slowdown(service: Service, load: Load, objective: QueueObjective) -> float | Refusal:
     """The largest slowdown that keeps the objective at this load, or a refusal.
 
     Latency grows with the slowdown, so bisection of :func:`latency_s` finds it (derived).
@@ -178,7 +178,7 @@ def largest_slowdown(service: Service, load: Load, objective: Objective) -> floa
     return low
 
 
-def _check(service: Service, load: Load, objective: Objective) -> None:
+def _check(service: Service, load: Load, objective: QueueObjective) -> None:
     figures = {
         "mean service time": service.mean_s,
         "service time at the quantile": service.quantile_s,

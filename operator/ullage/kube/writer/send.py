@@ -220,5 +220,5 @@ class Sender:
                 "AlreadyExists",
             )
         if not mine:
-            held_by = holder.said if holder is not None else "no workload of ours"
+            held_by = holder.described if holder is not None else "no workload of ours"
             raise name_conflict(request.kind, request.namespace, request.name, held_by)

@@ -16,7 +16,7 @@ from ullage.api.slices import DesiredSlice
 from ullage.cluster.records.pool import CapacityType, PoolRecord
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Placement
-from ullage.scheduling.inventory.pool_membership import Membership
+from ullage.scheduling.inventory.pool_membership import PoolMembership
 
 Slices = Mapping[str, Sequence[DesiredSlice]]
 """Slices by node."""
@@ -50,7 +50,7 @@ class Rates:
     snapshot: Snapshot
     slices: Slices
     any_price: bool
-    _membership: Membership
+    _membership: PoolMembership
     _by_type: Mapping[tuple[str, str], float]
     _devices: dict[tuple[str, str], Rate] = field(default_factory=dict)
 
@@ -66,7 +66,7 @@ class Rates:
             snapshot=snapshot,
             slices=slices,
             any_price=declared or any(pool.status.price is not None for pool in pools),
-            _membership=Membership.of(snapshot.pools),
+            _membership=PoolMembership.of(snapshot.pools),
             _by_type=reliable_prices(snapshot),
         )
 

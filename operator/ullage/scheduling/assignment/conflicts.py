@@ -233,8 +233,8 @@ class _Judge:
                 beneficiary=_name(victim),
                 beneficiary_uid=victim.workload.ref.uid,
             )
-            said = f"{text}; it goes on with {percent} % instead of {resident.percent} %"
-            return resident.uid, _finding(text=said, made_room=room)
+            message = f"{text}; it goes on with {percent} % instead of {resident.percent} %"
+            return resident.uid, _finding(text=message, made_room=room)
         return None
 
     def _stopped(
@@ -257,8 +257,8 @@ class _Judge:
                 alike = other.workload.ref.namespace == job.ref.namespace
                 above = rank(other) > rank(party) or (alike and rank(other) == rank(party))
                 if other.broken and other is not party and above:
-                    said = f"{text}; it is the least important there and waits for another place"
-                    return job.ref.uid, _finding(text=said, device=device, waits=True)
+                    message = f"{text}; it is the least important there and waits for another place"
+                    return job.ref.uid, _finding(text=message, device=device, waits=True)
         return None
 
     def _unsettled(self, victim: _CoRunner, text: str) -> tuple[str, Finding]:

@@ -173,8 +173,8 @@ class _Peaks:
                 beneficiary=name,
                 beneficiary_uid=replica.service.ref.uid,
             )
-            said = f"{text}; it goes on with {percent} %"
-            return Finding(reason=PEAK, because=PEAK, text=said, made_room=room)
+            message = f"{text}; it goes on with {percent} %"
+            return Finding(reason=PEAK, because=PEAK, text=message, made_room=room)
         members = self.view.members_of(job)
         device = next(
             (

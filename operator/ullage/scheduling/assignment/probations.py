@@ -24,8 +24,8 @@ from ullage.cluster.values.device_ref import DeviceRef
 from ullage.engines.admission.probation import (
     LEAST_WINDOWS,
     OF_WINDOWS,
+    ProbationOutcome,
     Trial,
-    TrialOutcome,
     end_of_trial,
 )
 from ullage.engines.admission.query import Account
@@ -84,9 +84,9 @@ def judge_probations(view: View) -> Probations:
                 ]  # it continues
                 continue
             outcome, text = _outcome(record, wanted, elapsed_s)
-            if outcome is TrialOutcome.COMMIT:
+            if outcome is ProbationOutcome.COMMIT:
                 committed.append((name, wanted))
-            elif outcome is TrialOutcome.ROLL_BACK:
+            elif outcome is ProbationOutcome.ROLL_BACK:
                 device = DeviceRef(name, wanted.gpu)
                 reason = Reason.PROBATION_ROLLED_BACK
                 eviction = PendingEviction(reason, f"{device}: {text}", device)
@@ -99,7 +99,7 @@ def judge_probations(view: View) -> Probations:
 
 def _outcome(
     record: GPUNodeRecord, wanted: DesiredSlice, elapsed_s: float
-) -> tuple[TrialOutcome, str]:
+) -> tuple[ProbationOutcome, str]:
     """The state of a trial, and the reason as text."""
     reports = {part.key: part for part in record.observed if part.gpu == wanted.gpu}
     bound = [part for part in record.desired if part.gpu == wanted.gpu and _binds(part, wanted)]

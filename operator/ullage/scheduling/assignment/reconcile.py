@@ -23,7 +23,7 @@ from ullage.scheduling.capacity.node_requests import order_nodes
 from ullage.scheduling.elastic.sizing import Sizing
 from ullage.scheduling.lifecycle import inference as lifecycle_inference
 from ullage.scheduling.lifecycle.in_place import free_ranks
-from ullage.scheduling.lifecycle.scaling import Surroundings, scale
+from ullage.scheduling.lifecycle.scaling import ReplicaContext, scale
 from ullage.scheduling.lifecycle.surge import Leaving, Move, leave
 from ullage.scheduling.model.faults import Blames
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, Passed, earliest
@@ -119,7 +119,7 @@ def _scale(context: CycleContext, service: WorkloadRecord, result: Assignments) 
     result.scales_at = earliest(result.scales_at, step.wake_at)
 
 
-def _around(context: CycleContext, service: WorkloadRecord) -> Surroundings:
+def _around(context: CycleContext, service: WorkloadRecord) -> ReplicaContext:
     """Conditions that one more replica of a service would meet."""
 
     def clearing() -> float:
@@ -133,7 +133,9 @@ def _around(context: CycleContext, service: WorkloadRecord) -> Surroundings:
         pools = SpotPools(context.view.snapshot, context.inventory)
         return pools.spare(service, context.view.members_of(service), needed, within_s)
 
-    return Surroundings(clearing_s=clearing, spare=spare, kinds=lambda: kinds_of(context, service))
+    return ReplicaContext(
+        clearing_s=clearing, spare=spare, kinds=lambda: kinds_of(context, service)
+    )
 
 
 def _leave(
@@ -190,8 +192,8 @@ def _move(context: CycleContext, result: Assignments) -> dict[str, tuple[Reason,
         if life.silent or life.phase.terminal:
             continue
         if workload.kind is not WorkloadKind.TRAINING_JOB:
-            said = finding.stays or _replaced(result, workload)
-            warnings[uid] = (finding.reason, f"{finding.text}; {said}")
+            message = finding.stays or _replaced(result, workload)
+            warnings[uid] = (finding.reason, f"{finding.text}; {message}")
         elif life.phase is Phase.RUNNING and not life.waiting:
             stays = _stays(context, workload, finding)
             if stays:

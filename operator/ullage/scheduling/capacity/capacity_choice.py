@@ -20,7 +20,7 @@ from ullage.cluster.records.status import SpendDecision, SpendRecord
 from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.capacity.records import CapacityDecision
 from ullage.scheduling.capacity import choice
-from ullage.scheduling.capacity.choice import Facts
+from ullage.scheduling.capacity.choice import CapacityFacts
 from ullage.scheduling.capacity.market import Market, most_affordable
 from ullage.scheduling.capacity.record import infeasible, kept, lapsed, recorded, unknown_work
 from ullage.scheduling.capacity.remaining_work import due_of, spare_s, turns_at, work_of
@@ -54,7 +54,7 @@ class PoolChoice:
     pools: frozenset[str]
     grows: bool = False
     safe: bool | None = None
-    facts: Facts | None = None
+    facts: CapacityFacts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class CapacityChoices:
     wake_at: float = 0.0
     lapsed: Mapping[str, PoolChoice] = field(default_factory=dict)
 
-    def said(self, uid: str) -> PoolChoice | None:
+    def recorded_for(self, uid: str) -> PoolChoice | None:
         """The choice for a job's status; `None` = unchanged."""
         return self.choices.get(uid) or self.lapsed.get(uid)
 
@@ -172,8 +172,8 @@ class _Decider:
     def decide(self, jobs: Sequence[WorkloadRecord]) -> bool:
         """Decide where it is due; True when jobs are postponed to the next cycle."""
         view = self.view
-        urgent: list[Facts] = []
-        waiting: list[Facts] = []
+        urgent: list[CapacityFacts] = []
+        waiting: list[CapacityFacts] = []
         for job in sorted(jobs, key=lambda workload: (workload.created, workload.ref.uid)):
             facts = self._facts(job)
             if facts is None:  # it runs on nodes outside of pools
@@ -196,7 +196,7 @@ class _Decider:
             self._record(facts, decided(facts, view.settings.epoch))
         return len(urgent) > MOST_URGENT
 
-    def _facts(self, job: WorkloadRecord) -> Facts | None:
+    def _facts(self, job: WorkloadRecord) -> CapacityFacts | None:
         members = self.view.members_of(job)
         held = self._held(job, members)
         if held is None:
@@ -214,7 +214,7 @@ class _Decider:
                 suited,
                 committed=before is not None and before.committed,
             )
-        return Facts(
+        return CapacityFacts(
             job=job,
             members=wanted,
             suited=suited,
@@ -253,7 +253,7 @@ class _Decider:
             counts[pool] = counts.get(pool, 0) + 1
         return counts
 
-    def _record(self, facts: Facts, spend: SpendRecord) -> None:
+    def _record(self, facts: CapacityFacts, spend: SpendRecord) -> None:
         decision, due = spend.decision, facts.due
         pools = frozenset(pool.pool for pool in decision.chosen.pools) if decision else frozenset()
         suited = facts.suited.by_name
@@ -278,7 +278,7 @@ def never_starts(decision: SpendDecision) -> bool:
     return Standing.NEVER_STARTS in decision.reason.standing
 
 
-def is_due(facts: Facts) -> bool:
+def is_due(facts: CapacityFacts) -> bool:
     """True when the decision in force has to be revised."""
     job, before = facts.job, facts.before
     spend = job.status.spend
@@ -303,7 +303,7 @@ def is_due(facts: Facts) -> bool:
     return choice.over_budget(facts) or _moved(facts, before)
 
 
-def _moved(facts: Facts, before: SpendDecision) -> bool:
+def _moved(facts: CapacityFacts, before: SpendDecision) -> bool:
     """True when a price of the decision has moved by more than the minimum gain."""
     part = facts.terms.min_gain_percent / 100
     now = choice.held_option(facts).expected.per_hour
@@ -324,7 +324,7 @@ def _moved(facts: Facts, before: SpendDecision) -> bool:
     return per_hour < float(other.per_hour) * (1 - part)
 
 
-def decided(facts: Facts, epoch: int) -> SpendRecord:
+def decided(facts: CapacityFacts, epoch: int) -> SpendRecord:
     """A new decision; the last record if it is equal."""
     deadline = facts.job.cost is not None and facts.job.cost.deadline_s is not None
     if deadline and facts.due is None:
@@ -343,7 +343,7 @@ def decided(facts: Facts, epoch: int) -> SpendRecord:
     return recorded(facts, decision, epoch)
 
 
-def _compares(facts: Facts, decision: CapacityDecision) -> bool:
+def _compares(facts: CapacityFacts, decision: CapacityDecision) -> bool:
     """True when a job that stays in place should compare other pools' prices now."""
     before, spend = facts.before, facts.job.status.spend
     if before is None or spend is None or not facts.held:
@@ -382,7 +382,7 @@ def _marks(
         )
 
 
-def is_watched(facts: Facts) -> bool:
+def is_watched(facts: CapacityFacts) -> bool:
     """True when changes of other jobs may change a standing decision.
 
     The job waits, its size follows prices and room, or it could return to spot.

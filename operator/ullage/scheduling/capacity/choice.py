@@ -45,7 +45,7 @@ MOST_LOST: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class CapacityFacts:
     """Inputs of one job's choice.
 
     Attributes:
@@ -96,7 +96,7 @@ class Facts:
         return self.terms.restart_cost_s / 3600
 
 
-def choose(facts: Facts) -> CapacityDecision:
+def choose(facts: CapacityFacts) -> CapacityDecision:
     """The engine's decision from the job's current capacity."""
     job, cost = facts.job, facts.job.cost
     if cost is None:
@@ -134,7 +134,7 @@ def choose(facts: Facts) -> CapacityDecision:
     return _net_on_spot(facts, decision)
 
 
-def _terms(facts: Facts) -> CostTerms:
+def _terms(facts: CapacityFacts) -> CostTerms:
     """Costs of a loss and an hour, and the scaling of a job with a chosen size."""
     cost = facts.job.cost
     if cost is None or not facts.sized:
@@ -147,7 +147,7 @@ def _terms(facts: Facts) -> CostTerms:
     )
 
 
-def _with_held(facts: Facts) -> list[Pool]:
+def _with_held(facts: CapacityFacts) -> list[Pool]:
     """The pools, with the room of the job's own members added."""
     return [
         pool
@@ -157,7 +157,7 @@ def _with_held(facts: Facts) -> list[Pool]:
     ]
 
 
-def _net_on_spot(facts: Facts, decision: CapacityDecision) -> CapacityDecision:
+def _net_on_spot(facts: CapacityFacts, decision: CapacityDecision) -> CapacityDecision:
     """The safety net for spot that is slower than the capacity that the deadline was planned on.
 
     On spot of equal speed the time in reserve does not shrink, so the rules let it run; where it
@@ -178,7 +178,7 @@ def _net_on_spot(facts: Facts, decision: CapacityDecision) -> CapacityDecision:
     return choose(replace(facts, due=committed))
 
 
-def refused(facts: Facts) -> str:
+def refused(facts: CapacityFacts) -> str:
     """Reason why the deadline cannot be met from the start; empty = it can, or there is none."""
     if facts.due is None:
         return ""
@@ -192,7 +192,7 @@ def refused(facts: Facts) -> str:
     )
 
 
-def stays(facts: Facts, decision: CapacityDecision) -> bool:
+def stays(facts: CapacityFacts, decision: CapacityDecision) -> bool:
     """True when running work stays, although the engine would move it."""
     pools = {share.pool for share in decision.chosen.shares}
     if not facts.held or facts.held.keys() <= pools:
@@ -211,7 +211,7 @@ def stays(facts: Facts, decision: CapacityDecision) -> bool:
     return not pools or facts.due is None
 
 
-def over_budget(facts: Facts) -> bool:
+def over_budget(facts: CapacityFacts) -> bool:
     """True when the held capacity exceeds the job's budget per hour."""
     cost = facts.job.cost
     if cost is None or cost.budget_per_hour is None:
@@ -219,7 +219,7 @@ def over_budget(facts: Facts) -> bool:
     return held_option(facts).expected.per_hour > cost.budget_per_hour * (1 + 1e-9)
 
 
-def gives_up_members(facts: Facts) -> bool:
+def gives_up_members(facts: CapacityFacts) -> bool:
     """True when an elastic gang can continue in place within its budget, with fewer members.
 
     Its size is changed elsewhere.
@@ -235,12 +235,12 @@ def gives_up_members(facts: Facts) -> bool:
     )
 
 
-def _price(facts: Facts, pool: str) -> float | None:
+def _price(facts: CapacityFacts, pool: str) -> float | None:
     candidate = facts.suited.by_name.get(pool)
     return candidate.pool.price_per_hour if candidate is not None else None
 
 
-def held_option(facts: Facts) -> CapacityOption:
+def held_option(facts: CapacityFacts) -> CapacityOption:
     """The held capacity as an allocation with its price."""
     shares = tuple(PoolInstances(pool=pool, instances=n) for pool, n in sorted(facts.held.items()))
     per_hour = sum((_price(facts, pool) or 0.0) * n for pool, n in facts.held.items())
@@ -253,7 +253,7 @@ def held_option(facts: Facts) -> CapacityOption:
     )
 
 
-def settled(facts: Facts, decision: CapacityDecision) -> CapacityDecision:
+def settled(facts: CapacityFacts, decision: CapacityDecision) -> CapacityDecision:
     """The choice of a job without devices: the last pool, unless another is clearly better.
 
     Otherwise, noise in prices and hazards would move it from pool to pool while it waits.
@@ -291,7 +291,7 @@ def settled(facts: Facts, decision: CapacityDecision) -> CapacityDecision:
     return replace(decision, chosen=option, runner_up=decision.chosen)
 
 
-def staying(facts: Facts, decision: CapacityDecision) -> CapacityDecision:
+def staying(facts: CapacityFacts, decision: CapacityDecision) -> CapacityDecision:
     """The decision to keep the held capacity; the engine's choice is the runner-up."""
     option = held_option(facts)
     if facts.sized:  # the best size in its present pools
@@ -311,7 +311,7 @@ def staying(facts: Facts, decision: CapacityDecision) -> CapacityDecision:
     )
 
 
-def compare_prices(facts: Facts, kept: CapacityDecision) -> CapacityDecision:
+def compare_prices(facts: CapacityFacts, kept: CapacityDecision) -> CapacityDecision:
     """The decision of running work when prices are compared: stay, or move for a saving that pays.
 
     Args:
@@ -364,7 +364,7 @@ def compare_prices(facts: Facts, kept: CapacityDecision) -> CapacityDecision:
     )
 
 
-def _offers(facts: Facts, current: str) -> list[PricedOffer]:
+def _offers(facts: CapacityFacts, current: str) -> list[PricedOffer]:
     """Pools with room for the whole gang, of its present kind, within its budget."""
     kind = facts.suited.by_name[current].pool.capacity_type
     cost = facts.job.cost
@@ -393,7 +393,7 @@ def _offers(facts: Facts, current: str) -> list[PricedOffer]:
     return offers
 
 
-def _fastest(facts: Facts, offers: Mapping[str, PricedOffer], current: str) -> str:
+def _fastest(facts: CapacityFacts, offers: Mapping[str, PricedOffer], current: str) -> str:
     """The offer that ends the job soonest, restart included, by more than the minimum gain."""
     left_h = min(
         facts.work.left_h if facts.work is not None else math.inf,
@@ -414,7 +414,7 @@ def _fastest(facts: Facts, offers: Mapping[str, PricedOffer], current: str) -> s
     return best if moved_h and moved_h[best] < stay_h * gain else current
 
 
-def _option(facts: Facts, pool: str) -> CapacityOption:
+def _option(facts: CapacityFacts, pool: str) -> CapacityOption:
     candidate = facts.suited.by_name[pool].pool
     per_hour = (candidate.price_per_hour or 0.0) * facts.members
     return CapacityOption(
@@ -423,7 +423,7 @@ def _option(facts: Facts, pool: str) -> CapacityOption:
     )
 
 
-def mode_of(facts: Facts, option: CapacityOption) -> str:
+def mode_of(facts: CapacityFacts, option: CapacityOption) -> str:
     """The kind of capacity: spot, on-demand or nothing."""
     kinds = {
         facts.suited.by_name[share.pool].pool.capacity_type is CapacityType.SPOT

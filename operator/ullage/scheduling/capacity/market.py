@@ -21,7 +21,7 @@ from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.capacity.records import CapacityType, Pool
 from ullage.scheduling.accounting.rates import declared_price, on_demand_price, reliable_prices
 from ullage.scheduling.inventory.inventory import node_trouble
-from ullage.scheduling.inventory.pool_membership import Membership
+from ullage.scheduling.inventory.pool_membership import PoolMembership
 from ullage.scheduling.learning.throughput import Throughputs
 from ullage.scheduling.model.view import View
 from ullage.scheduling.times import NODE_AGENT_S
@@ -87,7 +87,7 @@ class Market:
     @cached_property
     def pool_of(self) -> Mapping[str, str]:
         """Pool by node; nodes outside of pools are missing."""
-        members = Membership.of(self.view.snapshot.pools)
+        members = PoolMembership.of(self.view.snapshot.pools)
         return {
             name: pool.name
             for name, node in self.view.snapshot.nodes.items()

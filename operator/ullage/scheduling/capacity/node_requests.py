@@ -30,7 +30,7 @@ from ullage.scheduling.capacity.market import members_per_node
 from ullage.scheduling.capacity.separate_pools import apart_pools, cheapest
 from ullage.scheduling.feasibility.held_quota import HeldQuota
 from ullage.scheduling.inventory.node_orders import Fate, judged, serves
-from ullage.scheduling.inventory.pool_membership import Membership
+from ullage.scheduling.inventory.pool_membership import PoolMembership
 from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Action, CreatePod, DeletePod, Emit, Order, RegisterNode
@@ -352,7 +352,7 @@ class _Requests:
     def _in_pool(self, pool: str) -> Sequence[str]:
         """Nodes of a pool, including those without an agent."""
         if self._nodes is None:
-            members, by_pool = Membership.of(self.view.snapshot.pools), dict[str, list[str]]()
+            members, by_pool = PoolMembership.of(self.view.snapshot.pools), dict[str, list[str]]()
             for name in sorted(self.view.snapshot.nodes):
                 record = members.pool_of(self.view.snapshot.nodes[name].labels)
                 if record is not None:

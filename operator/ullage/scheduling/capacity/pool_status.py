@@ -19,7 +19,7 @@ from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.engines.capacity.price import LARGEST_RISE, Doubt, PriceRecord, Quote
 from ullage.engines.capacity.times import PRICE_FRESH_S
 from ullage.scheduling.capacity.hazard import Learning
-from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.conditions import DesiredCondition, merged
 from ullage.scheduling.model.plan import SetPoolStatus
 from ullage.scheduling.times import POOL_COUNT_S, POOL_DRIFT_S, POOL_LOOKED_S, POOL_PRICED_S
 
@@ -72,28 +72,28 @@ def current(
     kept = tuple(
         condition for condition in known.conditions if condition.type == ConditionType.PRICE_FRESH
     )
-    said = [_hazard_known(status, learning)]
+    desired = [_hazard_known(status, learning)]
     if price is not None:
-        kept, said = (), [price, *said]
-    conditions = merged(known.conditions, said, float(int(now)), pool.generation)
+        kept, desired = (), [price, *desired]
+    conditions = merged(known.conditions, desired, float(int(now)), pool.generation)
     return replace(status, conditions=(*kept, *conditions), observed_generation=pool.generation)
 
 
 def failed(pool: PoolRecord, known: PoolStatus, text: str, now: float) -> PoolStatus:
     """The last status, with the condition that the observation of the pool failed."""
-    said = Said(
+    desired = DesiredCondition(
         ConditionType.HAZARD_KNOWN, False, Reason.DECISION_FAILED, f"the look at it failed: {text}"
     )
     kept = tuple(
         condition for condition in known.conditions if condition.type != ConditionType.HAZARD_KNOWN
     )
-    conditions = merged(known.conditions, [said], float(int(now)), pool.generation)
+    conditions = merged(known.conditions, [desired], float(int(now)), pool.generation)
     return replace(known, conditions=(*kept, *conditions), observed_at_s=known.observed_at_s or now)
 
 
-def _hazard_known(status: PoolStatus, learning: Learning) -> Said:
+def _hazard_known(status: PoolStatus, learning: Learning) -> DesiredCondition:
     learned = status.exposure_hours >= learning.prior_hours
-    return Said(
+    return DesiredCondition(
         ConditionType.HAZARD_KNOWN,
         learned,
         Reason.HAZARD_LEARNED if learned else Reason.HAZARD_FROM_PRIOR,
@@ -179,7 +179,7 @@ def priced(status: PoolStatus, news: PriceNews | None) -> PoolStatus:
     return replace(status, price=quote.price_per_hour, priced_at_s=quote.at_s)
 
 
-def price_fresh(status: PoolStatus, news: PriceNews | None, now: float) -> Said | None:
+def price_fresh(status: PoolStatus, news: PriceNews | None, now: float) -> DesiredCondition | None:
     """The condition ``PriceFresh``; ``None`` = the source was not queried yet.
 
     Args:
@@ -194,11 +194,15 @@ def price_fresh(status: PoolStatus, news: PriceNews | None, now: float) -> Said 
         news = PriceNews(record=remembered(status))
     doubt = news.record.why_not_fresh(now)
     if doubt is None:
-        return Said(ConditionType.PRICE_FRESH, True, Reason.PRICE_READ, "the source answers")
+        return DesiredCondition(
+            ConditionType.PRICE_FRESH, True, Reason.PRICE_READ, "the source answers"
+        )
     if doubt in (Doubt.NEVER, Doubt.STALE) and news.failure:
         reason = Reason.PRICE_UNREADABLE if news.reached else Reason.PRICE_UNREACHABLE
-        return Said(ConditionType.PRICE_FRESH, False, reason, news.failure)
-    return Said(ConditionType.PRICE_FRESH, False, _REASONS[doubt], _why(doubt, news.record))
+        return DesiredCondition(ConditionType.PRICE_FRESH, False, reason, news.failure)
+    return DesiredCondition(
+        ConditionType.PRICE_FRESH, False, _REASONS[doubt], _why(doubt, news.record)
+    )
 
 
 def _why(doubt: Doubt, record: PriceRecord) -> str:
@@ -209,6 +213,6 @@ def _why(doubt: Doubt, record: PriceRecord) -> str:
         case Doubt.STALE:
             return f"no price for {PRICE_FRESH_S / 3600:g} hours; {believed}"
         case Doubt.OUTLIER | Doubt.UNREADABLE:
-            said = "" if record.refused is None else f"{record.refused.price_per_hour:g}"
+            price = "" if record.refused is None else f"{record.refused.price_per_hour:g}"
             limit = f", more than {LARGEST_RISE:g} times the price before"
-            return f"the source says {said}{limit if doubt is Doubt.OUTLIER else ''}; {believed}"
+            return f"the source says {price}{limit if doubt is Doubt.OUTLIER else ''}; {believed}"

@@ -19,18 +19,18 @@ from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.status import Offer, PoolShare, SpendDecision, SpendRecord
 from ullage.cluster.records.workload import WorkloadRecord
 from ullage.engines.capacity.records import CapacityDecision, CapacityOption, CapacityWhy
-from ullage.scheduling.capacity.choice import Facts, mode_of
+from ullage.scheduling.capacity.choice import CapacityFacts, mode_of
 from ullage.scheduling.times import DEADLINE_LOOK_S
 
 _LARGEST: Final = 999_999_999.0
 
 
-def kept(facts: Facts) -> SpendRecord:
+def kept(facts: CapacityFacts) -> SpendRecord:
     """The record in force: the last one, or an empty one."""
     return facts.job.status.spend or SpendRecord()
 
 
-def recorded(facts: Facts, decision: CapacityDecision, epoch: int) -> SpendRecord:
+def recorded(facts: CapacityFacts, decision: CapacityDecision, epoch: int) -> SpendRecord:
     """The record of a decision; prices are compared again a period later while the job runs."""
     before, spend = facts.before, kept(facts)
     chosen, runner_up = offer_of(decision.chosen), None
@@ -78,7 +78,7 @@ def recorded(facts: Facts, decision: CapacityDecision, epoch: int) -> SpendRecor
     )
 
 
-def infeasible(facts: Facts, epoch: int, text: str) -> SpendRecord:
+def infeasible(facts: CapacityFacts, epoch: int, text: str) -> SpendRecord:
     """The record of a job that is not started: its deadline cannot be met."""
     return _idle(facts, epoch, Reason.DEADLINE_INFEASIBLE, text)
 
@@ -128,7 +128,7 @@ def lapsed(
     return replace(spend, decision=decision, next_decision=0.0)
 
 
-def unknown_work(facts: Facts, epoch: int) -> SpendRecord:
+def unknown_work(facts: CapacityFacts, epoch: int) -> SpendRecord:
     """The record without a plan, because the length of the work is unknown.
 
     Running work continues in place, with this record.
@@ -140,7 +140,7 @@ def unknown_work(facts: Facts, epoch: int) -> SpendRecord:
     return _idle(facts, epoch, Reason.WORK_UNKNOWN, text)
 
 
-def _idle(facts: Facts, epoch: int, reason: Reason, text: str) -> SpendRecord:
+def _idle(facts: CapacityFacts, epoch: int, reason: Reason, text: str) -> SpendRecord:
     before, spend = facts.before, kept(facts)
     chosen = Offer(
         pools=tuple(
@@ -183,7 +183,7 @@ def money(value: float) -> str:
     return f"{value:.4f}".rstrip("0").rstrip(".")
 
 
-def _close(before: Offer, after: Offer, facts: Facts) -> bool:
+def _close(before: Offer, after: Offer, facts: CapacityFacts) -> bool:
     """True when prices differ by at most the minimum gain."""
     if not before.per_hour or not after.per_hour:
         return before.per_hour == after.per_hour

@@ -18,9 +18,9 @@ from ullage.api.words import SpendMode
 from ullage.cluster.records.status import Offer, SpendDecision, SpendRecord, WorkloadStatus
 from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.capacity.capacity_choice import CapacityChoices, PoolChoice
-from ullage.scheduling.capacity.choice import MOST_LOST, Facts
+from ullage.scheduling.capacity.choice import MOST_LOST, CapacityFacts
 from ullage.scheduling.capacity.market import Market, member_price
-from ullage.scheduling.model.conditions import Said
+from ullage.scheduling.model.conditions import DesiredCondition
 from ullage.scheduling.model.phases import OVER
 from ullage.scheduling.model.plan import Emit
 
@@ -44,16 +44,18 @@ def says_already(workload: WorkloadRecord, pool_choice: PoolChoice | None) -> bo
     return spend_of(workload, pool_choice) is workload.status.spend
 
 
-def deadline_said(pool_choice: PoolChoice | None) -> Iterator[Said]:
+def deadline_conditions(pool_choice: PoolChoice | None) -> Iterator[DesiredCondition]:
     """The conditions of a job with a deadline."""
     decision = pool_choice.spend.decision if pool_choice is not None else None
     if pool_choice is None or decision is None:
         return
     if pool_choice.safe is not None:
         reason = Reason.DEADLINE_KEPT if pool_choice.safe else Reason.DEADLINE_AT_RISK
-        yield Said(ConditionType.DEADLINE_SAFE, pool_choice.safe, reason, decision.message)
+        yield DesiredCondition(
+            ConditionType.DEADLINE_SAFE, pool_choice.safe, reason, decision.message
+        )
     if decision.reason is Reason.DEADLINE_INFEASIBLE:
-        yield Said(
+        yield DesiredCondition(
             ConditionType.DEADLINE_INFEASIBLE, True, Reason.DEADLINE_INFEASIBLE, decision.message
         )
 
@@ -108,7 +110,7 @@ def with_savings(
     spend = status.spend
     if spend is None or status is workload.status:
         return status
-    pool_choice = capacity_choices.said(workload.ref.uid)
+    pool_choice = capacity_choices.recorded_for(workload.ref.uid)
     if spend.decision is None or status.phase in OVER:
         savings = ""
     elif pool_choice is None:
@@ -124,7 +126,7 @@ def with_savings(
     return replace(status, spend=replace(spend, expected_savings=savings))
 
 
-def expected_savings(market: Market, facts: Facts, chosen: Offer) -> str:
+def expected_savings(market: Market, facts: CapacityFacts, chosen: Offer) -> str:
     """Dollars that the rest of the work should save in some pools; "" = unknown.
 
     The rest at the speed of the slowest pool, stretched by the restarts that their hazards cost,

@@ -142,7 +142,7 @@ def _in_each_pod(whole: SetStatus, workload: WorkloadRecord) -> Iterator[TellPod
     status = replace(workload.status, observed_generation=workload.generation)
     everyone = status != whole.status
     for member in workload.adopted:
-        if not member.told or (everyone and not member.too_many):
+        if not member.is_current or (everyone and not member.too_many):
             yield TellPod(
                 owner=member.pod,
                 unit=workload.ref.uid,

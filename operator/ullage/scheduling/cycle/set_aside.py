@@ -26,7 +26,7 @@ from ullage.cluster.records.profile import DeviceProfileRecord, ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.records.workload import WorkloadRecord
-from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.conditions import DesiredCondition, merged
 from ullage.scheduling.model.faults import PODS, WORKLOADS, Fault, Subject
 from ullage.scheduling.model.phases import Phase
 
@@ -122,7 +122,7 @@ def failed_status(workload: WorkloadRecord, fault: Fault, now: float) -> Workloa
     )
     failed = merged(
         (shown,) if shown is not None else (),
-        (Said(ConditionType.INVALID, True, Reason.DECISION_FAILED, message),),
+        (DesiredCondition(ConditionType.INVALID, True, Reason.DECISION_FAILED, message),),
         whole_second(now),
         workload.generation,
     )

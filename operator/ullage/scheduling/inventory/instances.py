@@ -30,7 +30,7 @@ from ullage.cluster.records.node import GPUNodeRecord, NodeRecord
 from ullage.cluster.records.pool import CapacityType, PoolRecord
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.inventory.node_orders import Fate, ever_ready, judged
-from ullage.scheduling.inventory.pool_membership import Membership
+from ullage.scheduling.inventory.pool_membership import PoolMembership
 from ullage.scheduling.times import INSTANCES_UNSEEN_S, NODE_LOST_S, NODE_READY_S
 
 
@@ -126,7 +126,7 @@ def look(
     pools = {pool.uid: pool for pool in written if pool.uid}
     counts = {uid: _Count() for uid in pools}
     memory: dict[str, Instance] = {}
-    membership = Membership(pools.values())
+    membership = PoolMembership(pools.values())
     in_pool: dict[str, list[NodeRecord]] = {pool.name: [] for pool in pools.values()}
     for name in sorted(snapshot.nodes):
         node = snapshot.nodes[name]

@@ -45,7 +45,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class OrderVerdict:
     """The outcome of a request.
 
     Attributes:
@@ -79,7 +79,7 @@ def judged(
     in_pool: Sequence[NodeRecord],
     now: float,
     grace_s: float = 0.0,
-) -> Verdict:
+) -> OrderVerdict:
     """The outcome of a request that no member uses yet.
 
     Args:
@@ -91,46 +91,48 @@ def judged(
         grace_s: Seconds added to every limit.
     """
     if serves(snapshot, order):
-        return Verdict(Fate.WAITS)
+        return OrderVerdict(Fate.WAITS)
     if order.node:
         verdict = _of_no_use(snapshot, order)
         if verdict is not None:
             return verdict
     until = order.created + NODE_COMES_S + grace_s
     if now < until:
-        return Verdict(Fate.WAITS, until=until)
+        return OrderVerdict(Fate.WAITS, until=until)
     # a gang waits for the last of its nodes
     alike = [pod for pod in orders if (pod.order, pod.owner.uid) == (order.order, order.owner.uid)]
     until = max(_comes_until(snapshot, pod, in_pool) for pod in alike) + grace_s
     if now < until:
-        return Verdict(Fate.WAITS, until=until)
+        return OrderVerdict(Fate.WAITS, until=until)
     if not order.node and order.gates:
-        return Verdict(Fate.UNUSED, f"other controllers hold it back: {', '.join(order.gates)}")
+        return OrderVerdict(
+            Fate.UNUSED, f"other controllers hold it back: {', '.join(order.gates)}"
+        )
     if not order.node:
         message = order.scheduling_message or "no one said why"
         text = f"no usable node of {order.order} within {NODE_COMES_S / 60:.0f} min: {message}"
-        return Verdict(Fate.FAILED, text)
+        return OrderVerdict(Fate.FAILED, text)
     return _unused(snapshot, order, alike, now, grace_s)
 
 
 def _unused(
     snapshot: Snapshot, order: PodRecord, alike: Sequence[PodRecord], now: float, grace_s: float
-) -> Verdict:
+) -> OrderVerdict:
     """The outcome where a node arrived, its agent had its time, and no member uses it."""
     record, pool = snapshot.gpu_nodes.get(order.node), snapshot.pools.get(order.order)
     unlike = _unlike(record, pool)
     if not unlike:
         job = snapshot.workloads.get(order.owner.uid)
         if _held_back(snapshot, order.owner.uid):
-            return Verdict(Fate.UNUSED, "other controllers hold the members of the job back")
+            return OrderVerdict(Fate.UNUSED, "other controllers hold the members of the job back")
         if job is not None and job.status.phase in _LIVE:
             until = order.created + NODE_AGENT_S + grace_s  # it may still grow onto the node
             if now < until:
-                return Verdict(Fate.WAITS, until=until)
-            return Verdict(Fate.UNUSED, f"the job has not grown onto {order.node}")
+                return OrderVerdict(Fate.WAITS, until=until)
+            return OrderVerdict(Fate.UNUSED, f"the job has not grown onto {order.node}")
         if any(not pod.node for pod in alike):
-            return Verdict(Fate.UNUSED, f"{order.node} came, others of {order.order} did not")
-    return Verdict(Fate.FAILED, f"{order.node} came and does not take the members{unlike}")
+            return OrderVerdict(Fate.UNUSED, f"{order.node} came, others of {order.order} did not")
+    return OrderVerdict(Fate.FAILED, f"{order.node} came and does not take the members{unlike}")
 
 
 def _held_back(snapshot: Snapshot, uid: str) -> bool:
@@ -144,7 +146,7 @@ def _held_back(snapshot: Snapshot, uid: str) -> bool:
     )
 
 
-def _of_no_use(snapshot: Snapshot, order: PodRecord) -> Verdict | None:
+def _of_no_use(snapshot: Snapshot, order: PodRecord) -> OrderVerdict | None:
     """A request that ended before its time."""
     node, record = snapshot.nodes.get(order.node), snapshot.gpu_nodes.get(order.node)
     if node is None:
@@ -152,12 +154,14 @@ def _of_no_use(snapshot: Snapshot, order: PodRecord) -> Verdict | None:
     notice = notice_on(node, record)
     taken = notice is not None and notice.kind is InterruptionKind.TERMINATE
     if taken and notice is not None and notice.source not in CHOSEN_TAINTS:
-        return Verdict(Fate.UNUSED, f"the provider takes {order.node} back")  # that is a loss
+        return OrderVerdict(Fate.UNUSED, f"the provider takes {order.node} back")  # that is a loss
     if taken or node.deleting:
-        return Verdict(Fate.FAILED, f"{order.node} is taken away before a member started on it")
+        return OrderVerdict(
+            Fate.FAILED, f"{order.node} is taken away before a member started on it"
+        )
     others = record is not None and any(_holders(snapshot, record))
     if others and node.created < order.created:
-        return Verdict(Fate.UNUSED, f"{order.node} was there before and is in use")
+        return OrderVerdict(Fate.UNUSED, f"{order.node} was there before and is in use")
     return None
 
 

@@ -15,7 +15,7 @@ from ullage.cluster.records.pool import PoolRecord
 _NOWHERE: Final[tuple[PoolRecord, ...]] = ()
 
 
-class Membership:
+class PoolMembership:
     """Pools indexed so that a node is looked up by its labels, not pool by pool."""
 
     def __init__(self, pools: Iterable[PoolRecord]) -> None:
@@ -52,4 +52,4 @@ def pool_of(labels: Mapping[str, str], pools: Mapping[str, PoolRecord]) -> PoolR
         labels: The node's labels.
         pools: All pools, by name.
     """
-    return Membership(pools.values()).pool_of(labels)
+    return PoolMembership(pools.values()).pool_of(labels)

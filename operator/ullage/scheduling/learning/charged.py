@@ -18,7 +18,7 @@ from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.profile import MAX_CHARGED, ChargedFault, ProfileRecord, ProfileStatus
 from ullage.cluster.records.status import Condition
 from ullage.cluster.records.workload import WorkloadRecord
-from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.conditions import DesiredCondition, merged
 from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.model.view import Class, Isolation
 
@@ -54,12 +54,12 @@ def charged(
 def _conditions(
     profile: ProfileRecord, status: ProfileStatus, isolation: Isolation | None, now: float
 ) -> tuple[Condition, ...]:
-    kind, said = ConditionType.ISOLATED, list[Said]()
+    kind, desired = ConditionType.ISOLATED, list[DesiredCondition]()
     if isolation is not None:
         text = isolation_text(isolation)
-        said.append(Said(kind, True, Reason.CLASS_FAULTED, text, follows=True))
+        desired.append(DesiredCondition(kind, True, Reason.CLASS_FAULTED, text, follows=True))
     before = tuple(condition for condition in status.conditions if condition.type == kind)
-    after = merged(before, said, whole_second(now), profile.generation)
+    after = merged(before, desired, whole_second(now), profile.generation)
     if after is before:
         return status.conditions
     others = (condition for condition in status.conditions if condition.type != kind)

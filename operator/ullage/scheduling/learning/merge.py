@@ -35,7 +35,7 @@ from ullage.engines.admission.drift import Drift, follow
 from ullage.engines.admission.records import Fingerprint, Partner, origin_of
 from ullage.scheduling.learning.sift import believable
 from ullage.scheduling.learning.throughput import remeasured
-from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.conditions import DesiredCondition, merged
 from ullage.scheduling.times import MIXTURE_HALF_LIFE_S, OLD_IMAGE_S
 
 MOST_ROWS: Final = 200
@@ -320,8 +320,8 @@ def _closed(
         interference=_interference(rows, inflicted),
         throughput=remeasured(book.status.throughput, rows, solo),
     )
-    said = _said(profile, status, book)
-    conditions = merged(profile.status.conditions, said, whole_second(now), profile.generation)
+    desired = _desired(profile, status, book)
+    conditions = merged(profile.status.conditions, desired, whole_second(now), profile.generation)
     return profile_as_stored(replace(status, conditions=conditions))
 
 
@@ -409,28 +409,28 @@ def _mean(logs: Sequence[float]) -> float:
     return math.exp(math.fsum(logs) / len(logs))
 
 
-def _said(profile: ProfileRecord, status: ProfileStatus, book: _Book) -> list[Said]:
+def _desired(profile: ProfileRecord, status: ProfileStatus, book: _Book) -> list[DesiredCondition]:
     """Conditions of the profile: freshness of its values, and conflict with declared ones."""
     before = profile.status.condition(ConditionType.FRESH)
     if status.novel:
-        fresh = Said(ConditionType.FRESH, False, Reason.DRIFTED, _DRIFTED)
+        fresh = DesiredCondition(ConditionType.FRESH, False, Reason.DRIFTED, _DRIFTED)
     elif len(status.step_time) >= KNOWN_ROWS or before is None:
-        fresh = Said(ConditionType.FRESH, True, Reason.MEASURED)
+        fresh = DesiredCondition(ConditionType.FRESH, True, Reason.MEASURED)
     elif book.image_changed:
-        fresh = Said(ConditionType.FRESH, False, Reason.IMAGE_CHANGED, _NEW_IMAGE)
+        fresh = DesiredCondition(ConditionType.FRESH, False, Reason.IMAGE_CHANGED, _NEW_IMAGE)
     else:
-        fresh = Said(
+        fresh = DesiredCondition(
             ConditionType.FRESH, before.status == "True", _reason(before.reason), before.message
         )
     conflict = _conflict(profile.solo, status.solo)
-    differs = Said(ConditionType.CONFLICTING, True, Reason.DECLARED_DIFFERS, conflict)
+    differs = DesiredCondition(ConditionType.CONFLICTING, True, Reason.DECLARED_DIFFERS, conflict)
     isolated = profile.status.condition(ConditionType.ISOLATED)
     # in the order in which conditions are read back
-    said = [differs, fresh] if conflict else [fresh]
+    desired = [differs, fresh] if conflict else [fresh]
     if isolated is not None:
         reason = _reason(isolated.reason)
-        said.append(Said(ConditionType.ISOLATED, True, reason, isolated.message))
-    return said
+        desired.append(DesiredCondition(ConditionType.ISOLATED, True, reason, isolated.message))
+    return desired
 
 
 def _reason(word: str) -> Reason:

@@ -20,7 +20,7 @@ from ullage.cluster.records.pod import PodRecord, PodStage
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.names import coordinator_name
-from ullage.scheduling.inventory.pool_membership import Membership
+from ullage.scheduling.inventory.pool_membership import PoolMembership
 from ullage.scheduling.inventory.reliable_machines import is_reliable, staying, terms_of
 from ullage.scheduling.lifecycle.notice_periods import refused, shortest_notice_s
 from ullage.scheduling.lifecycle.termination import Termination, close
@@ -90,7 +90,7 @@ def on_their_machines(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Acti
     """The steps, where members of jobs in tiers get the affinity and label of their machines."""
     tied: list[Action] = []
     stay: tuple[Labels, ...] | None = None
-    pools: Membership | None = None
+    pools: PoolMembership | None = None
     for step in steps:
         if (
             isinstance(step, CreatePod)
@@ -100,7 +100,7 @@ def on_their_machines(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Acti
             stay = staying(snapshot.pools) if stay is None else stay
             step = replace(step, on=stay)
         elif isinstance(step, UngatePod) and _is_in_tiers(step, snapshot):
-            pools = pools or Membership.of(snapshot.pools)
+            pools = pools or PoolMembership.of(snapshot.pools)
             node = snapshot.nodes.get(step.node)
             pool = pools.pool_of(node.labels) if node is not None else None
             if pool is not None:

@@ -27,7 +27,7 @@ _RULE: Final = StageRule()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class NoticeVerdict:
     """Verdict on a flush within half of the notice, and the figures behind it."""
 
     feasible: bool
@@ -44,7 +44,7 @@ def shortest_notice_s(pools: Mapping[str, PoolRecord], job: WorkloadRecord) -> f
     return min(notices_s, default=None)
 
 
-def verdict(pools: Mapping[str, PoolRecord], job: WorkloadRecord) -> Verdict | None:
+def verdict(pools: Mapping[str, PoolRecord], job: WorkloadRecord) -> NoticeVerdict | None:
     """Verdict on the handover of owners under notice; ``None`` = no pool declares a notice.
 
     Args:
@@ -57,14 +57,14 @@ def verdict(pools: Mapping[str, PoolRecord], job: WorkloadRecord) -> Verdict | N
         return None
     owners = _owners(terms, bounds)
     if not owners:
-        return Verdict(feasible=True, text="members that stay own the state")
+        return NoticeVerdict(feasible=True, text="members that stay own the state")
     flush = feasibility(_link(terms), owners=owners, state_stores=STATE_STORES, notice_s=notice_s)
     if flush.feasible:
         text = f"a flush takes {flush.flush_s:.1f} s, half of the notice is {flush.allowed_s:.1f} s"
     else:
         text = shortfall(flush, owners=owners, divided=False)
     at = f"{BYTES_PER_SECOND * 8 / 1e9:g} Gbit/s"
-    return Verdict(feasible=flush.feasible, text=f"{text} (at {at})")
+    return NoticeVerdict(feasible=flush.feasible, text=f"{text} (at {at})")
 
 
 def refused(pools: Mapping[str, PoolRecord], job: WorkloadRecord) -> str:

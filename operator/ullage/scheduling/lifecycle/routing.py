@@ -16,7 +16,7 @@ from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.snapshot import DeploymentRecord, ServiceRecord
 from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.names import replicas_service, router_name
-from ullage.scheduling.model.conditions import Said
+from ullage.scheduling.model.conditions import DesiredCondition
 from ullage.scheduling.model.lifecycle_step import write_refused
 from ullage.scheduling.model.plan import Action, ApplyRouter, ApplyService, DeleteChild
 from ullage.scheduling.model.view import View
@@ -93,24 +93,24 @@ def router_steps(view: View, service: WorkloadRecord, *, new_template: bool) -> 
     return tuple(actions)
 
 
-def router_condition(view: View, service: WorkloadRecord) -> Said | None:
+def router_condition(view: View, service: WorkloadRecord) -> DesiredCondition | None:
     """The condition ``RouterReady``; ``None`` = the service has no router."""
     if service.batching is None:
         return None
     if not view.settings.router_image:
         text = "no image for routers: set operator.routerImage in the chart"
-        return Said(ConditionType.ROUTER_READY, False, Reason.NO_ROUTER_IMAGE, text)
+        return DesiredCondition(ConditionType.ROUTER_READY, False, Reason.NO_ROUTER_IMAGE, text)
     conflict = _conflict(view, service)
     if conflict is not None:
-        return Said(ConditionType.ROUTER_READY, False, *conflict)
+        return DesiredCondition(ConditionType.ROUTER_READY, False, *conflict)
     if ready_routers(view, service):
-        return Said(ConditionType.ROUTER_READY, True, Reason.ROUTER_SERVES)
+        return DesiredCondition(ConditionType.ROUTER_READY, True, Reason.ROUTER_SERVES)
     fault = view.snapshot.router_faults.get((service.ref.namespace, service.ref.name))
     if fault:
-        return Said(ConditionType.ROUTER_READY, False, Reason.ROUTER_FAILS, fault)
+        return DesiredCondition(ConditionType.ROUTER_READY, False, Reason.ROUTER_FAILS, fault)
     name, wanted = router_name(service.ref.name), service.batching.router.replicas
     text = f"the Deployment {name} has no ready pod yet, {wanted} wanted"
-    return Said(ConditionType.ROUTER_READY, False, Reason.ROUTER_STARTING, text)
+    return DesiredCondition(ConditionType.ROUTER_READY, False, Reason.ROUTER_STARTING, text)
 
 
 def ready_routers(view: View, service: WorkloadRecord) -> int:

@@ -77,7 +77,7 @@ class ScalingStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ReplicaContext:
     """Facts about the cluster for one more replica, evaluated when a bin ends.
 
     Attributes:
@@ -92,7 +92,7 @@ class Surroundings:
     kinds: Callable[[], Kinds]
 
 
-def scale(view: View, service: WorkloadRecord, around: Surroundings) -> ScalingStep | None:
+def scale(view: View, service: WorkloadRecord, around: ReplicaContext) -> ScalingStep | None:
     """Decide the number of replicas of a service; ``None`` = it is not scaled here.
 
     Args:
@@ -150,7 +150,7 @@ def _decided(
     service: WorkloadRecord,
     bounds: ReplicaBounds,
     members: Sequence[Member],
-    around: Surroundings,
+    around: ReplicaContext,
 ) -> ScalingRecord:
     """The record at the end of a bin."""
     before, load = service.status.scaling, load_of(view, members)

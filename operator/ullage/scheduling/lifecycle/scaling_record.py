@@ -25,7 +25,7 @@ from ullage.engines.scaling.following import ScalingMemory, reachable
 from ullage.engines.scaling.pooled_queue import predicted_s
 from ullage.scheduling.lifecycle.service_load import ServiceLoad
 from ullage.scheduling.lifecycle.sleeping import sleep_memory, with_sleep
-from ullage.scheduling.model.conditions import Said
+from ullage.scheduling.model.conditions import DesiredCondition
 from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.times import LATENCY_RECORDED_MOST_MS
 
@@ -221,9 +221,9 @@ def _share_news(
     )
 
 
-def scaling_conditions(record: ScalingRecord | None) -> tuple[Said, ...]:
+def scaling_conditions(record: ScalingRecord | None) -> tuple[DesiredCondition, ...]:
     """The condition ``ScalingActive``: replicas follow the objective."""
     if record is None:
         return ()
     holds = record.reason is not Reason.LOAD_UNKNOWN
-    return (Said(ConditionType.SCALING_ACTIVE, holds, record.reason, record.message),)
+    return (DesiredCondition(ConditionType.SCALING_ACTIVE, holds, record.reason, record.message),)

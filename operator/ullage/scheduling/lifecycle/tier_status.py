@@ -19,7 +19,7 @@ from ullage.cluster.records.tier import MOST_LAG, CoordinatorReport, TierRecord
 from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.lifecycle.notice_periods import verdict
-from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.conditions import DesiredCondition, merged
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.model.view import View
@@ -97,7 +97,7 @@ def _with_ours(
     """The conditions with those of a job in tiers."""
     others = tuple(condition for condition in status.conditions if condition.type not in _OURS)
     ours_before = tuple(condition for condition in job.status.conditions if condition.type in _OURS)
-    conditions: tuple[Said, ...] = ()
+    conditions: tuple[DesiredCondition, ...] = ()
     unchanged: tuple[Condition, ...] = ()
     if not Phase(status.phase).terminal:
         before = job.status.condition(ConditionType.RECOVERABLE)
@@ -109,28 +109,38 @@ def _with_ours(
     return tuple(sorted((*others, *shown), key=lambda condition: _RANK[condition.type]))
 
 
-def _notice_feasible(view: View, job: WorkloadRecord) -> tuple[Said, ...]:
+def _notice_feasible(view: View, job: WorkloadRecord) -> tuple[DesiredCondition, ...]:
     """The condition that a notice leaves time for the handover; none without a declared notice."""
     handover = verdict(view.snapshot.pools, job)
     if handover is None:
         return ()
     reason = Reason.NOTICE_LONG_ENOUGH if handover.feasible else Reason.NOTICE_TOO_SHORT
     type_ = ConditionType.NOTICE_FEASIBLE
-    return (Said(type_, handover.feasible, reason, handover.text, follows=True),)
+    return (DesiredCondition(type_, handover.feasible, reason, handover.text, follows=True),)
 
 
 def _recoverable(
     view: View, job: WorkloadRecord, before: Condition | None, report: CoordinatorReport | None
-) -> tuple[Said, ...] | None:
+) -> tuple[DesiredCondition, ...] | None:
     """The condition that the state survives the loss of members; ``None`` = unchanged."""
     type_ = ConditionType.RECOVERABLE
     if report is not None:
         if report.committed is not None:
-            return (Said(type_, True, Reason.COPY_HELD, "the lead holds a copy of the state"),)
+            return (
+                DesiredCondition(
+                    type_, True, Reason.COPY_HELD, "the lead holds a copy of the state"
+                ),
+            )
         if not report.copied:
-            return (Said(type_, True, Reason.RELIABLE_OWN, "members that stay own the state"),)
-        return (Said(type_, False, Reason.NO_COPY, "no copy of the state is whole yet"),)
+            return (
+                DesiredCondition(
+                    type_, True, Reason.RELIABLE_OWN, "members that stay own the state"
+                ),
+            )
+        return (
+            DesiredCondition(type_, False, Reason.NO_COPY, "no copy of the state is whole yet"),
+        )
     coordinator = view.coordinators.get(job.ref.uid)
     if before is None or (coordinator is not None and coordinator.stage is PodStage.RUNNING):
         return None
-    return (Said(type_, False, Reason.NO_COPY, "no lead runs that would hold a copy"),)
+    return (DesiredCondition(type_, False, Reason.NO_COPY, "no lead runs that would hold a copy"),)

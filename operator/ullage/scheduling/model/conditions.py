@@ -16,7 +16,7 @@ from ullage.cluster.records.status import Condition
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class DesiredCondition:
     """A condition in its desired state."""
 
     type: ConditionType
@@ -28,18 +28,18 @@ class Said:
 
 
 def merged(
-    before: tuple[Condition, ...], said: Sequence[Said], now: float, generation: int
+    before: tuple[Condition, ...], desired: Sequence[DesiredCondition], now: float, generation: int
 ) -> tuple[Condition, ...]:
     """The conditions to show: the same tuple as before without a change.
 
     Args:
         before: Current conditions.
-        said: Desired conditions, in order; other types are dropped.
+        desired: Conditions as they are to be, in order; other types are dropped.
         now: Time of a change, whole seconds.
         generation: Generation of the evaluated object.
     """
     shown = {condition.type: condition for condition in before}
-    after = tuple(_updated(shown.get(part.type), part, now, generation) for part in said)
+    after = tuple(_updated(shown.get(part.type), part, now, generation) for part in desired)
     same = len(after) == len(before) and all(
         new is old for new, old in zip(after, before, strict=True)
     )
@@ -63,21 +63,23 @@ def newly_true(
     )
 
 
-def _updated(old: Condition | None, said: Said, now: float, generation: int) -> Condition:
-    status = "True" if said.holds else "False"
+def _updated(
+    old: Condition | None, desired: DesiredCondition, now: float, generation: int
+) -> Condition:
+    status = "True" if desired.holds else "False"
     if (
         old is not None
         and old.status == status
-        and old.reason == said.reason
+        and old.reason == desired.reason
         and old.observed_generation == generation
-        and not (said.follows and old.message != said.message)
+        and not (desired.follows and old.message != desired.message)
     ):
         return old
     return Condition(
-        type=said.type,
+        type=desired.type,
         status=status,
-        reason=said.reason,
-        message=said.message,
+        reason=desired.reason,
+        message=desired.message,
         since=old.since if old is not None and old.status == status else now,
         observed_generation=generation,
     )

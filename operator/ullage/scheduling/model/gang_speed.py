@@ -66,8 +66,8 @@ def left_s(job: WorkloadRecord, now: float) -> float:
 def restart_s(job: WorkloadRecord) -> float:
     """Cost of a restart at a checkpoint: the duration of the last start, else the default."""
     books = job.status.allocation
-    said = books.restart_seconds if books is not None else ""
-    return float(said) if said else GANG_RESTART_S
+    stated = books.restart_seconds if books is not None else ""
+    return float(stated) if stated else GANG_RESTART_S
 
 
 def is_worth_it(job: WorkloadRecord, more: int, now: float) -> bool:

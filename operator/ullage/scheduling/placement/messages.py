@@ -191,12 +191,12 @@ def _why(candidate_index: CandidateIndex, request: ResourceRequest, tally: Tally
             return _breach(candidate_index, request, site)
         case Stage.CHECK:
             facts = figures_for(occupancy, request, site, joined_lane(occupancy, request, site))
-            names = _Names(occupancy, request, site, tally.reason)
+            names = _OccupantNames(occupancy, request, site, tally.reason)
             return refusal_text(LIMIT_OF[tally.reason], facts, request, names)
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
+class _OccupantNames:
     """Names for the text about a device; see :class:`~ullage.engines.admission.limits.Names`."""
 
     occupancy: Occupancy

@@ -21,7 +21,7 @@ from ullage.engines.capacity.spread import pools_to_join, replicas_to_survive
 from ullage.scheduling.inventory.held_shares import accelerators_asked
 from ullage.scheduling.inventory.interruptions import termination
 from ullage.scheduling.inventory.inventory import Inventory
-from ullage.scheduling.inventory.pool_membership import Membership
+from ullage.scheduling.inventory.pool_membership import PoolMembership
 from ullage.scheduling.model.view import Member
 
 STAYS: Final = ""
@@ -40,7 +40,7 @@ class SpotPools:
     """Devices outside of a set of pools, by the names of the pools."""
 
     def __post_init__(self) -> None:
-        membership = Membership.of(self.snapshot.pools)
+        membership = PoolMembership.of(self.snapshot.pools)
         self._of = {}
         for node in self.inventory.nodes:
             pool = membership.pool_of(node.labels)

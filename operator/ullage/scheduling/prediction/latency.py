@@ -24,7 +24,7 @@ from ullage.cluster.records.profile import ProfileRecord, SoloEntry
 from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.engines.admission.queue_map import (
     Load,
-    Objective,
+    QueueObjective,
     Service,
     largest_slowdown,
     replica_load,
@@ -143,7 +143,7 @@ def latency_limit(
     slo, (alone_s, model) = workload.slo, whole
     if slo is None or workload.kind is WorkloadKind.TRAINING_JOB:
         return None
-    objective = Objective(latency_s=slo.latency_ms / 1000, quantile=slo.quantile)
+    objective = QueueObjective(latency_s=slo.latency_ms / 1000, quantile=slo.quantile)
     try:
         alone = _measured((named, learner), alone_s, model, objective)
         alone = alone or _declared((named, learner), alone_s, model, slo.quantile)
@@ -173,7 +173,7 @@ def latency_limit(
 
 
 def _of_one_of_many(
-    limit: float | Refusal, starts_at: float, service: Service, objective: Objective
+    limit: float | Refusal, starts_at: float, service: Service, objective: QueueObjective
 ) -> float | Refusal:
     """The limit of a replica whose load is forecast or measured, and falls with more replicas.
 
@@ -210,7 +210,7 @@ Profiles = tuple[ProfileRecord | None, ProfileRecord | None]
 
 
 def _measured(
-    profiles: Profiles, alone_s: float, model: str, objective: Objective
+    profiles: Profiles, alone_s: float, model: str, objective: QueueObjective
 ) -> _Alone | None:
     """Service times from the latency at the objective's quantile, at the largest share with one."""
     for row in _rows_by_worth(profiles, model):

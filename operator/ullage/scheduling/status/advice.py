@@ -41,7 +41,7 @@ _MIB: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class DeviceOffer:
     """Devices of one accelerator, on nodes and in pools."""
 
     devices: int = 0
@@ -63,7 +63,7 @@ class Offer:
 class Offers:
     """Devices of the cluster, and the policy."""
 
-    by_accelerator: Mapping[str, Offer]
+    by_accelerator: Mapping[str, DeviceOffer]
     profiled: frozenset[str] = frozenset()
     """Accelerators with a DeviceProfile."""
     policy: PolicyRecord = field(default_factory=PolicyRecord)
@@ -89,7 +89,7 @@ def offers_of(snapshot: Snapshot) -> Offers:
         memory_mib = max((device.memory_mib for device in there), default=0)
         memory_mib = memory_mib or (profile.memory_mib if profile is not None else 0)
         context = profile.context_overhead_mib if profile is not None else 0
-        offers[model] = Offer(
+        offers[model] = DeviceOffer(
             devices=devices[model],
             at_once=at_once[model],
             memory_mib=max(0, memory_mib - context),
@@ -180,7 +180,7 @@ def _unknown(
     )
 
 
-def _allowed(accelerators: Sequence[str], offers: Offers) -> list[Offer]:
+def _allowed(accelerators: Sequence[str], offers: Offers) -> list[DeviceOffer]:
     there = offers.by_accelerator
     return [there[name] for name in accelerators or there if name in there]
 

@@ -16,7 +16,7 @@ from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.learning.device_choice import by_type
 from ullage.scheduling.learning.recommend import goal_of
 from ullage.scheduling.learning.reconsider import BetterChoice
-from ullage.scheduling.model.conditions import Said
+from ullage.scheduling.model.conditions import DesiredCondition
 from ullage.scheduling.placement.predicted_figures import Part
 
 _OURS = ConditionType.AS_RECOMMENDED
@@ -27,7 +27,7 @@ def as_recommended(
     job: WorkloadRecord,
     parts: Sequence[Part],
     moves: Callable[[Sequence[str], int], BetterChoice | None],
-) -> Said | None:
+) -> DesiredCondition | None:
     """The verdict on a job's devices; ``None`` = without a recommendation.
 
     Args:
@@ -53,13 +53,15 @@ def as_recommended(
     for kind in types:
         row = rows.get(kind)
         if row is None:
-            return Said(_OURS, False, Reason.NOT_AVAILABLE, f"{has}, which was not compared")
+            return DesiredCondition(
+                _OURS, False, Reason.NOT_AVAILABLE, f"{has}, which was not compared"
+            )
         if Standing.RANKED not in row.reason.standing:
-            return Said(_OURS, False, row.reason, f"{has}: {row.message}")
+            return DesiredCondition(_OURS, False, row.reason, f"{has}: {row.message}")
     if first.reason is not Reason.RECOMMENDED:
-        return Said(_OURS, False, first.reason, f"{has}; {wanted}: {first.message}")
+        return DesiredCondition(_OURS, False, first.reason, f"{has}; {wanted}: {first.message}")
     if types == [first.accelerator] and len(parts) == first.devices:
-        return Said(_OURS, True, Reason.RECOMMENDED, has)
+        return DesiredCondition(_OURS, True, Reason.RECOMMENDED, has)
     better = moves(types, len(parts))
     if better is not None:
         how = (
@@ -67,12 +69,12 @@ def as_recommended(
             if job.checkpoint
             else "it stays, because without spec.checkpoint a restart would lose its work"
         )
-        return Said(_OURS, False, Reason.BETTER_CHOICE, f"{has}; {better.text}: {how}")
+        return DesiredCondition(_OURS, False, Reason.BETTER_CHOICE, f"{has}; {better.text}: {how}")
     why = "one that starts takes what is free, one that runs moves only for much"
-    return Said(_OURS, False, Reason.FEASIBLE, f"{has}; {wanted} is recommended: {why}")
+    return DesiredCondition(_OURS, False, Reason.FEASIBLE, f"{has}; {wanted} is recommended: {why}")
 
 
-def shows_verdict(job: WorkloadRecord, verdict: Said | None) -> bool:
+def shows_verdict(job: WorkloadRecord, verdict: DesiredCondition | None) -> bool:
     """True when the status of a job already has the verdict."""
     shown = job.status.condition(_OURS)
     if shown is None or verdict is None:

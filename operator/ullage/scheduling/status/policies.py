@@ -12,7 +12,7 @@ from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.policy import PolicyRecord
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Condition
-from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.conditions import DesiredCondition, merged
 from ullage.scheduling.model.plan import SetConditions
 
 ONLY_DEFAULT: Final = (
@@ -55,10 +55,10 @@ def unread_news(snapshot: Snapshot, now: float, epoch: int) -> list[SetCondition
     """Set or remove condition ``Invalid`` of objects for which that changed."""
     news: list[SetConditions] = []
     for unread in snapshot.unread:
-        before = () if unread.told is None else (unread.told,)
+        before = () if unread.condition is None else (unread.condition,)
         after: tuple[Condition, ...] = ()
         if unread.text:
-            invalid = Said(
+            invalid = DesiredCondition(
                 ConditionType.INVALID, True, Reason.INVALID_OBJECT, unread.text, follows=True
             )
             after = merged(before, [invalid], whole_second(now), unread.generation)

@@ -62,7 +62,7 @@ class Reporter:
         members = entry.planned or self.context.view.members.get(uid, ())
         refused = self._bound(workload, outcome.refused if outcome is not None else None)
         placements = outcome.placements if outcome is not None else ()
-        pool_choice = self.context.capacity_choices.said(uid)
+        pool_choice = self.context.capacity_choices.recorded_for(uid)
         books = books_of(self.context.rounds, workload, life, members, placements)
         size = size_status(workload, life, placements, entry.size, self.context.view.now)
         scaling = entry.scaling.record if entry.scaling is not None else None

@@ -29,11 +29,11 @@ from ullage.cluster.records.status import (
 )
 from ullage.cluster.records.workload import WorkloadRecord
 from ullage.scheduling.capacity.capacity_choice import PoolChoice
-from ullage.scheduling.capacity.status import deadline_said, spend_of
+from ullage.scheduling.capacity.status import deadline_conditions, spend_of
 from ullage.scheduling.lifecycle.node_losses import failure_record
 from ullage.scheduling.lifecycle.scaling_record import scaling_conditions
 from ullage.scheduling.lifecycle.termination import counted_steps
-from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.conditions import DesiredCondition, merged
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.selectors import selector_text
@@ -75,9 +75,9 @@ class StatusInputs:
     """The last time that it was downsized for another workload."""
     scaling: ScalingRecord | None = None
     """Record of a service that the operator scales."""
-    verdict: Said | None = None
+    verdict: DesiredCondition | None = None
     """Condition that it has the recommended devices."""
-    router: Said | None = None
+    router: DesiredCondition | None = None
     """Condition of its router, if it has one."""
 
 
@@ -241,48 +241,48 @@ def _shows(placement: Placement, part: Part) -> bool:
     )
 
 
-def _conditions(inputs: StatusInputs) -> list[Said]:
+def _conditions(inputs: StatusInputs) -> list[DesiredCondition]:
     workload = inputs.workload
     if inputs.phase.terminal:
         conditions = _ended(inputs)
     elif not inputs.admitted:
         conditions = [
-            Said(
+            DesiredCondition(
                 ConditionType.ADMITTED,
                 False,
                 inputs.reason,
                 inputs.message,
                 follows=inputs.reason is Reason.WAITING_FOR_GATE,
             ),
-            Said(ConditionType.READY, False, inputs.reason),
+            DesiredCondition(ConditionType.READY, False, inputs.reason),
         ]
         if not workload.is_gang and inputs.phase is Phase.READY:
-            conditions[1] = Said(ConditionType.READY, True, Reason.RUNNING)
+            conditions[1] = DesiredCondition(ConditionType.READY, True, Reason.RUNNING)
     else:
         conditions = _admitted(inputs)
-    conditions.extend(deadline_said(inputs.pool_choice))
+    conditions.extend(deadline_conditions(inputs.pool_choice))
     conditions.extend(scaling_conditions(inputs.scaling))
     if inputs.router is not None:
         conditions.append(inputs.router)
     if inputs.degraded is not None:
-        conditions.append(Said(ConditionType.DEGRADED, True, *inputs.degraded))
+        conditions.append(DesiredCondition(ConditionType.DEGRADED, True, *inputs.degraded))
     if workload.invalid:
         conditions.append(
-            Said(ConditionType.INVALID, True, Reason.INVALID_OBJECT, workload.invalid)
+            DesiredCondition(ConditionType.INVALID, True, Reason.INVALID_OBJECT, workload.invalid)
         )
     return conditions
 
 
-def _ended(inputs: StatusInputs) -> list[Said]:
+def _ended(inputs: StatusInputs) -> list[DesiredCondition]:
     reason, message = inputs.reason, inputs.message
     before = inputs.workload.status.condition(ConditionType.FINISHED)
     if before is not None:
         reason, message = Reason(before.reason), before.message
     return [
-        Said(ConditionType.ADMITTED, False, reason),
-        Said(ConditionType.READY, False, reason),
-        Said(ConditionType.FINISHED, True, reason, message),
-        Said(
+        DesiredCondition(ConditionType.ADMITTED, False, reason),
+        DesiredCondition(ConditionType.READY, False, reason),
+        DesiredCondition(ConditionType.FINISHED, True, reason, message),
+        DesiredCondition(
             ConditionType.FAILED if inputs.phase is Phase.FAILED else ConditionType.COMPLETE,
             True,
             reason,
@@ -291,7 +291,7 @@ def _ended(inputs: StatusInputs) -> list[Said]:
     ]
 
 
-def _admitted(inputs: StatusInputs) -> list[Said]:
+def _admitted(inputs: StatusInputs) -> list[DesiredCondition]:
     """Conditions of a workload whose members all have slices."""
     live = [member for member in inputs.members if member.live and not member.pod.deleting]
     bound = all(member.pod.stage in (PodStage.BOUND, PodStage.RUNNING) for member in live)
@@ -300,9 +300,13 @@ def _admitted(inputs: StatusInputs) -> list[Said]:
     placed = bound and started
     ready = inputs.phase in (Phase.RUNNING, Phase.READY)
     conditions = [
-        Said(ConditionType.ADMITTED, True, Reason.PLACED, inputs.message, inputs.workload.in_place),
-        Said(ConditionType.PLACED, placed, Reason.PLACED if placed else waits, inputs.life.message),
-        Said(ConditionType.READY, ready, Reason.RUNNING if ready else waits),
+        DesiredCondition(
+            ConditionType.ADMITTED, True, Reason.PLACED, inputs.message, inputs.workload.in_place
+        ),
+        DesiredCondition(
+            ConditionType.PLACED, placed, Reason.PLACED if placed else waits, inputs.life.message
+        ),
+        DesiredCondition(ConditionType.READY, ready, Reason.RUNNING if ready else waits),
         _enforced(inputs, waits),
     ]
     if inputs.verdict is not None:
@@ -311,17 +315,19 @@ def _admitted(inputs: StatusInputs) -> list[Said]:
     if judged is not None:
         met, text = judged
         reason = predicted_figures.slo_reason(inputs.parts, met)
-        conditions.append(Said(ConditionType.SLO_MET, met, reason, text))
+        conditions.append(DesiredCondition(ConditionType.SLO_MET, met, reason, text))
     return conditions
 
 
-def _enforced(inputs: StatusInputs, waits: Reason) -> Said:
+def _enforced(inputs: StatusInputs, waits: Reason) -> DesiredCondition:
     loose = next(
         (part for part in inputs.parts if part.seen is None or part.seen.phase not in ENFORCED),
         None,
     )
     if loose is None:
-        return Said(ConditionType.ENFORCED, True, Reason.ENFORCED)
+        return DesiredCondition(ConditionType.ENFORCED, True, Reason.ENFORCED)
     if loose.seen is not None and loose.seen.phase is SlicePhase.FAILED:
-        return Said(ConditionType.ENFORCED, False, Reason.UNENFORCED, loose.seen.message)
-    return Said(ConditionType.ENFORCED, False, waits)
+        return DesiredCondition(
+            ConditionType.ENFORCED, False, Reason.UNENFORCED, loose.seen.message
+        )
+    return DesiredCondition(ConditionType.ENFORCED, False, waits)

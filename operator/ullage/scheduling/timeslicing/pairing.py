@@ -40,7 +40,7 @@ _LEAST, _MOST = 10, 90
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _JobKind:
     """Jobs that are interchangeable in a pair."""
 
     name: str
@@ -86,7 +86,7 @@ def paired(tools: Tools, arena: Arena, rule: AdmissionRule, cache: DivisionCache
             groups.setdefault(kind, []).append(uid)
     names = sorted(groups, key=lambda kind: (-len(groups[kind]), kind))[:MOST_KINDS]
     described = [
-        _Kind(
+        _JobKind(
             name=name,
             first=first.workload,
             known=tools.typed.requests.classes.of(first.workload),
@@ -252,7 +252,7 @@ def _broken(tools: Tools, first: Runner, second: Runner) -> str:
 
 
 def _forecasts(
-    tools: Tools, kinds: Sequence[_Kind], rule: AdmissionRule, cache: DivisionCache
+    tools: Tools, kinds: Sequence[_JobKind], rule: AdmissionRule, cache: DivisionCache
 ) -> Mapping[tuple[str, str], Mapping[str, Together]]:
     """Forecasts of the pairs to evaluate; those of the last cycle if the inputs are the same."""
     snapshot, rooms = tools.view.snapshot, _rooms(tools.inventory)
@@ -261,7 +261,7 @@ def _forecasts(
     before = cache.pairs
     if before is not None and before.stands(values, objects):
         return before.forecasts
-    judge = _Judge(rule, rooms, tools.inventory.model_names)
+    judge = _PairJudge(rule, rooms, tools.inventory.model_names)
     forecasts: dict[tuple[str, str], dict[str, Together]] = {}
     for left, right in _to_judge(kinds):
         by_type = judge.of(left, right)
@@ -287,16 +287,16 @@ def _rooms(inventory: Inventory) -> dict[str, _Room]:
     return rooms
 
 
-def _to_judge(kinds: Sequence[_Kind]) -> list[tuple[_Kind, _Kind]]:
+def _to_judge(kinds: Sequence[_JobKind]) -> list[tuple[_JobKind, _JobKind]]:
     """The pairs to evaluate: each kind beside itself and a few others.
 
     Kinds of least demand slow others down least; kinds of opposite demand fill devices best.
     """
-    groups: dict[tuple[str, str], list[_Kind]] = {}
+    groups: dict[tuple[str, str], list[_JobKind]] = {}
     for kind in kinds:
         priority = kind.name.split("|")[4]
         groups.setdefault((kind.domain, priority), []).append(kind)
-    pairs: dict[tuple[str, str], tuple[_Kind, _Kind]] = {}
+    pairs: dict[tuple[str, str], tuple[_JobKind, _JobKind]] = {}
     for group in groups.values():
         group.sort(key=lambda kind: (kind.demand(), kind.name))
         for at, kind in enumerate(group):
@@ -313,14 +313,14 @@ def _to_judge(kinds: Sequence[_Kind]) -> list[tuple[_Kind, _Kind]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Judge:
+class _PairJudge:
     """Queries admission about pairs."""
 
     rule: AdmissionRule
     rooms: Mapping[str, _Room]
     names: Sequence[str]
 
-    def of(self, left: _Kind, right: _Kind) -> dict[str, Together]:
+    def of(self, left: _JobKind, right: _JobKind) -> dict[str, Together]:
         """Forecasts of two kinds by type, without the types on which they are no pair."""
         by_type: dict[str, Together] = {}
         for name in left.speeds:
@@ -332,7 +332,7 @@ class _Judge:
                 by_type[name] = both
         return by_type
 
-    def _on(self, left: _Kind, right: _Kind, name: str, room: _Room) -> Together | None:
+    def _on(self, left: _JobKind, right: _JobKind, name: str, room: _Room) -> Together | None:
         model = room.model
         needed = sum(
             with_contexts_mib(kind.first.gpu.memory_mib, 1, room.overhead_mib)

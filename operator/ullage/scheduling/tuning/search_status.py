@@ -26,7 +26,7 @@ from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.names import trial_name
 from ullage.engines.tuning.makespan import GroupRuns, makespan
 from ullage.engines.tuning.rungs import HalvingRung
-from ullage.scheduling.model.conditions import Said, newly_true
+from ullage.scheduling.model.conditions import DesiredCondition, newly_true
 from ullage.scheduling.model.phases import OVER, Phase
 from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.times import SEARCH_STALLED_S
@@ -71,13 +71,13 @@ def groups_of(
         (result.trial, result.epoch): times.work_s(result) if times else float(result.seconds)
         for result in search.results
     }
-    figures = _Figures(ran=ran, lasted=lasted, places=places, times=times)
+    figures = _SearchFigures(ran=ran, lasted=lasted, places=places, times=times)
     shown = {group.name: group for group in before}
     return tuple(_group(rung, shown.get(rung.group), figures) for rung in search.rungs())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Figures:
+class _SearchFigures:
     """Inputs of a group's figures."""
 
     ran: Mapping[tuple[int, int], WorkloadRecord]
@@ -96,7 +96,7 @@ class _Figures:
         return before + seconds * self.times.speed(percent_had(run.gpu))
 
 
-def _group(rung: HalvingRung, before: GroupRecord | None, figures: _Figures) -> GroupRecord:
+def _group(rung: HalvingRung, before: GroupRecord | None, figures: _SearchFigures) -> GroupRecord:
     counts = len(rung.members), len(rung.values) + len(rung.problems)
     if before is not None and before.start_time and (before.trials, before.ended) == counts:
         return before
@@ -116,7 +116,10 @@ def _group(rung: HalvingRung, before: GroupRecord | None, figures: _Figures) -> 
 
 
 def _with_figures(
-    group: GroupRecord, rung: HalvingRung, members: Sequence[WorkloadRecord], figures: _Figures
+    group: GroupRecord,
+    rung: HalvingRung,
+    members: Sequence[WorkloadRecord],
+    figures: _SearchFigures,
 ) -> GroupRecord:
     """The group with its expected end, if any duration was measured."""
     if not members or not group.start_time:
@@ -157,7 +160,7 @@ def conditions_of(
     runs: Iterable[WorkloadRecord],
     groups: Sequence[GroupRecord],
     now: float,
-) -> tuple[Said, ...]:
+) -> tuple[DesiredCondition, ...]:
     """Conditions of a running search, in order: Planned, Stalled and PoolTooSmall.
 
     Args:
@@ -170,7 +173,7 @@ def conditions_of(
     since = waits_since(due, runs)
     if since and now >= since + SEARCH_STALLED_S:
         conditions.append(
-            Said(
+            DesiredCondition(
                 ConditionType.STALLED,
                 True,
                 Reason.NO_TRIAL_RUNS,
@@ -184,7 +187,9 @@ def conditions_of(
         why = unfit.status.decision
         text = f"{unfit.ref.name}: {why.reason.value}: {why.message}"
         conditions.append(
-            Said(ConditionType.POOL_TOO_SMALL, True, Reason.NO_DEVICE_FITS, text[:_MOST_OF_A_TEXT])
+            DesiredCondition(
+                ConditionType.POOL_TOO_SMALL, True, Reason.NO_DEVICE_FITS, text[:_MOST_OF_A_TEXT]
+            )
         )
     return tuple(conditions)
 
@@ -204,12 +209,12 @@ def waits_since(due: Sequence[WorkloadRecord], runs: Iterable[WorkloadRecord]) -
     )
 
 
-def _planned(groups: Sequence[GroupRecord]) -> Said:
+def _planned(groups: Sequence[GroupRecord]) -> DesiredCondition:
     if any(group.makespan_eta for group in groups):
         text = "status.groups shows when each group with a measured trial will have ended"
-        return Said(ConditionType.PLANNED, True, Reason.MAKESPAN_ESTIMATED, text)
+        return DesiredCondition(ConditionType.PLANNED, True, Reason.MAKESPAN_ESTIMATED, text)
     text = "no trial has ended yet, so nothing is known of how long trials take"
-    return Said(ConditionType.PLANNED, False, Reason.NOTHING_MEASURED, text)
+    return DesiredCondition(ConditionType.PLANNED, False, Reason.NOTHING_MEASURED, text)
 
 
 def _waits_for(due: Sequence[WorkloadRecord]) -> str:

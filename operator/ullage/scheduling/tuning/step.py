@@ -22,7 +22,7 @@ from ullage.cluster.values.names import trial_name, trial_run_name
 from ullage.engines.tuning.algorithms import trials_of
 from ullage.engines.tuning.search_space import Point
 from ullage.engines.tuning.suggestions import SuggestionRequest
-from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.conditions import DesiredCondition, merged
 from ullage.scheduling.model.phases import OVER
 from ullage.scheduling.model.plan import CreateTrial, DeleteWorkload, Emit
 from ullage.scheduling.times import SEARCH_STALLED_S
@@ -316,8 +316,14 @@ def _status(
         times=times,
     )
     conditions = [
-        Said(ConditionType.COMPLETE, phase == "Succeeded", reason, message, follows=not over),
-        *([Said(ConditionType.FAILED, True, reason, message)] if phase == "Failed" else []),
+        DesiredCondition(
+            ConditionType.COMPLETE, phase == "Succeeded", reason, message, follows=not over
+        ),
+        *(
+            [DesiredCondition(ConditionType.FAILED, True, reason, message)]
+            if phase == "Failed"
+            else []
+        ),
         *(() if over else conditions_of(_due_runs(job, around, search), runs, groups, around.now)),
     ]
     begun = bool(around.runs or search.results)

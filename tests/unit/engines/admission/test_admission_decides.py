@@ -21,7 +21,7 @@ from fakes.admission import (
 )
 from ullage.api.reasons import Reason
 from ullage.engines.admission.filters import (
-    Device,
+    CheckedDevice,
     Newcomer,
     Resident,
     check_device,
@@ -73,13 +73,13 @@ def test_a_first_tenant_joins_an_empty_device() -> None:
     assert verdict.required == pytest.approx(1.645)
 
 
-def refusal_after_checks(where: Device, who: Newcomer) -> Refusal | None:
+def refusal_after_checks(where: CheckedDevice, who: Newcomer) -> Refusal | None:
     check_device(where)
     check_newcomer(who)
     return first_refusal(who, where)
 
 
-def refused_for(where: Device, who: Newcomer) -> Reason | None:
+def refused_for(where: CheckedDevice, who: Newcomer) -> Reason | None:
     refusal = first_refusal(who, where)
     assert refusal is not None
     assert refusal.text
@@ -97,7 +97,7 @@ def refused_for(where: Device, who: Newcomer) -> Reason | None:
         (BUSY, newcomer(tenant("new"), memory_mib=15_000), Reason.MEMORY_WOULD_OVERFLOW),
     ],
 )
-def test_a_broken_limit_is_named(where: Device, who: Newcomer, reason: Reason) -> None:
+def test_a_broken_limit_is_named(where: CheckedDevice, who: Newcomer, reason: Reason) -> None:
     assert refused_for(where, who) is reason
 
 
@@ -277,7 +277,7 @@ BAD = ClassProfile(workload_class="c", fingerprint=Fingerprint(sm=math.nan))
         ),
     ],
 )
-def test_impossible_figures_are_named(where: Device, who: Newcomer, what: str) -> None:
+def test_impossible_figures_are_named(where: CheckedDevice, who: Newcomer, what: str) -> None:
     with pytest.raises(ValueError, match=what):
         admit(where, who, BASIS)
 
@@ -295,7 +295,9 @@ def test_impossible_figures_are_named(where: Device, who: Newcomer, what: str) -
         (device(resident(tenant("old"), memory_mib=-5)), JOINS, "memory of old"),
     ],
 )
-def test_impossible_figures_of_limits_are_named(where: Device, who: Newcomer, what: str) -> None:
+def test_impossible_figures_of_limits_are_named(
+    where: CheckedDevice, who: Newcomer, what: str
+) -> None:
     with pytest.raises(ValueError, match=what):
         refusal_after_checks(where, who)
 

@@ -11,7 +11,13 @@ import pytest
 
 from ullage.engines.admission import pair_gp
 from ullage.engines.admission.pair_gp import Hyper, Rows
-from ullage.engines.admission.pair_kernel import THETA_START, Distances, Shape, class_folds, kernel
+from ullage.engines.admission.pair_kernel import (
+    THETA_START,
+    Distances,
+    KernelShape,
+    class_folds,
+    kernel,
+)
 
 
 def rows(count: int = 40, seed: int = 0) -> tuple[Rows, np.ndarray]:
@@ -31,15 +37,15 @@ def rows(count: int = 40, seed: int = 0) -> tuple[Rows, np.ndarray]:
 HYPER = Hyper(theta=tuple(THETA_START))
 
 
-def plain_likeness(apart: float, scale: float, shape: Shape) -> float:
+def plain_likeness(apart: float, scale: float, shape: KernelShape) -> float:
     reach = np.sqrt(apart) / scale
-    if shape is Shape.GAUSSIAN:
+    if shape is KernelShape.GAUSSIAN:
         return float(np.exp(-(reach**2) / 2))
     return float((1 + np.sqrt(3) * reach) * np.exp(-np.sqrt(3) * reach))
 
 
 def plain_kernel(
-    theta: np.ndarray, left: Rows, right: Rows, shape: Shape = Shape.GAUSSIAN
+    theta: np.ndarray, left: Rows, right: Rows, shape: KernelShape = KernelShape.GAUSSIAN
 ) -> np.ndarray:
     """The formula, entry by entry."""
     e = np.exp(theta)
@@ -56,16 +62,16 @@ def plain_kernel(
     return out
 
 
-@pytest.mark.parametrize("shape", list(Shape))
-def test_the_kernel_is_the_sum_of_its_seven_terms(shape: Shape) -> None:
+@pytest.mark.parametrize("shape", list(KernelShape))
+def test_the_kernel_is_the_sum_of_its_seven_terms(shape: KernelShape) -> None:
     made, _ = rows()
     theta = THETA_START + 0.3 * np.random.default_rng(1).standard_normal(10)
     few = made.take(np.arange(7))
     assert np.allclose(kernel(theta, few, made, shape), plain_kernel(theta, few, made, shape))
 
 
-@pytest.mark.parametrize("shape", list(Shape))
-def test_predictions_equal_a_direct_solve(shape: Shape) -> None:
+@pytest.mark.parametrize("shape", list(KernelShape))
+def test_predictions_equal_a_direct_solve(shape: KernelShape) -> None:
     made, target = rows()
     hyper = Hyper(theta=HYPER.theta, shape=shape)
     known, asked = made.take(np.arange(30)), made.take(np.arange(30, 40))
@@ -80,8 +86,8 @@ def test_predictions_equal_a_direct_solve(shape: Shape) -> None:
     assert np.allclose(sd, np.sqrt(np.diag(spread) + HYPER.noise))
 
 
-@pytest.mark.parametrize("shape", list(Shape))
-def test_the_gradient_equals_differences(shape: Shape) -> None:
+@pytest.mark.parametrize("shape", list(KernelShape))
+def test_the_gradient_equals_differences(shape: KernelShape) -> None:
     made, target = rows()
     distances = Distances.between(made, made)
     weights = np.linspace(0.2, 1.5, len(made))
@@ -129,7 +135,7 @@ def test_heavy_tails_shrug_an_outlier_off() -> None:
     spoilt[3] += 4.0
     others = np.arange(len(made)) != 3
     errors = {}
-    for how in (pair_gp.Fit(), pair_gp.ROBUST):
+    for how in (pair_gp.PairFit(), pair_gp.ROBUST):
         posterior = pair_gp.condition(made, spoilt, pair_gp.fit(made, spoilt, how))
         errors[how.tail] = np.abs(posterior.predict(made)[0] - target)[others].mean()
     assert errors[2.0] < errors[0.0]
@@ -162,9 +168,9 @@ def test_noise_is_chosen_by_rows_and_the_shape_by_classes_left_out() -> None:
         index, mean, _ = pair_gp.left_out(made, target, one, out, folds=pair_gp.FOLDS)
         return float(np.abs(mean - target[index]).mean())
 
-    plain, robust = (pair_gp.fit(made, target, how) for how in (pair_gp.Fit(), pair_gp.ROBUST))
+    plain, robust = (pair_gp.fit(made, target, how) for how in (pair_gp.PairFit(), pair_gp.ROBUST))
     noise = min((plain, robust), key=lambda one: error(one, blocks))
-    rough = pair_gp.fit(made, target, pair_gp.Fit(tail=noise.tail, shape=Shape.MATERN))
+    rough = pair_gp.fit(made, target, pair_gp.PairFit(tail=noise.tail, shape=KernelShape.MATERN))
     folds = class_folds(made, pair_gp.FOLDS)
     assert len(folds) == pair_gp.FOLDS
     best = min((noise, rough), key=lambda one: error(one, folds))

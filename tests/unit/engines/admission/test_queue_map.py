@@ -11,7 +11,7 @@ import pytest
 from ullage.api.reasons import Reason
 from ullage.engines.admission.queue_map import (
     Load,
-    Objective,
+    QueueObjective,
     Service,
     largest_slowdown,
     latency_s,
@@ -59,7 +59,7 @@ def test_the_largest_slowdown_keeps_the_objective_and_a_little_more_does_not(
     load = Load(requests_per_s=rate, cv2=1.7)
     service = Service(mean_s=1.0, quantile_s=2.5, cv2=0.6)
     slo = slack * latency_s(1.0, service, load, 0.99)
-    found = largest_slowdown(service, load, Objective(latency_s=slo))
+    found = largest_slowdown(service, load, QueueObjective(latency_s=slo))
     assert isinstance(found, float)
     assert found >= 1
     assert latency_s(found, service, load, 0.99) <= slo * (1 + 1e-9)
@@ -68,7 +68,9 @@ def test_the_largest_slowdown_keeps_the_objective_and_a_little_more_does_not(
 
 def test_an_objective_below_the_solo_time_is_refused_in_figures() -> None:
     found = largest_slowdown(
-        Service(mean_s=0.03, quantile_s=0.052), Load(requests_per_s=1), Objective(latency_s=0.04)
+        Service(mean_s=0.03, quantile_s=0.052),
+        Load(requests_per_s=1),
+        QueueObjective(latency_s=0.04),
     )
     assert found == Refusal(
         reason=Reason.SLO_INFEASIBLE, text="cannot be met even alone: solo 52 ms > 40 ms"
@@ -77,7 +79,7 @@ def test_an_objective_below_the_solo_time_is_refused_in_figures() -> None:
 
 def test_a_load_above_capacity_blames_the_load() -> None:
     service = Service(mean_s=0.03, quantile_s=0.03)
-    found = largest_slowdown(service, Load(requests_per_s=50), Objective(latency_s=0.04))
+    found = largest_slowdown(service, Load(requests_per_s=50), QueueObjective(latency_s=0.04))
     assert isinstance(found, Refusal)
     assert found.reason is Reason.LOAD_INFEASIBLE
     assert "150% busy" in found.text
@@ -86,7 +88,7 @@ def test_a_load_above_capacity_blames_the_load() -> None:
 
 def test_a_queue_that_breaks_the_objective_alone_blames_the_load() -> None:
     service = Service(mean_s=0.03, quantile_s=0.03)
-    found = largest_slowdown(service, Load(requests_per_s=30), Objective(latency_s=0.04))
+    found = largest_slowdown(service, Load(requests_per_s=30), QueueObjective(latency_s=0.04))
     assert isinstance(found, Refusal)
     assert found.reason is Reason.LOAD_INFEASIBLE
     assert "add replicas" in found.text
@@ -111,12 +113,12 @@ def test_replicas_share_the_load() -> None:
 )
 def test_bad_figures_are_named(service: Service, load: Load, objective: float, what: str) -> None:
     with pytest.raises(ValueError, match=what):
-        largest_slowdown(service, load, Objective(latency_s=objective))
+        largest_slowdown(service, load, QueueObjective(latency_s=objective))
 
 
 def test_a_quantile_outside_the_open_interval_is_refused() -> None:
     with pytest.raises(ValueError, match="quantile"):
-        largest_slowdown(MM1, Load(requests_per_s=0.1), Objective(latency_s=9, quantile=1.0))
+        largest_slowdown(MM1, Load(requests_per_s=0.1), QueueObjective(latency_s=9, quantile=1.0))
 
 
 @pytest.mark.parametrize("requests_per_s", [0.001, 0.2, 0.7])

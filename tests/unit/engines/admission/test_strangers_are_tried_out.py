@@ -20,8 +20,8 @@ from fakes.admission import (
     uncertified,
 )
 from ullage.api.reasons import Reason
-from ullage.engines.admission.filters import Device, Newcomer
-from ullage.engines.admission.probation import Trial, TrialOutcome, end_of_trial, may_probe
+from ullage.engines.admission.filters import CheckedDevice, Newcomer
+from ullage.engines.admission.probation import ProbationOutcome, Trial, end_of_trial, may_probe
 from ullage.engines.admission.query import Account
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Refusal
 from ullage.engines.admission.verdict import Basis, RiskSettings
@@ -36,7 +36,7 @@ TRIAL = Trial(percent=20, seconds=60)
 
 
 def asked(
-    where: Device = BUSY, who: Newcomer = STRANGER, account: Account = ACCOUNT
+    where: CheckedDevice = BUSY, who: Newcomer = STRANGER, account: Account = ACCOUNT
 ) -> Trial | Refusal:
     return may_probe(admit(where, who, UNSURE), query(where, who), account, SETTINGS)
 
@@ -63,7 +63,7 @@ def test_no_one_is_tried_out_beside_a_latency_objective() -> None:
     assert "latency objective of web" in said(asked(serving))
 
 
-def measured(sm: float | None, objective: float | None) -> Device:
+def measured(sm: float | None, objective: float | None) -> CheckedDevice:
     """A device with one tenant at 40 %, of a class with this demand on a whole device."""
     profile = ClassProfile(workload_class="old", fingerprint=Fingerprint(sm=sm))
     return device(
@@ -143,21 +143,21 @@ def test_a_spent_budget_ends_trials_until_new_rows_exist() -> None:
 @pytest.mark.parametrize(
     ("windows", "elapsed_s", "outcome"),
     [
-        ([], 5, TrialOutcome.GOES_ON),
-        ([False] * 19, 19, TrialOutcome.GOES_ON),
-        ([False] * 20, 20, TrialOutcome.COMMIT),
-        ([False, True, False, True], 4, TrialOutcome.ROLL_BACK),
-        ([True, None, None, True], 4, TrialOutcome.ROLL_BACK),
-        ([True, False, False, True, False, False, False], 25, TrialOutcome.COMMIT),
-        ([False] * 20 + [True], 21, TrialOutcome.GOES_ON),
-        ([True, True] + [False] * 30, 32, TrialOutcome.ROLL_BACK),
-        ([None] * 59, 59, TrialOutcome.GOES_ON),
-        ([None] * 60, 60, TrialOutcome.ROLL_BACK),
-        ([False] * 3, 60, TrialOutcome.ROLL_BACK),
-        ([False] * 59 + [True], 60, TrialOutcome.ROLL_BACK),
+        ([], 5, ProbationOutcome.GOES_ON),
+        ([False] * 19, 19, ProbationOutcome.GOES_ON),
+        ([False] * 20, 20, ProbationOutcome.COMMIT),
+        ([False, True, False, True], 4, ProbationOutcome.ROLL_BACK),
+        ([True, None, None, True], 4, ProbationOutcome.ROLL_BACK),
+        ([True, False, False, True, False, False, False], 25, ProbationOutcome.COMMIT),
+        ([False] * 20 + [True], 21, ProbationOutcome.GOES_ON),
+        ([True, True] + [False] * 30, 32, ProbationOutcome.ROLL_BACK),
+        ([None] * 59, 59, ProbationOutcome.GOES_ON),
+        ([None] * 60, 60, ProbationOutcome.ROLL_BACK),
+        ([False] * 3, 60, ProbationOutcome.ROLL_BACK),
+        ([False] * 59 + [True], 60, ProbationOutcome.ROLL_BACK),
     ],
 )
 def test_a_trial_ends_by_its_windows(
-    windows: list[bool | None], elapsed_s: float, outcome: TrialOutcome
+    windows: list[bool | None], elapsed_s: float, outcome: ProbationOutcome
 ) -> None:
     assert end_of_trial(windows, elapsed_s=elapsed_s, trial=TRIAL) is outcome

@@ -15,7 +15,7 @@ from bench.single_numbers import point
 from ullage.engines.admission.ladder import (
     LEAST_ROWS,
     NOMINAL_Z,
-    Outcomes,
+    RungOutcomes,
     Trim,
     choose,
     finite_quantile,
@@ -26,8 +26,10 @@ from ullage.engines.admission.records import Rung
 PLAIN = Rung.UTILISATION_SUM
 
 
-def outcomes(observed: np.ndarray, mean: np.ndarray, sd: float, objective: float = 0.7) -> Outcomes:
-    return Outcomes(
+def outcomes(
+    observed: np.ndarray, mean: np.ndarray, sd: float, objective: float = 0.7
+) -> RungOutcomes:
+    return RungOutcomes(
         mean=mean,
         sd=np.full(len(mean), sd),
         observed=observed,

@@ -80,7 +80,7 @@ def test_the_risk_bound_is_clopper_pearsons(violations: int, rows: int) -> None:
 def test_fifty_eight_clean_rows_admit_nothing_and_the_fifty_ninth_does() -> None:
     few = fixed_sequence([row(5.0)] * 58, **RISK)
     assert few.refuses
-    assert few.said() == "none yet: rows 58 of 59"
+    assert (few.rows, few.needed) == (58, 59)
     enough = fixed_sequence([row(5.0)] * 59, **RISK)
     assert enough.value == GRID[-1]
     assert (enough.admitted, enough.violations) == (59, 0)
@@ -112,7 +112,7 @@ def test_a_violation_among_the_strictest_rows_ends_it_before_it_began() -> None:
     found = fixed_sequence(rows, **RISK)
     assert found.refuses
     assert found.needed == 0
-    assert "none is safe" in found.said()
+    assert (found.refuses, found.needed) == (True, 0)
 
 
 def test_where_the_run_starts_depends_on_margins_alone() -> None:
@@ -166,7 +166,7 @@ def test_every_group_and_band_has_an_answer_and_rows_count_where_they_belong() -
     assert len(found) == len(Group) * len(Band)
     assert not found[Group.KNOWN, Band.MEDIUM].refuses
     assert found[Group.KNOWN, Band.MEDIUM].rows == 60
-    assert found[Group.MANY, Band.WIDE].said() == "none yet: rows 11 of 59"
+    assert (found[Group.MANY, Band.WIDE].rows, found[Group.MANY, Band.WIDE].needed) == (11, 59)
     assert found[Group.SEEN_PAIR, Band.TIGHT].rows == 0
 
 
@@ -175,7 +175,7 @@ def test_what_is_said_of_one_pair_again_and_again_is_one_trial() -> None:
     many = [replace(row(3.0), trial=(f"c{pair}", "x")) for pair in range(8) for _ in range(20)]
     found = fixed_sequence(many, **RISK)
     assert found.refuses
-    assert found.said() == "none yet: rows 8 of 59"
+    assert (found.rows, found.needed) == (8, 59)
     distinct = [replace(row(3.0), trial=(f"c{pair}", "x")) for pair in range(59)]
     assert fixed_sequence(distinct * 3, **RISK).admitted == 59
 
