@@ -178,8 +178,8 @@ release: $(VENV)/.ready ## images, bills of materials, charts, wheel, kubectl pl
 bench: bench-step bench-decide bench-fill ## every benchmark; figures go to build/bench
 bench-step: $(VENV)/.ready ## cost of one ullage_run.step()
 	@$(BIN)/python -m bench.step
-bench-decide: $(VENV)/.ready ## decision cycle at 1,000 nodes and 10,000 jobs (POLICY=MaxMinFairness: in turns)
-	@$(BIN)/python -m bench.decide $(if $(POLICY),--policy $(POLICY))
+bench-decide: $(VENV)/.ready ## decision cycle at 1,000 nodes and 10,000 jobs (POLICY=MaxMinFairness: in turns; EQUAL=1000: cycles decided twice)
+	@$(BIN)/python -m bench.decide $(if $(POLICY),--policy $(POLICY)) $(if $(EQUAL),--equal $(EQUAL))
 bench-fill: $(VENV)/.ready ## 4,000 jobs on 500 KWOK nodes beside the pipeline's own limit
 	@$(BIN)/python -m bench.fill
 

@@ -7,30 +7,24 @@ to the next. The sender compares by identity, because snapshots share unchanged 
 receiver keeps the last snapshot and patches it. Of a changed record only the changed fields are
 sent: the rest stays the receiver's object. Bytes in, bytes out; no processes here.
 
-Frozen records are pickled at half the usual cost. Python's own way queries every single record for
-its fields, on both sides; slots are read and written directly here. Everything but frozen slotted
-dataclasses is pickled as usual.
+Frozen records are pickled by their slots, at half the usual cost; everything else as usual.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cache
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, fields, replace
 from io import BytesIO
-from itertools import compress, count, repeat
-from operator import attrgetter, call, is_not
-from typing import Final, TypeVar
+from itertools import compress, count
+from operator import is_not
+from typing import Any, Final
 
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.values.slots import RECORDS, made, values_of, with_fields
 from ullage.scheduling.model.changes import changed as changed_keys
 from ullage.scheduling.model.plan import Action, ApplyGPUNode, DecideSettings, Plan, SetStatus
-
-Item = TypeVar("Item")
-Reduced = tuple[Callable[[type, Sequence[object]], object], tuple[type, tuple[object, ...]]]
 
 _TABLES: Final = (
     "nodes",
@@ -72,7 +66,7 @@ class Delta:
     """By table: deleted keys."""
 
 
-Change = tuple[int, object] | tuple[int, tuple[int, ...], tuple[object, ...]]
+Change = tuple[int, object] | tuple[int, tuple[int, ...], tuple[Any, ...]]
 """The way from the receiver's value to the new one: a plain tuple, because one is sent for every
 changed field and pickles of tuples need no Python. Its first item is one of these:"""
 _VALUE: Final = 0
@@ -165,18 +159,18 @@ def unpack_answer(payload: bytes, snapshot: Snapshot) -> tuple[Plan, tuple[Actio
 def _less(act: Action, slices: Container[str], statuses: Container[str]) -> Action:
     """An action without the parts that are sent with the plan."""
     if isinstance(act, ApplyGPUNode) and act.name in slices:
-        return with_field(act, "slices", ())
+        return with_fields(act, {"slices": ()})
     if isinstance(act, SetStatus) and act.owner.uid in statuses:
-        return with_field(act, "status", _NO_STATUS)
+        return with_fields(act, {"status": _NO_STATUS})
     return act
 
 
 def _more(act: Action, plan: Plan) -> Action:
     """The action with these parts restored."""
     if isinstance(act, ApplyGPUNode) and act.name in plan.slices:
-        return with_field(act, "slices", plan.slices[act.name])
+        return with_fields(act, {"slices": plan.slices[act.name]})
     if isinstance(act, SetStatus) and act.owner.uid in plan.statuses:
-        return with_field(act, "status", plan.statuses[act.owner.uid])
+        return with_fields(act, {"status": plan.statuses[act.owner.uid]})
     return act
 
 
@@ -268,78 +262,6 @@ def dumps(value: object) -> bytes:
     """The pickle of a value; ``pickle.loads`` reads it."""
     buffer = BytesIO()
     pickler = pickle.Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL)
-    pickler.dispatch_table = _RECORDS
+    pickler.dispatch_table = RECORDS
     pickler.dump(value)
     return buffer.getvalue()
-
-
-def made(kind: type, values: Sequence[object]) -> object:
-    """A record from the values of its fields, without validation."""
-    record: object = object.__new__(kind)
-    deque(map(call, _writers(kind), repeat(record), values), maxlen=0)  # a loop without Python
-    return record
-
-
-def with_field(record: Item, name: str, value: object) -> Item:
-    """A copy of a record with another value of a field, without validation.
-
-    Several times as fast as :func:`dataclasses.replace`, which sets each field of a frozen record
-    by its name.
-    """
-    kind = type(record)
-    values = list(values_of(record) or ())
-    values[_names(kind).index(name)] = value
-    copy = made(kind, values)
-    assert isinstance(copy, kind)
-    return copy
-
-
-def values_of(record: object) -> tuple[object, ...] | None:
-    """The values of a record's fields; ``None`` for anything but a record with slots."""
-    kind: type = type(record)
-    taken_apart = _reader(kind)
-    return taken_apart(record)[1][1] if taken_apart is not None else None
-
-
-@cache  # bounded by the number of classes
-def _reader(kind: type) -> Callable[[object], Reduced] | None:
-    try:
-        return _RECORDS[kind]
-    except KeyError:
-        return None
-
-
-@cache  # bounded by the number of record classes, as is _RECORDS
-def _writers(kind: type) -> tuple[Callable[[object, object], None], ...]:
-    return tuple(getattr(kind, name).__set__ for name in _names(kind))
-
-
-@cache  # bounded likewise
-def _names(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
-
-
-def _alone(name: str) -> Callable[[object], tuple[object, ...]]:
-    """Reads a single field, as a tuple."""
-    read = attrgetter(name)
-    return lambda record: (read(record),)
-
-
-class _Records(dict[type, Callable[[object], Reduced]]):
-    """Functions that decompose records, by class; created for the first record of it."""
-
-    def __missing__(self, kind: type) -> Callable[[object], Reduced]:
-        names = _names(kind)
-        if not names or any(not hasattr(getattr(kind, name, None), "__set__") for name in names):
-            raise KeyError(kind)  # the pickler then uses its default
-        # a getter of several names reads them all in one call, and gives a tuple
-        read = attrgetter(*names) if len(names) > 1 else _alone(names[0])
-
-        def taken_apart(record: object) -> Reduced:
-            return made, (kind, read(record))
-
-        self[kind] = taken_apart
-        return taken_apart
-
-
-_RECORDS = _Records()

@@ -15,6 +15,7 @@ from builders import (
     WorkloadBuilder,
     a_gpu_node,
     a_job,
+    a_node,
     a_pod,
     a_policy,
     a_profile,
@@ -26,7 +27,13 @@ from fakes.deciding import decided, told
 from ullage.api.slices import SlicePhase
 from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.profile import SoloEntry
+from ullage.cluster.records.workload import WorkloadRecord
+from ullage.scheduling.assignment import judge
 from ullage.scheduling.assignment.cycle_cache import CycleCache
+from ullage.scheduling.inventory.inventory import Inventory
+from ullage.scheduling.lifecycle.training import training_step
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
+from ullage.scheduling.model.view import View
 
 BUSY = SoloEntry(device=MODEL, share=100, sm_util=0.9)
 IDLE = SoloEntry(device=MODEL, share=100, sm_util=0.4)
@@ -73,3 +80,27 @@ def test_what_is_predicted_follows_the_neighbour(edited: str) -> None:
     if edited == "busy":
         assert before.sharing is not None
         assert warm.status(one).sharing.predicted > before.sharing.predicted  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("edited", "read"), [("status", ["one"]), ("spec", ["one", "other"])])
+def test_a_status_that_was_written_disturbs_its_own_job_alone(
+    edited: str, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other, near = a_pair()
+    near.append(a_node("node-1"))  # one object, as in the operator
+    cache, before, beside = CycleCache(), one.build(), other.build()
+    for _ in range(2):
+        decided(before, beside, *near, cache=cache)
+    after = replace(before, status=replace(before.status, start_time=NOW))
+    if edited == "spec":
+        after = replace(before, priority=before.priority + 1)
+    steps: list[str] = []
+
+    def noted(view: View, inventory: Inventory, job: WorkloadRecord) -> LifecycleStep:
+        steps.append(job.ref.name)
+        return training_step(view, inventory, job)
+
+    monkeypatch.setattr(judge, "training_step", noted)
+    warm = decided(after, beside, *near, cache=cache)
+    assert steps == read
+    assert warm.plan == decided(after, beside, *near).plan

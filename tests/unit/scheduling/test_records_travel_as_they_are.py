@@ -12,6 +12,7 @@ import pytest
 from builders import a_gpu_node, a_job, a_policy, a_snapshot
 from ullage.api.devices import GPUMode
 from ullage.app.transfer import dumps
+from ullage.cluster.values.slots import with_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,15 @@ def test_a_picture_arrives_equal_and_its_shared_parts_are_one_object() -> None:
 @pytest.mark.parametrize("value", [Plain([1, 2]), GPUMode.FRACTIONAL, (1, "x", None)])
 def test_whatever_is_no_record_travels_too(value: object) -> None:
     assert pickle.loads(dumps(value)) == value
+
+
+def test_a_copy_has_other_values_and_is_not_made_again() -> None:
+    before = Checked(2)
+    after = with_fields(before, {"value": 5})
+    assert (type(after), after.value, after.doubled) == (Checked, 5, 2)
+    assert (before.value, before.doubled) == (2, 2)
+    with pytest.raises(KeyError, match="other"):
+        with_fields(before, {"other": 1})
 
 
 def test_what_arrives_is_not_made_again() -> None:

@@ -5,8 +5,8 @@
 Most jobs of a large cluster run or wait, and nothing near them changes from one cycle to the next.
 The needs of such a job, and its status while it runs, are valid as long as every record is the very
 object of the last cycle: its own, those of its pods and nodes, and those of all that share its
-devices. Of a GPUNode only its report on these devices counts. Placement of a waiting job is decided
-in every cycle.
+devices. Of a GPUNode only its report on these devices counts, and of another job not its status.
+Placement of a waiting job is decided in every cycle.
 """
 
 from __future__ import annotations
@@ -108,12 +108,12 @@ class SteadyCache:
         new, changes = view.snapshot, members.changes
         whole = set(changes.nodes)
         whole.update(name for name in changes.gpu_nodes if _is_another(old, new, name))
-        told = {
+        reported = {
             uid
             for uid in changes.workloads
-            if _is_only_told(old.workloads.get(uid), new.workloads.get(uid))
+            if _is_only_reported(old.workloads.get(uid), new.workloads.get(uid))
         }
-        owners = set(changes.workloads) - told
+        owners = set(changes.workloads) - reported
         for uid in changes.pods:
             owners.update(side.pods[uid].owner.uid for side in (old, new) if uid in side.pods)
         owners.update(new.pods[uid].owner.uid for uid in view.evictions if uid in new.pods)
@@ -122,7 +122,7 @@ class SteadyCache:
             devices.update(chain.from_iterable(held.get(uid, ()) for uid in owners))
         for side in (old, new):
             owners.update(_owners_on(side, devices), _owners_in(side, whole))
-        owners |= told
+        owners |= reported
         return owners, whole.union(changes.gpu_nodes, (device.node for device in devices))
 
 
@@ -201,7 +201,7 @@ def _same(old: object, new: object) -> bool:
     return len(old) == len(new) and all(new.get(key) is value for key, value in old.items())
 
 
-def _is_only_told(before: WorkloadRecord | None, after: WorkloadRecord | None) -> bool:
+def _is_only_reported(before: WorkloadRecord | None, after: WorkloadRecord | None) -> bool:
     """True when only the status of a job changed, as after every decision about it.
 
     Nothing in it affects those beside it, but for a share that it restarts with.

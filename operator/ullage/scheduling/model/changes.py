@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import compress, filterfalse
 from operator import is_not
 from typing import Generic, TypeVar
 
@@ -21,7 +21,7 @@ def changed(old: Mapping[Key, object], new: Mapping[Key, object]) -> list[Key]:
         return []
     others = list(compress(new, map(is_not, map(old.get, new), new.values())))
     if len(old) + sum(key not in old for key in others) > len(new):
-        others.extend(key for key in old if key not in new)
+        others.extend(filterfalse(new.__contains__, old))
     return others
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import filterfalse
 
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.status import WorkloadStatus
@@ -63,7 +64,7 @@ class WorkloadIndex:
     def _sort(self, uids: Collection[str], workloads: Mapping[str, WorkloadRecord]) -> None:
         """Update the order; a nearly sorted list takes little time to sort."""
         gone = self._workloads.keys() - workloads.keys()
-        self.order = [uid for uid in self.order if uid not in gone] if gone else self.order[:]
+        self.order = list(filterfalse(gone.__contains__, self.order))
         self.order.extend(uid for uid in uids if uid in workloads and uid not in self._workloads)
         self.order.sort()
 

@@ -8,7 +8,7 @@ The previous object is kept while nothing in it changes. Nothing is decided here
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.reasons import ConditionType, Reason, Standing, standing_of
@@ -28,6 +28,7 @@ from ullage.cluster.records.status import (
     WorkloadStatus,
 )
 from ullage.cluster.records.workload import WorkloadRecord
+from ullage.cluster.values.slots import with_fields
 from ullage.scheduling.capacity.capacity_choice import PoolChoice
 from ullage.scheduling.capacity.status import deadline_conditions, spend_of
 from ullage.scheduling.lifecycle.node_losses import failure_record
@@ -89,8 +90,12 @@ def build_status(view: View, inputs: StatusInputs, predictions: Predictions) -> 
         changes |= _training(view, inputs)
     else:
         changes |= _serving(inputs)
-    changed = {name: value for name, value in changes.items() if getattr(before, name) != value}
-    return replace(before, **changed) if changed else before  # type: ignore[arg-type]
+    changed = {
+        name: value
+        for name, value in changes.items()
+        if (held := getattr(before, name)) is not value and held != value
+    }
+    return with_fields(before, changed) if changed else before
 
 
 def is_passing(before: WorkloadStatus, after: WorkloadStatus) -> bool:
