@@ -23,6 +23,7 @@ from fakes.kubelet_runtime import Created, FakeRuntime
 from fakes.kubelet_state import KubeletPod
 from fakes.proc_tree import a_process
 from fakes.scratch import fast_directory
+from ullage.api.labels import ANNOTATION_RESERVATION
 from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey
 from ullage.ports import EVENT, GPU_NODE, POD
 from ullage_node.agent import Agent
@@ -268,8 +269,9 @@ class NodeRig:
         *,
         container: Mapping[str, object] | None = None,
         labels: Mapping[str, str] | None = None,
-    ) -> None:
+    , reservation: str = "") -> None:
         """Let the API server show the pod, bound to this node, with more about its container."""
+        bears = {"annotations": {ANNOTATION_RESERVATION: reservation}} if reservation else {}
         self.api.put(
             POD,
             {
@@ -279,6 +281,7 @@ class NodeRig:
                     "uid": pod.uid,
                     "labels": dict(labels or {}),
                     "creationTimestamp": f"2026-01-01T00:00:{next(self._created) % 60:02d}Z",
+                    **bears,
                 },
                 "spec": {
                     "nodeName": NODE,

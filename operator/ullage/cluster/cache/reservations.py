@@ -18,7 +18,7 @@ from ullage.cluster.projection.planned import planned_pod
 from ullage.cluster.records.node import GPUNodeRecord
 from ullage.cluster.records.pod import PodRecord
 from ullage.cluster.records.workload import WorkloadRecord
-from ullage.cluster.values.names import pod_name
+from ullage.cluster.values.names import number_of, pod_name
 from ullage.cluster.values.reservations import is_reservation, is_reserved_for
 
 PodName = tuple[str, str]
@@ -125,10 +125,10 @@ class Reservations:
             return None
         base, _, digits = name.rpartition("-")
         job = job_of(part.pod_namespace, base)
-        if job is None or job.status.phase in _STARTED or not digits.isdecimal():
+        if job is None or job.status.phase in _STARTED:
             return None
-        rank = int(digits)
-        if rank >= job.replicas or name != pod_name(base, rank):
+        rank = number_of(digits)
+        if not 0 <= rank < job.replicas or name != pod_name(base, rank):
             return None
         if not is_reserved_for(reservation, job.ref.uid, job.template_hash, name):
             return None
