@@ -43,14 +43,15 @@ SAID: Final = {
     "busy": f"{TENANTS} tenants, 4 serve",
 }
 START_MOST_SECONDS: Final = 120.0
-SETTLE_SECONDS: Final = 15.0
+SETTLE_SECONDS: Final = 20.0
 MEASURE_SECONDS: Final = 60.0
 BUSY_PERCENT: Final = 1.0
 """The agent beside busy tenants; guard and watchdog do the same whatever runs."""
 IDLE_PERCENT: Final = 0.5
 """All three, beside idle slices."""
-RSS_LIMIT_MIB: Final = 90.0
-"""All three, in every measurement."""
+AGENT_RSS_LIMIT_MIB: Final = 90.0
+RSS_LIMIT_MIB: Final = 100.0
+"""All three; pages that two of them share count twice."""
 TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 PROCESSES: Final = ("agent", "guard", "watchdog")
 ABSENT: Final = ("rich",)
@@ -199,7 +200,7 @@ def _rows(looks: Mapping[str, Look]) -> list[report.Row]:
             report.Row(
                 what=f"memory beside {beside}",
                 ours=f"{sum(look.rss_mib.values()):.1f} MiB ({', '.join(parts)})",
-                limit=f"{RSS_LIMIT_MIB:.0f} MiB",
+                limit=f"{RSS_LIMIT_MIB:.0f} MiB, agent {AGENT_RSS_LIMIT_MIB:.0f} MiB",
             )
         )
         rows.append(report.Row(what="  shared pages once", ours=f"{look.pss_mib:.1f} MiB"))
@@ -230,6 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bars: report.Bars = {
         "busy_agent_cpu_percent": lambda percent: percent <= BUSY_PERCENT,
         "idle_cpu_percent": lambda percent: percent <= IDLE_PERCENT,
+        **{f"{state}_agent_rss_mib": lambda mib: mib <= AGENT_RSS_LIMIT_MIB for state in LOADS},
         **{f"{state}_rss_mib": lambda mib: mib <= RSS_LIMIT_MIB for state in LOADS},
     }
     return report.judge(figures, bars)

@@ -114,13 +114,14 @@ class Show:
         return refusals if isinstance(refusals, list) else []
 
     def _observed(self) -> bool:
-        running = [
+        """Whether every job that started has an observed slowdown; one that ended keeps its own."""
+        started = [
             sharing
             for item in self._items(JOBS)
-            if item.get("status", {}).get("phase") == "Running"
+            if item.get("status", {}).get("phase") in ("Running", "Succeeded")
             and isinstance(sharing := item["status"].get("sharing"), dict)
         ]
-        return bool(running) and all(sharing.get("observed") for sharing in running)
+        return bool(started) and all(sharing.get("observed") for sharing in started)
 
     def _names(self, file: str) -> list[str]:
         done = self.cluster.kubectl(

@@ -5,6 +5,9 @@
 from __future__ import annotations
 
 import fcntl
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 from demo.cluster import LOCALCLUSTER, Devices, KindCluster, LocalCluster
 from demo.images import ROOT, build_all, building
@@ -33,8 +36,31 @@ def prepare(progress: Progress) -> None:
         build_all(progress)
 
 
+@contextmanager
+def compiling_helm(progress: Progress) -> Iterator[None]:
+    """Compile helm while the body runs, where that is left to do.
+
+    What fails in it is told where helm is first used.
+
+    Args:
+        progress: Told when helm takes longer than the body.
+    """
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(
+        [LOCALCLUSTER, "build", "--tools", "helm"], stdout=quiet, stderr=quiet
+    ) as build:
+        try:
+            yield
+        except BaseException:
+            build.terminate()
+            raise
+        if build.poll() is None:
+            with progress.step("compile helm", expect_s=60):
+                build.wait()
+
+
 def start(cluster: LocalCluster | KindCluster, devices: Devices, progress: Progress) -> None:
-    """Start the cluster, build the images meanwhile, and load them into every node.
+    """Start the cluster, build images and helm meanwhile, and load the images into every node.
 
     Args:
         cluster: To start, or to reuse.
@@ -48,9 +74,11 @@ def start(cluster: LocalCluster | KindCluster, devices: Devices, progress: Progr
     with building(progress):
         with progress.step("start a real Kubernetes", expect_s=20):
             cluster.up(devices)
-        archives = build_all(progress)
-    with progress.step("load the images into every node", expect_s=20):
-        cluster.load_images(list(archives.values()))
+        # kind's users have a helm of their own
+        with compiling_helm(progress) if isinstance(cluster, LocalCluster) else nullcontext():
+            archives = build_all(progress)
+            with progress.step("load the images into every node", expect_s=20):
+                cluster.load_images(list(archives.values()))
 
 
 if __name__ == "__main__":

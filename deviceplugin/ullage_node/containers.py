@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tracks the containers on our slots: kubelet starts them, a poll every second watches them.
 
+Those that do nothing are read every few seconds, see :attr:`Containers.rest_periods`.
+
 Joins the pure parts (book, last word, observer) with the backend and reports through events. It
 frees nothing; the reconciler does.
 """
@@ -161,13 +163,8 @@ class Containers:
         What serves counts as busy: its pages, not its step record, say what it does.
         """
         still = {
-            binding.key: (
-                self.attachments[binding.key].state,
-                self.attachments[binding.key].pids,
-                self.progress.get(binding.key, StepProgress()).busy_ns,
-                self.progress.get(binding.key, StepProgress()).steps,
-            )
-            for binding in bindings
+            key: (seen.pids, made.steps if (made := self.progress.get(key)) else 0)
+            for key, seen in self.attachments.items()
         }
         settled = all(
             self.attachments[binding.key].state is AttachState.ENFORCED

@@ -198,22 +198,21 @@ class Described(SpecSchema):
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         """A model with its descriptions."""
-        fields = schema["schema"]["fields"]  # type: ignore[typeddict-item]
+        fields = schema["schema"]["fields"]
         names = {name: field["serialization_alias"] for name, field in fields.items()}
         return _described(super().model_schema(schema), schema["cls"], names)
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
         """A part of a spec with its descriptions."""
-        fields = schema["schema"]["fields"]  # type: ignore[typeddict-item]
+        fields = schema["schema"]["fields"]
         names = {field["name"]: field["serialization_alias"] for field in fields}
         return _described(super().dataclass_schema(schema), schema["cls"], names)
 
 
 def _described(node: JsonSchemaValue, owner: type, names: Mapping[str, str]) -> JsonSchemaValue:
     for base in reversed(owner.__mro__):
-        for field, text in (
-            _docstrings(base) if issubclass(base, Model | OpenModel | Spec) else {}
-        ).items():
+        ours = issubclass(base, (Model, OpenModel, Spec))
+        for field, text in (_docstrings(base) if ours else {}).items():
             if (shown := node["properties"].get(names.get(field))) is not None:
                 shown["description"] = inspect.cleandoc(text)
     return node
