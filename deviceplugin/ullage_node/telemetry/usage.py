@@ -64,6 +64,7 @@ class _Window:
     since: float
     steps: int = 0
     busy_ns: int = 0
+    stopped_s: float = 0.0
     sums: _Sums = field(default_factory=_Sums)
     minute: _Sums = field(default_factory=_Sums)
     minute_since: float = 0.0
@@ -187,6 +188,7 @@ class UsageMeter:
         sums = _Sums()
         if tenant.frozen:
             sums.withheld = held
+            window.stopped_s += passed_s
         elif used is None:
             sums.unmeasured = held
         else:
@@ -270,15 +272,14 @@ def _count_minute(window: _Window, sums: _Sums, now: float, devices: int) -> Non
 def _ended(window: _Window, now: float) -> RecentUsage:
     sums, span_s = window.sums, now - window.since
     seen_s = window.kernel_seen_s
-    allocated = int(sums.allocated)
+    allocated, could_work_s = int(sums.allocated), max(1.0, span_s - window.stopped_s)
+    steps = window.steps >= STEPS_LEAST
     return RecentUsage(
         allocated_ms=allocated,
         used_ms=min(allocated, int(sums.used)),
         withheld_ms=int(sums.withheld),
         peak_percent=_percent(window.peak),
-        duty_percent=_percent(window.busy_ns / (span_s * 1e9))
-        if window.steps >= STEPS_LEAST
-        else 0,
+        duty_percent=_percent(window.busy_ns / (could_work_s * 1e9)) if steps else 0,
         kernel_idle_percent=_percent(window.kernel_idle_s / seen_s) if seen_s else 0,
         memory_mib=window.memory_mib,
     )
@@ -291,10 +292,14 @@ def _together(first: RecentUsage, second: RecentUsage) -> RecentUsage:
         used_ms=first.used_ms + second.used_ms,
         withheld_ms=first.withheld_ms + second.withheld_ms,
         peak_percent=max(first.peak_percent, second.peak_percent),
-        duty_percent=_mean(first.duty_percent, second.duty_percent),
+        duty_percent=_larger(first.duty_percent, second.duty_percent),
         kernel_idle_percent=_mean(first.kernel_idle_percent, second.kernel_idle_percent),
         memory_mib=max(first.memory_mib, second.memory_mib),
     )
+
+
+def _larger(first: int, second: int) -> int:
+    return max(first, second) if first and second else 0
 
 
 def _mean(first: int, second: int) -> int:

@@ -34,8 +34,8 @@ class RecentUsage(Wire):
     peak_percent: _Percent = 0
     """Largest use of a device in any minute, in percent of the whole device."""
     duty_percent: _Percent = 0
-    """Time in which a step was under way, as the container reports, in percent; absent with fewer
-    than five steps in one of the windows."""
+    """Time in which a step was under way, as the container reports, in percent, of the window with
+    more of it; absent with fewer than five steps in one of the windows."""
     kernel_idle_percent: _Percent = 0
     """Time without a kernel on the device, in percent; measured only while no other container ran
     on it."""

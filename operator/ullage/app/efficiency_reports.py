@@ -50,16 +50,17 @@ class EfficiencyReports:
             await asyncio.sleep(EFFICIENCY_REPORT_S)
 
     async def write(self) -> None:
-        """Write all reports once.
-
-        Raises:
-            ApiError: they cannot be listed.
-        """
+        """Write all reports once; those that cannot be listed are written the next time."""
         snapshot = self._snapshot()
         if snapshot is None:
             return
         faults: dict[tuple[str, str], str] = {}
-        for item in await self._listed():
+        try:
+            items = await self._listed()
+        except ApiError as error:  # no reason to call the replica unhealthy
+            log.warning("reports not listed", error=str(error))
+            return
+        for item in items:
             metadata = section(item, "metadata")
             at = text(metadata, "namespace"), text(metadata, "name")
             try:
@@ -83,7 +84,11 @@ class EfficiencyReports:
         self._faults = faults
 
     async def _listed(self) -> list[JsonObject]:
-        """All reports; none where the cluster has a chart of CRDs without the kind."""
+        """All reports; none where the cluster has a chart of CRDs without the kind.
+
+        Raises:
+            ApiError: the API server refused or did not answer.
+        """
         items: list[JsonObject] = []
         try:
             async for page in self._cluster.list_paged(EFFICIENCY_REPORT, Selector()):

@@ -75,4 +75,5 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(kind=ports.CAPACITY_POOL, short=("cp",), status=True),
     Resource(kind=ports.TUNING_JOB, short=("tune",), status=True),
     Resource(kind=ports.PROFILE_REQUEST, short=("preq",), status=True),
+    Resource(kind=ports.EFFICIENCY_REPORT, short=("er",), status=True),
 )

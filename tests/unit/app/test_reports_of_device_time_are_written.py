@@ -14,7 +14,16 @@ from ullage.api.usage import DeviceTime
 from ullage.app.efficiency_reports import EfficiencyReports
 from ullage.cluster.records.efficiency import EfficiencyRecord
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.ports import EFFICIENCY_REPORT, Forbidden, JsonObject, Kind, NotFound, Page, Selector
+from ullage.ports import (
+    EFFICIENCY_REPORT,
+    Forbidden,
+    JsonObject,
+    Kind,
+    NotFound,
+    Page,
+    Selector,
+    Unavailable,
+)
 from ullage.scheduling.accounting.efficiency import period_of
 
 
@@ -25,9 +34,12 @@ class Cluster:
         self.items = {(i["metadata"]["namespace"], i["metadata"]["name"]): dict(i) for i in items}
         self.refused: set[str] = set()
         self.unknown = False
+        self.away = False
 
     async def list_paged(self, kind: Kind, _: Selector, *, limit: int = 500) -> AsyncIterator[Page]:
         assert kind is EFFICIENCY_REPORT
+        if self.away:
+            raise Unavailable(503, "no answer")
         if self.unknown:
             raise NotFound(404, "no such resource")
         yield Page(items=list(self.items.values()), resource_version="1")
@@ -109,6 +121,17 @@ async def test_a_wild_status_is_made_anew_and_a_refused_write_stops_no_other() -
     await reports(cluster, cluster_state()).write()
     assert cluster.status("refused") is None
     assert cluster.status("wild")["workloads"] == 1
+
+
+async def test_an_api_server_that_is_away_is_asked_the_next_time() -> None:
+    cluster = Cluster(a_report("mine"))
+    writer = reports(cluster, cluster_state())
+    cluster.away = True
+    await writer.write()
+    assert cluster.status("mine") is None
+    cluster.away = False
+    await writer.write()
+    assert cluster.status("mine")["workloads"] == 1
 
 
 async def test_a_cluster_without_the_kind_has_no_reports() -> None:
