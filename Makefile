@@ -221,6 +221,10 @@ bench: bench-agent
 bench-agent: $(VENV)/.ready ## CPU and memory of agent and guard beside eight busy tenants and beside none
 	@$(BIN)/python -m bench.agent
 
+.PHONY: bench-tracing-hook
+bench-tracing-hook: $(VENV)/.ready ## cost of the step hook while no trace is ordered (TORCH_PYTHON=interpreter with torch)
+	@$(BIN)/python -m bench.tracing_hook
+
 .PHONY: bench-node-status
 bench: bench-node-status
 bench-node-status: $(VENV)/.ready ## bytes that a node's heartbeat makes the API server store

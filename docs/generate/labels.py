@@ -47,6 +47,7 @@ LABELS: Final = {
     + "; of memory `total`, `reserved`, `used`; of notices what the provider announced",
     "metric": "name of a GPM counter",
     "node": "name of the Node; on metrics of devices, written by the agent itself",
+    "of": "`median`, `max`: over the ranks of a job",
     "phase": "of workloads " + _of(Phase) + "; of searches "
     + _of(PHASES) + "; of slices " + _of(SlicePhase),
     "pool": "name of a CapacityPool",

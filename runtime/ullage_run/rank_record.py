@@ -29,7 +29,7 @@ COMPUTE: Final = RANK_WORDS["compute_ns"]
 WAIT: Final = RANK_WORDS["wait_ns"]
 DATA_WAIT: Final = RANK_WORDS["data_wait_ns"]
 SAMPLES: Final = RANK_WORDS["samples"]
-BYTES: Final = RANK_WORDS["bytes"]
+BATCH_BYTES: Final = RANK_WORDS["batch_bytes"]
 MASK: Final = (1 << 63) - 1
 
 
@@ -41,7 +41,7 @@ class StepTimes(NamedTuple):
     wait_ns: int
     data_wait_ns: int
     samples: int
-    bytes: int
+    batch_bytes: int
 
 
 class RankWriter:
@@ -114,7 +114,7 @@ class RankWriter:
             words[WAIT] = words[WAIT] + times.wait_ns & MASK
             words[DATA_WAIT] = words[DATA_WAIT] + times.data_wait_ns & MASK
             words[SAMPLES] = words[SAMPLES] + min(times.samples, MAX_ITEMS) & MASK
-            words[BYTES] = words[BYTES] + times.bytes & MASK
+            words[BATCH_BYTES] = words[BATCH_BYTES] + times.batch_bytes & MASK
         words[LAST_STEP] = now_ns
         self.steps += 1
         words[STEPS] = self.steps

@@ -112,7 +112,7 @@ class StepClock:
             wait_ns=max(begun - ready, 0),
             data_wait_ns=self._data_wait_ns,
             samples=self._samples,
-            bytes=self._bytes,
+            batch_bytes=self._bytes,
         )
 
 

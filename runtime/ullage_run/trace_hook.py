@@ -216,6 +216,8 @@ class TraceHook:
             profile = profiler.profile(
                 activities=activities, record_shapes=order.shapes, with_stack=order.stacks
             )
+            # each step is marked by its number, as with a schedule, which would warn of no warm-up
+            profile.record_steps, profile.step_num = True, order.start
             profile.start()
         finally:
             self._starting = False

@@ -120,7 +120,13 @@ def test_everyone_who_views_sees_every_kind(rendered: Rendered) -> None:
 
 def test_everyone_who_edits_writes_workloads_and_not_the_house(rendered: Rendered) -> None:
     written = {resource for resource, verb in _aggregated(rendered, "edit") if verb == "create"}
-    assert written == {"trainingjobs", "inferencedeployments", "tuningjobs", "workloadprofiles"}
+    assert written == {
+        "trainingjobs",
+        "inferencedeployments",
+        "tuningjobs",
+        "profilerequests",
+        "workloadprofiles",
+    }
     assert ("inferencedeployments/scale", "patch") in _aggregated(rendered, "edit")
 
 

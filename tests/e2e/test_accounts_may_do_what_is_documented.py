@@ -41,7 +41,7 @@ PEOPLE = {
 }
 """Users with one ClusterRole each, bound in one namespace."""
 NAMESPACED = {
-    *("trainingjobs", "inferencedeployments", "tuningjobs", "workloadprofiles"),
+    *("trainingjobs", "inferencedeployments", "tuningjobs", "profilerequests", "workloadprofiles"),
     *("secrets", "pods"),
 }
 HOUSE = ("schedulingpolicies", "deviceprofiles", "capacitypools")
@@ -100,7 +100,13 @@ MATRIX = [
            elsewhere=("admin",)),
     *(
         action("patch", f"{kind}.ullage.dev/status", OPERATOR, elsewhere=(OPERATOR,))
-        for kind in ("trainingjobs", "inferencedeployments", "tuningjobs", "workloadprofiles")
+        for kind in (
+            "trainingjobs",
+            "inferencedeployments",
+            "tuningjobs",
+            "profilerequests",
+            "workloadprofiles",
+        )
     ),
     *(
         action(verb, f"{kind}.ullage.dev", "admin")

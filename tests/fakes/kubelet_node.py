@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -189,6 +189,7 @@ class NodeRig:
         index: int = 0,
         container: str = CONTAINER,
         epoch: int | None = None,
+        inject: bool = False,
         write: bool = True,
     ) -> DesiredSlice:
         """Decide a slice for a pod."""
@@ -200,6 +201,7 @@ class NodeRig:
             percent=percent,
             memory_mib=memory_mib,
             epoch=self.epoch if epoch is None else epoch,
+            inject=inject,
         )
         self._slices[part.key] = part
         if write:
@@ -260,8 +262,14 @@ class NodeRig:
             containers={CONTAINER: slots},
         )
 
-    def show_pod(self, pod: KubeletPod) -> None:
-        """Let the API server show the pod, bound to this node."""
+    def show_pod(
+        self,
+        pod: KubeletPod,
+        *,
+        container: Mapping[str, object] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        """Let the API server show the pod, bound to this node, with more about its container."""
         self.api.put(
             POD,
             {
@@ -269,9 +277,13 @@ class NodeRig:
                     "name": pod.name,
                     "namespace": pod.namespace,
                     "uid": pod.uid,
+                    "labels": dict(labels or {}),
                     "creationTimestamp": f"2026-01-01T00:00:{next(self._created) % 60:02d}Z",
                 },
-                "spec": {"nodeName": NODE, "containers": [{"name": CONTAINER}]},
+                "spec": {
+                    "nodeName": NODE,
+                    "containers": [{"name": CONTAINER, **(container or {})}],
+                },
                 "status": {"phase": pod.phase},
             },
         )

@@ -59,7 +59,7 @@ class _Readings:
             wait_micros=micros(first.wait_ns, last.wait_ns),
             data_wait_micros=micros(first.data_wait_ns, last.data_wait_ns),
             samples=(last.samples - first.samples) // steps if steps else 0,
-            bytes=(last.bytes - first.bytes) // steps if steps else 0,
+            batch_bytes=(last.batch_bytes - first.batch_bytes) // steps if steps else 0,
         )
 
 
@@ -155,7 +155,7 @@ def _sums(record: RankRecord) -> tuple[int, ...]:
         record.wait_ns,
         record.data_wait_ns,
         record.samples,
-        record.bytes,
+        record.batch_bytes,
     )
 
 

@@ -209,7 +209,7 @@ class ObservedRank:
     """Part of it in the data loader."""
     samples: Counted = 0
     """Samples of one step."""
-    bytes: Counted = 0
+    batch_bytes: Counted = 0
     """Bytes of the batches of one step."""
 
 

@@ -90,7 +90,7 @@ RANK_VERSION: Final = 1
 RANK_RECORD_BYTES: Final = 128
 RANK_LAYOUT: Final = struct.Struct("<4sIQQIIQQQQQQ48x")
 """magic, version, steps, last_step_ns, rank, world, step_ns, compute_ns, wait_ns, data_wait_ns,
-samples, bytes; the rest is for later versions."""
+samples, batch_bytes; the rest is for later versions."""
 RANK_WORDS: Final[Mapping[str, int]] = {
     "steps": 1,
     "last_step_ns": 2,
@@ -99,7 +99,7 @@ RANK_WORDS: Final[Mapping[str, int]] = {
     "wait_ns": 6,
     "data_wait_ns": 7,
     "samples": 8,
-    "bytes": 9,
+    "batch_bytes": 9,
 }
 """Index of each field in the record seen as 8-byte words (word 3: rank in its lower half, world in
 its upper one)."""
@@ -122,7 +122,7 @@ class RankRecord:
         wait_ns: From there to the optimizer's step, mostly for other ranks.
         data_wait_ns: In the data loader, for batches.
         samples: Samples of its batches.
-        bytes: Bytes of their tensors.
+        batch_bytes: Bytes of their tensors.
     """
 
     steps: int
@@ -134,7 +134,7 @@ class RankRecord:
     wait_ns: int
     data_wait_ns: int
     samples: int
-    bytes: int
+    batch_bytes: int
 
     @classmethod
     def unpack(cls, raw: bytes) -> RankRecord | None:

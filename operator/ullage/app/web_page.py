@@ -50,7 +50,7 @@ class WebPage:
         currency: str,
         requests: Callable[[], Requests] = tuple,
     ) -> None:
-        """``snapshot`` gives the cluster, ``requests`` those of traces; prices have ``currency``."""
+        """``snapshot`` gives the cluster, ``requests`` those of traces; prices: ``currency``."""
         self._snapshot = snapshot
         self._requests = requests
         self._currency = currency

@@ -7,9 +7,8 @@ Typer alone: ``--help`` needs nothing else.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-import click
 from typer.core import TyperGroup
 
 DEFAULT: Final = "job"
@@ -18,10 +17,8 @@ DEFAULT: Final = "job"
 class JobOrCommand(TyperGroup):
     """Takes a first word that is no command for the argument of the default one."""
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of these words."""
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command of these words: its name, the command, and the words after it."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             args = [DEFAULT, *args]
         return super().resolve_command(ctx, args)

@@ -157,10 +157,12 @@ def why(
     word, bare = split(name)
     kind = WORDS.get(word, "")
     if kind == "TuningJob":
-        return _why_search(context, bare, namespace, output)
+        _why_search(context, bare, namespace, output)
+        return
     streams = [stream for stream in WORKLOADS if kind in ("", stream.kind.kind)]
     if not streams or (word and not kind):
-        return _why_pods(context, word, bare, namespace, output)
+        _why_pods(context, word, bare, namespace, output)
+        return
     pods, profiles = inside((PODS, WORKLOAD_PROFILES), namespace)
     wanted = [*inside(streams, namespace, access.name_of(bare)), pods, profiles]
     seen = access.allowed(context, wanted, (pods, profiles))
@@ -172,7 +174,21 @@ def why(
     if not records:
         kinds = " or ".join(stream.kind.kind for stream in streams)
         access.fail(f"no {kinds} {bare} in namespace {namespace}")
-    return _explained(context, seen, records, output)
+    _explained(context, seen, records, output)
+    if output.for_people and records[0].is_gang:
+        _last_trace(context, records[0])
+
+
+def _last_trace(context: typer.Context, job: WorkloadRecord) -> None:
+    """Print what the last trace of a job showed, if there is one that may be read."""
+    import time
+
+    from ullage.cli import access, trace_requests
+
+    at = (job.ref.namespace, job.ref.kind, job.ref.name)
+    request = access.asked(context, lambda api: trace_requests.last_of(api, *at))
+    if request is not None:
+        access.console.print(trace_requests.last_line(request, time.time()))
 
 
 def _why_search(context: typer.Context, name: str, namespace: str, output: OutputFormat) -> None:

@@ -74,4 +74,5 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(kind=ports.SCHEDULING_POLICY, short=("sp",), status=True),
     Resource(kind=ports.CAPACITY_POOL, short=("cp",), status=True),
     Resource(kind=ports.TUNING_JOB, short=("tune",), status=True),
+    Resource(kind=ports.PROFILE_REQUEST, short=("preq",), status=True),
 )

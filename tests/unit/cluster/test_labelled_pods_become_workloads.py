@@ -251,6 +251,16 @@ def test_keys_mean_what_the_fields_of_our_kinds_mean() -> None:
     assert only(raw_adopted_pod(notes={"max-slowdown": "1.3"})).max_slowdown == 1.3
 
 
+@pytest.mark.parametrize(
+    ("label", "chosen"), [({}, None), ({"inject": "Auto"}, True), ({"inject": "Never"}, False)]
+)
+def test_a_label_brings_the_step_hook_or_keeps_it_away(
+    label: dict[str, str], chosen: bool | None
+) -> None:
+    found = only(raw_adopted_pod(keys={"share": "30", **label}))
+    assert (found.invalid, found.inject) == ("", chosen)
+
+
 def test_a_container_in_a_lane_keeps_one_part_and_steps_in_the_other() -> None:
     gpu = only(raw_adopted_pod(notes={"lane": "2Gi+6Gi"})).gpu
     assert gpu.lane == LaneMemory(persistent_mib=2048, ephemeral_mib=6144)
@@ -328,6 +338,7 @@ WRONG = {
     "profile": ("x" * 254,),
     "checkpoint": ("yes", ""),
     "container": ("nobody", "", "x" * 10_000),
+    "inject": ("auto", "", "true", "x" * 63),
 }
 
 
@@ -336,7 +347,9 @@ WRONG = {
 )
 def test_a_wrong_value_makes_its_pod_wait_and_says_what_to_write(key: str, value: str) -> None:
     labels, notes = {"share": "30"}, {}
-    if KEYS[AdoptionKey(key)].is_label:
+    if key == "inject":
+        labels[key] = value
+    elif KEYS[AdoptionKey(key)].is_label:
         labels = {key: value}
     else:
         notes = {key: value}

@@ -18,6 +18,7 @@ from ullage.api.base import Resource
 from ullage.api.capacitypool import CapacityPool
 from ullage.api.deviceprofile import DeviceProfile
 from ullage.api.inferencedeployment import InferenceDeployment
+from ullage.api.profilerequest import ProfileRequest
 from ullage.api.reasons import Reason
 from ullage.api.schedulingpolicy import SchedulingPolicy
 from ullage.api.trainingjob import TrainingJob
@@ -26,6 +27,7 @@ from ullage.api.workloadprofile import WorkloadProfile
 from ullage.cluster.codecs.profile import device_model_to_wire, profile_status_to_wire
 from ullage.cluster.codecs.status import (
     pool_status_to_wire,
+    profile_request_status_to_wire,
     quota_to_wire,
     solve_to_wire,
     status_to_wire,
@@ -35,6 +37,7 @@ from ullage.cluster.records.object_ref import ObjectRef
 from ullage.cluster.records.pool import PoolStatus
 from ullage.cluster.records.profile import DeviceModel, ProfileStatus
 from ullage.cluster.records.status import QuotaStatus, SolveRecord, WorkloadStatus
+from ullage.cluster.records.trace import ProfileRequestStatus
 from ullage.cluster.records.tuning import TuningStatus
 from ullage.cluster.records.workload import WorkloadKind
 from ullage.kube.events import event_body
@@ -99,6 +102,10 @@ CASES: dict[str, tuple[type[Resource], Callable[[], Any]]] = {
     "profile": (WorkloadProfile, lambda: profile_status_to_wire(wild(ProfileStatus))),
     "device": (DeviceProfile, lambda: {"model": device_model_to_wire(wild(DeviceModel))}),
     "tuning": (TuningJob, lambda: tuning_status_to_wire(wild(TuningStatus))),
+    "trace": (
+        ProfileRequest,
+        lambda: profile_request_status_to_wire(wild(ProfileRequestStatus)),
+    ),
     "pool": (CapacityPool, lambda: pool_status_to_wire(wild(PoolStatus))),
     "policy": (
         SchedulingPolicy,

@@ -34,6 +34,7 @@ CONTRACT = {
     "ullage.api.slices",
     "ullage.api.steps",
     "ullage.api.times",
+    "ullage.api.traces",
     "ullage.api.wire_fields",
     "ullage.api.words",
     "ullage.api.xids",

@@ -15,7 +15,7 @@ from structure import faults
 from ullage.api.gpunode import GPUNode
 from ullage.api.loads import ObservedLoad
 from ullage.api.reasons import Reason
-from ullage.api.slices import DesiredSlice, SliceKey, SlicePhase
+from ullage.api.slices import DesiredSlice, ObservedRank, SliceKey, SlicePhase
 from ullage_node.api_client import ApiServerError
 from ullage_node.kubelet.registrar import Registration
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey, StepProgress
@@ -131,6 +131,35 @@ def test_where_a_start_resumed_is_told_with_the_counters() -> None:
     assert urgent_digest(body_of(facts(slices=(slice_,)), moment)) == urgent_digest(
         body_of(facts(slices=before), moment)
     )
+
+
+def stepping(count: int) -> StepProgress:
+    """A container with so many ranks, the last one the slowest."""
+    ranks = tuple(
+        ObservedRank(rank=rank, steps=5, step_micros=90, compute_micros=10 + rank)
+        for rank in range(count)
+    )
+    return replace(MADE, ranks=ranks)
+
+
+def test_ranks_are_told_with_the_counters_and_once_a_container() -> None:
+    second = replace(PART, key=replace(PART.key, index=1))
+    both = [HELD, replace(HELD, desired=second)]
+    slices = observed_slices(both, {KEY: SEEN}, {KEY: stepping(2)})
+    assert [len(part.ranks) for part in slices] == [2, 0]
+    before = observed_slices(both, {KEY: SEEN}, {KEY: MADE})
+    digests = {urgent_digest(body_of(facts(slices=told), "t")) for told in (slices, before)}
+    assert len(digests) == 1
+
+
+def test_of_many_ranks_a_node_tells_the_slowest_of_each_container() -> None:
+    keys = [ContainerKey(pod_uid=f"uid-{number}", container="main") for number in range(20)]
+    held = [
+        replace(HELD, desired=replace(PART, key=SliceKey(pod_uid=key.pod_uid, container="main")))
+        for key in keys
+    ]
+    slices = observed_slices(held, {}, {key: stepping(16) for key in keys})
+    assert {tuple(rank.rank for rank in part.ranks) for part in slices} == {(13, 14, 15)}
 
 
 def test_memory_of_a_container_is_said_once() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from ullage_node import mounts
 from ullage_node.model.devices import ContainerKey
 from ullage_node.mounts import unmount
-from ullage_node.slices.steps import HOMES, StepRecords, mount_homes
+from ullage_node.slices.steps import HOMES, TRACES, StepRecords, mount_homes
 
 KEY = ContainerKey(pod_uid="uid-1", container="main")
 OTHER = ContainerKey(pod_uid="uid-2", container="main")
@@ -113,7 +114,8 @@ def test_a_home_takes_little_and_does_not_grow(tmp_path: Path) -> None:
             os.close(each)
     finally:
         for number in range(3):
-            unmount(tmp_path / "steps" / HOMES / f"slot-{number:02d}")
+            for parent in (HOMES, TRACES):
+                unmount(tmp_path / "steps" / parent / f"slot-{number:02d}")
 
 
 def may_mount() -> bool:
@@ -132,3 +134,76 @@ def test_what_is_mounted_already_is_left_alone(
     monkeypatch.setattr(os.path, "ismount", lambda path: True)
     mounts.mount_tmpfs(tmp_path, 0, "size=1")
     assert not os.path.samefile(tmp_path, "/")
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[StepRecords]:
+    """Records whose slots have file systems of their own."""
+    path = tmp_path / "steps"
+    try:
+        mount_homes(path, 2)
+    except PermissionError:
+        pytest.skip("needs the right to mount")
+    yield StepRecords(path)
+    for number in range(2):
+        for parent in (HOMES, TRACES):
+            unmount(path / parent / f"slot-{number:02d}")
+
+
+def traces_of(steps: StepRecords, record: Path) -> Path:
+    (mount,) = steps.trace_mount(record)
+    assert mount.container_path == "/run/ullage/steps/trace"
+    return Path(mount.host_path)
+
+
+def test_a_container_gets_a_directory_for_traces_that_any_user_may_write(
+    mounted: StepRecords,
+) -> None:
+    folder = traces_of(mounted, mounted.reset(KEY, "slot-00"))
+    assert folder.stat().st_mode & 0o7777 == 0o1777
+    assert (folder / "armed").read_bytes() == bytes(8)
+    assert (folder / "armed").stat().st_mode & 0o777 == 0o644
+    (folder / "record-0").write_bytes(b"x")
+    assert (mounted.of(KEY) / "trace" / "record-0").read_bytes() == b"x"
+
+
+def test_the_next_start_sees_nothing_of_the_one_before(mounted: StepRecords) -> None:
+    first = traces_of(mounted, mounted.reset(KEY, "slot-00"))
+    (first / "deep" / "er").mkdir(parents=True)
+    held = os.open(first / "deep", os.O_RDONLY)
+    second = traces_of(mounted, mounted.reset(OTHER, "slot-00"))
+    os.close(held)
+    assert first != second
+    assert not first.exists()
+    assert os.listdir(second) == ["armed"]
+    mounted.remove(OTHER)
+    assert not second.exists(), "what a pod leaves behind goes with it"
+
+
+def touch_many(folder: Path) -> None:
+    for number in range(1000):
+        (folder / str(number)).touch()
+
+
+def test_traces_fill_the_file_system_of_their_slot_alone(mounted: StepRecords) -> None:
+    full = traces_of(mounted, mounted.reset(KEY, "slot-00"))
+    with pytest.raises(OSError, match="No space left"):
+        touch_many(full)
+    other = traces_of(mounted, mounted.reset(OTHER, "slot-01"))
+    (other / "record-0").write_bytes(b"x")
+    again = mounted.reset(KEY, "slot-00")
+    assert os.listdir(traces_of(mounted, again)) == ["armed"]
+    assert mounted.uncapped == 0
+
+
+def test_without_a_file_system_of_its_slot_a_container_gets_no_directory_for_traces(
+    steps: StepRecords,
+) -> None:
+    assert steps.trace_mount(steps.reset(KEY, "slot-00")) == ()
+
+
+def test_all_traces_go_with_the_last_slice_of_a_node(mounted: StepRecords) -> None:
+    folder = traces_of(mounted, mounted.reset(KEY, "slot-00"))
+    mounted.clear()
+    assert not folder.exists()
+    assert list((mounted.path / TRACES).rglob("armed")) == []
