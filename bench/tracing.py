@@ -55,13 +55,14 @@ BARS: Final[report.Bars] = {
     "memory_vs_hta": lambda share: share <= SMALLER,
 }
 _SUMMARY: Final = """
-import json, resource, sys, time
+import json, sys, time
 from ullage_node.traces.analyse import chunks_of
 from ullage.engines.tracing.summary import summarised
 before = time.process_time()
 events = summarised(chunks_of(sys.argv[1])).events
 seconds = time.process_time() - before
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+status = open("/proc/self/status").read()
+peak = int(status.partition("VmHWM:")[2].split()[0]) / 1024
 print(json.dumps({"seconds": seconds, "peak_mib": peak, "events": events}))
 """
 
@@ -227,10 +228,7 @@ def shares(trace: KinetoTrace, *, launched_only: bool) -> Shares:
     activities = activities_of(trace)
     compute, communication = activities.compute, activities.communication
     if launched_only and len(set(trace.step_numbers.values())) > 1:
-        calls = trace.of(Use.LAUNCH, Use.WAIT, Use.ALLOCATION)
-        calls &= trace.starts <= trace.ends[marks].max()
-        known = np.isin(trace.correlations, trace.correlations[calls & (trace.correlations >= 0)])
-        device = launched(trace) & known
+        device = launched(trace, float(trace.ends[marks].max()))
         compute = _union(trace, device & trace.of(Use.KERNEL))
         communication = _union(trace, device & trace.of(Use.COLLECTIVE))
     busy = _union(trace, device)

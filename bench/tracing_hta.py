@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import resource
 import sys
 import time
 
@@ -31,6 +30,8 @@ def main() -> None:
     if has_collectives:
         overlap = analysis.get_comm_comp_overlap(visualize=False)["comp_comm_overlap_pctg"].iloc[0]
     seconds = time.process_time() - before
+    with open("/proc/self/status") as file:
+        status = file.read()
     total = float(shares["kernel_time(us)"])
     print(
         json.dumps(
@@ -39,7 +40,7 @@ def main() -> None:
                 "compute": 100 * float(shares["compute_time(us)"]) / total,
                 "overlap": None if overlap is None or overlap != overlap else float(overlap),
                 "seconds": seconds,
-                "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                "peak_mib": int(status.partition("VmHWM:")[2].split()[0]) / 1024,
             }
         )
     )

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 from ullage.api.rank_traces import RANK_TRACE_BYTES, RankTrace
-from ullage.api.readers import WireError
 from ullage.api.reasons import Reason
 from ullage_node.times import ANALYSIS_S
 from ullage_node.traces.tracer import AnalysedTrace
@@ -92,7 +91,7 @@ def outcome(printed: bytes, code: int) -> AnalysedTrace:
         reason, text = Reason(body["reason"]), str(body["message"])
         if reason not in REASONS:
             raise ValueError(f"{reason} is no reason of an analysis")
-    except (ValueError, LookupError, TypeError, AttributeError, WireError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         return AnalysedTrace(
             reason=Reason.CAPTURE_FAILED, message=f"its analysis failed: {str(error)[:TEXT_MOST]}"
         )

@@ -7,11 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import Field
-
 from ullage.api.base import AGE, Column, KindInfo, ObjectName, Resource
 from ullage.api.captures import CAPTURE_STEPS_MOST
-from ullage.api.rules import LABELS_NAME_PODS, REQUEST_STAYS, TRACES_ONE_JOB, validations
+from ullage.api.rules import LABELS_NAME_PODS, REQUEST_STAYS, TRACES_ONE_JOB
 from ullage.api.spec import Keeps, Spec, SpecReader, Switch, Whole, patterned, text_map
 from ullage.api.words import TracedKind
 
@@ -50,7 +48,7 @@ class PodLabels(Spec):
 class ProfileRequestSpec(Spec):
     """What is traced: one job or some pods, and how."""
 
-    rules: ClassVar = (TRACES_ONE_JOB,)
+    rules: ClassVar = (TRACES_ONE_JOB, REQUEST_STAYS)
 
     job_ref: TracedJob | None = None
     """The job whose pods are traced."""
@@ -117,5 +115,5 @@ class ProfileRequest(Resource):
 
     kind: Literal["ProfileRequest"] = "ProfileRequest"
     """Kind of the object."""
-    spec: Annotated[ProfileRequestSpec, Field(json_schema_extra=validations(REQUEST_STAYS))]
+    spec: ProfileRequestSpec
     """What is traced, and how. Immutable."""

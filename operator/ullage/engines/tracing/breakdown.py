@@ -13,11 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ullage.api.rank_traces import StepColumns, TimeBreakdown
 from ullage.engines.tracing.intervals import Floats, Intervals
 from ullage.engines.tracing.kineto_events import COPIES, DEVICE, KinetoTrace, Use
 from ullage.engines.tracing.limits import invalid
+
+_Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +69,13 @@ def has_device(trace: KinetoTrace) -> bool:
     return bool(trace.of(*DEVICE).any())
 
 
-def launched(trace: KinetoTrace) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """True for work of the device whose launch is in the trace."""
-    device = trace.of(*DEVICE)
+def launched(trace: KinetoTrace, until: float = np.inf) -> _Flags:
+    """True for work of the device whose launch is in the trace, not after ``until``."""
+    found = trace.of(*DEVICE) & (trace.correlations >= 0)
     calls = trace.of(Use.LAUNCH, Use.WAIT, Use.ALLOCATION) & (trace.correlations >= 0)
-    known = np.isin(trace.correlations, trace.correlations[calls])
-    return device & known & (trace.correlations >= 0)
+    calls &= trace.starts <= until
+    found[found] = np.isin(trace.correlations[found], trace.correlations[calls])
+    return found
 
 
 def window_of(trace: KinetoTrace) -> TraceWindow:
@@ -92,10 +96,7 @@ def window_of(trace: KinetoTrace) -> TraceWindow:
         return TraceWindow(edges=np.array([start, end]), marks_end=end, marked=False)
     starts = np.unique(trace.starts[marks])
     end = marks_end = float(trace.ends[marks].max())
-    calls = trace.of(Use.LAUNCH) & (trace.starts >= starts[0]) & (trace.starts <= marks_end)
-    started = trace.of(*DEVICE) & np.isin(
-        trace.correlations, trace.correlations[calls & (trace.correlations >= 0)]
-    )
+    started = launched(trace, marks_end) & (trace.starts >= starts[0])
     if started.any():
         end = max(end, float(trace.ends[started].max()))
     return TraceWindow(edges=np.append(starts, end), marks_end=marks_end, marked=True)
@@ -125,7 +126,7 @@ def activities_of(trace: KinetoTrace) -> Activities:
     )
 
 
-def _union(trace: KinetoTrace, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Intervals:
+def _union(trace: KinetoTrace, chosen: _Flags) -> Intervals:
     return Intervals.union(trace.starts[chosen], trace.ends[chosen])
 
 

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events of a trace in Chrome's JSON format, a batch at a time: memory does not grow with the file.
 
-The file is cut between events by a count of its brackets outside strings, and a typed decoder reads
-each piece and, at the end, everything around the events. So each byte is checked once: what is
-malformed anywhere is an error. Of a key that is there twice the last one counts, as in any reader
-of JSON; ``traceEvents`` must be there once.
+The file is cut between events, and a typed decoder reads each piece and, at the end, everything
+around the events. So each byte is checked: what is malformed anywhere is an error. A cut is guessed
+first; where the decoder does not take what stands before it, brackets outside strings are counted.
+Of a key that is there twice the last one counts, as in any reader of JSON; ``traceEvents`` must be
+there once.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ullage.engines.tracing.limits import MIB, TraceLimits, invalid, too_large
+from ullage.engines.tracing.limits import MIB, TraceError, TraceLimits, invalid, too_large
 
 GZIP: Final = b"\x1f\x8b"
 CHUNK: Final = MIB
 """Bytes unpacked at a time."""
 _EVENTS: Final = re.compile(rb'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
 _SPACE: Final = b" \t\r\n"
-_QUOTE, _OPEN, _CLOSE, _END = b'"{}]'
+_SPACES: Final = re.compile(rb"[ \t\r\n]*")
+_QUOTE, _OPEN, _CLOSE, _END, _COMMA = b'"{}],'
 _OTHERS: Final = bytes(byte for byte in range(256) if byte not in b'"{}[]')
 _LOWER: Final = 32
 """The bit between ``[`` and ``{``, ``]`` and ``}``."""
@@ -117,9 +119,14 @@ class EventReader(Generic[Event]):
         rest = self._opening(source)
         first, closed = True, False
         while not closed:
+            events, cut = self._guessed(rest, first=first)
+            if events is not None:
+                rest, first = rest[cut:], False
+                yield self._counted(events)
+                continue
             piece, rest, closed = self._cut(rest)
             if piece or closed:
-                yield self._decoded(piece, first=first, last=closed)
+                yield self._counted(self._decoded(piece, len(piece), first=first))
                 first = first and not piece
             if closed:
                 break
@@ -198,6 +205,20 @@ class EventReader(Generic[Event]):
                 return match.end()
         return None
 
+    def _guessed(self, text: bytes, *, first: bool) -> tuple[list[Event] | None, int]:
+        """Events up to the last place that looks like an end of one, and that place.
+
+        A decoder that takes the text before it has counted the brackets itself, so the guess was
+        right; ``None`` = it was not, or something is wrong.
+        """
+        cut = text.rfind(b"},") + 1
+        if not cut:
+            return None, 0
+        try:
+            return self._decoded(text, cut, first=first), cut
+        except (TraceError, RecursionError):
+            return None, 0
+
     def _cut(self, text: bytes) -> tuple[bytes, bytes, bool]:
         """Whole events, what follows them, and whether the list ends there."""
         plain = _without_escapes(text)
@@ -221,23 +242,35 @@ class EventReader(Generic[Event]):
         if len(depths) and int(depths.max()) > self._limits.depth:
             raise too_large(f"an event is nested deeper than {self._limits.depth} levels")
 
-    def _decoded(self, piece: bytes, *, first: bool, last: bool) -> list[Event]:
-        place = f"traceEvents[{self.events}]"
-        if not first:
-            text = piece.lstrip(_SPACE)
-            if text and not text.startswith(b","):
-                raise invalid(f"{place}: a comma is missing before it")
-            piece = text[1:]
-            if text and not piece.strip(_SPACE):
-                raise invalid(f"{place}: it is missing after a comma")
-        try:
-            events = self._decoder.decode(b"[" + piece + b"]")
-        except msgspec.MsgspecError as error:
-            raise invalid(f"{place} or one of the next events: {error}") from error
+    def _counted(self, events: list[Event]) -> list[Event]:
         self.events += len(events)
         if self.events > self._limits.events:
             raise too_large(f"the trace has more than {self._limits.events} events")
         return events
+
+    def _decoded(self, text: bytes, end: int, *, first: bool) -> list[Event]:
+        """Events of the text before ``end``; those that are not the first follow a comma."""
+        place = f"traceEvents[{self.events}]"
+        start = _after_space(text, 0)
+        if not first and start < end:
+            if text[start] != _COMMA:
+                raise invalid(f"{place}: a comma is missing before it")
+            start += 1
+            if _after_space(text, start) >= end:
+                raise invalid(f"{place}: it is missing after a comma")
+        try:
+            events: list[Event] = self._decoder.decode(
+                b"".join((b"[", memoryview(text)[start : max(start, end)], b"]"))
+            )
+        except msgspec.MsgspecError as error:
+            raise invalid(f"{place} or one of the next events: {error}") from error
+        return events
+
+
+def _after_space(text: bytes, start: int) -> int:
+    """Place of the first byte from ``start`` on that is no space."""
+    match = _SPACES.match(text, start)
+    return match.end() if match else start
 
 
 def _without_escapes(text: bytes) -> bytes:

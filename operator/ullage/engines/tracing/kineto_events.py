@@ -8,12 +8,13 @@ in files that have no such field. ``displayTimeUnit`` says nothing about them.
 
 from __future__ import annotations
 
+import math
 import re
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 import numpy as np
@@ -28,6 +29,7 @@ NAME_KEPT: Final = 512
 """Characters by which names are told apart."""
 MOST_US: Final = 1e16
 """Largest time; the epoch in microseconds stays below it for 300 years."""
+MOST_CORRELATION: Final = 2**62
 LONGEST_US: Final = 1e11
 """Longest event: a day and more."""
 STEP: Final = re.compile(r"ProfilerStep\s*#\s*(\d{1,12})")
@@ -81,6 +83,7 @@ class Use(IntEnum):
 
 DEVICE: Final = (Use.KERNEL, Use.COLLECTIVE, Use.COPY, Use.PAGEABLE_COPY)
 COPIES: Final = (Use.COPY, Use.PAGEABLE_COPY)
+_NAMED: Final = frozenset({int(Use.STEP), int(Use.COLLECTIVE), int(Use.HOST_COLLECTIVE)})
 _RUNTIME: Final = frozenset({"cuda_runtime", "cuda_driver", "xpu_runtime"})
 _COPIES: Final = frozenset({"gpu_memcpy", "gpu_memset"})
 _MARKED: Final = frozenset({"cpu_op", "user_annotation"})
@@ -90,28 +93,20 @@ class KinetoArguments(msgspec.Struct, gc=False):
     """What an event says about itself; any value may have any type."""
 
     correlation: object = None
-    stream: object = None
     collective: object = msgspec.field(name="Collective name", default=None)
     group: object = msgspec.field(name="Process Group Name", default=None)
     ranks: object = msgspec.field(name="Process Group Ranks", default=None)
 
 
 class KinetoEvent(msgspec.Struct, gc=False):
-    """One event; only complete ones (phase X) have a duration."""
+    """One event; only complete ones (phase X) have a duration. -inf = there is none."""
 
     ph: str = ""
     name: str = ""
-    cat: str | None = None
-    ts: float | None = None
-    dur: float | None = None
-    pid: object = None
-    tid: object = None
-    args: object = None
-
-
-class TypedKinetoEvent(KinetoEvent, gc=False):
-    """The same with its arguments."""
-
+    cat: str = ""
+    ts: float = -math.inf
+    dur: float = 0.0
+    tid: int | str = ""
     args: KinetoArguments | None = None
 
 
@@ -159,7 +154,7 @@ class KinetoTrace:
         ends: End of each.
         uses: ``Use`` of each.
         names: Index of its name in ``name_table``.
-        tracks: Number of its thread or stream.
+        tracks: Number of its thread, or of its stream on a device.
         correlations: Number that a launch and its kernel share; -1 = none.
         collective_of: Of the collectives, by index of the event: name and group.
         step_numbers: Of the step marks, by index of the event: its number.
@@ -192,7 +187,9 @@ class KinetoTrace:
 
     def of(self, *uses: Use) -> npt.NDArray[np.bool_]:
         """True for each event of one of these uses."""
-        return np.isin(self.uses, uses)
+        chosen = np.zeros(len(Use), np.bool_)
+        chosen[list(uses)] = True
+        return chosen[self.uses]
 
 
 @dataclass(slots=True)
@@ -208,71 +205,81 @@ class _Columns:
     correlations: array[int] = field(default_factory=lambda: array("q"))
     collective_of: dict[int, CollectiveName] = field(default_factory=dict)
     step_numbers: dict[int, int] = field(default_factory=dict)
-    kinds: dict[tuple[str | None, str], tuple[int, int]] = field(default_factory=dict)
-    """Use and name of events of one category and name; use -1 = not of interest."""
+    kinds: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    """Category, use and name of the events of a name; use -1 = no figure rests on them."""
     name_index: dict[str, int] = field(default_factory=dict)
-    track_index: dict[tuple[object, object], int] = field(default_factory=dict)
+    track_index: dict[int | str, int] = field(default_factory=dict)
 
-    def add(self, batch: Iterable[TypedKinetoEvent], first: int) -> None:
+    def add(self, batch: Iterable[KinetoEvent], first: int) -> None:
         """Take the complete events of a batch; ``first`` is the place of its first in the file."""
         kinds, tracks = self.kinds, self.track_index
+        add_start, add_duration = self.starts.append, self.durations.append
+        add_use, add_name, add_track = self.uses.append, self.names.append, self.tracks.append
+        add_correlation = self.correlations.append
         for place, event in enumerate(batch, first):
             if event.ph != "X":
                 continue
-            kind = kinds.get((event.cat, event.name))
-            if kind is None:
-                kind = self._new_kind(event.cat, event.name)
-            use, name = kind
+            name = event.name
+            kind = kinds.get(name)
+            if kind is None or kind[0] != event.cat:
+                kind = self._new_kind(event.cat, name)
+            use = kind[1]
             if use < 0:
                 continue
             start, duration = event.ts, event.dur
-            if start is None:
-                raise invalid(f"traceEvents[{place}].ts: missing")
-            if duration is None:
-                duration = 0.0
             if not (-MOST_US < start < MOST_US and 0.0 <= duration < LONGEST_US):
-                raise invalid(
-                    f"traceEvents[{place}]: it starts at {start:g} and takes {duration:g}"
-                    " microseconds, which cannot be"
-                )
-            try:
-                track = tracks.get((event.pid, event.tid))
-            except TypeError:
-                raise invalid(f"traceEvents[{place}]: its pid or tid is a list or object") from None
+                _refuse_times(place, start, duration)
+            track = tracks.get(event.tid)
             if track is None:
-                track = self._new_track(event)
+                track = self._new_track(event.tid)
             arguments = event.args
             correlation = -1
-            if arguments is not None and type(arguments.correlation) is int:
-                correlation = arguments.correlation if abs(arguments.correlation) < 2**62 else -1
-            if use in (Use.COLLECTIVE, Use.HOST_COLLECTIVE):
-                self.collective_of[len(self.starts)] = _collective(event.name, arguments)
-            elif use == Use.STEP:
-                mark = STEP.match(event.name)
-                self.step_numbers[len(self.starts)] = int(mark[1]) if mark else 0
-            self.starts.append(start)
-            self.durations.append(duration)
-            self.uses.append(use)
-            self.names.append(name)
-            self.tracks.append(track)
-            self.correlations.append(correlation)
+            if arguments is not None:
+                stated = arguments.correlation
+                if type(stated) is int and 0 <= stated < MOST_CORRELATION:
+                    correlation = stated
+            if use in _NAMED:
+                self._add_named(use, event)
+            add_start(start)
+            add_duration(duration)
+            add_use(use)
+            add_name(kind[2])
+            add_track(track)
+            add_correlation(correlation)
 
-    def _new_kind(self, category: str | None, name: str) -> tuple[int, int]:
-        if len(self.kinds) >= self.limits.names:
+    def _add_named(self, use: int, event: KinetoEvent) -> None:
+        """What the name of a collective or of a step says, by the index of the event."""
+        if use == Use.STEP:
+            mark = STEP.match(event.name)
+            self.step_numbers[len(self.starts)] = int(mark[1]) if mark else 0
+        else:
+            self.collective_of[len(self.starts)] = _collective(event.name, event.args)
+
+    def _new_kind(self, category: str, name: str) -> tuple[str, int, int]:
+        if len(self.kinds) >= self.limits.names and name not in self.kinds:
             raise too_large(f"its events have more than {self.limits.names} names")
-        use = use_of(category or "", name)
+        use = use_of(category, name)
         index = -1
         if use is not None:
             index = self.name_index.setdefault(name[:NAME_KEPT], len(self.name_index))
-        kind = (-1 if use is None else int(use), index)
-        self.kinds[category, name] = kind
+        kind = (category, -1 if use is None else int(use), index)
+        self.kinds[name] = kind
         return kind
 
-    def _new_track(self, event: TypedKinetoEvent) -> int:
+    def _new_track(self, thread: int | str) -> int:
         if len(self.track_index) >= self.limits.tracks:
             raise too_large(f"its events are on more than {self.limits.tracks} threads")
-        track = self.track_index[event.pid, event.tid] = len(self.track_index)
+        track = self.track_index[thread] = len(self.track_index)
         return track
+
+
+def _refuse_times(place: int, start: float, duration: float) -> NoReturn:
+    if start == -math.inf:
+        raise invalid(f"traceEvents[{place}].ts: missing")
+    raise invalid(
+        f"traceEvents[{place}]: it starts at {start:g} and takes {duration:g} microseconds, which"
+        " cannot be"
+    )
 
 
 def use_of(category: str, name: str) -> Use | None:
@@ -325,7 +332,7 @@ def read_kineto_trace(chunks: Iterable[bytes], limits: TraceLimits | None = None
         TraceError: it exceeds a limit, or is no trace of PyTorch's profiler.
     """
     limits = limits or TraceLimits()
-    reader = EventReader(TypedKinetoEvent, limits)
+    reader = EventReader(KinetoEvent, limits)
     columns = _Columns(limits)
     read = 0
     for batch in reader.batches(unpacked(chunks, limits)):

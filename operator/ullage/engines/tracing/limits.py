@@ -44,7 +44,7 @@ class TraceLimits:
     """Everything but the events."""
     events: int = 5_000_000
     depth: int = 64
-    """Levels of nesting."""
+    """Levels of nesting, where brackets are counted; the decoder alone takes some hundreds."""
     names: int = 100_000
     """Distinct names of events."""
     tracks: int = 10_000
