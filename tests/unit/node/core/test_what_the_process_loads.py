@@ -32,6 +32,7 @@ def test_the_agent_loads_no_client_library_and_no_models() -> None:
     assert loaded.isdisjoint(HEAVY)
     ours = {name for name in done.stdout.split() if name.startswith("ullage.")}
     names = (
+        "captures",
         "checks",
         "codec",
         "devices",
