@@ -23,11 +23,10 @@ from time import monotonic_ns
 from typing import Any, Final
 
 from ullage_run.rank_record import RankWriter, StepTimes
+from ullage_run.times import TIMED_APART_NS
 
 FOREIGN_STEPS_MOST: Final = 100
 """Steps of other optimizers after which the first one counts as abandoned."""
-TIMED_APART_NS: Final = 40_000_000
-"""Interval between two timed steps; longer steps are all timed. Chosen: the cost is below 0.1 %."""
 SKIPPED_MOST: Final = 63
 BATCH_PARTS_MOST: Final = 64
 """Tensors of a batch that are looked at."""

@@ -53,7 +53,7 @@ DISABLE: Final = "_disable_profiler"
 """Functions of ``torch.autograd.profiler`` that every profiler of a program calls."""
 
 
-class Refused(Exception):
+class CaptureRefused(Exception):
     """This rank has no trace; ``reason`` says why in one word."""
 
     def __init__(self, reason: CaptureRefusal, text: str) -> None:
@@ -161,7 +161,7 @@ class TraceHook:
                 self._finish(order)
             else:
                 self._profile.step()
-        except Refused as error:
+        except CaptureRefused as error:
             self._refuse(order, error.reason, str(error))
         except Exception as error:  # torch's profiler may fail in any way, the program must not
             self._refuse(order, CaptureRefusal.FAILED, f"{type(error).__name__}: {error}")
@@ -193,21 +193,23 @@ class TraceHook:
         if steps < order.start:
             return
         if steps > order.start:
-            raise Refused(
+            raise CaptureRefused(
                 CaptureRefusal.LATE,
                 f"{steps} steps were done when the order for step {order.start} was read",
             )
         if self._writing is not None and self._writing.is_alive():
-            raise Refused(CaptureRefusal.FAILED, "the trace before this one is not written yet")
+            raise CaptureRefused(CaptureRefusal.FAILED, "the last trace is not written yet")
         try:
             profiler = import_module("torch.profiler")
             autograd = import_module("torch.autograd")
         except ImportError as error:
-            raise Refused(CaptureRefusal.NO_PROFILER, str(error)) from error
+            raise CaptureRefused(CaptureRefusal.NO_PROFILER, str(error)) from error
         if not autograd.kineto_available():
-            raise Refused(CaptureRefusal.NO_PROFILER, "this torch is built without Kineto")
+            raise CaptureRefused(CaptureRefusal.NO_PROFILER, "this torch is built without Kineto")
         if self._theirs or autograd._profiler_enabled():
-            raise Refused(CaptureRefusal.ALREADY_PROFILING, "the program's own profiler is running")
+            raise CaptureRefused(
+                CaptureRefusal.ALREADY_PROFILING, "the program's own profiler is running"
+            )
         activities = [profiler.ProfilerActivity.CPU]
         if import_module("torch").cuda.is_initialized():
             activities.append(profiler.ProfilerActivity.CUDA)
@@ -273,7 +275,7 @@ class TraceHook:
         try:
             self._compress(raw, beside)
             os.rename(beside, place)
-        except Refused as error:
+        except CaptureRefused as error:
             _remove(beside)
             self._answer_refusal(order, error.reason, str(error))
         except OSError as error:
@@ -287,7 +289,7 @@ class TraceHook:
     def _compress(self, raw: str, beside: str) -> None:
         size = os.path.getsize(raw)
         if size > TRACE_BYTES_MOST:
-            raise Refused(
+            raise CaptureRefused(
                 CaptureRefusal.FAILED,
                 f"the trace takes {size >> 20} MiB, at most {TRACE_BYTES_MOST >> 20}: trace fewer"
                 " steps, without stacks and shapes",
@@ -300,11 +302,11 @@ class TraceHook:
         ):
             while piece := source.read(PIECE):
                 if self._dropped.is_set():
-                    raise Refused(CaptureRefusal.FAILED, "the program ended before it was written")
+                    raise CaptureRefused(CaptureRefusal.FAILED, "the program ended meanwhile")
                 packed.write(piece)
                 last = piece
         if not last.rstrip().endswith(b"}"):  # torch reports no error of a full disk
-            raise Refused(CaptureRefusal.DISK_FULL, f"no room for the trace in {raw}")
+            raise CaptureRefused(CaptureRefusal.DISK_FULL, f"no room for the trace in {raw}")
 
     def _refuse(self, order: ReadOrder, reason: CaptureRefusal, text: str) -> None:
         self._order = None

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from ullage.api.adoption import AdoptionKey
 from ullage.api.environment import PYTHON_PATH
 from ullage.api.faults import MAX_FAULTS, DeviceFault
 from ullage.api.interruptions import Interruption
 from ullage.api.labels import ANNOTATION_RESERVATION
+from ullage.api.labels import HOOK_LABEL, WITHOUT_HOOK
 from ullage.api.lanes import IterationPolicy
 from ullage.api.nodespec import MAX_SLICES, WITHOUT_LISTS
 from ullage.api.observations import Observation
@@ -25,7 +25,6 @@ from ullage.api.readers import JsonObject, WireError, objects, quoted, section, 
 from ullage.api.slices import MAX_EPOCH, DesiredSlice, ObservedSlice, SliceKey
 from ullage.api.times import moment_of
 from ullage.api.traces import MAX_TRACES, DesiredTrace
-from ullage.api.words import Inject
 from ullage_node.model.endpoints import read_endpoint, read_images
 from ullage_node.model.slices import Pod
 from ullage_node.model.standstill import read_standstill
@@ -339,5 +338,5 @@ def read_pod(raw: JsonObject) -> Pod:
         images=read_images(raw),
         standstill=read_standstill(raw),
         python_paths=tuple(read_python_paths(raw)),
-        without_hook=text(section(metadata, "labels"), AdoptionKey.INJECT.key, "") == Inject.NEVER,
+        without_hook=text(section(metadata, "labels"), HOOK_LABEL, "") == WITHOUT_HOOK,
     )

@@ -20,7 +20,15 @@ from ullage.api.objective import LatencySLO
 from ullage.api.observations import Fingerprint, LatencyObjective, Observation, ObservedPartner
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.schedulingpolicy import SchedulingPolicySpec
-from ullage.api.slices import DesiredSlice, ObservedLane, ObservedSlice, Proof, SliceKey, SlicePhase
+from ullage.api.slices import (
+    DesiredSlice,
+    ObservedLane,
+    ObservedRank,
+    ObservedSlice,
+    Proof,
+    SliceKey,
+    SlicePhase,
+)
 from ullage.api.trainingjob import ElasticitySpec, TrainingJob
 from ullage.api.usage import DeviceTime, ObservedUsage, RecentUsage
 from ullage.api.words import EfficiencyRule
@@ -83,6 +91,7 @@ DESIRED = DesiredSlice(
     ephemeral_mib=768,
     lane=2,
     suspendable=True,
+    inject=True,
     work_steps=3000,
 )
 OBSERVED = ObservedSlice(
@@ -136,6 +145,18 @@ OBSERVED = ObservedSlice(
     lane_wait_percent=7,
     suspendable=True,
     suspended=True,
+    ranks=(
+        ObservedRank(
+            rank=3,
+            steps=1200,
+            step_micros=52_700,
+            compute_micros=9_400,
+            wait_micros=25_300,
+            data_wait_micros=17_800,
+            samples=8,
+            batch_bytes=1088,
+        ),
+    ),
     persistent_peak_mib=250,
     ephemeral_peak_mib=700,
 )

@@ -16,13 +16,8 @@ import pytest
 from ullage.api.steps import RANK_RECORD_BYTES, RankRecord
 from ullage_run import step_clock
 from ullage_run.rank_record import RankWriter, StepTimes
-from ullage_run.step_clock import (
-    FOREIGN_STEPS_MOST,
-    SKIPPED_MOST,
-    TIMED_APART_NS,
-    StepClock,
-    contents,
-)
+from ullage_run.step_clock import FOREIGN_STEPS_MOST, SKIPPED_MOST, StepClock, contents
+from ullage_run.times import TIMED_APART_NS
 
 TIMES = StepTimes(step_ns=50, compute_ns=30, wait_ns=10, data_wait_ns=5, samples=8, batch_bytes=64)
 CHILD = """
