@@ -74,6 +74,8 @@ def _time_batches(loader_module: Any) -> None:
 
     @functools.wraps(advance)
     def timed(self: object) -> object:
+        if not _clock.timing:
+            return advance(self)
         began = monotonic_ns()
         batch = advance(self)
         _guarded(_clock.batch, began, batch)
@@ -91,7 +93,8 @@ def _time_backward(autograd: Any) -> None:
 
     @functools.wraps(backward)
     def timed(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        _guarded(_watch_root, tensors, begins)
+        if _clock.timing:
+            _guarded(_watch_root, tensors, begins)
         return backward(tensors, *args, **kwargs)
 
     autograd.backward = timed
@@ -107,7 +110,8 @@ def _watch_root(tensors: Any, begins: Callable[..., None]) -> None:
 
 
 def _before_optimizer_step(optimizer: object, *_: object) -> None:
-    _guarded(_clock.optimizer_begins, optimizer)
+    if _clock.timing:
+        _guarded(_clock.optimizer_begins, optimizer)
 
 
 def _after_optimizer_step(optimizer: object, *_: object) -> None:

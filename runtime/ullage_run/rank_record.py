@@ -30,6 +30,7 @@ WAIT: Final = RANK_WORDS["wait_ns"]
 DATA_WAIT: Final = RANK_WORDS["data_wait_ns"]
 SAMPLES: Final = RANK_WORDS["samples"]
 BATCH_BYTES: Final = RANK_WORDS["batch_bytes"]
+TIMED: Final = RANK_WORDS["timed"]
 MASK: Final = (1 << 63) - 1
 
 
@@ -101,7 +102,7 @@ class RankWriter:
         return True
 
     def step(self, now_ns: int, times: StepTimes | None) -> None:
-        """Count a step that ended at ``now_ns``; ``None`` = its times are not known."""
+        """Count a step that ended at ``now_ns``; ``None`` = it was not timed."""
         words = self._words
         if words is None:
             if not self.open():
@@ -115,6 +116,7 @@ class RankWriter:
             words[DATA_WAIT] = words[DATA_WAIT] + times.data_wait_ns & MASK
             words[SAMPLES] = words[SAMPLES] + min(times.samples, MAX_ITEMS) & MASK
             words[BATCH_BYTES] = words[BATCH_BYTES] + times.batch_bytes & MASK
+            words[TIMED] += 1
         words[LAST_STEP] = now_ns
         self.steps += 1
         words[STEPS] = self.steps

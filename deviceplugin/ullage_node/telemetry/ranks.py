@@ -44,9 +44,9 @@ class _Readings:
         self.last = record
 
     def observed(self) -> ObservedRank:
-        """The figures; times are 0 before the second reading with a step."""
+        """The figures; times are 0 before the second reading with a timed step."""
         first, last = self.first, self.last
-        steps = last.steps - first.steps
+        steps = last.timed - first.timed
 
         def micros(sum_before: int, sum_after: int) -> int:
             return (sum_after - sum_before) // steps // 1000 if steps else 0
@@ -156,6 +156,7 @@ def _sums(record: RankRecord) -> tuple[int, ...]:
         record.data_wait_ns,
         record.samples,
         record.batch_bytes,
+        record.timed,
     )
 
 
@@ -171,5 +172,7 @@ def _check(record: RankRecord, now_ns: int) -> None:
         raise WireError(f"rank record is of rank {record.rank} of {record.world}")
     if record.last_step_ns > now_ns + RECORD_AHEAD_NS:
         raise WireError("rank record holds a time that has not come yet")
-    if record.step_ns > record.steps * STEP_MOST_NS:
+    if record.timed > record.steps:
+        raise WireError(f"rank record timed {record.timed} of {record.steps} steps")
+    if record.step_ns > record.timed * STEP_MOST_NS:
         raise WireError("rank record tells of steps of more than a day")

@@ -88,9 +88,9 @@ class StepRecord:
 RANK_MAGIC: Final = b"ULRK"
 RANK_VERSION: Final = 1
 RANK_RECORD_BYTES: Final = 128
-RANK_LAYOUT: Final = struct.Struct("<4sIQQIIQQQQQQ48x")
+RANK_LAYOUT: Final = struct.Struct("<4sIQQIIQQQQQQQ40x")
 """magic, version, steps, last_step_ns, rank, world, step_ns, compute_ns, wait_ns, data_wait_ns,
-samples, batch_bytes; the rest is for later versions."""
+samples, batch_bytes, timed; the rest is for later versions."""
 RANK_WORDS: Final[Mapping[str, int]] = {
     "steps": 1,
     "last_step_ns": 2,
@@ -100,6 +100,7 @@ RANK_WORDS: Final[Mapping[str, int]] = {
     "data_wait_ns": 7,
     "samples": 8,
     "batch_bytes": 9,
+    "timed": 10,
 }
 """Index of each field in the record seen as 8-byte words (word 3: rank in its lower half, world in
 its upper one)."""
@@ -109,8 +110,9 @@ its upper one)."""
 class RankRecord:
     """Steps of one rank as its program reports them: a claim.
 
-    All but ``last_step_ns`` (CLOCK_MONOTONIC) are sums since the process's first step, so two
-    readings give means between them. Times are those of the thread that steps.
+    Short steps are not all timed. All but ``last_step_ns`` (CLOCK_MONOTONIC) are sums since the
+    process's first step, those of times and batches over the timed steps, so two readings give
+    means between them. Times are those of the thread that steps.
 
     Attributes:
         steps: Steps of the optimizer that stepped first.
@@ -123,6 +125,7 @@ class RankRecord:
         data_wait_ns: In the data loader, for batches.
         samples: Samples of its batches.
         batch_bytes: Bytes of their tensors.
+        timed: Number of steps that were timed.
     """
 
     steps: int
@@ -135,6 +138,7 @@ class RankRecord:
     data_wait_ns: int
     samples: int
     batch_bytes: int
+    timed: int
 
     @classmethod
     def unpack(cls, raw: bytes) -> RankRecord | None:

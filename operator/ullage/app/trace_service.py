@@ -10,7 +10,7 @@ for a while.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -80,7 +80,7 @@ class TraceService:
         self._phases: dict[str, tuple[str, float]] = {}
         """Phase of each request that is under way, and since when."""
         self._requests: Counter[str] = Counter()
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
         self._rejected: Counter[str] = Counter()
         self._failures = 0
 

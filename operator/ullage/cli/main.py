@@ -667,9 +667,9 @@ def trace_job(
             if status.phase == "Failed":
                 raise typer.Exit(code=1)
             return
-        if status.message and (line := f"{status.phase}: {status.message}") != told:
-            told = line
-            access.problems.print(trace_requests.plain(line), markup=False)
+        if status.message and status.message != told:
+            told = status.message
+            access.problems.print(trace_requests.progress(request))
         if time.monotonic() >= end:
             access.fail(f"{name} is not done after {timeout:g} s; it goes on")
         time.sleep(trace_requests.LOOK_S)
@@ -705,9 +705,9 @@ def get_trace(
     target = access.target_of(context)
     try:
         for capture in trace_requests.files_of(request, rank):
-            pod = capture.pod
             container = access.asked(
-                context, lambda api, pod=pod: trace_requests.container_of(api, namespace, pod)
+                context,
+                partial(trace_requests.container_of, namespace=namespace, pod=capture.pod),
             )
             file = folder / f"{name}-rank-{capture.rank}.json.gz"
             size = trace_requests.read_trace(target, request, capture, container, file)

@@ -104,10 +104,10 @@ def _told(ranks: Sequence[RankOfPod], slowest: int, ratio: float) -> Text:
     others = [rank.figures for at, rank in enumerate(ranks) if at != slowest]
     compute = slow.compute_micros - min(rank.compute_micros for rank in others)
     data = slow.data_wait_micros - min(rank.data_wait_micros for rank in others)
-    what = "waits for its data" if data > compute else "computes"
+    what = "for its data" if data > compute else "to compute"
     return Text(
-        f"rank {slow.rank} on {ranks[slowest].node} {what} {ratio:.1f} times as long as the others:"
-        " they wait for it in each step"
+        f"rank {slow.rank} on {ranks[slowest].node} takes {ratio:.1f} times as long as the others,"
+        f" mostly {what}: they wait for it in each step"
     )
 
 

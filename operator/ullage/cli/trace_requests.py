@@ -182,6 +182,11 @@ def shown(request: ProfileRequestRecord) -> RenderableType:
     return Group(*parts)
 
 
+def progress(request: ProfileRequestRecord) -> Text:
+    """How a request stands, in one line."""
+    return Text(f"{request.status.phase}: {plain(request.status.message)}")
+
+
 def for_scripts(request: ProfileRequestRecord, form: TraceForm) -> str:
     """The status of a request, as the API stores it."""
     body = {

@@ -16,7 +16,13 @@ import pytest
 from ullage.api.steps import RANK_RECORD_BYTES, RankRecord
 from ullage_run import step_clock
 from ullage_run.rank_record import RankWriter, StepTimes
-from ullage_run.step_clock import FOREIGN_STEPS_MOST, StepClock, contents
+from ullage_run.step_clock import (
+    FOREIGN_STEPS_MOST,
+    SKIPPED_MOST,
+    TIMED_APART_NS,
+    StepClock,
+    contents,
+)
 
 TIMES = StepTimes(step_ns=50, compute_ns=30, wait_ns=10, data_wait_ns=5, samples=8, batch_bytes=64)
 CHILD = """
@@ -76,6 +82,7 @@ def test_a_rank_says_who_it_is_and_adds_its_times_up(
         data_wait_ns=10,
         samples=16,
         batch_bytes=128,
+        timed=2,
     )
     assert not any(record.read_bytes()), "the record of the container is another writer's"
 
@@ -128,6 +135,10 @@ def test_what_lies_in_the_place_of_a_record_is_not_waited_for(record: Path, fold
     assert read(folder / "record-2").steps == 1
 
 
+UNIT = TIMED_APART_NS
+"""So long that every step is timed."""
+
+
 class Loop:
     """A training loop on a clock of its own."""
 
@@ -138,17 +149,17 @@ class Loop:
 
     def batch(self, takes: int, batch: object = None) -> None:
         began = self.now
-        self.now += takes
+        self.now += takes * UNIT
         self.clock.batch(began, batch)
 
     def backward(self, takes: int) -> None:
-        self.now += takes
+        self.now += takes * UNIT
         self.clock.gradients_ready()
 
     def step(self, optimizer: object, waits: int = 0) -> bool:
-        self.now += waits
+        self.now += waits * UNIT
         self.clock.optimizer_begins(optimizer)
-        self.now += 1
+        self.now += UNIT
         return self.clock.optimizer_ended(optimizer)
 
 
@@ -159,7 +170,9 @@ def loop(record: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Loop:
 
 def times(folder: Path) -> tuple[int, int, int, int, int]:
     found = read(folder / "record-0")
-    return found.steps, found.step_ns, found.data_wait_ns, found.compute_ns, found.wait_ns
+    sums = (found.step_ns, found.data_wait_ns, found.compute_ns, found.wait_ns)
+    assert not any(of % UNIT for of in sums)
+    return (found.steps, *(of // UNIT for of in sums))  # type: ignore[return-value]
 
 
 def test_a_step_is_data_then_compute_then_wait(loop: Loop, folder: Path) -> None:
@@ -224,6 +237,20 @@ def test_a_loader_in_another_thread_takes_no_time_of_the_loop(loop: Loop, folder
     loop.backward(20)
     loop.step(optimizer)
     assert times(folder) == (2, 61, 0, 60, 0)
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "every"), [(TIMED_APART_NS + 1, 1), (10**7, 5), (10**6, 41), (10, SKIPPED_MOST + 1)]
+)
+def test_of_short_steps_only_some_are_timed(
+    loop: Loop, folder: Path, step_ns: int, every: int
+) -> None:
+    optimizer = Optimizer()
+    for _ in range(10 * every + 1):
+        loop.now += step_ns
+        loop.clock.optimizer_ended(optimizer)
+    found = read(folder / "record-0")
+    assert (found.steps, found.timed, found.step_ns) == (10 * every + 1, 10, 10 * step_ns)
 
 
 TENSOR = SimpleNamespace(shape=(4, 3), nbytes=48)

@@ -26,6 +26,7 @@ def packed(steps: int, *, rank: int = 0, world: int = 2, at: int = NOW, **sums: 
     return RANK_LAYOUT.pack(
         RANK_MAGIC, sums.get("version", RANK_VERSION), steps, at, rank, world,
         of["step"], of["compute"], of["wait"], of["data"], steps * 8, steps * 1024,
+        sums.get("timed", steps),
     )  # fmt: skip
 
 
@@ -109,6 +110,7 @@ def test_containers_without_ranks_and_those_that_are_gone_have_no_figures(
         (packed(5, rank=999_999_999, world=0), "rank 999999999 of 0"),
         (packed(5, at=NOW + 2 * 10**9), "not come yet"),
         (packed(1, step=86_401 * 10**9), "more than a day"),
+        (packed(5, timed=6), "timed 6 of 5"),
     ],
 )
 def test_what_is_no_record_is_refused_with_the_reason(
