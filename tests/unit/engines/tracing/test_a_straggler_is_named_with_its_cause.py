@@ -68,7 +68,7 @@ def test_equal_ranks_have_no_straggler(seed: int, ranks: int, device: bool) -> N
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_rank_that_is_late_by_luck_is_no_straggler(seed: int) -> None:
-    """Parts of steps vary by a fifth: a rank that is last most often works no longer than others."""
+    """Parts of steps vary: the rank that is last most often works no longer than others."""
     job = joined(TracedJob(ranks=[RankPlan()] * 2, seed=seed, luck=900.0).traces())
     assert max(view.lead_micros for view in job.ranks) > 500
     assert job.straggler is None
