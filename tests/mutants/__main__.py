@@ -28,6 +28,7 @@ from mutants import (
     quota,
     scaling,
     stops,
+    tracing,
     tuning,
     turns,
 )
@@ -47,6 +48,7 @@ SUBJECTS: Final[Mapping[str, Sequence[Mutant]]] = {
     "charges": charges.MUTANTS,
     "stops": stops.MUTANTS,
     "quota": quota.MUTANTS,
+    "tracing": tracing.MUTANTS,
     "tuning": tuning.MUTANTS,
     "katib": katib.MUTANTS,
     "scaling": scaling.MUTANTS,

@@ -81,7 +81,7 @@ def shown(files: Sequence[TraceFile], form: TraceForm, *, one_clock: bool) -> st
         return json.dumps(body, indent=2) + "\n"
     parts: list[RenderableType] = [Text(job.message), _table(ranks)]
     if len(ranks) == 1:
-        parts += _of_one(ranks[0].trace)
+        parts.extend(_of_one(ranks[0].trace))
     if len(ranks) > 1:
         parts.append(Text(f"clocks: {job.alignment.value}{_doubt(job.clock_uncertainty_micros)}"))
     for finding in job.findings:
@@ -155,7 +155,7 @@ def _table(ranks: Sequence[NodeTrace]) -> Table:
     return table
 
 
-def _of_one(trace: RankTrace) -> list[RenderableType]:
+def _of_one(trace: RankTrace) -> Sequence[RenderableType]:
     """Critical path and operations of a single rank."""
     path = trace.critical_path
     parts = {

@@ -40,7 +40,7 @@ _Depths = npt.NDArray[np.int32]
 
 
 def unpacked(chunks: Iterable[bytes], limits: TraceLimits) -> Iterator[bytes]:
-    """The content of a plain or gzip file in pieces of at most one MiB or one chunk.
+    """The content of a plain or gzip file in pieces.
 
     Raises:
         TraceError: it is larger than the limits, packed too tightly, or no whole gzip file.
@@ -50,7 +50,9 @@ def unpacked(chunks: Iterable[bytes], limits: TraceLimits) -> Iterator[bytes]:
     while len(start) < len(GZIP) and (chunk := next(source, None)) is not None:
         start += chunk
     pieces = chain((start,), source)
-    return _gunzipped(pieces, limits) if start.startswith(GZIP) else _bounded(pieces, limits)
+    if not start.startswith(GZIP):
+        return _bounded(pieces, limits)
+    return _gathered(_gunzipped(pieces, limits))
 
 
 def _bounded(chunks: Iterable[bytes], limits: TraceLimits) -> Iterator[bytes]:
@@ -86,6 +88,17 @@ def _gunzipped(chunks: Iterable[bytes], limits: TraceLimits) -> Iterator[bytes]:
                 yield piece
     if unpacker is not None:
         raise invalid("the file is no whole gzip file: its end is missing")
+
+
+def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Pieces of a quarter of a MiB or more: a file may have a member for each byte."""
+    held = bytearray()
+    for piece in pieces:
+        held += piece
+        if len(held) >= CHUNK // 4:
+            yield bytes(held)
+            held.clear()
+    yield bytes(held)
 
 
 def _check_size(given: int, taken: int, limits: TraceLimits) -> None:

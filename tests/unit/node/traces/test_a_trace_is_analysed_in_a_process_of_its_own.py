@@ -49,14 +49,14 @@ async def test_a_broken_trace_has_a_reason(broken: Path) -> None:
     assert "in part" in found.message
 
 
-async def test_only_plain_files_are_opened(trace: Path, tmp_path: Path) -> None:
+def test_only_plain_files_are_opened(trace: Path, tmp_path: Path) -> None:
     link, pipe = tmp_path / "link", tmp_path / "pipe"
     link.symlink_to(trace)
     os.mkfifo(pipe)
     for path in (link, pipe, tmp_path, tmp_path / "none"):
-        found = await analysed(path)
-        assert found.reason is Reason.TRACE_INVALID
-        assert "cannot be read" in found.message
+        found = analyse.outcome_of(str(path))
+        assert found["reason"] == Reason.TRACE_INVALID
+        assert "cannot be read" in str(found["message"])
 
 
 async def test_a_process_that_does_not_end_is_ended(trace: Path) -> None:
