@@ -269,7 +269,8 @@ class NodeRig:
         *,
         container: Mapping[str, object] | None = None,
         labels: Mapping[str, str] | None = None,
-    , reservation: str = "") -> None:
+        reservation: str = "",
+    ) -> None:
         """Let the API server show the pod, bound to this node, with more about its container."""
         bears = {"annotations": {ANNOTATION_RESERVATION: reservation}} if reservation else {}
         self.api.put(

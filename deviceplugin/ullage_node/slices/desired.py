@@ -16,8 +16,7 @@ from typing import Final, TypeVar
 from ullage.api.environment import PYTHON_PATH
 from ullage.api.faults import MAX_FAULTS, DeviceFault
 from ullage.api.interruptions import Interruption
-from ullage.api.labels import ANNOTATION_RESERVATION
-from ullage.api.labels import HOOK_LABEL, WITHOUT_HOOK
+from ullage.api.labels import ANNOTATION_RESERVATION, HOOK_LABEL, WITHOUT_HOOK
 from ullage.api.lanes import IterationPolicy
 from ullage.api.nodespec import MAX_SLICES, WITHOUT_LISTS
 from ullage.api.observations import Observation
