@@ -13,7 +13,7 @@ from fakes.toy_stress import StressRun
 from ullage.api.devices import Health
 from ullage.cluster.records.pod import PodStage
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.engines.admission.limits import DEVICE_UNHEALTHY
+from ullage.engines.admission.limits import DEVICE_UNHEALTHY, FIGURES
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.assignment.observe import look
 from ullage.scheduling.feasibility.occupancy import OccupantCache, occupancy_of
@@ -63,7 +63,9 @@ class Kept:
 
 
 def figures(inventory: Inventory) -> list[object]:
-    columns = (getattr(inventory, name) for name in Inventory.__slots__ if name != "fits")
+    names = [name for name in Inventory.__slots__ if name not in ("facts", "fits")]
+    columns = [getattr(inventory, name) for name in names]
+    columns += [getattr(inventory.facts, name) for name in FIGURES]
     return [one.tolist() if hasattr(one, "tolist") else one for one in columns]
 
 
@@ -112,4 +114,4 @@ def test_a_device_that_fails_is_seen_while_all_stand_where_they_stood() -> None:
     assert figures(ours) == figures(fresh)
     at = ours.site_index["node-1", record.devices[0].uuid]
     assert ours.health[at] == DEVICE_UNHEALTHY
-    assert ours.contexts[at] == 3
+    assert ours.facts.contexts[at] == 3

@@ -174,6 +174,8 @@ DEVICE = ObservedDevice(
     mps=MPS,
     index=1,
     suspends=True,
+    least_percent=2,
+    alone=True,
 )
 OBSERVATION = Observation(
     id="uid-1/main/30",
