@@ -75,10 +75,10 @@ for name, text in (("__init__", ""), ("optim/__init__", ""), ("optim/optimizer",
         file.write(text)
 sys.path.append("/tmp/site")
 import torch
+from torch.optim.optimizer import SGD  # first: what the hook wraps of autograd is not there
 torch.cuda = module("torch.cuda", is_initialized=lambda: False)
 module("torch.autograd", kineto_available=lambda: True, _profiler_enabled=lambda: False)
 module("torch.profiler", profile=profile, ProfilerActivity=Activity)
-from torch.optim.optimizer import SGD
 optimizer = SGD()
 while True:
     time.sleep(0.05)

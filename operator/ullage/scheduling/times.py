@@ -233,7 +233,8 @@ TRACE_WAITS_S: Final = 600.0
 """From the creation of a request until it fails, if its pods are not there or others are traced.
 Chosen."""
 TRACED_JOB_COMES_S: Final = 60.0
-"""The same for a job that does not exist: it may be created after its request. Chosen."""
+"""The same for a job that does not exist; pods that start are waited for as long, beside others
+that run. Chosen."""
 TRACE_ANSWER_S: Final = 20.0
 """Time in which an agent that reports answers an order; one that does not is too old. Chosen."""
 AGENT_SILENT_S: Final = 60.0

@@ -180,6 +180,26 @@ def test_a_job_that_does_not_exist_is_waited_for_a_minute() -> None:
     assert _failed_for(world) == Reason.NO_PODS
 
 
+def test_pods_that_start_are_waited_for_a_minute() -> None:
+    world = TraceWorld()
+    late = world.ranks["pod-3"]
+    late.pod, late.alive = replace(late.pod, running=False, starting=True), False
+    for _ in range(30):
+        world.go_on()
+    assert _reason(world.request.status) == Reason.NO_PODS
+    late.pod, late.alive = replace(late.pod, starting=False), True
+    world.run()
+    assert [capture.rank for capture in world.request.status.ranks] == [0, 1, 2, 3]
+
+
+def test_pods_that_never_start_do_not_hold_up_the_others() -> None:
+    world = TraceWorld()
+    late = world.ranks["pod-3"]
+    late.pod, late.alive = replace(late.pod, starting=True), False
+    world.run()
+    assert [capture.rank for capture in world.request.status.ranks] == [0, 1, 2]
+
+
 def test_a_job_that_has_ended_is_not_waited_for() -> None:
     world = TraceWorld()
     world.ended = True

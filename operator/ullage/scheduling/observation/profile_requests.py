@@ -217,6 +217,10 @@ def _pending(request: ProfileRequestRecord, inputs: TraceInputs) -> ProfileReque
     if not running:
         text = f"no pod of {job} runs on a device of Ullage"
         return _waiting(request, Reason.NO_PODS, text, TRACE_WAITS_S, now)
+    starting = sum(pod.starting for pod in target.pods)
+    if starting and now < request.created + TRACED_JOB_COMES_S:
+        text = f"{starting} of {len(target.pods)} pods of {job} do not run yet"
+        return _waiting(request, Reason.NO_PODS, text, TRACE_WAITS_S, now)
     if others := sorted(pod.name for pod in chosen if pod.uid in inputs.busy):
         text = f"another request traces {', '.join(others[:4])}"
         return _waiting(request, Reason.TRACE_QUEUED, text, TRACE_WAITS_S, now)

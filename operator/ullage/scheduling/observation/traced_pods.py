@@ -17,6 +17,7 @@ from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.scheduling.model.phases import OVER
 
 MOST_OF_SAMPLE: Final = 4
+_STARTS: Final = (PodStage.GATED, PodStage.UNSCHEDULED, PodStage.BOUND)
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
@@ -28,6 +29,7 @@ class PodOfJob:
         rank: Its place among the pods of the job, from 0; ``None`` = its labels do not say.
         devices: Devices of its container, as many as torchrun starts ranks.
         running: Its container runs and is not being stopped.
+        starting: It is to run and does not yet.
     """
 
     uid: str
@@ -36,6 +38,7 @@ class PodOfJob:
     rank: int | None
     devices: int
     running: bool
+    starting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +121,7 @@ def _views(
             rank=_rank(pod, with_index=with_index),
             devices=_devices(pod, workloads),
             running=pod.stage is PodStage.RUNNING and not pod.deleting and bool(pod.node),
+            starting=pod.stage in _STARTS and not pod.deleting,
         )
         for pod in pods
     ]
