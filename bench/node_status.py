@@ -20,7 +20,7 @@ from ullage.api.devices import Backend, GPUMode, Health, MpsState, MpsStatus, Ob
 from ullage.api.labels import MANAGER_NODE, MANAGER_OPERATOR
 from ullage.api.observations import MAX_OBSERVATIONS, Observation, ObservedPartner
 from ullage.api.readers import JsonObject
-from ullage.api.slices import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
+from ullage.api.slices import DesiredSlice, ObservedRank, ObservedSlice, SliceKey, SlicePhase
 from ullage.api.usage import ObservedUsage, RecentUsage
 from ullage_node.kubelet.registrar import Registration
 from ullage_node.status import NodeFacts, StatusFacts, body_of, judge, with_transitions
@@ -123,6 +123,18 @@ def observed(part: DesiredSlice) -> ObservedSlice:
                 peak_percent=37,
                 duty_percent=97,
                 memory_mib=19_000,
+            ),
+        ),
+        ranks=(
+            ObservedRank(
+                rank=3,
+                steps=1_234_567,
+                step_micros=101_234,
+                compute_micros=80_123,
+                wait_micros=15_123,
+                data_wait_micros=5_123,
+                samples=64,
+                batch_bytes=38_535_168,
             ),
         ),
     )
