@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import textwrap
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise
@@ -176,7 +177,7 @@ def _docstrings(record: type) -> Mapping[str, str]:
     """Docstrings under the fields of a class."""
     if record is object:
         return {}
-    (owner,) = ast.parse(inspect.getsource(record)).body
+    (owner,) = ast.parse(textwrap.dedent(inspect.getsource(record))).body
     found: dict[str, str] = {}
     for field, after in pairwise(owner.body if isinstance(owner, ast.ClassDef) else ()):
         if (

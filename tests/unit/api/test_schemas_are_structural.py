@@ -11,12 +11,15 @@ from pydantic import ConfigDict, Field
 
 from docs.generate.crds.definition import KINDS, definition, schema
 from docs.generate.crds.lint import faults
+from docs.generate.crds.records import Described
 from docs.generate.crds.structural import Node, SchemaError, structural
 from ullage.api.base import Amount, Count, Model, OpenModel, Resource, list_map
 
 
 def converted(model: type[Model] | type[OpenModel]) -> Node:
-    return structural(model.model_json_schema(by_alias=True, mode="validation"))
+    return structural(
+        model.model_json_schema(by_alias=True, mode="validation", schema_generator=Described)
+    )
 
 
 class Part(Model):
