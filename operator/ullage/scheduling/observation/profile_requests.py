@@ -37,7 +37,7 @@ from ullage.cluster.records.trace import (
     TracedPod,
 )
 from ullage.engines.tracing.join import NodeTrace, joined
-from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.conditions import DesiredCondition, merged
 from ullage.scheduling.observation.traced_pods import PodOfJob, TracedTarget, chosen_pods
 from ullage.scheduling.times import (
     AGENT_SILENT_S,
@@ -226,7 +226,7 @@ def _pending(request: ProfileRequestRecord, inputs: TraceInputs) -> ProfileReque
         return _waiting(request, Reason.TRACE_QUEUED, text, TRACE_WAITS_S, now)
     pods = tuple(_traced(pod) for pod in _with_room(chosen))
     text = f"{len(pods)} pods are asked for their steps"
-    return _told(
+    return _updated(
         request,
         replace(status, phase="Pending", attempt=1, asked_time=now, pods=pods),
         Reason.STEPS_ASKED,
@@ -241,7 +241,7 @@ def _waiting(
     """The request waits, and fails when it has waited too long."""
     if now >= request.created + limit_s:
         return _failed(request, request.status, reason, f"{text}, for {limit_s:.0f} s", now)
-    return _told(request, replace(request.status, phase="Pending"), reason, text, now)
+    return _updated(request, replace(request.status, phase="Pending"), reason, text, now)
 
 
 def _called(request: ProfileRequestRecord) -> str:
@@ -320,12 +320,12 @@ def _asked(
     ready = [report for report in left if report is not None and report.state is TraceState.READY]
     if len(ready) < len(left):
         text = f"{len(left) - len(ready)} of {len(left)} pods have not told their step yet"
-        return _told(request, status, Reason.STEPS_ASKED, text, inputs.now)
+        return _updated(request, status, Reason.STEPS_ASKED, text, inputs.now)
     start, step_s = first_step(ready, waited_s)
     ahead = start - max(report.step for report in ready)
     most_s = (ahead + TRACED_SLOWDOWN * request.steps) * step_s + TRACE_ENDS_S
     last = start + request.steps - 1
-    return _told(
+    return _updated(
         request,
         replace(
             status,
@@ -419,7 +419,7 @@ def _capturing(
     )
     if late and status.attempt < MOST_ATTEMPTS:
         text = f"a rank was past step {status.start_step}; the pods are asked for their steps again"
-        return _told(
+        return _updated(
             request,
             replace(
                 status,
@@ -445,10 +445,10 @@ def _capturing(
     analysed = sum(state in (TraceState.ANALYSING, *_FINAL) for state in states)
     begun = sum(state in (TraceState.CAPTURING, TraceState.ANALYSING, *_FINAL) for state in states)
     if not begun:
-        return _told(request, status, Reason.TRACE_ARMED, status.message, inputs.now)
+        return _updated(request, status, Reason.TRACE_ARMED, status.message, inputs.now)
     phase = "Analysing" if analysed == len(states) else "Capturing"
     text = f"{final} of {len(states)} pods are done"
-    return _told(request, replace(status, phase=phase), Reason.CAPTURING, text, inputs.now)
+    return _updated(request, replace(status, phase=phase), Reason.CAPTURING, text, inputs.now)
 
 
 _FINAL: Final = (TraceState.DONE, TraceState.FAILED)
@@ -494,9 +494,9 @@ def _ended(
     result = joined([traces[rank] for rank in sorted(traces)[:MOST_RANKS]])
     done = replace(status, phase="Done", result=result, completion_time=inputs.now, deadline=0.0)
     if not failed:
-        return _told(request, done, Reason.TRACE_DONE, result.message, inputs.now, holds=True)
+        return _updated(request, done, Reason.TRACE_DONE, result.message, inputs.now, holds=True)
     text = f"{len(failed)} ranks are missing ({_most_common(failed)[1]}); {result.message}"
-    return _told(request, done, Reason.TRACE_PARTIAL, text, inputs.now, holds=True)
+    return _updated(request, done, Reason.TRACE_PARTIAL, text, inputs.now, holds=True)
 
 
 def _capture(pod: TracedPod, answer: TraceAnswer) -> RankCapture:
@@ -595,10 +595,10 @@ def _failed(
     now: float,
 ) -> ProfileRequestStatus:
     failed = replace(status, phase="Failed", completion_time=now, deadline=0.0)
-    return _told(request, failed, reason, text, now)
+    return _updated(request, failed, reason, text, now)
 
 
-def _told(
+def _updated(
     request: ProfileRequestRecord,
     status: ProfileRequestStatus,
     reason: Reason,
@@ -608,13 +608,13 @@ def _told(
     holds: bool = False,
 ) -> ProfileRequestStatus:
     """The status with its conditions and its message; the stored one where nothing changed."""
-    said = [Said(ConditionType.COMPLETE, holds, reason, text, follows=True)]
+    conditions = [DesiredCondition(ConditionType.COMPLETE, holds, reason, text, follows=True)]
     if status.phase == "Failed":
-        said.append(Said(ConditionType.FAILED, True, reason, text))
-    told = replace(
+        conditions.append(DesiredCondition(ConditionType.FAILED, True, reason, text))
+    updated = replace(
         status,
         observed_generation=request.generation,
         message=text,
-        conditions=merged(status.conditions, said, now, request.generation),
+        conditions=merged(status.conditions, conditions, now, request.generation),
     )
-    return request.status if told == request.status else told
+    return request.status if updated == request.status else updated
