@@ -8,7 +8,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes.traced_jobs import RankPlan, TracedJob
@@ -58,6 +58,7 @@ def test_copies_are_a_cause_on_a_device() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(2, 6), st.booleans())
+@settings(max_examples=25)
 def test_equal_ranks_have_no_straggler(seed: int, ranks: int, device: bool) -> None:
     job = joined(
         TracedJob(ranks=[RankPlan()] * ranks, seed=seed, luck=150.0, device=device).traces()
