@@ -113,7 +113,7 @@ def add_adopted(world: World, number: int) -> None:
         kind=WorkloadKind.POD,
         template_hash="",
         trust_domain=namespace,
-        adopted=(AdoptedMember(pod=ref, told=True),),
+        adopted=(AdoptedMember(pod=ref, is_current=True),),
     )
     world.workloads[ref.uid] = workload
     world.pods[ref.uid] = PodRecord(

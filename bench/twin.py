@@ -105,9 +105,9 @@ def play(device: str, name: str, *, folder: Path, seed: int) -> Score:
         tally=tally,
         windows=GPUS * hours * 3600 / WINDOW_S,
         certified={
-            f"{group} {band}": one.said()
-            for (group, band), one in sorted(thresholds.items())
-            if one.rows
+            f"{group} {band}": _margin(threshold)
+            for (group, band), threshold in sorted(thresholds.items())
+            if threshold.rows
         },
         seconds=time.monotonic() - began,
     )
