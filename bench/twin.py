@@ -29,6 +29,7 @@ from bench.twin_cluster import POLICY, QUEUE, Cluster, Job, Rule, Tally
 from bench.twin_data import BUSY_ALONE, SERVES, SLO, Tables, default_folder, load
 from bench.twin_models import blind, truth
 from bench.twin_node import WINDOW_S
+from ullage.engines.admission.calibration import Threshold
 
 DEVICES: Final = ("v100", "p100", "k80")
 SEED: Final = 1
@@ -111,6 +112,15 @@ def play(device: str, name: str, *, folder: Path, seed: int) -> Score:
         },
         seconds=time.monotonic() - began,
     )
+
+
+def _margin(threshold: Threshold) -> str:
+    """The smallest margin that is admitted, or why there is none."""
+    if not threshold.refuses:
+        return f"{threshold.value:.2f}"
+    if threshold.needed:
+        return f"none yet: rows {threshold.rows} of {threshold.needed}"
+    return "none is safe"
 
 
 def compare(folder: Path, seed: int, progress: Progress) -> dict[str, dict[str, Score]]:
