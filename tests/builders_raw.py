@@ -196,6 +196,16 @@ def raw_adopted_pod(
     return body
 
 
+def raw_profile_request(name: str = "traced", **spec: Any) -> Raw:
+    """A ProfileRequest for the TrainingJob of ``raw_job``; ``spec`` adds fields."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ProfileRequest",
+        "metadata": raw_meta(name),
+        "spec": {"jobRef": {"kind": "TrainingJob", "name": "train"}, **spec},
+    }
+
+
 def raw_pod_group(name: str = "theirs", fewest: int = 2) -> Raw:
     """A PodGroup of Kubernetes; 0 = its pods start each alone."""
     policy: Raw = {"gang": {"minCount": fewest}} if fewest else {"basic": {}}

@@ -64,6 +64,11 @@ MOST_PIDS: Final = 512
 MOST_RANKS: Final = 64
 """Ranks of one status, 10 KiB at most: the API server stores the whole object at every
 heartbeat."""
+MOST_BYTES: Final = 15 * 1024
+"""Bytes of a status above which observations wait for later ones: with the names of its fields, the
+API server stores 1 KiB more."""
+LEAST_ROWS: Final = 2
+"""Observations of a status of any size, so that none waits for ever."""
 LONGEST_MESSAGE: Final = 1024
 
 
@@ -355,31 +360,44 @@ def body_of(facts: StatusFacts, heartbeat: str) -> dict[str, object]:
     """The whole apply body; a uid keeps the API server from writing to a successor."""
     agent: dict[str, object] = {"version": facts.version, "contract": WIRE_VERSION}
     notice = facts.interruption
+    status: dict[str, object] = {
+        "observedGeneration": facts.generation,
+        "observedEpoch": facts.epoch,
+        "heartbeat": heartbeat,
+        "agent": agent | ({"driver": facts.driver} if facts.driver else {}),
+        "totals": {
+            "devices": len(facts.devices),
+            "slots": facts.slots,
+            "usedSlots": facts.used_slots,
+        },
+        "devices": [device.to_wire() for device in facts.devices],
+        "slices": [part.to_wire() for part in facts.slices],
+        **({"lanes": [lane.to_wire() for lane in facts.lanes]} if facts.lanes else {}),
+        "faults": [fault.to_wire() for fault in facts.faults],
+        **({"interruption": notice.to_wire()} if notice is not None else {}),
+        **({"traces": [trace.to_wire() for trace in facts.traces]} if facts.traces else {}),
+        "checks": [check.to_wire() for check in facts.checks],
+        "conditions": [dict(condition) for condition in facts.conditions],
+    }
     return {
         "apiVersion": API_VERSION,
         "kind": "GPUNode",
         "metadata": {"name": facts.name, "uid": facts.uid},
-        "status": {
-            "observedGeneration": facts.generation,
-            "observedEpoch": facts.epoch,
-            "heartbeat": heartbeat,
-            "agent": agent | ({"driver": facts.driver} if facts.driver else {}),
-            "totals": {
-                "devices": len(facts.devices),
-                "slots": facts.slots,
-                "usedSlots": facts.used_slots,
-            },
-            "devices": [device.to_wire() for device in facts.devices],
-            "slices": [part.to_wire() for part in facts.slices],
-            **({"lanes": [lane.to_wire() for lane in facts.lanes]} if facts.lanes else {}),
-            "observations": [row.to_wire() for row in facts.observations],
-            "faults": [fault.to_wire() for fault in facts.faults],
-            **({"interruption": notice.to_wire()} if notice is not None else {}),
-            **({"traces": [trace.to_wire() for trace in facts.traces]} if facts.traces else {}),
-            "checks": [check.to_wire() for check in facts.checks],
-            "conditions": [dict(condition) for condition in facts.conditions],
-        },
+        "status": status | {"observations": _fitting(facts.observations, status)},
     }
+
+
+def _fitting(rows: Iterable[Observation], status: Mapping[str, object]) -> list[JsonObject]:
+    """The oldest rows for which a status has room."""
+    left = MOST_BYTES - len(orjson.dumps(status))
+    shown: list[JsonObject] = []
+    for row in rows:
+        body = row.to_wire()
+        left -= len(orjson.dumps(body))
+        if left < 0 and len(shown) >= LEAST_ROWS:
+            break
+        shown.append(body)
+    return shown
 
 
 def urgent_digest(body: Mapping[str, object]) -> str:

@@ -125,6 +125,7 @@ def test_everyone_who_edits_writes_workloads_and_not_the_house(rendered: Rendere
         "inferencedeployments",
         "tuningjobs",
         "profilerequests",
+        "efficiencyreports",
         "workloadprofiles",
     }
     assert ("inferencedeployments/scale", "patch") in _aggregated(rendered, "edit")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queues the node's rows: each until the operator acknowledges it, never a flood.
 
-The oldest ones are in the GPUNode's status, up to a size limit; the others are queued here.
+The oldest ones are in the GPUNode's status, as many as it has room for; the others are queued here.
 Acknowledged rows are removed, and a starting agent takes over those in the status. A row equal to a
 recent one of the same mixture is dropped, so a node in a steady state writes nothing. Nothing here
 waits or fails.

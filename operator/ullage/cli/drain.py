@@ -7,11 +7,11 @@ Writes one taint of the Node, against the version read; the operator moves the w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ullage.cli.look import inside, snapshot_of
 from ullage.cluster.projection.notice import DRAIN_KEY
-from ullage.cluster.values.streams import GPU_NODES
+from ullage.cluster.values.streams import GPU_NODES, PODS
 from ullage.ports import GPU_NODE, NODE, ApiError, ClusterPort, Selector
 from ullage.scheduling.lifecycle.taints import taint_patch
 
@@ -75,10 +75,15 @@ async def mark(cluster: ClusterPort, node: str, *, drain: bool) -> bool:
 async def left_on(cluster: ClusterPort, node: str) -> HeldOnNode:
     """Work that is still on a node, desired or observed.
 
+    Pods say which reservation they took: desired slices may bear its id, where observed ones bear
+    the uid of the pod.
+
     Raises:
         ApiError: the API server refused or did not answer.
     """
-    record = (await snapshot_of(cluster, inside((GPU_NODES,), "", node))).gpu_nodes.get(node)
+    pods = replace(PODS, selector=replace(PODS.selector, fields=f"spec.nodeName={node}"))
+    snapshot = await snapshot_of(cluster, (*inside((GPU_NODES,), "", node), pods))
+    record = snapshot.gpu_nodes.get(node)
     if record is None:
         return HeldOnNode(pods=())
     wanted = {f"{part.pod_namespace}/{part.pod_name}" for part in record.desired}

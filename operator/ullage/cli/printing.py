@@ -33,7 +33,7 @@ problems = console_for("stderr")
 
 def fail(text: str) -> NoReturn:
     """End the command with exit status 1 and this text."""
-    problems.print(f"error: {text}", style="red", markup=False)
+    problems.print(f"error: {text}", style="red", markup=False, soft_wrap=True)
     raise typer.Exit(code=1)
 
 

@@ -67,10 +67,10 @@ async def test_a_rate_of_conflicts_is_a_rate(api: FakeApiServer, cluster: K8sClu
 
 
 async def test_failures_match_what_they_name(api: FakeApiServer, cluster: K8sCluster) -> None:
+    await cluster.create(GPU_NODE, gpu_node("b"))
     api.fail(500, times=None, name="b")
     api.fail(500, times=None, subresource="status")
     await cluster.create(GPU_NODE, gpu_node("a"))
-    await cluster.create(GPU_NODE, gpu_node("b"))
     with pytest.raises(Unavailable):
         await cluster.json_patch(GPU_NODE, "b", [])
     with pytest.raises(Unavailable):

@@ -36,7 +36,7 @@ async def a_reservation(rig: NodeRig) -> KubeletPod:
 
 async def test_it_gets_the_slices_that_bear_its_reservation(rig: NodeRig) -> None:
     pod = await a_reservation(rig)
-    rig.show_pod(pod, RESERVATION)
+    rig.show_pod(pod, reservation=RESERVATION)
     await rig.kubelet.admit(pod)
     made = await rig.start(pod)
     assert (made.env["FAKE_GPUS"], made.env["FAKE_SHARES"]) == ("gpu-1", "40")
@@ -48,7 +48,7 @@ async def test_it_gets_the_slices_that_bear_its_reservation(rig: NodeRig) -> Non
 async def test_kubelet_may_be_faster_than_our_watch(rig: NodeRig) -> None:
     pod = await a_reservation(rig)
     rig.api.faults.freeze_watches()
-    rig.show_pod(pod, RESERVATION)
+    rig.show_pod(pod, reservation=RESERVATION)
     await rig.kubelet.admit(pod)
     made = await rig.start(pod)
     assert made.env["FAKE_GPUS"] == "gpu-1"

@@ -15,7 +15,7 @@ from builders_raw import raw_job, raw_template
 from fakes.mortal import Mortal
 from fakes.small_world import Brain, Cluster, Dead, products_decision
 from ullage import ports
-from ullage.api.labels import API_VERSION
+from ullage.api.labels import ANNOTATION_RESERVATION, API_VERSION
 from ullage.api.rank_traces import RankTrace, StepColumns, TimeBreakdown
 from ullage.app.trace_service import TraceService
 from ullage.app.tuning_service import BackgroundHooks
@@ -176,7 +176,9 @@ async def test_both_ranks_are_traced_at_the_same_steps(world: World) -> None:
             for node in cluster.server.objects(ports.GPU_NODE)
             for part in node["spec"]["slices"]
         }  # another field manager, so they stay
-        assert held >= {pod["metadata"]["uid"] for pod in members(cluster)}
+        assert held >= {
+            pod["metadata"]["annotations"][ANNOTATION_RESERVATION] for pod in members(cluster)
+        }
         events = [one["reason"] for one in cluster.server.objects(ports.EVENT)]
         assert events.count("TraceDone") == 1
         await life.brain.stop()

@@ -29,6 +29,7 @@ from ullage.api.slices import (
     SliceKey,
     SlicePhase,
 )
+from ullage.api.traces import ObservedTrace, TraceState
 from ullage.api.trainingjob import ElasticitySpec, TrainingJob
 from ullage.api.usage import DeviceTime, ObservedUsage, RecentUsage
 from ullage.api.words import EfficiencyRule
@@ -442,6 +443,7 @@ def test_whole_node_status_is_stored_as_written() -> None:
             kind=InterruptionKind.TERMINATE, deadline_s=1767326400.0, source="EC2"
         ),
         checks=(NodeCheck(name="Driver", state=CheckState.OK, message="580.65.06"),),
+        traces=(ObservedTrace(id="a", pod_uid="u", state=TraceState.READY, step=7),),
     )
     written = body_of(facts, "2026-01-05T10:00:00Z")["status"]
     node = schema(GPUNode)["properties"]["status"]

@@ -16,7 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from builders import a_job, a_snapshot
-from ullage.cli import access, main
+from ullage.cli import access, main, trace_requests
 from ullage.cli.kinds import SHORT, words_of
 from ullage.cli.target import ClusterTarget
 from ullage.cluster.records.snapshot import Snapshot
@@ -71,8 +71,12 @@ def allow_all(
     ) -> tuple[Snapshot, dict[str, str]]:
         return await look(target, wanted), {}
 
+    async def never_traced(*_: object) -> None:
+        return None
+
     monkeypatch.setattr(access, "look", look)
     monkeypatch.setattr(access, "look_as_allowed", as_allowed)
+    monkeypatch.setattr(trace_requests, "last_of", never_traced)
 
 
 @pytest.mark.parametrize(

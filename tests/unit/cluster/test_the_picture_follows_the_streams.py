@@ -22,6 +22,7 @@ from builders_raw import (
     raw_policy,
     raw_pool,
     raw_profile,
+    raw_profile_request,
     raw_service,
     raw_storage_class,
     raw_tuning_job,
@@ -55,6 +56,7 @@ def test_every_stream_reaches_its_place(state: ClusterState) -> None:
         streams.SCHEDULING_POLICIES: raw_policy(roundSeconds=60),
         streams.CAPACITY_POOLS: raw_pool(),
         streams.TUNING_JOBS: raw_tuning_job(),
+        streams.PROFILE_REQUESTS: raw_profile_request(),
         streams.DEPLOYMENTS: raw_deployment(),
         streams.SERVICES: raw_kube_service(),
         streams.NAMESPACES: raw_namespace(),
@@ -80,6 +82,7 @@ def test_every_stream_reaches_its_place(state: ClusterState) -> None:
     assert set(snapshot.namespaces) == {"default"}
     assert set(snapshot.pods_around) == {"node-1"}
     assert snapshot.policy.round_seconds == 60
+    assert set(state.profile_requests()) == {("default", "traced")}
     assert set(state.counts().values()) == {1}
     assert pickle.loads(pickle.dumps(snapshot)) == snapshot
     for stream, item in everything.items():

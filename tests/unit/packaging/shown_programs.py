@@ -58,6 +58,7 @@ _VERBS: Final[Mapping[str, frozenset[str]]] = {
     "explain": frozenset({"--recursive", "--api-version"}),
     "get": _SELECTS | _PRINTS | {"-f", "--sort-by", "--no-headers", "--raw"},
     "label": _SELECTS | {"--overwrite"},
+    "exec": _SELECTS | {"-c", "--container"},
     "logs": _SELECTS | {"-f", "--follow", "--tail", "-c", "--container", "--previous"},
     "patch": _SELECTS | {"--type", "-p", "--patch", "--subresource"},
     "port-forward": _SELECTS,
@@ -128,10 +129,14 @@ def _of_ullage(words: list[str], whole: bool, folder: Path) -> Iterator[str]:
             if whole:
                 yield f"{context.command_path}: no command"
             return
-        if words[0] not in command.list_commands(context):
+        try:
+            name, chosen, left = command.resolve_command(context, list(words))
+        except Exception:  # an error of typer's own click
+            chosen = None
+        if chosen is None:
             yield f"{context.command_path} has no command {words[0]}"
             return
-        name, command, words = command.resolve_command(context, list(words))
+        command, words = chosen, left
         context = type(context)(command, info_name=name, parent=context)
     if whole:
         try:

@@ -17,6 +17,7 @@ BROUGHT_BY_ANOTHER = {"multidict", "yarl", "pydantic_core"}
 PURE = {"numpy", "scipy", "highspy", "msgspec"}
 CONTRACT = {
     "ullage.api.checks",
+    "ullage.api.captures",
     "ullage.api.codec",
     "ullage.api.devices",
     "ullage.api.environment",
@@ -98,6 +99,7 @@ def test_the_runtime_knows_the_contract_only(graph: grimp.ImportGraph) -> None:
     imported = _imported(graph, own)
     assert _foreign(imported) == set()
     assert _ours(imported) - own <= {
+        "ullage.api.captures",
         "ullage.api.environment",
         "ullage.api.lanes",
         "ullage.api.readers",

@@ -181,7 +181,15 @@ def test_a_placement_is_explained_with_what_came_second() -> None:
     assert decision.chosen == "node-1/GPU-node-1-0 40 %"
     assert decision.runner_up == "node-1/GPU-node-1-1 40 %"
     assert len(decision.inputs_hash) == 64
-    assert ("Placed", "node-1/GPU-node-1-0 40 %") in found.events()
+    assert found.events() == []
+
+
+def test_the_place_of_a_job_that_was_told_to_wait_is_an_event() -> None:
+    waits = a_job("waits").fractional(60)
+    waits = _after(waits, *_parts(JOB), _after(JOB, *_parts(JOB)), *waits.pods())
+    assert waits.build().status.conditions[0].reason == "PercentLimit"
+    found = decided(waits, a_gpu_node(devices=1), *waits.pods())
+    assert found.events() == [("Placed", "node-1/GPU-node-1-0 100 %")]
 
 
 def test_what_is_told_reads_back_the_same() -> None:

@@ -108,7 +108,7 @@ def test_a_deleted_pod_costs_a_restart_and_no_member_where_its_device_is_still_t
     turns.run(15)
     assert sizes(turns) == (2, 2)
     assert size_of(turns).reason is Reason.SIZED
-    assert events(turns) == ["MemberLost", "Placed"]
+    assert events(turns) == ["MemberLost"]
     assert turns.job("train").status.restarts == 0
 
 

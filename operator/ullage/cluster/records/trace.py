@@ -108,7 +108,7 @@ class ProfileRequestStatus:
     """When nodes were asked for the steps of the pods."""
     start_step: Count = 0
     """First step to trace; absent = not chosen yet."""
-    deadline: Time = 0.0
+    give_up_time: Time = 0.0
     """When what is still missing is given up."""
     completion_time: Time = 0.0
     """When it ended."""

@@ -44,7 +44,7 @@ _CAUSES: Final = {
 
 def findings(job: JobTrace, traces: Sequence[RankTrace]) -> JobTrace:
     """The joined trace with its findings and its line."""
-    listed = sorted(_findings(job, traces), key=lambda found: -found.share_permille)
+    listed = sorted(_findings(job, traces), key=lambda found: -found.share_percent)
     return replace(job, findings=tuple(listed[:MAX_FINDINGS]), message=_line(job, len(traces)))
 
 
@@ -61,13 +61,13 @@ def _findings(job: JobTrace, traces: Sequence[RankTrace]) -> Iterator[TraceFindi
         waited = view.lead_micros * (len(traces) - 1)
         yield TraceFinding(
             reason=Reason.STRAGGLER,
-            share_permille=_permille(view.lead_micros, view.step.span_micros),
+            share_percent=_share(view.lead_micros, view.step.span_micros),
             rank=straggler.rank,
             message=(
                 f"rank {straggler.rank}{f' on {view.node}' if view.node else ''} arrives last at"
                 f" {straggler.arrives_last} of {straggler.collectives} collectives:"
                 f" {straggler.delay_micros / 1e3:.1f} ms more a step than the others"
-                f" ({_CAUSES[straggler.cause]}), own work {straggler.slowdown_permille / 1e3:.2f}"
+                f" ({_CAUSES[straggler.cause]}), own work {straggler.slowdown_percent / 100:.2f}"
                 " times the median"
             ),
         )
@@ -83,14 +83,14 @@ def _of_all(job: JobTrace, traces: Sequence[RankTrace], waited: float) -> Iterat
     if exposed > EXPOSED_SHARE * span:
         yield TraceFinding(
             reason=Reason.EXPOSED_COMMUNICATION,
-            share_permille=_permille(exposed, span),
+            share_percent=_share(exposed, span),
             message=f"{_percent(exposed, span)} of the step is communication without computation"
             f"{'' if not waited else ', beside waiting for one rank'}",
         )
     if step.data_wait_micros > DATA_SHARE * span:
         yield TraceFinding(
             reason=Reason.WAITS_FOR_DATA,
-            share_permille=_permille(step.data_wait_micros, span),
+            share_percent=_share(step.data_wait_micros, span),
             message=f"{_percent(step.data_wait_micros, span)} of the step waits for the next batch",
         )
     on_device = [trace for trace in traces if trace.counters.kernels]
@@ -109,7 +109,7 @@ def _of_devices(step: TimeBreakdown, traces: Sequence[RankTrace]) -> Iterator[Tr
     if host > HOST_SHARE * on_path:
         yield TraceFinding(
             reason=Reason.HOST_BOUND,
-            share_permille=_permille(idle, span),
+            share_percent=_share(idle, span),
             message=f"the device idles for {_percent(idle, span)} of the step, and"
             f" {_percent(host, on_path)} of the critical path is the program on the CPU",
         )
@@ -118,7 +118,7 @@ def _of_devices(step: TimeBreakdown, traces: Sequence[RankTrace]) -> Iterator[Tr
     if short > SHORT_SHARE * kernels:
         yield TraceFinding(
             reason=Reason.SHORT_KERNELS,
-            share_permille=_permille(idle, span),
+            share_percent=_share(idle, span),
             message=f"{short} of {kernels} kernels take less than 10 microseconds, and the device"
             f" idles for {_percent(idle, span)} of the step",
         )
@@ -133,7 +133,7 @@ def _of_programs(span: int, traces: Sequence[RankTrace]) -> Iterator[TraceFindin
         lost = sum(each.synchronisation_micros for each in counters)
         yield TraceFinding(
             reason=Reason.SYNCHRONISES_OFTEN,
-            share_permille=_permille(lost, span),
+            share_percent=_share(lost, span),
             message=f"{waits} waits for the device at {operations} operations, {reads} of them to"
             " read one value",
         )
@@ -148,7 +148,7 @@ def _of_programs(span: int, traces: Sequence[RankTrace]) -> Iterator[TraceFindin
     if pageable > PAGEABLE_SHARE * span:
         yield TraceFinding(
             reason=Reason.PAGEABLE_COPIES,
-            share_permille=_permille(pageable, span),
+            share_percent=_share(pageable, span),
             message=f"copies from or to memory that is not pinned take {_percent(pageable, span)}"
             " of the step",
         )
@@ -180,9 +180,10 @@ def _line(job: JobTrace, ranks: int) -> str:
     )
 
 
-def _permille(part: float, span: int) -> int:
-    return min(1000, round(1000 * part / span)) if span else 0
+def _share(part: float, span: int) -> int:
+    """A part of a span in percent."""
+    return min(100, round(100 * part / span)) if span else 0
 
 
 def _percent(part: float, span: int) -> str:
-    return f"{_permille(part, span) / 10:.0f} %"
+    return f"{_share(part, span)} %"

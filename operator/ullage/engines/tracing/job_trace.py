@@ -92,8 +92,8 @@ class Straggler(Wire):
     """Number of collectives that were compared."""
     delay_micros: Counted = 0
     """Its delay a step behind the median of the others, in that part."""
-    slowdown_permille: Annotated[Counted, INT32] = 1000
-    """Its own work a step against the median of all ranks."""
+    slowdown_percent: Annotated[Counted, INT32] = 100
+    """Its own work a step against the median of all ranks; 100 = equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +102,8 @@ class TraceFinding(Wire):
 
     reason: Annotated[Reason, word(Reason), NEEDED]
     """Kind of the finding."""
-    share_permille: Annotated[Counted, INT32] = 0
-    """Share of the step that would be saved at most."""
+    share_percent: Annotated[Counted, INT32] = 0
+    """Part of the step that would be saved at most, in percent."""
     rank: Annotated[int | None, between(0, INT32_MAX)] = None
     """The rank that it is about; absent = all."""
     message: Line = ""

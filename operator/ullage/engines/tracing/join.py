@@ -208,7 +208,7 @@ def _straggler(ranks: Sequence[NodeTrace], arrivals: Mapping[int, Arrivals]) -> 
         arrives_last=worst.last,
         collectives=worst.compared,
         delay_micros=max(0, round(delay)),
-        slowdown_permille=round(min(1000 * work / usual, 1e6)) if usual else 1000,
+        slowdown_percent=round(min(100 * work / usual, 1e5)) if usual else 100,
     )
 
 

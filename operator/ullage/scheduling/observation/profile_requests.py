@@ -332,7 +332,7 @@ def _asked(
             phase="Armed",
             start_step=start,
             window=StepWindow(first_step=start, last_step=last),
-            deadline=math.ceil(inputs.now + min(most_s, TRACE_MOST_S)),
+            give_up_time=math.ceil(inputs.now + min(most_s, TRACE_MOST_S)),
         ),
         Reason.TRACE_ARMED,
         f"{len(left)} pods trace steps {start} to {last}",
@@ -427,7 +427,7 @@ def _capturing(
                 attempt=status.attempt + 1,
                 asked_time=inputs.now,
                 start_step=0,
-                deadline=0.0,
+                give_up_time=0.0,
                 window=None,
             ),
             Reason.TRACE_LATE,
@@ -440,7 +440,7 @@ def _capturing(
         if pod.reason is None
     ]
     final = sum(state is not None and state.is_final for state in states)
-    if final == len(states) or inputs.now >= status.deadline:
+    if final == len(states) or inputs.now >= status.give_up_time:
         return _ended(request, status, reports, inputs)
     analysed = sum(state in (TraceState.ANALYSING, *_FINAL) for state in states)
     begun = sum(state in (TraceState.CAPTURING, TraceState.ANALYSING, *_FINAL) for state in states)
@@ -492,7 +492,9 @@ def _ended(
         reason, text = _most_common(failed)
         return _failed(request, status, reason, text, inputs.now)
     result = joined([traces[rank] for rank in sorted(traces)[:MOST_RANKS]])
-    done = replace(status, phase="Done", result=result, completion_time=inputs.now, deadline=0.0)
+    done = replace(
+        status, phase="Done", result=result, completion_time=inputs.now, give_up_time=0.0
+    )
     if not failed:
         return _updated(request, done, Reason.TRACE_DONE, result.message, inputs.now, holds=True)
     text = f"{len(failed)} ranks are missing ({_most_common(failed)[1]}); {result.message}"
@@ -594,7 +596,7 @@ def _failed(
     text: str,
     now: float,
 ) -> ProfileRequestStatus:
-    failed = replace(status, phase="Failed", completion_time=now, deadline=0.0)
+    failed = replace(status, phase="Failed", completion_time=now, give_up_time=0.0)
     return _updated(request, failed, reason, text, now)
 
 

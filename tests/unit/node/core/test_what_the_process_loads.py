@@ -52,6 +52,7 @@ def test_the_agent_loads_no_client_library_and_no_models() -> None:
         "steps",
         "times",
         "traces",
+        "usage",
         "wire_fields",
         "words",
         "xids",
