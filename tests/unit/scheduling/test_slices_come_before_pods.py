@@ -13,6 +13,7 @@ from builders import NOW, WorkloadBuilder, a_gpu_node, a_job, a_pod, a_snapshot,
 from builders_raw import raw_template
 from ullage.api.reasons import Reason
 from ullage.api.slices import RESERVING_VERSION
+from ullage.api.trainingjob import CostAim
 from ullage.cluster.projection.planned import planned_pod
 from ullage.cluster.projection.workload import project_workload
 from ullage.cluster.records.node import GPUNodeRecord
@@ -83,8 +84,9 @@ def test_those_without_room_are_created_with_a_gate() -> None:
     [
         a_job("train"),
         plain().elastic(1, 2),
+        plain().with_(cost=CostAim(objective="CostPerWork")),
     ],
-    ids=["rules-of-its-own", "elastic"],
+    ids=["rules-of-its-own", "elastic", "types-not-compared"],
 )
 def test_others_keep_their_gate(job: WorkloadBuilder) -> None:
     snapshot = a_snapshot(a_node(), job)

@@ -23,7 +23,7 @@ def may_reserve(context: CycleContext, job: WorkloadRecord, life: LifecycleStep)
     """True if a job's slices may be reserved before its pods exist.
 
     Pods keep a gate where the job changes its size, has a place of its own to wait for (a turn, a
-    pool), or was just refused by a device or the API server, and while pods have rules about
+    pool), compares types by ``spec.cost`` first, or was just refused by a device or the API server, and while pods have rules about
     others.
     """
     return (
@@ -32,6 +32,7 @@ def may_reserve(context: CycleContext, job: WorkloadRecord, life: LifecycleStep)
         and life.missing == tuple(range(job.replicas))
         and life.reason is Reason.WAITING_FOR_DECISION
         and context.rounds is None
+        and (job.cost is None or bool(job.status.recommendation_basis))
         and job.ref.uid not in context.capacity_choices.choices
         and not job.status.scheduling.exclusions
         and context.placer.occupancy.rules is None
