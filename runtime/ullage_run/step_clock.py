@@ -53,7 +53,7 @@ class StepClock:
 
     def _new_window(self) -> None:
         self._batch_ns = 0
-        """When the first batch of the window was there."""
+        """Arrival of the first batch of the window."""
         self._ready_ns = 0
         self._begun_ns = 0
         self._data_wait_ns = 0

@@ -107,17 +107,17 @@ class TraceHook:
         for name, runs in ((PREPARE, True), (ENABLE, True), (DISABLE, False)):
             function = getattr(profiler, name, None)
             if callable(function):
-                setattr(profiler, name, self._told(function, runs))
+                setattr(profiler, name, self._watched(function, runs))
 
-    def _told(self, function: Any, runs: bool) -> Any:
-        def told(*args: Any, **kwargs: Any) -> Any:
+    def _watched(self, function: Any, runs: bool) -> Any:
+        def watched(*args: Any, **kwargs: Any) -> Any:
             if not self._starting:
                 self._theirs = runs
                 if runs and self._profile is not None:
                     self._give_way()
             return function(*args, **kwargs)
 
-        return told
+        return watched
 
     def stepped(self) -> None:
         """A step was counted; never raises."""

@@ -58,8 +58,6 @@ class _Readings:
             compute_micros=micros(first.compute_ns, last.compute_ns),
             wait_micros=micros(first.wait_ns, last.wait_ns),
             data_wait_micros=micros(first.data_wait_ns, last.data_wait_ns),
-            samples=(last.samples - first.samples) // steps if steps else 0,
-            batch_bytes=(last.batch_bytes - first.batch_bytes) // steps if steps else 0,
         )
 
 

@@ -35,7 +35,7 @@ _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOrder:
-    """Which steps to trace.
+    """The steps to trace.
 
     Attributes:
         id: Name of the order, a uid.

@@ -89,9 +89,9 @@ class _Followed:
     folder: Path | None = None
     """Directory of the container's records."""
     since: float = 0.0
-    """When the order was first seen, monotonic seconds."""
+    """First sight of the order, monotonic seconds."""
     told_at: float = 0.0
-    """When the step in the report was read."""
+    """Time of the reading of the step in the report, monotonic seconds."""
     answers: dict[int, TraceAnswer] = field(default_factory=dict)
     """Answers of ranks that need nothing more."""
     waiting: dict[int, RankAnswer] = field(default_factory=dict)

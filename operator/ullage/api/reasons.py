@@ -76,6 +76,8 @@ class Standing(Flag):
     """The number of replicas changes."""
     NO_METRIC = auto()
     """A trial ended without a value that could be compared."""
+    REFUSES_TRACE = auto()
+    """The analysis of a trace refuses the file."""
 
 
 class Reason(StrEnum):
@@ -1431,17 +1433,20 @@ class Reason(StrEnum):
         "TraceTooLarge",
         "A trace has more bytes, events, names or levels of nesting than its analysis may read.",
         "The message names the limit: trace fewer steps, without stacks and shapes.",
+        Standing.REFUSES_TRACE,
     )
     TRACE_INVALID = (
         "TraceInvalid",
         "A file is no trace of PyTorch's profiler, is broken, or has no operation in its steps.",
         "The message names the place. Trace again; if the program writes such files itself, look "
         "at them with `kubectl ullage trace show FILE`.",
+        Standing.REFUSES_TRACE,
     )
     TRACE_TOO_SLOW = (
         "TraceTooSlow",
         "The analysis of a trace took more CPU time than it may and was ended.",
         "Trace fewer steps, without stacks and shapes.",
+        Standing.REFUSES_TRACE,
     )
     CLOCKS_UNALIGNED = (
         "ClocksUnaligned",

@@ -185,7 +185,7 @@ class TraceService:
         return target_of(request, snapshot, pods.get(request.ref.namespace, ()), self._injected)
 
     def _injected(self, uid: str) -> bool | None:
-        """Whether pods of a TrainingJob get the step hook; ``None`` = not known."""
+        """True if pods of a TrainingJob get the step hook; ``None`` = not known."""
         blueprint = self._state.blueprint(uid)
         return blueprint.runtime.inject if blueprint is not None else None
 

@@ -39,6 +39,7 @@ from ullage.cli.simulate_options import (
 )
 from ullage.cli.simulate_options import OutputOptions as Told
 from ullage.cli.target import ClusterTarget
+from ullage.cli.times import TRACE_LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -736,7 +737,7 @@ def trace_job(
             access.problems.print(trace_requests.progress(request))
         if time.monotonic() >= end:
             access.fail(f"{name} is not done after {timeout:g} s; it goes on")
-        time.sleep(trace_requests.LOOK_S)
+        time.sleep(TRACE_LOOK_S)
 
 
 @trace.command("get")

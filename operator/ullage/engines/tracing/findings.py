@@ -43,8 +43,8 @@ _CAUSES: Final = {
 
 
 def findings(job: JobTrace, traces: Sequence[RankTrace]) -> JobTrace:
-    """The joined trace with its findings and its line."""
-    listed = sorted(_findings(job, traces), key=lambda found: -found.share_percent)
+    """The joined trace with its findings and its summary line."""
+    listed = sorted(_findings(job, traces), key=lambda finding: -finding.share_percent)
     return replace(job, findings=tuple(listed[:MAX_FINDINGS]), message=_line(job, len(traces)))
 
 

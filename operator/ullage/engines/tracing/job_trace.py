@@ -133,6 +133,6 @@ class JobTrace(Wire):
     ranks_left_out: Counted = 0
     """Ranks that the list has no room for."""
     findings: Annotated[tuple[TraceFinding, ...], atomic(MAX_FINDINGS)] = ()
-    """What costs time, the largest share first."""
+    """Findings, the largest share first."""
     message: Line = ""
     """All of it in one line."""

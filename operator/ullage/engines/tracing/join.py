@@ -63,7 +63,7 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """What one collective has in common in all of its ranks."""
+    """The identity of a collective, equal in all of its ranks."""
 
     kind: CollectiveKind
     step: int
@@ -147,7 +147,7 @@ def matched(ranks: Sequence[NodeTrace]) -> list[tuple[_Key, tuple[Passage, ...]]
 def _arrivals(
     collectives: Sequence[tuple[_Key, tuple[Passage, ...]]], offsets: Mapping[str, ClockOffset]
 ) -> dict[int, Arrivals]:
-    """Who arrives last, by rank; without offsets the one that waits least is the last.
+    """The last rank to arrive; without offsets, the rank that waits least.
 
     What the others wait is the union of the waits of the median rank: buckets of gradients overlap.
     """

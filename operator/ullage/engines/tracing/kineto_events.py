@@ -90,7 +90,7 @@ _MARKED: Final = frozenset({"cpu_op", "user_annotation"})
 
 
 class KinetoArguments(msgspec.Struct, gc=False):
-    """What an event says about itself; any value may have any type."""
+    """Arguments of an event; any value may have any type."""
 
     correlation: object = None
     collective: object = msgspec.field(name="Collective name", default=None)
@@ -120,7 +120,7 @@ class _Device(msgspec.Struct):
 
 
 class _Order(msgspec.Struct):
-    """What the step hook of Ullage writes."""
+    """Metadata that the step hook of Ullage writes."""
 
     id: object = None
     rank: object = None
@@ -248,7 +248,7 @@ class _Columns:
             add_correlation(correlation)
 
     def _add_named(self, use: int, event: KinetoEvent) -> None:
-        """What the name of a collective or of a step says, by the index of the event."""
+        """Contents of the names of collectives and steps, by the index of the event."""
         if use == Use.STEP:
             mark = STEP.match(event.name)
             self.step_numbers[len(self.starts)] = int(mark[1]) if mark else 0

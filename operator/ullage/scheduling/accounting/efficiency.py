@@ -48,7 +48,7 @@ def period_of(now: float) -> float:
 
 @dataclass(slots=True)
 class UsageReports:
-    """What nodes report of slices; every node is looked up once.
+    """Reports of nodes on slices; every node is looked up once.
 
     Of a node whose agent is silent only the sums are used: its windows may be old.
     """
@@ -156,7 +156,7 @@ def judged(
     status: WorkloadStatus,
     reports: Iterable[ObservedUsage | None],
 ) -> tuple[Finding, ...]:
-    """Why a workload's device time is not used; nothing while it may not be judged.
+    """Explanations of a workload's unused device time; none while it may not be judged.
 
     Args:
         workload: The workload.
