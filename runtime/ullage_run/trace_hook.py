@@ -3,9 +3,9 @@
 """Traces some steps of this rank when the node agent orders it (:mod:`ullage.api.captures`).
 
 Between orders a step costs the comparison of one mapped word. An order names its first step, so all
-ranks trace the same ones; a rank that is past it says so. The program goes first: its own profiler
-ends ours, whatever fails here costs the trace and nothing else, and a trace that is not written
-when the program ends is dropped.
+ranks trace the same ones; a rank that is past it reports so. The program has priority: its own
+profiler ends ours, an error here costs only the trace, and a trace that is not written when the
+program ends is dropped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ullage_run.times import TRACE_AT_EXIT_S
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 PIECE: Final = 1 << 20
 LEVEL: Final = 3
-"""Of compression: a third of the time of the default for a tenth more bytes."""
+"""Compression level: a third of the time of the default for a tenth more bytes."""
 TEXT_MOST: Final = 300
 PREPARE: Final = "_prepare_profiler"
 ENABLE: Final = "_enable_profiler"

@@ -76,7 +76,7 @@ class EfficiencyRecord:
     earlier: Annotated[DeviceTime, KEPT] = NO_TIME
     """Device time of earlier starts and weeks."""
     mark: UsageMark | None = None
-    """Counters of the nodes at the last entry; absent = the next entry starts from zero."""
+    """Counters of the nodes at the last entry; absent = counting starts with the next entry."""
     used_ratio: Decimal = ""
     """Used part of the allocated time of `row`, 0 to 1."""
     gain: Decimal = ""

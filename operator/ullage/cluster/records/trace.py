@@ -94,7 +94,7 @@ class RankCapture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRequestStatus:
-    """Progress and result of a request."""
+    """Progress and result of the request."""
 
     observed_generation: Count = 0
     """Generation of the spec that this status describes."""

@@ -33,11 +33,11 @@ from ullage.engines.tracing.job_trace import (
 MOST_JOINED: Final = 512
 """Most ranks of one job that are compared."""
 LEAD_OF_ALL: Final = 0.6
-"""So much of all waiting for a last rank is for a straggler."""
+"""Minimum share of a straggler in all waiting for a last rank."""
 WORK_RATIO: Final = 1.1
-"""Its own work takes so much of that of the median rank: others' turns to be last are luck."""
+"""Minimum ratio of its own work to that of the median rank: below it, being last is chance."""
 LEAD_SHARE: Final = 0.05
-"""The others wait for it for so much of their steps."""
+"""Minimum share of their steps for which the others wait for it."""
 ONE_CLOCK: Final = ClockOffset(0.0, 0.0, 0.0)
 _SYMMETRIC: Final = ("all_", "reduce_scatter", "barrier")
 """Collectives that no rank leaves before the last has entered."""
@@ -54,7 +54,7 @@ class NodeTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """Of one rank: collectives that were compared, those that waited for it, and for how long."""
+    """Collectives of a rank that were compared, those that waited for it, and the waiting time."""
 
     compared: int = 0
     last: int = 0

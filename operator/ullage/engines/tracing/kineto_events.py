@@ -164,7 +164,7 @@ class KinetoTrace:
         rank: Rank that the file states; ``None`` = none.
         world_size: Number of ranks that the file states; 0 = none.
         device: Product name of the first device; "" = none.
-        order_id: Order of Ullage that the trace answers; "" = none.
+        order_id: Order of Ullage that the trace belongs to; "" = none.
         first_step: Number of the first step in the run, as the step hook counts; 0 = not known.
     """
 
@@ -326,7 +326,7 @@ def read_kineto_trace(chunks: Iterable[bytes], limits: TraceLimits | None = None
 
     Args:
         chunks: The file, plain or gzip, in pieces of any size.
-        limits: Most of everything in it.
+        limits: Its limits.
 
     Raises:
         TraceError: it exceeds a limit, or is no trace of PyTorch's profiler.

@@ -66,7 +66,7 @@ def summarised(chunks: Iterable[bytes], limits: TraceLimits | None = None) -> Ra
 
     Args:
         chunks: The file, plain or gzip, in pieces of any size.
-        limits: Most of everything in it.
+        limits: Its limits.
 
     Raises:
         TraceError: it exceeds a limit, is no trace, or has no operation.
@@ -176,7 +176,7 @@ _Row = tuple[int, int, int, int, int, int]
 
 
 def thinned(columns: CollectiveColumns, most: int) -> CollectiveColumns:
-    """At most so many of the collectives."""
+    """At most ``most`` of the collectives."""
     rows = zip(
         columns.kind,
         columns.step,
