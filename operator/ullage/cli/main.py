@@ -39,7 +39,6 @@ from ullage.cli.simulate_options import (
 )
 from ullage.cli.simulate_options import OutputOptions as Told
 from ullage.cli.target import ClusterTarget
-from ullage.cli.times import TRACE_LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -714,6 +713,7 @@ def trace_job(
     import time
 
     from ullage.cli import access, trace_requests
+    from ullage.cli.times import TRACE_LOOK_S
 
     namespace = access.namespace_of(context, namespace)
     terms = trace_requests.TraceTerms(steps=steps, ranks=ranks, stacks=stacks, shapes=shapes)

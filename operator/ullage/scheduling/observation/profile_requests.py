@@ -202,7 +202,7 @@ def _pending(request: ProfileRequestRecord, inputs: TraceInputs) -> ProfileReque
     if target.instrumented is False:
         text = (
             f"{job} has spec.runtime.inject: Never, so its program has no step hook. "
-            "Set spec.runtime.inject to Auto for its next start; the job is not restarted for this"
+            "Set spec: {runtime: {inject: Auto}} for its next start; this job is not restarted"
         )
         return _failed(request, status, Reason.NOT_INSTRUMENTED, text, now)
     running = [pod for pod in target.pods if pod.running]
