@@ -133,8 +133,6 @@ def observed(part: DesiredSlice) -> ObservedSlice:
                 compute_micros=80_123,
                 wait_micros=15_123,
                 data_wait_micros=5_123,
-                samples=64,
-                batch_bytes=38_535_168,
             ),
         ),
     )

@@ -331,5 +331,7 @@ TRACE_CONTAINER_S: Final = 5.0
 """Time without a container of the pod after which its order has failed. Chosen."""
 TRACE_CLEAN_S: Final = 60.0
 """Time for which the files of an order that was taken back are removed again. Chosen."""
+ANALYSIS_CPU_S: Final = 30
+"""CPU time of the analysis of one file; 200 MB take about 4 s. Chosen."""
 ANALYSIS_S: Final = 120.0
-"""Longest analysis of one file; its process has 30 s of CPU time. Chosen."""
+"""Longest analysis of one file by the clock. Chosen."""

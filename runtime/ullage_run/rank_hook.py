@@ -56,7 +56,7 @@ def register_loader(loader_module: ModuleType) -> None:
 
 
 def _guarded(call: Callable[..., object], *args: object) -> None:
-    """Call, unless an earlier call failed: an error is told once and costs the times alone."""
+    """Call, unless an earlier call failed: an error is printed once and only ends the timing."""
     global _failed
     if _failed:
         return

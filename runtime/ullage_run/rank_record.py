@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the record of one rank: where the time of its steps goes.
+"""Writes the record of one rank: the parts of the time of its steps.
 
 A container has one directory for the records of its ranks. Rank i of it takes ``record-<i>``, or
 the next free one where another process holds that; a lock says which are free. Where the directory

@@ -29,7 +29,7 @@ FOREIGN_STEPS_MOST: Final = 100
 """Steps of other optimizers after which the first one counts as abandoned."""
 SKIPPED_MOST: Final = 63
 BATCH_PARTS_MOST: Final = 64
-"""Tensors of a batch that are looked at."""
+"""Tensors of a batch that are counted."""
 BATCH_DEPTH_MOST: Final = 4
 
 
@@ -37,7 +37,7 @@ class StepClock:
     """Times the steps of this process; its calls come from hooks.
 
     Args:
-        writer: Where they go.
+        writer: Receives the times.
     """
 
     def __init__(self, writer: RankWriter) -> None:
@@ -53,7 +53,7 @@ class StepClock:
 
     def _new_window(self) -> None:
         self._batch_ns = 0
-        """When the first batch of the window was there."""
+        """Arrival of the first batch of the window."""
         self._ready_ns = 0
         self._begun_ns = 0
         self._data_wait_ns = 0

@@ -3,9 +3,9 @@
 """Traces some steps of this rank when the node agent orders it (:mod:`ullage.api.captures`).
 
 Between orders a step costs the comparison of one mapped word. An order names its first step, so all
-ranks trace the same ones; a rank that is past it says so. The program goes first: its own profiler
-ends ours, whatever fails here costs the trace and nothing else, and a trace that is not written
-when the program ends is dropped.
+ranks trace the same ones; a rank that is past it reports so. The program has priority: its own
+profiler ends ours, an error here costs only the trace, and a trace that is not written when the
+program ends is dropped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ullage_run.times import TRACE_AT_EXIT_S
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 PIECE: Final = 1 << 20
 LEVEL: Final = 3
-"""Of compression: a third of the time of the default for a tenth more bytes."""
+"""Compression level: a third of the time of the default for a tenth more bytes."""
 TEXT_MOST: Final = 300
 PREPARE: Final = "_prepare_profiler"
 ENABLE: Final = "_enable_profiler"
@@ -107,17 +107,17 @@ class TraceHook:
         for name, runs in ((PREPARE, True), (ENABLE, True), (DISABLE, False)):
             function = getattr(profiler, name, None)
             if callable(function):
-                setattr(profiler, name, self._told(function, runs))
+                setattr(profiler, name, self._watched(function, runs))
 
-    def _told(self, function: Any, runs: bool) -> Any:
-        def told(*args: Any, **kwargs: Any) -> Any:
+    def _watched(self, function: Any, runs: bool) -> Any:
+        def watched(*args: Any, **kwargs: Any) -> Any:
             if not self._starting:
                 self._theirs = runs
                 if runs and self._profile is not None:
                     self._give_way()
             return function(*args, **kwargs)
 
-        return told
+        return watched
 
     def stepped(self) -> None:
         """A step was counted; never raises."""

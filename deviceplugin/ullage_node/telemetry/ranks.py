@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the records of the ranks of every container: where the time of their steps goes.
+"""Reads the records of the ranks of every container: the parts of the time of their steps.
 
 The records are claims of the tenant, read like step records: plain files alone, at most 16 a
 container, implausible numbers refused. A rank's figures are means over its last half to whole
@@ -58,8 +58,6 @@ class _Readings:
             compute_micros=micros(first.compute_ns, last.compute_ns),
             wait_micros=micros(first.wait_ns, last.wait_ns),
             data_wait_micros=micros(first.data_wait_ns, last.data_wait_ns),
-            samples=(last.samples - first.samples) // steps if steps else 0,
-            batch_bytes=(last.batch_bytes - first.batch_bytes) // steps if steps else 0,
         )
 
 
@@ -139,7 +137,7 @@ def read_rank_records(steps_dir: Path, now_ns: int) -> dict[str, RankRecord | Wi
 
 
 def _went_back(before: RankRecord, after: RankRecord) -> bool:
-    """True if another process writes, or the same one lies."""
+    """True if another process writes, or its numbers shrink."""
     return (
         after.rank != before.rank
         or after.steps < before.steps
@@ -175,4 +173,4 @@ def _check(record: RankRecord, now_ns: int) -> None:
     if record.timed > record.steps:
         raise WireError(f"rank record timed {record.timed} of {record.steps} steps")
     if record.step_ns > record.timed * STEP_MOST_NS:
-        raise WireError("rank record tells of steps of more than a day")
+        raise WireError("rank record reports steps of more than a day")

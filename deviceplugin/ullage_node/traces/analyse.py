@@ -18,8 +18,8 @@ import sys
 from collections.abc import Generator, Mapping
 from typing import Final
 
-CPU_S: Final = 30
-"""CPU seconds of one analysis; 200 MB take about 4. Chosen."""
+from ullage_node.times import ANALYSIS_CPU_S
+
 ADDRESSES: Final = 1 << 30
 """Bytes of address space; libraries reserve about a third of it. Chosen."""
 MEMORY: Final = 384 << 20
@@ -48,7 +48,7 @@ def confine() -> None:
     """Limit this process for good; libraries are loaded after it."""
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     for kind, most in (
-        (resource.RLIMIT_CPU, CPU_S),
+        (resource.RLIMIT_CPU, ANALYSIS_CPU_S),
         (resource.RLIMIT_AS, ADDRESSES),
         (resource.RLIMIT_DATA, MEMORY),
         (resource.RLIMIT_FSIZE, WRITTEN),
@@ -64,7 +64,7 @@ def confine() -> None:
 
 
 def outcome_of(path: str) -> Mapping[str, object]:
-    """What is printed of a trace."""
+    """The object to print about a trace."""
     from ullage.engines.tracing.limits import TraceError
     from ullage.engines.tracing.summary import summarised
 

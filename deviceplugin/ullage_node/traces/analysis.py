@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ullage.api.rank_traces import RANK_TRACE_BYTES, RankTrace
-from ullage.api.reasons import Reason
+from ullage.api.reasons import Reason, Standing
 from ullage_node.times import ANALYSIS_S
 from ullage_node.traces.tracer import AnalysedTrace
 
@@ -24,7 +24,6 @@ MODULE: Final = "ullage_node.traces.analyse"
 PRINTED_MOST: Final = RANK_TRACE_BYTES + 1024
 TEXT_MOST: Final = 300
 """Characters of a message; it quotes the tenant's file."""
-REASONS: Final = frozenset({Reason.TRACE_TOO_LARGE, Reason.TRACE_INVALID, Reason.TRACE_TOO_SLOW})
 
 
 async def analysed(path: Path, *, limit_s: float = ANALYSIS_S) -> AnalysedTrace:
@@ -70,7 +69,7 @@ async def analysed(path: Path, *, limit_s: float = ANALYSIS_S) -> AnalysedTrace:
 
 
 def outcome(printed: bytes, code: int) -> AnalysedTrace:
-    """What the process printed and how it ended, checked.
+    """The result of the process: what it printed and its exit status, checked.
 
     Args:
         printed: Its standard output, of at most ``PRINTED_MOST`` bytes and one.
@@ -89,8 +88,8 @@ def outcome(printed: bytes, code: int) -> AnalysedTrace:
             RankTrace.from_wire(body["summary"])
             return AnalysedTrace(summary=json.dumps(body["summary"], separators=(",", ":")))
         reason, text = Reason(body["reason"]), str(body["message"])
-        if reason not in REASONS:
-            raise ValueError(f"{reason} is no reason of an analysis")
+        if Standing.REFUSES_TRACE not in reason.standing:
+            raise ValueError(f"{reason} is not a reason that an analysis gives")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         return AnalysedTrace(
             reason=Reason.CAPTURE_FAILED, message=f"its analysis failed: {str(error)[:TEXT_MOST]}"

@@ -35,7 +35,7 @@ _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOrder:
-    """Which steps to trace.
+    """The steps to trace.
 
     Attributes:
         id: Name of the order, a uid.
@@ -86,7 +86,7 @@ def place(steps_dir: Path, order: TraceOrder) -> None:
 
     Args:
         steps_dir: Directory of the container's step records on the node.
-        order: Which steps.
+        order: The steps.
 
     Raises:
         OSError: it cannot be written; FileNotFoundError for a container that was started before
@@ -157,7 +157,7 @@ def _placed(folder: int) -> str | None:
 
 
 def _change_word(folder: int) -> None:
-    """Give the word that programs compare a new value: the time, which never comes again.
+    """Set the word that programs compare to a new value: the time, which never repeats.
 
     Raises:
         OSError: there is no such file, or it is no plain one.

@@ -60,11 +60,11 @@ REASONS: Final[Mapping[CaptureRefusal, Reason]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysedTrace:
-    """Outcome of the analysis of one file.
+    """Result of the analysis of one file.
 
     Attributes:
         summary: A ``RankTrace`` as JSON; empty = there is none.
-        reason: Why.
+        reason: Reason why there is no summary.
         message: The same with figures.
     """
 
@@ -89,15 +89,15 @@ class _Followed:
     folder: Path | None = None
     """Directory of the container's records."""
     since: float = 0.0
-    """When the order was first seen, monotonic seconds."""
+    """First sight of the order, monotonic seconds."""
     told_at: float = 0.0
-    """When the step in the report was read."""
+    """Time of the reading of the step in the report, monotonic seconds."""
     answers: dict[int, TraceAnswer] = field(default_factory=dict)
-    """Answers of ranks that need nothing more."""
+    """Final answers of ranks."""
     waiting: dict[int, RankAnswer] = field(default_factory=dict)
     """Traces that are to be analysed."""
     missing_since: float = 0.0
-    """Since when there is no container of the pod, monotonic seconds; 0 = there is one."""
+    """Time since which the pod has had no container, monotonic seconds; 0 = it has one."""
 
     @property
     def ranks(self) -> tuple[TraceAnswer, ...]:
@@ -133,8 +133,8 @@ class Tracer:
         self._analyse = analyse
         self._followed: dict[OrderKey, _Followed] = {}
         self._stale: list[tuple[_Followed, float]] = []
-        """Orders that were taken back, whose files may have to be removed, and until when that is
-        tried, monotonic seconds."""
+        """Withdrawn orders whose files may still have to be removed, and the time until which that
+        is tried, monotonic seconds."""
         self._changed = asyncio.Event()
         self.on_change: Callable[[], None] = lambda: None
 
@@ -242,7 +242,7 @@ class Tracer:
         return replace(report, state=state, ranks=followed.ranks)
 
     def _without_container(self, followed: _Followed) -> ObservedTrace:
-        """The container has ended, or is not known yet: what it answered counts."""
+        """The container has ended, or is not known yet: the answers so far count."""
         report, now = followed.report, time.monotonic()
         followed.missing_since = followed.missing_since or now
         if followed.waiting:
@@ -352,7 +352,7 @@ def _failure(report: ObservedTrace, reason: Reason, text: str) -> ObservedTrace:
 
 
 def _beyond(ranks: Iterable[TraceAnswer], left: int) -> Iterable[TraceAnswer]:
-    """The same answers, with the first summaries alone."""
+    """The same answers, with only the first summaries."""
     for rank in ranks:
         if not rank.summary:
             yield rank

@@ -77,7 +77,7 @@ def _statuses() -> dict[type[Resource], Node]:
         TuningJob: shaped(TUNING_STATUS.shape) | {"description": "Observed state of the search."},
         EfficiencyReport: shaped(REPORT_STATUS.shape),
         ProfileRequest: shaped(PROFILE_REQUEST_STATUS.shape)
-        | {"description": "How far the trace has come, and what was found in it."},
+        | {"description": "Progress and result of the request."},
         DeviceProfile: composed(
             "Learned data about the device type.",
             _generation("reflects"),

@@ -41,7 +41,7 @@ METADATA: Final = "ullage"
 
 
 class CaptureRefusal(enum.StrEnum):
-    """Reasons of a rank for having no trace of the steps that were ordered."""
+    """Reasons why a rank has no trace of the ordered steps."""
 
     LATE = "Late"
     """It was past the first step when it read the order."""

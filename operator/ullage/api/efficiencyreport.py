@@ -15,7 +15,7 @@ MOST_OPPORTUNITIES: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EfficiencyReportSpec(Spec):
-    """What to report."""
+    """Contents of the report."""
 
     top: Annotated[int, Whole(1, MOST_OPPORTUNITIES)] = 10
     """Opportunities to list, the largest first."""
@@ -63,4 +63,4 @@ class EfficiencyReport(Resource):
     kind: Literal["EfficiencyReport"] = "EfficiencyReport"
     """Kind of the object."""
     spec: EfficiencyReportSpec
-    """What to report."""
+    """Contents of the report."""

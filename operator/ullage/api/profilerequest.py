@@ -11,12 +11,11 @@ from ullage.api.base import AGE, Column, KindInfo, ObjectName, Resource
 from ullage.api.captures import CAPTURE_STEPS_MOST
 from ullage.api.rules import LABELS_NAME_PODS, REQUEST_STAYS, TRACES_ONE_JOB
 from ullage.api.spec import Keeps, Spec, SpecReader, Switch, Whole, patterned, text_map
+from ullage.api.times import DAY_S, REQUEST_KEPT_MOST_S
 from ullage.api.words import TracedKind
 
 MOST_LISTED: Final = 16
 """Ranks that a request names one by one."""
-MOST_TTL_S: Final = 2_592_000
-DAY_S: Final = 86_400
 ALL, SAMPLE = "All", "Sample"
 _RANKS: Final = patterned(
     rf"^(All|Sample|[0-9]{{1,5}}(,[0-9]{{1,5}}){{0,{MOST_LISTED - 1}}})$",
@@ -31,7 +30,7 @@ class TracedJob(Spec):
 
     kind: TracedKind
     """Kind of the job. Pods of a kind that is not Ullage's are found by the label that its
-    controller gives them, and must share devices by a label of Ullage."""
+    controller sets on them, and must share devices through a label of Ullage."""
     name: ObjectName
     """Name of the job."""
 
@@ -46,36 +45,36 @@ class PodLabels(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRequestSpec(Spec):
-    """What is traced: one job or some pods, and how."""
+    """The job or the pods to trace, and options of the trace."""
 
     rules: ClassVar = (TRACES_ONE_JOB, REQUEST_STAYS)
 
     job_ref: TracedJob | None = None
     """The job whose pods are traced."""
     pod_selector: PodLabels | None = None
-    """Instead of a job: pods that share devices, by their labels."""
+    """Pods that share devices, by their labels, instead of a job."""
     ranks: Annotated[str, _RANKS] = SAMPLE
-    """Which ranks: `Sample` traces up to four pods spread over the ranks, `All` up to 64 pods;
-    `0,3` traces these ranks of the job."""
+    """Ranks to trace: `Sample` for up to four pods spread over the ranks, `All` for up to 64 pods,
+    or numbers of ranks such as `0,3`."""
     steps: Annotated[int, Whole(1, CAPTURE_STEPS_MOST)] = 5
-    """Number of steps, the same ones in every rank."""
+    """Number of consecutive steps to trace, the same ones in every rank."""
     stacks: Switch = False
-    """Record Python stacks: traces get twice as large, and traced steps slower."""
+    """Record Python stacks: traces become about twice as large, and traced steps slower."""
     shapes: Switch = False
     """Record the shapes of inputs."""
-    ttl_seconds_after_finished: Annotated[int, Whole(0, MOST_TTL_S)] = DAY_S
-    """Time after its end at which the request, and with it what was found, is deleted."""
+    ttl_seconds_after_finished: Annotated[int, Whole(0, REQUEST_KEPT_MOST_S)] = DAY_S
+    """Time after the end of the trace at which the request is deleted, its result included."""
 
 
 read_profile_request_spec: Final = SpecReader(ProfileRequestSpec)
 
 
 class ProfileRequest(Resource):
-    """A trace of the same few steps in the ranks of a running job, and what was found in it.
+    """A trace of the same few steps in the ranks of a running job, with its analysis.
 
-    The job is neither restarted nor changed. Traces stay in the pods; the status has times by kind
-    of work, and the ranks that others wait for. The spec is immutable: create another request to
-    trace again.
+    The job is neither restarted nor changed. Traces stay in the pods; the status has the time by
+    kind of work, and the rank that the others wait for. The spec is immutable: create another
+    request to trace again.
     """
 
     info: ClassVar[KindInfo] = KindInfo(
@@ -85,11 +84,11 @@ class ProfileRequest(Resource):
         namespaced=True,
         columns=(
             Column(name="Job", path=".spec.jobRef.name", description="The job that is traced."),
-            Column(name="Phase", path=".status.phase", description="How far the trace has come."),
+            Column(name="Phase", path=".status.phase", description="Phase of the trace."),
             Column(
                 name="Reason",
                 path=".status.conditions[0].reason",
-                description="Why it is there, in one word.",
+                description="Reason for the phase, in one word.",
             ),
             Column(
                 name="First-Step",
@@ -107,7 +106,7 @@ class ProfileRequest(Resource):
             Column(
                 name="Message",
                 path=".status.message",
-                description="How it stands, in one sentence.",
+                description="State of the request, in one sentence.",
                 wide=True,
             ),
         ),
@@ -116,4 +115,4 @@ class ProfileRequest(Resource):
     kind: Literal["ProfileRequest"] = "ProfileRequest"
     """Kind of the object."""
     spec: ProfileRequestSpec
-    """What is traced, and how. Immutable."""
+    """The job or the pods to trace, and options of the trace. Immutable."""

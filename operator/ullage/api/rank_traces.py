@@ -232,7 +232,7 @@ class TopOperation(Wire):
     name: Annotated[_ShortName, NEEDED]
     """Name of a kernel; without a device, of an operation."""
     activity: Annotated[Activity, word(Activity), NEEDED]
-    """What it does."""
+    """Kind of work."""
     micros: Counted = 0
     """Sum of its times."""
     count: Counted = 0

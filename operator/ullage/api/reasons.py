@@ -76,6 +76,8 @@ class Standing(Flag):
     """The number of replicas changes."""
     NO_METRIC = auto()
     """A trial ended without a value that could be compared."""
+    REFUSES_TRACE = auto()
+    """The analysis of a trace refuses the file."""
 
 
 class Reason(StrEnum):
@@ -1362,7 +1364,7 @@ class Reason(StrEnum):
     )
     NO_STEPS = (
         "NoSteps",
-        "The hook is in place, and no step of an optimizer was counted in two minutes.",
+        "The hook is in place, but no step of an optimizer was counted in two minutes.",
         "Create the request again once the job trains. Only programs with a torch optimizer count "
         "steps.",
     )
@@ -1379,20 +1381,20 @@ class Reason(StrEnum):
     )
     AGENT_TOO_OLD = (
         "AgentTooOld",
-        "The agent of the node reports and does not know traces.",
+        "The agent of the node is of a version without step traces.",
         "Upgrade the node agents to the version of the operator.",
     )
     STEPS_ASKED = "StepsAsked", "Nodes are asked which steps the pods have reached."
-    TRACE_ARMED = "TraceArmed", "All pods know the first step to trace and wait for it."
+    TRACE_ARMED = "TraceArmed", "All pods know the first step to trace and have not reached it."
     CAPTURING = "Capturing", "Steps are being traced, or their traces analysed."
     TRACE_LATE = (
         "Late",
         "A rank was past the first step when it read the order. The trace is tried once more.",
-        "Create the request again while steps take less time to pass than the API server.",
+        "Create the request again when the API server and the nodes respond faster.",
     )
     ALREADY_PROFILING = (
         "AlreadyProfiling",
-        "The program's own profiler is running; torch has one at a time.",
+        "The program's own profiler is running; torch allows one at a time.",
         "Turn the program's profiler off, or look at its own traces.",
     )
     NO_PROFILER = (
@@ -1418,12 +1420,12 @@ class Reason(StrEnum):
     )
     RANK_UNKNOWN = (
         "RankUnknown",
-        "The trace claims a rank that is not the pod's, or that another trace has.",
+        "The trace claims a rank that is not the pod's, or that another trace claims too.",
         "Set RANK, WORLD_SIZE and LOCAL_RANK as torchrun does.",
     )
     TRACE_PARTIAL = (
         "TracePartial",
-        "Some ranks were traced; status.ranks says what the others lack.",
+        "Some ranks were traced; status.ranks has the reason for each of the others.",
         "Create the request again if the missing ranks matter.",
     )
     TRACE_DONE = "TraceDone", "Every chosen rank was traced.", "Nothing.", Standing.GOOD
@@ -1431,17 +1433,20 @@ class Reason(StrEnum):
         "TraceTooLarge",
         "A trace has more bytes, events, names or levels of nesting than its analysis may read.",
         "The message names the limit: trace fewer steps, without stacks and shapes.",
+        Standing.REFUSES_TRACE,
     )
     TRACE_INVALID = (
         "TraceInvalid",
-        "A file is no trace of PyTorch's profiler, is broken, or has no operation in its steps.",
+        "A file is not a trace of PyTorch's profiler, is broken, or has no operation in its steps.",
         "The message names the place. Trace again; if the program writes such files itself, look "
         "at them with `kubectl ullage trace show FILE`.",
+        Standing.REFUSES_TRACE,
     )
     TRACE_TOO_SLOW = (
         "TraceTooSlow",
-        "The analysis of a trace took more CPU time than it may and was ended.",
+        "The analysis of a trace exceeded its CPU time and was ended.",
         "Trace fewer steps, without stacks and shapes.",
+        Standing.REFUSES_TRACE,
     )
     CLOCKS_UNALIGNED = (
         "ClocksUnaligned",

@@ -211,10 +211,6 @@ class ObservedRank:
     """Part of it from there to the optimizer's step, mostly for other ranks."""
     data_wait_micros: Counted = 0
     """Part of it in the data loader."""
-    samples: Counted = 0
-    """Samples of one step."""
-    batch_bytes: Counted = 0
-    """Bytes of the batches of one step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

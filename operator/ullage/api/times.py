@@ -19,6 +19,8 @@ HEARTBEAT_SECONDS: Final = 60
 there."""
 DAY_S: Final = 86_400
 HOUR_MS: Final = 3_600_000
+REQUEST_KEPT_MOST_S: Final = 30 * DAY_S
+"""Longest time for which a finished ProfileRequest is kept (chosen)."""
 DECISION_PERIOD_S: Final = float(DAY_S)
 """Time between two decisions on capacity, unless the policy states another (chosen)."""
 EARLIEST: Final = -62_135_596_800.0

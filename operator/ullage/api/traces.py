@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Orders of step traces in a GPUNode's spec, and what its agent reports of them.
+"""Orders of step traces in a GPUNode's spec, and the agent's reports on them.
 
-Standard library only. An order names a pod of the node; the agent finds the pod's container in its
-own book of slices. What a rank captured stays on the node: the status has a summary.
+Standard library only. An order names a pod of the node; the agent finds the pod's container among
+its slices. The trace of a rank stays on the node: the status has a summary.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_TEXT: Final = 300
 
 
 class TraceState(StrEnum):
-    """How far a pod has come with an order."""
+    """Progress of a pod with an order."""
 
     WAITING = "Waiting"
     READY = "Ready"
@@ -99,9 +99,9 @@ class TraceAnswer:
     local_rank: Annotated[int, between(0, RANKS_MOST - 1), KEPT] = 0
     """Its number in the container, from 0."""
     reason: Word = ""
-    """Why there is no summary, as one stable word."""
+    """Reason why there is no summary, as one stable word."""
     message: Annotated[Text, at_most(MAX_TEXT)] = ""
-    """The same with figures."""
+    """The reason in a sentence, with figures."""
     bytes: Counted = 0
     """Size of its trace, which stays in the container's directory."""
     summary: Annotated[Text, at_most(RANK_TRACE_BYTES)] = ""
@@ -110,7 +110,7 @@ class TraceAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedTrace(Wire):
-    """An order as its node stands with it."""
+    """Progress of a node with an order."""
 
     id: Annotated[Word, NEEDED]
     """Identity of the order."""
@@ -120,9 +120,9 @@ class ObservedTrace(Wire):
     """Waiting for the pod's first step; Ready: its steps are known; Armed, Capturing, Analysing;
     Done; Failed."""
     reason: Word = ""
-    """Why it failed, as one stable word."""
+    """Reason for the failure, as one stable word."""
     message: Annotated[Text, at_most(MAX_TEXT)] = ""
-    """The same with figures."""
+    """The reason in a sentence, with figures."""
     step: Counted = 0
     """Step of the pod when it was Ready."""
     step_micros: Counted = 0

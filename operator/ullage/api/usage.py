@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device time of one container: what it held, what it used, what it could not use.
 
-The node measures it and adds it up, so that a reader who looks now and then loses nothing. The unit
+The node measures it and adds it up, so that a reader at long intervals loses nothing. The unit
 is the millisecond of a whole device: a share of 40 % holds 400 of them in a second. Standard
 library only.
 """

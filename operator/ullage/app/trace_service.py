@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Takes ProfileRequests from step to step, as one task beside the scheduling loop.
+"""Advances ProfileRequests, in a task beside the scheduling loop.
 
-Decides nothing itself: statuses come from ``scheduling.observation``, and the orders of a node
+It decides nothing itself: statuses come from ``scheduling.observation``, and the orders of a node
 follow from the statuses that the API stores. A write that the API does not show yet is not repeated
 for a while.
 """
@@ -185,7 +185,7 @@ class TraceService:
         return target_of(request, snapshot, pods.get(request.ref.namespace, ()), self._injected)
 
     def _injected(self, uid: str) -> bool | None:
-        """Whether pods of a TrainingJob get the step hook; ``None`` = not known."""
+        """True if pods of a TrainingJob get the step hook; ``None`` = not known."""
         blueprint = self._state.blueprint(uid)
         return blueprint.runtime.inject if blueprint is not None else None
 

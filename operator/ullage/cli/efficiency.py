@@ -15,11 +15,12 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ullage.api.times import HOUR_MS
 from ullage.cli.tables import QUIET, facts, table_of
 from ullage.cluster.records.efficiency import FindingRecord
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.workload import WorkloadRecord
-from ullage.engines.efficiency.ranking import HOUR_MS, FleetSummary, cost_of, summary
+from ullage.engines.efficiency.ranking import FleetSummary, cost_of, summary
 from ullage.scheduling.accounting.efficiency import price_of
 from ullage.scheduling.accounting.fleet import WorkloadEfficiency, efficiencies, ranked_row
 from ullage.scheduling.accounting.remedies import Remedy, remedy

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A group of commands whose first one may go without its name: ``trace JOB`` is ``trace job JOB``.
+"""A group of commands with a default one: ``trace JOB`` is ``trace job JOB``.
 
 Typer alone: ``--help`` needs nothing else.
 """

@@ -713,6 +713,7 @@ def trace_job(
     import time
 
     from ullage.cli import access, trace_requests
+    from ullage.cli.times import TRACE_LOOK_S
 
     namespace = access.namespace_of(context, namespace)
     terms = trace_requests.TraceTerms(steps=steps, ranks=ranks, stacks=stacks, shapes=shapes)
@@ -736,7 +737,7 @@ def trace_job(
             access.problems.print(trace_requests.progress(request))
         if time.monotonic() >= end:
             access.fail(f"{name} is not done after {timeout:g} s; it goes on")
-        time.sleep(trace_requests.LOOK_S)
+        time.sleep(TRACE_LOOK_S)
 
 
 @trace.command("get")

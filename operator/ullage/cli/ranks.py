@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of a job: where the time of a step goes in each, and which one the others wait for.
+"""Ranks of a job: the parts of each rank's steps, and the slowest rank.
 
 Read from the GPUNodes of its pods, where the hook times steps (``runtime.inject``).
 """
@@ -25,7 +25,7 @@ from ullage.ports import ClusterPort, Forbidden, NotFound
 MOST_NODES: Final = 64
 """Nodes that are read for one answer."""
 MOST_RANKS: Final = 32
-"""Ranks that are shown; the slowest ones of more."""
+"""Ranks that are shown; of more, the slowest ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ def _on(node: str, body: ports.JsonObject, by_uid: Mapping[str, PodRecord]) -> I
     for raw in objects(section(body, "status"), "slices"):
         try:
             seen = ObservedSlice.from_wire(raw)
-        except WireError:  # of another version; the operator tells of it
+        except WireError:  # of another version; the operator reports it
             continue
         pod = by_uid.get(seen.key.pod_uid)
         if pod is not None:
@@ -94,12 +94,12 @@ def table(ranks: Sequence[RankOfPod]) -> RenderableType:
         parts.append(Text(f"and {len(ranks) - MOST_RANKS} faster ones"))
     slowest = max(range(len(ranks)), key=lambda at: ratios[at])
     if ratios[slowest] >= SLOW:
-        parts.append(_told(ranks, slowest, ratios[slowest]))
+        parts.append(_slowest_line(ranks, slowest, ratios[slowest]))
     return Group(*parts)
 
 
-def _told(ranks: Sequence[RankOfPod], slowest: int, ratio: float) -> Text:
-    """Which rank the others wait for, and in what."""
+def _slowest_line(ranks: Sequence[RankOfPod], slowest: int, ratio: float) -> Text:
+    """A line on the slowest rank and the longer part of its steps."""
     slow = ranks[slowest].figures
     others = [rank.figures for at, rank in enumerate(ranks) if at != slowest]
     compute = slow.compute_micros - min(rank.compute_micros for rank in others)
@@ -107,7 +107,7 @@ def _told(ranks: Sequence[RankOfPod], slowest: int, ratio: float) -> Text:
     what = "for its data" if data > compute else "to compute"
     return Text(
         f"rank {slow.rank} on {ranks[slowest].node} takes {ratio:.1f} times as long as the others,"
-        f" mostly {what}: they wait for it in each step"
+        f" mostly {what}; they wait for it in each step"
     )
 
 

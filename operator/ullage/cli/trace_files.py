@@ -60,11 +60,11 @@ def read_files(paths: Sequence[Path]) -> list[TraceFile]:
 
 
 def shown(files: Sequence[TraceFile], form: TraceForm, *, one_clock: bool) -> str | RenderableType:
-    """What the traces of one job show.
+    """The analysis of the traces of one job.
 
     Args:
         files: One for each rank.
-        form: A table for people, or text for others.
+        form: A table for people, or text for programs.
         one_clock: The ranks ran on one node.
 
     Raises:

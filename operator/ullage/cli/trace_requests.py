@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""``kubectl ullage trace``: requests for traces of steps, what they show, and their files.
+"""``kubectl ullage trace``: requests for step traces, their results, and their files.
 
-A trace stays in its pod. It is read there by ``kubectl exec``, with the user's own rights, so who
-may not run programs in a pod cannot read its trace.
+A trace stays in its pod. ``kubectl exec`` reads it with the user's own rights, so a user who may
+not run programs in a pod cannot read its trace.
 """
 
 from __future__ import annotations
@@ -54,8 +54,6 @@ PYTHONS: Final = ("python3", "python")
 """Interpreters by which a program's container reads a file: it runs one of them."""
 GZIP: Final = b"\x1f\x8b"
 PIECE: Final = 1 << 20
-LOOK_S: Final = 1.0
-"""Between two looks at a request that is under way."""
 Run = Callable[..., subprocess.Popen[bytes]]
 """Starts a program."""
 
@@ -165,11 +163,11 @@ def _finished_of(
             yield request
 
 
-# -- what a trace shows ----------------------------------------------------------------------------
+# -- results ----------------------------------------------------------------------------
 
 
 def shown(request: ProfileRequestRecord) -> RenderableType:
-    """What a request found: a sentence, a line for each rank, and findings."""
+    """The result of a request: a sentence, a line for each rank, and findings."""
     status = request.status
     parts: list[RenderableType] = [
         Text(plain(status.message), style=BAD if status.phase == "Failed" else GOOD)
@@ -183,7 +181,7 @@ def shown(request: ProfileRequestRecord) -> RenderableType:
 
 
 def progress(request: ProfileRequestRecord) -> Text:
-    """How a request stands, in one line."""
+    """The state of a request, in one line."""
     return Text(f"{request.status.phase}: {plain(request.status.message)}")
 
 
@@ -228,11 +226,11 @@ def _state(capture: RankCapture) -> str:
     return f"{capture.reason.value}: {capture.message}"
 
 
-# -- the traces themselves -------------------------------------------------------------------------
+# -- files -------------------------------------------------------------------------
 
 
 def files_of(request: ProfileRequestRecord, rank: int | None) -> list[RankCapture]:
-    """The ranks whose traces are there.
+    """The ranks that have a trace.
 
     Args:
         request: The request.

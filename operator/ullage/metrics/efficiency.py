@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics of device time, by namespace: used, wasted, withheld, unmeasured, and why it is wasted.
 
-Rows end with their workload, counters must not: what grew since the last look is added to sums that
-only grow; what was there before this process is not counted again. Labels name namespaces and
-rules, never a job, so a workload that reports nonsense changes figures of its own namespace.
+Rows end with their workload, counters must not: growth since the last reading is added to sums that
+never shrink; time from before this process is not counted again. Labels name namespaces and rules,
+never a job, so a workload that reports nonsense changes figures of its own namespace.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of ranks: how unequal the ranks of jobs are, by namespace, without a label of a rank."""
+"""Metrics of the imbalance between ranks of jobs, by namespace; no label names a rank."""
 
 from __future__ import annotations
 

@@ -154,8 +154,6 @@ OBSERVED = ObservedSlice(
             compute_micros=9_400,
             wait_micros=25_300,
             data_wait_micros=17_800,
-            samples=8,
-            batch_bytes=1088,
         ),
     ),
     persistent_peak_mib=250,

@@ -29,7 +29,7 @@ _STARTED = frozenset({"Running", "Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A GPUNode with reservations, and what it was shown as."""
+    """A GPUNode with reservations, and the record that snapshots show for it."""
 
     record: GPUNodeRecord
     taken: Mapping[str, str]

@@ -44,7 +44,7 @@ class FindingRecord:
     rule: Annotated[EfficiencyRule, word(EfficiencyRule, grows=True), NEEDED]
     """The explanation, in one stable word."""
     since: Moment
-    """Since when it holds."""
+    """Begin of the time for which it has held."""
     gain: Decimal = ""
     """Part of the allocated time that it explains, 0 to 1; gains of several findings overlap."""
     confidence: Decimal = ""
@@ -54,29 +54,29 @@ class FindingRecord:
     memory_mib: Count = 0
     """Device memory that would be enough, in MiB."""
     message: Annotated[str, cut(512)] = ""
-    """Its figures, in a sentence."""
+    """Evidence with figures, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EfficiencyRecord:
     """Device time of the workload: one row for each start in each week.
 
-    Written with other changes of the status only, so it may be older than the nodes' counters; what
-    has grown since is entered with the next change.
+    Written only together with other changes of the status, so it may be older than the nodes'
+    counters; growth since then is added with the next change.
     """
 
     since: Moment
-    """Begin of the week that `row` is of."""
+    """Begin of the week of `row`."""
     attempt: Annotated[Count, INT32] = 0
-    """Which start `row` is of: restarts before it."""
+    """Start of the workload that `row` is for: the number of restarts before it."""
     as_of: Moment
-    """Until when the sums count."""
+    """End of the time that the sums cover."""
     row: Annotated[DeviceTime, KEPT] = NO_TIME
     """Device time of this start in this week."""
     earlier: Annotated[DeviceTime, KEPT] = NO_TIME
     """Device time of earlier starts and weeks."""
     mark: UsageMark | None = None
-    """Counters of the nodes at the last entry; absent = the next entry begins anew."""
+    """Counters of the nodes at the last entry; absent = counting starts with the next entry."""
     used_ratio: Decimal = ""
     """Used part of the allocated time of `row`, 0 to 1."""
     gain: Decimal = ""
@@ -84,14 +84,14 @@ class EfficiencyRecord:
     per_device_hour: Decimal = ""
     """Price of an hour of a whole device, in the currency of the prices; absent = unknown."""
     estimated: Annotated[Flag, Schema(default=False)] = False
-    """The use of a shared device is known as a whole only: the used time is the most that can be
-    the workload's."""
+    """The use of a shared device is known as a whole only: the used time is an upper bound
+    for this workload."""
     findings: Annotated[
         tuple[Annotated[FindingRecord, IF_KNOWN], ...],
         Listed(most=MOST_FINDINGS),
         atomic(MOST_FINDINGS),
     ] = ()
-    """Why time is not used, the largest gain first."""
+    """Explanations of unused time, the largest gain first."""
 
 
 MOST_ROWS: Final = 256
@@ -105,7 +105,7 @@ class ReportRow:
     uid: Annotated[Word, NEEDED]
     """uid of the workload."""
     attempt: Annotated[Count, INT32, KEPT] = 0
-    """Which start it is of."""
+    """Start of the workload: the number of restarts before it."""
     kind: Name
     """Kind of the workload."""
     name: Name
@@ -119,7 +119,7 @@ class ReportRow:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What tells rows of one week apart."""
+        """The identity of a row within its week."""
         return self.uid, self.attempt
 
 
@@ -138,13 +138,13 @@ class OpportunityRecord:
     hours: Decimal = ""
     """Device hours that it explains; those of two rules overlap."""
     cost: Money = ""
-    """Price of them; absent = a price is missing."""
+    """Price of these hours; absent = a price is missing."""
     example: Annotated[Text, at_most(253)] = ""
     """The workload with the largest part."""
     remedy: Annotated[str, cut(512)] = ""
-    """What helps it."""
+    """Advice for this workload."""
     command: Annotated[str, cut(2048)] = ""
-    """A command that does it; absent = Ullage cannot do it by itself."""
+    """A command that applies the advice; absent = there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ class EfficiencyReportStatus:
     since: Moment
     """Begin of the week, Monday 00:00 UTC."""
     as_of: Moment
-    """Until when it counts."""
+    """End of the time that the report covers."""
     workloads: Count = 0
     """Workloads with device time."""
     total: Annotated[DeviceTime, KEPT] = NO_TIME
@@ -172,11 +172,11 @@ class EfficiencyReportStatus:
     unpriced: Count = 0
     """Workloads without a price."""
     left_out: Count = 0
-    """Rows beyond the limit of the list, those with least device time first; rows of deleted
-    workloads among them are in no sum any more."""
+    """Rows beyond the limit of the list, those with the least device time; if their
+    workloads are deleted, the sums no longer include them."""
     opportunities: Annotated[
         tuple[Annotated[OpportunityRecord, IF_KNOWN], ...], atomic(MOST_OPPORTUNITIES)
     ] = ()
-    """What wastes most, the largest first."""
+    """Findings by tenant and accelerator, the most device time first."""
     rows: Annotated[tuple[ReportRow, ...], Listed(most=MOST_ROWS), atomic(MOST_ROWS)] = ()
     """One row for each start of a workload in this week."""

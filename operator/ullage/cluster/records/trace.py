@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeAlias
 
 from ullage.api.reasons import Reason
+from ullage.api.times import DAY_S
 from ullage.api.traces import MAX_RANK, MAX_TEXT, DesiredTrace, ObservedTrace
 from ullage.api.wire_fields import (
     INT32_MAX,
@@ -52,11 +53,11 @@ class TracedPod:
     node: Name
     """Node of the pod."""
     rank: Annotated[int | None, between(0, MAX_RANK)] = None
-    """Place of the pod among those of its job, from 0, where its labels have it."""
+    """Index of the pod in its job, from 0, if its labels state one."""
     reason: Why = None
-    """Why nothing more is expected of the pod; absent = it takes part."""
+    """Reason why the pod takes no further part; absent = it takes part."""
     message: SmallText = ""
-    """The same in a sentence."""
+    """The reason in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,14 +65,14 @@ class StepWindow:
     """The steps that were traced, as the program counts them."""
 
     first_step: Annotated[Count, KEPT] = 0
-    """First of them."""
+    """First traced step."""
     last_step: Annotated[Count, KEPT] = 0
-    """Last of them."""
+    """Last traced step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankCapture:
-    """What one rank captured."""
+    """Trace of one rank, or the reason why there is none."""
 
     rank: Annotated[int | None, between(0, MAX_RANK)] = None
     """Rank in the job; absent = not known, as the rank has no trace."""
@@ -84,42 +85,42 @@ class RankCapture:
     bytes: Count = 0
     """Size of its trace; `kubectl ullage trace get` reads it from the pod."""
     state: Annotated[Text, one_of("Done", "Failed"), NEEDED]
-    """Whether its steps were traced."""
+    """Done if its steps were traced."""
     reason: Why = None
-    """Why they were not."""
+    """Reason why they were not."""
     message: SmallText = ""
-    """The same in a sentence."""
+    """The reason in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRequestStatus:
-    """How far the trace has come, and what was found in it."""
+    """Progress and result of the request."""
 
     observed_generation: Count = 0
     """Generation of the spec that this status describes."""
     phase: Annotated[Text, one_of(*PHASES)] = ""
-    """Pending: pods or their steps are not there yet; Armed: all of them know the first step;
-    Capturing; Analysing; Done; Failed."""
+    """Pending: pods, or their current steps, are not known yet; Armed: all pods know the first step
+    to trace; Capturing; Analysing; Done; Failed."""
     message: Line = ""
-    """How it stands, in one sentence."""
+    """State of the request, in one sentence."""
     attempt: Annotated[int, count(INT32_MAX)] = 0
-    """Which try it is: one that came too late for a rank is made again, once."""
+    """Number of the attempt: if the order reaches a rank too late, there is a second one."""
     asked_time: Time = 0.0
-    """When nodes were asked for the steps of the pods."""
+    """Time at which nodes were asked for the steps of the pods."""
     start_step: Count = 0
     """First step to trace; absent = not chosen yet."""
     give_up_time: Time = 0.0
-    """When what is still missing is given up."""
+    """Time at which the request ends without the ranks that are still missing."""
     completion_time: Time = 0.0
-    """When it ended."""
+    """Time at which the request ended."""
     window: StepWindow | None = None
     """The steps that were traced."""
     pods: Annotated[tuple[TracedPod, ...], atomic(MOST_PODS)] = ()
     """Pods that are traced."""
     ranks: Annotated[tuple[RankCapture, ...], atomic(MOST_RANKS)] = ()
-    """What each rank captured."""
+    """Traces by rank."""
     result: JobTrace | None = None
-    """What the traces show together."""
+    """Analysis of all traces together."""
     conditions: Annotated[tuple[Condition, ...], BY_TYPE] = ()
     """Complete and Failed; Invalid, when the object cannot be read."""
 
@@ -153,13 +154,13 @@ class ProfileRequestRecord:
     steps: int = 5
     stacks: bool = False
     shapes: bool = False
-    ttl_s: int = 86_400
+    ttl_s: int = DAY_S
     status: ProfileRequestStatus = field(default_factory=ProfileRequestStatus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTraces:
-    """Step traces of one GPUNode; in no snapshot, as no decision needs them.
+    """Step traces of one GPUNode; not part of a snapshot, as no decision needs them.
 
     Attributes:
         uid: Of the GPUNode.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Gains of findings as sets of device time, so that what two of them explain counts once.
+"""Gains of findings as sets of device time, so that time explained by two of them counts once.
 
 The device time of the windows that a workload is judged by lies on one axis, window after window;
 within a window the used time comes first, the unused time after it. A finding explains intervals of

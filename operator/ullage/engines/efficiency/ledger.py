@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger of device time: what the nodes' counters grew by, counted once.
+"""The ledger of device time: the growth of the nodes' counters, counted once.
 
 Counters of the nodes grow while a slice exists. A row holds the sums so far and a mark: the sum of
 the counters at its last entry. The next entry adds the difference, so an operator that was away
@@ -29,7 +29,7 @@ class UsageMark(DeviceTime):
 
 
 def plus(first: DeviceTime, second: DeviceTime) -> DeviceTime:
-    """The sum of two device times; of one that says more was used than allocated, all was used."""
+    """The sum of two device times; use beyond the allocated time is cut."""
     return DeviceTime(
         allocated_ms=first.allocated_ms + second.allocated_ms,
         used_ms=min(first.used_ms, first.allocated_ms) + min(second.used_ms, second.allocated_ms),

@@ -8,13 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from ullage.api.times import HOUR_MS
 from ullage.api.usage import DeviceTime
 from ullage.api.words import EfficiencyRule
 from ullage.engines.efficiency.ledger import NO_TIME, plus
-
-HOUR_MS: Final = 3_600_000
 
 
 class RowFinding(NamedTuple):

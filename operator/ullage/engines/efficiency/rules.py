@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that say why device time is not used, each with the least evidence that it needs.
+"""Rules that explain unused device time, each with the minimum evidence that it needs.
 
 A rule reads the last two windows of a quarter of an hour, as nodes measured them. It speaks only of
 windows in which the workload could run, and explains only unused time. Steps and the time within
@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from ullage.api.times import HOUR_MS
 from ullage.api.usage import ObservedUsage, RecentUsage
 from ullage.api.words import EfficiencyRule
 from ullage.engines.efficiency.gains import Interval, length, union
@@ -42,7 +43,7 @@ MEMORY_LEAST_MIB: Final = 1024
 SHARE_KEPT_MOST: Final = 0.7
 """Part of its share at most that a workload with an oversized share needs."""
 HEADROOM: Final = 1.25
-"""What is recommended, over the most that was used."""
+"""Ratio of a recommendation to the highest use."""
 SHARE_STEP: Final = 5
 """Recommended shares are multiples of it, percent."""
 MEMORY_STEP_MIB: Final = 256
@@ -55,7 +56,7 @@ CONFIDENCE_LOST: Final = 0.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedWorkload:
-    """What the rules know of a workload.
+    """A workload as the rules see it.
 
     Attributes:
         percent: Share of a device of each member; 100 = whole devices.
@@ -197,7 +198,7 @@ def _together(members: Sequence[ObservedUsage]) -> RecentUsage | None:
 def _idle(evidence: _Evidence) -> Finding | None:
     if evidence.use >= IDLE_BELOW or evidence.recent.peak_percent > IDLE_PEAK_MOST:
         return None
-    hours = evidence.recent.allocated_ms / 3_600_000
+    hours = evidence.recent.allocated_ms / HOUR_MS
     return evidence.finding(
         EfficiencyRule.IDLE, f"{hours:.2f} device hours held, none used", evidence.unused()
     )

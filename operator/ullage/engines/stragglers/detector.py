@@ -3,7 +3,7 @@
 """Slow ranks of a job, by the time that their own part of a step takes.
 
 In synchronous training every rank has the same step time, so that says nothing: a slow rank is the
-one that waits least. Its own part, data and compute, is what differs (``derived``; TraceML tells
+one that waits least. Its own part, data and compute, is what differs (``derived``; TraceML detects
 stragglers by the shortest blocked backward pass).
 """
 

@@ -19,16 +19,16 @@ import numpy as np
 import numpy.typing as npt
 
 FEWEST_COLLECTIVES: Final = 8
-"""Fewer shared ones align no node: one alone may be matched wrongly."""
+"""Minimum number of shared collectives to align a node: a single one may be matched wrongly."""
 DRIFT: Final = 1e-4
-"""Most that two clocks drift apart, seconds a second."""
+"""Largest drift between two clocks, seconds per second."""
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One rank's way through a collective, microseconds by the clock of its node."""
+    """Start and end of a collective in one rank, microseconds by the clock of its node."""
 
     rank: int
     node: str
@@ -42,9 +42,9 @@ class ClockOffset:
 
     micros: float
     uncertainty: float
-    """It is wrong by at most so much: what the bounds prove."""
+    """Proven bound of its error."""
     spread: float
-    """Half of the collectives say the same to so much: how wrong it may well be."""
+    """Likely error: half of the collectives agree to within it."""
 
 
 def clock_offsets(

@@ -56,7 +56,7 @@ class TraceWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activities:
-    """When a rank does what; these may overlap."""
+    """Times of each kind of work of a rank; these may overlap."""
 
     compute: Intervals
     communication: Intervals
@@ -71,11 +71,11 @@ def has_device(trace: KinetoTrace) -> bool:
 
 def launched(trace: KinetoTrace, until: float = np.inf) -> _Flags:
     """True for work of the device whose launch is in the trace, not after ``until``."""
-    found = trace.of(*DEVICE) & (trace.correlations >= 0)
+    matched = trace.of(*DEVICE) & (trace.correlations >= 0)
     calls = trace.of(Use.LAUNCH, Use.WAIT, Use.ALLOCATION) & (trace.correlations >= 0)
     calls &= trace.starts <= until
-    found[found] = np.isin(trace.correlations[found], trace.correlations[calls])
-    return found
+    matched[matched] = np.isin(trace.correlations[matched], trace.correlations[calls])
+    return matched
 
 
 def window_of(trace: KinetoTrace) -> TraceWindow:

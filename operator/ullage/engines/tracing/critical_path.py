@@ -19,7 +19,7 @@ from ullage.engines.tracing.intervals import Intervals
 from ullage.engines.tracing.kineto_events import DEVICE, KinetoTrace, Use
 
 MOST_NODES: Final = 1_000_000
-"""Above so much work of the device in the window no path is given."""
+"""Most events of the device in the window for which a path is computed."""
 _COMPUTE, _COMMUNICATION, _COPY = range(3)
 
 

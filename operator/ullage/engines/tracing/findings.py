@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Findings of a joined trace, and its summary in one line.
 
-A share is what would be saved at most. Shares of two findings may be of the same time (short
+A share is the most that could be saved. Shares of two findings may be of the same time (short
 kernels and a slow program leave the same device idle), so they are never added.
 """
 
@@ -23,15 +23,15 @@ from ullage.engines.tracing.job_trace import (
 )
 
 FEWEST_STEPS: Final = 3
-"""No finding rests on fewer steps."""
+"""Minimum number of steps for a finding."""
 EXPOSED_SHARE: Final = 0.2
 DATA_SHARE: Final = 0.1
 IDLE_SHARE: Final = 0.2
 HOST_SHARE: Final = 0.5
-"""Of the critical path, that is the program's."""
+"""Share of the program on the CPU in the critical path."""
 SHORT_SHARE: Final = 0.5
 SYNCHRONISED_SHARE: Final = 0.1
-"""Waits for the device, of operations."""
+"""Waits for the device as a share of operations."""
 FEWEST_OPERATIONS: Final = 50
 PAGEABLE_SHARE: Final = 0.05
 _CAUSES: Final = {
@@ -43,8 +43,8 @@ _CAUSES: Final = {
 
 
 def findings(job: JobTrace, traces: Sequence[RankTrace]) -> JobTrace:
-    """The joined trace with its findings and its line."""
-    listed = sorted(_findings(job, traces), key=lambda found: -found.share_percent)
+    """The joined trace with its findings and its summary line."""
+    listed = sorted(_findings(job, traces), key=lambda finding: -finding.share_percent)
     return replace(job, findings=tuple(listed[:MAX_FINDINGS]), message=_line(job, len(traces)))
 
 

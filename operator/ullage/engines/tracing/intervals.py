@@ -37,7 +37,7 @@ class Intervals:
         )
 
     def __sub__(self, other: Intervals) -> Intervals:
-        """What the first has and the second has not."""
+        """The time in the first and not in the second."""
         if not len(self.starts) or not len(other.starts):
             return self
         edges = np.unique(np.concatenate((self.starts, self.ends, other.starts, other.ends)))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Result of a trace of several ranks, as it stands in a status."""
+"""Result of a trace of several ranks, as a status stores it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class DelayCause(StrEnum):
     COPIES = "Copies"
     """It copies longer."""
     HOST = "Host"
-    """Its program is longer at neither of these."""
+    """Its program takes longer outside of these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +67,15 @@ class TracedRank(Wire):
     step: TimeBreakdown = NO_TIME
     """Its steps."""
     critical_path: CriticalPath = NO_PATH
-    """The chain of work that its steps waited for."""
+    """Critical path of its steps."""
     arrives_last: Counted = 0
     """Number of collectives that waited for it."""
     lead_micros: Counted = 0
-    """Time that the others waited for it in these, in sum."""
+    """Total time that the others waited for it in these."""
     clock_offset_micros: Whole = 0
     """Its node's clock less that of the first rank's node."""
     clock_uncertainty_micros: Counted = 0
-    """The offset may be wrong by so much."""
+    """Bound of the error of the offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,23 +91,23 @@ class Straggler(Wire):
     collectives: Annotated[Counted, KEPT] = 0
     """Number of collectives that were compared."""
     delay_micros: Counted = 0
-    """Its delay a step behind the median of the others, in that part."""
+    """Its delay per step against the median of the others, in that part."""
     slowdown_percent: Annotated[Counted, INT32] = 100
-    """Its own work a step against the median of all ranks; 100 = equal."""
+    """Its own work per step against the median of all ranks, in percent; 100 = equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFinding(Wire):
-    """Something in the steps that costs time and can be changed."""
+    """An avoidable cost in the steps."""
 
     reason: Annotated[Reason, word(Reason), NEEDED]
     """Kind of the finding."""
     share_percent: Annotated[Counted, INT32] = 0
-    """Part of the step that would be saved at most, in percent."""
+    """Largest part of the step that could be saved, in percent."""
     rank: Annotated[int | None, between(0, INT32_MAX)] = None
-    """The rank that it is about; absent = all."""
+    """The rank concerned; absent = all."""
     message: Line = ""
-    """The figures that it rests on."""
+    """Evidence with figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +131,8 @@ class JobTrace(Wire):
     ranks: Annotated[tuple[TracedRank, ...], keyed("rank", most=MAX_RANKS)] = ()
     """The ranks, in order."""
     ranks_left_out: Counted = 0
-    """Ranks that the list has no room for."""
+    """Number of ranks left out of the list."""
     findings: Annotated[tuple[TraceFinding, ...], atomic(MAX_FINDINGS)] = ()
-    """What costs time, the largest share first."""
+    """Findings, the largest share first."""
     message: Line = ""
-    """All of it in one line."""
+    """Summary in one line."""

@@ -33,11 +33,11 @@ from ullage.engines.tracing.job_trace import (
 MOST_JOINED: Final = 512
 """Most ranks of one job that are compared."""
 LEAD_OF_ALL: Final = 0.6
-"""So much of all waiting for a last rank is for a straggler."""
+"""Minimum share of a straggler in all waiting for a last rank."""
 WORK_RATIO: Final = 1.1
-"""Its own work takes so much of that of the median rank: others' turns to be last are luck."""
+"""Minimum ratio of its own work to that of the median rank: below it, being last is chance."""
 LEAD_SHARE: Final = 0.05
-"""The others wait for it for so much of their steps."""
+"""Minimum share of their steps for which the others wait for it."""
 ONE_CLOCK: Final = ClockOffset(0.0, 0.0, 0.0)
 _SYMMETRIC: Final = ("all_", "reduce_scatter", "barrier")
 """Collectives that no rank leaves before the last has entered."""
@@ -54,7 +54,7 @@ class NodeTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """Of one rank: collectives that were compared, those that waited for it, and for how long."""
+    """Collectives of a rank that were compared, those that waited for it, and the waiting time."""
 
     compared: int = 0
     last: int = 0
@@ -63,7 +63,7 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """What one collective has in common in all of its ranks."""
+    """The identity of a collective, equal in all of its ranks."""
 
     kind: CollectiveKind
     step: int
@@ -147,7 +147,7 @@ def matched(ranks: Sequence[NodeTrace]) -> list[tuple[_Key, tuple[Passage, ...]]
 def _arrivals(
     collectives: Sequence[tuple[_Key, tuple[Passage, ...]]], offsets: Mapping[str, ClockOffset]
 ) -> dict[int, Arrivals]:
-    """Who arrives last, by rank; without offsets the one that waits least is the last.
+    """The last rank to arrive; without offsets, the rank that waits least.
 
     What the others wait is the union of the waits of the median rank: buckets of gradients overlap.
     """

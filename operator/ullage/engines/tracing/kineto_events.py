@@ -90,7 +90,7 @@ _MARKED: Final = frozenset({"cpu_op", "user_annotation"})
 
 
 class KinetoArguments(msgspec.Struct, gc=False):
-    """What an event says about itself; any value may have any type."""
+    """Arguments of an event; any value may have any type."""
 
     correlation: object = None
     collective: object = msgspec.field(name="Collective name", default=None)
@@ -120,7 +120,7 @@ class _Device(msgspec.Struct):
 
 
 class _Order(msgspec.Struct):
-    """What the step hook of Ullage writes."""
+    """Metadata that the step hook of Ullage writes."""
 
     id: object = None
     rank: object = None
@@ -164,7 +164,7 @@ class KinetoTrace:
         rank: Rank that the file states; ``None`` = none.
         world_size: Number of ranks that the file states; 0 = none.
         device: Product name of the first device; "" = none.
-        order_id: Order of Ullage that the trace answers; "" = none.
+        order_id: Order of Ullage that the trace belongs to; "" = none.
         first_step: Number of the first step in the run, as the step hook counts; 0 = not known.
     """
 
@@ -248,7 +248,7 @@ class _Columns:
             add_correlation(correlation)
 
     def _add_named(self, use: int, event: KinetoEvent) -> None:
-        """What the name of a collective or of a step says, by the index of the event."""
+        """Contents of the names of collectives and steps, by the index of the event."""
         if use == Use.STEP:
             mark = STEP.match(event.name)
             self.step_numbers[len(self.starts)] = int(mark[1]) if mark else 0
@@ -326,7 +326,7 @@ def read_kineto_trace(chunks: Iterable[bytes], limits: TraceLimits | None = None
 
     Args:
         chunks: The file, plain or gzip, in pieces of any size.
-        limits: Most of everything in it.
+        limits: Its limits.
 
     Raises:
         TraceError: it exceeds a limit, or is no trace of PyTorch's profiler.

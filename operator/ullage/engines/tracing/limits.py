@@ -32,7 +32,7 @@ def invalid(text: str) -> TraceError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceLimits:
-    """Most of everything in one trace; all sizes are of the unpacked file."""
+    """Limits of one trace; sizes are of the unpacked file."""
 
     file_bytes: int = 512 * MIB
     """The whole file."""

@@ -66,7 +66,7 @@ def summarised(chunks: Iterable[bytes], limits: TraceLimits | None = None) -> Ra
 
     Args:
         chunks: The file, plain or gzip, in pieces of any size.
-        limits: Most of everything in it.
+        limits: Its limits.
 
     Raises:
         TraceError: it exceeds a limit, is no trace, or has no operation.
@@ -151,17 +151,18 @@ def _collectives(trace: KinetoTrace, window: TraceWindow, first: int) -> Collect
         for index, step in zip(chosen.tolist(), steps.tolist(), strict=True)
         if first <= step < window.steps
     ]
-    common = Counter(one.name for one in executed).most_common()
+    common = Counter(collective.name for collective in executed).most_common()
     common.sort(key=lambda pair: (-pair[1], pair[0].name, pair[0].group))
     kinds = {name: place for place, (name, _) in enumerate(common[:MAX_COLLECTIVE_KINDS])}
-    executed = [one for one in executed if one.name in kinds]
-    of = Counter((one.step, one.name) for one in executed)
+    executed = [collective for collective in executed if collective.name in kinds]
+    of = Counter((collective.step, collective.name) for collective in executed)
     passed: Counter[tuple[int, CollectiveName]] = Counter()
     rows = []
-    for one in executed:
-        key = (one.step, one.name)
-        start, span = micros(one.start - window.start), micros(one.end - one.start)
-        rows.append((kinds[one.name], one.step, passed[key], of[key], start, span))
+    for collective in executed:
+        key = (collective.step, collective.name)
+        start = micros(collective.start - window.start)
+        span = micros(collective.end - collective.start)
+        rows.append((kinds[collective.name], collective.step, passed[key], of[key], start, span))
         passed[key] += 1
     columns = CollectiveColumns(
         kinds=tuple(
@@ -175,7 +176,7 @@ _Row = tuple[int, int, int, int, int, int]
 
 
 def thinned(columns: CollectiveColumns, most: int) -> CollectiveColumns:
-    """At most so many of the collectives."""
+    """At most ``most`` of the collectives."""
     rows = zip(
         columns.kind,
         columns.step,

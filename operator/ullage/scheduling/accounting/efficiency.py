@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Efficiency of workloads: the ledger row in their status, and why device time is not used.
+"""Efficiency of workloads: the ledger row in their status, and explanations of unused device time.
 
-A row is entered with other changes of the status, never for its own sake. Between two entries it
+A row is written only together with other changes of the status. Between two entries it
 follows from the counters of the nodes, which anyone may read: commands and metrics count on from
 the last entry as the next entry does. Time before all members run is not the user's and is in no
 sum.
@@ -38,7 +38,7 @@ from ullage.scheduling.times import (
 
 _SERVES: Final = (Phase.READY, Phase.DEGRADED)
 _NO_USAGE: Final = ObservedUsage()
-"""Of an agent that measures none."""
+"""Sums of an agent that measures no device time."""
 
 
 def period_of(now: float) -> float:
@@ -48,7 +48,7 @@ def period_of(now: float) -> float:
 
 @dataclass(slots=True)
 class UsageReports:
-    """What nodes report of slices; every node is looked up once.
+    """Reports of nodes on slices; every node is looked up once.
 
     Of a node whose agent is silent only the sums are used: its windows may be old.
     """
@@ -85,7 +85,7 @@ class UsageReports:
 def entered(
     workload: WorkloadRecord, status: WorkloadStatus, reports: UsageReports, rate: Rate, now: float
 ) -> WorkloadStatus:
-    """The status with the row until now; the same object where the nodes report no device time.
+    """The status with its row up to now; the same object where the nodes report no device time.
 
     Args:
         workload: The workload with the last status.
@@ -156,7 +156,7 @@ def judged(
     status: WorkloadStatus,
     reports: Iterable[ObservedUsage | None],
 ) -> tuple[Finding, ...]:
-    """Why a workload's device time is not used; nothing while it may not be judged.
+    """Explanations of a workload's unused device time; none while it may not be judged.
 
     Args:
         workload: The workload.
@@ -202,7 +202,7 @@ def _containers(status: WorkloadStatus) -> int:
 
 
 def _counts(workload: WorkloadRecord, status: WorkloadStatus) -> bool:
-    """True while the time is the user's: all members run, and it is not on its way out."""
+    """True while time counts: all members run, and no stop was requested."""
     if not status.placement or workload.deleting:
         return False
     return status.phase in (_SERVES if not workload.is_gang else (Phase.RUNNING,))

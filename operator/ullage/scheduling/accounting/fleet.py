@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Efficiency of many workloads as of a moment, for reports, commands and metrics.
 
-A workload counts by what its nodes measured, so what one reports changes its own findings at most.
+Device time comes from the nodes' measurements, so a false report of a workload changes at
+most its own findings.
 """
 
 from __future__ import annotations

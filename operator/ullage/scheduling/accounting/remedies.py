@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What Ullage can do about device time that is not used, with one command that does it.
+"""Remedies for unused device time, each with the command that applies it where there is one.
 
-Nothing here acts: a user reads the command and runs it, with the user's own rights. Names of other
-namespaces' work are never shown.
+Nothing here acts: users run the command themselves, with their own rights. Names of workloads of
+other namespaces are never shown.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _OBJECTIVE_WITHOUT_TURNS: Final = "FIFO"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """What would help.
+    """Advice on one finding.
 
     Attributes:
         text: One sentence.
-        command: A command that does it; empty = Ullage cannot do it by itself.
+        command: A command that applies it; empty = there is none.
     """
 
     text: str
@@ -43,7 +43,7 @@ class Remedy:
 
 
 def remedy(snapshot: Snapshot, workload: WorkloadRecord, finding: FindingRecord) -> Remedy:
-    """What helps against one finding.
+    """The remedy for one finding.
 
     Args:
         snapshot: The cluster, for the place beside other work.

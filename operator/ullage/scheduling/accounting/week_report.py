@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The report of one namespace and week, made of the one before and of the workloads now.
+"""The report of one namespace and week, from the previous report and the present workloads.
 
-Rows are told apart by uid and start, and a row that is made again replaces the earlier one: an
-operator that restarts counts none twice. Rows of deleted workloads stay until the week ends.
+Rows are identified by uid and start. A new row replaces the earlier one of the same start, so an
+operator that restarts counts nothing twice. Rows of deleted workloads stay until the week ends.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
+from ullage.api.times import HOUR_MS
 from ullage.api.usage import DeviceTime
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.efficiency import (
@@ -22,7 +23,7 @@ from ullage.cluster.records.efficiency import (
 )
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.efficiency.ledger import NO_TIME, plus
-from ullage.engines.efficiency.ranking import HOUR_MS, Opportunity, RankedRow, summary
+from ullage.engines.efficiency.ranking import Opportunity, RankedRow, summary
 from ullage.scheduling.accounting.cost_records import money
 from ullage.scheduling.accounting.efficiency import period_of, ratio_text
 from ullage.scheduling.accounting.fleet import WorkloadEfficiency, efficiencies, ranked_row
@@ -83,17 +84,17 @@ def _row(
 ) -> ReportRow:
     """The row of a workload's present start.
 
-    A row whose status was last written in an earlier week still holds that week: what reports of it
-    hold is taken off.
+    If the workload's status was last written in an earlier week, its row still includes that week:
+    the time that earlier reports hold is subtracted.
     """
     record, ref = entry.record, entry.workload.ref
     key = (ref.uid, record.attempt)
-    told = earlier.get(key)
+    reported = earlier.get(key)
     before = NO_TIME
     if record.since != since or entry.workload.adopted:
         stored = entry.workload.status.efficiency
-        if told is not None:
-            before = told.before if same_week else plus(told.before, told.time)
+        if reported is not None:
+            before = reported.before if same_week else plus(reported.before, reported.time)
         elif stored is not None and record.since != since:
             before = stored.row
     return ReportRow(
@@ -108,7 +109,7 @@ def _row(
 
 
 def _minus(time: DeviceTime, before: DeviceTime) -> DeviceTime:
-    """What is more in one device time; parts that went back count as nothing."""
+    """The growth of a device time; a part that shrank counts as zero."""
     allocated = max(0, time.allocated_ms - before.allocated_ms)
     return DeviceTime(
         allocated_ms=allocated,
@@ -129,12 +130,12 @@ def _ended(row: ReportRow, namespace: str) -> RankedRow:
 
 
 def _opportunities(
-    snapshot: Snapshot, found: Sequence[Opportunity], entries: dict[str, WorkloadEfficiency]
+    snapshot: Snapshot, opportunities: Sequence[Opportunity], entries: dict[str, WorkloadEfficiency]
 ) -> Iterator[OpportunityRecord]:
-    for opportunity in found:
+    for opportunity in opportunities:
         entry = entries[opportunity.example]
         finding = next(f for f in entry.record.findings if f.rule is opportunity.rule)
-        help_ = remedy(snapshot, entry.workload, finding)
+        advice = remedy(snapshot, entry.workload, finding)
         _, tenant, accelerator = opportunity.group
         yield OpportunityRecord(
             rule=opportunity.rule,
@@ -144,8 +145,8 @@ def _opportunities(
             hours=_hours(opportunity.gain_ms),
             cost="" if opportunity.cost is None else money(opportunity.cost),
             example=entry.workload.ref.name,
-            remedy=help_.text,
-            command=help_.command,
+            remedy=advice.text,
+            command=advice.command,
         )
 
 

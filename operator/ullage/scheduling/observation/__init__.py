@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a running job is asked about itself: traces of its steps."""
+"""Observation of running jobs on request: traces of their steps."""

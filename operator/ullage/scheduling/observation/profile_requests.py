@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The way of a ProfileRequest from its pods to what their traces show.
+"""The state machine of a ProfileRequest, from the choice of pods to the joined result.
 
-Nodes are asked for the steps of the pods; from their answers one first step is chosen for all, and
-nodes are told. What follows is in the status and in the reports of nodes alone, so a new operator
-goes on where the last one stopped. Every wait has an end, and every end a reason; orders follow
-from the statuses that are stored, so none outlives its request.
+Nodes are asked for the current steps of the pods. From the answers one first step is chosen for all
+pods and sent to the nodes. All state is in the status and in the reports of nodes, so a new
+operator continues where the last one stopped. Every wait has a limit, and every end a reason.
+Orders are derived from stored statuses, so none outlives its request.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ MICROS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """A node that may be asked.
+    """A node with pods of a request.
 
     Attributes:
         heartbeat: Last report of its agent, seconds since the epoch.
@@ -133,7 +133,7 @@ def order_id(uid: str, attempt: int) -> str:
 def orders_by_node(
     requests: Iterable[ProfileRequestRecord],
 ) -> dict[str, tuple[DesiredTrace, ...]]:
-    """What every node is to trace; nodes without orders are left out."""
+    """Orders by node; nodes without orders are left out."""
     orders: dict[str, list[DesiredTrace]] = {}
     for request in sorted(requests, key=lambda item: (item.created, item.ref.uid)):
         status = request.status
@@ -186,8 +186,8 @@ def queued(request: ProfileRequestRecord, now: float) -> ProfileRequestStatus:
 
 
 def given_up(request: ProfileRequestRecord, why: str, now: float) -> ProfileRequestStatus:
-    """The status of a request about which deciding failed."""
-    text = f"this request cannot be decided about: {why}"
+    """The status of a request that could not be processed."""
+    text = f"this request cannot be processed: {why}"
     return _failed(request, request.status, Reason.CAPTURE_FAILED, text, now)
 
 
@@ -201,8 +201,8 @@ def _pending(request: ProfileRequestRecord, inputs: TraceInputs) -> ProfileReque
         return _failed(request, status, Reason.JOB_ENDED, f"{job} has ended", now)
     if target.instrumented is False:
         text = (
-            f"{job} has spec.runtime.inject: Never, so its program has no hook that traces steps. "
-            "Add spec: {runtime: {inject: Auto}} for its next start; it is not restarted for this"
+            f"{job} has spec.runtime.inject: Never, so its program has no step hook. "
+            "Set spec: {runtime: {inject: Auto}} for its next start; this job is not restarted"
         )
         return _failed(request, status, Reason.NOT_INSTRUMENTED, text, now)
     running = [pod for pod in target.pods if pod.running]
@@ -225,7 +225,7 @@ def _pending(request: ProfileRequestRecord, inputs: TraceInputs) -> ProfileReque
         text = f"another request traces {', '.join(others[:4])}"
         return _waiting(request, Reason.TRACE_QUEUED, text, TRACE_WAITS_S, now)
     pods = tuple(_traced(pod) for pod in _with_room(chosen))
-    text = f"{len(pods)} pods are asked for their steps"
+    text = f"{len(pods)} pods are asked for their current step"
     return _updated(
         request,
         replace(status, phase="Pending", attempt=1, asked_time=now, pods=pods),
@@ -272,7 +272,7 @@ Reports = Mapping[str, ObservedTrace]
 
 
 def _reports(request: ProfileRequestRecord, inputs: TraceInputs) -> Reports:
-    """Reports of the nodes that the pods run on: another node's word about them does not count."""
+    """Reports of the nodes that the pods run on; reports of other nodes do not count."""
     wanted = order_id(request.ref.uid, request.status.attempt)
     nodes = {pod.uid: pod.node for pod in request.status.pods}
     return {
@@ -287,7 +287,7 @@ def _reports(request: ProfileRequestRecord, inputs: TraceInputs) -> Reports:
 def _without_gone(
     pods: Iterable[TracedPod], reports: Reports, inputs: TraceInputs
 ) -> Iterable[TracedPod]:
-    """The pods; nothing more is expected of one that is gone, or whose node is."""
+    """The pods; a pod that is gone, or whose node is gone, gets a reason."""
     there = {pod.uid for pod in inputs.target.pods}
     for pod in pods:
         report = reports.get(pod.uid)
@@ -307,7 +307,7 @@ def _asked(
     reports: Reports,
     inputs: TraceInputs,
 ) -> ProfileRequestStatus:
-    """Wait until all pods have told their step, then choose the first step to trace."""
+    """Wait until all pods have reported their step, then choose the first step to trace."""
     waited_s = inputs.now - status.asked_time
     pods = tuple(
         _judged(pod, reports.get(pod.uid), waited_s, status.asked_time, inputs)
@@ -319,7 +319,7 @@ def _asked(
         return _ended(request, status, reports, inputs)
     ready = [report for report in left if report is not None and report.state is TraceState.READY]
     if len(ready) < len(left):
-        text = f"{len(left) - len(ready)} of {len(left)} pods have not told their step yet"
+        text = f"{len(left) - len(ready)} of {len(left)} pods have not reported their step yet"
         return _updated(request, status, Reason.STEPS_ASKED, text, inputs.now)
     start, step_s = first_step(ready, waited_s)
     ahead = start - max(report.step for report in ready)
@@ -364,7 +364,7 @@ def _judged(
     asked_at: float,
     inputs: TraceInputs,
 ) -> TracedPod:
-    """The pod; with a reason when it will not tell its step."""
+    """The pod; with a reason if it will not report its step."""
     if pod.reason is not None:
         return pod
     if report is None:
@@ -384,7 +384,7 @@ def _unanswered(pod: TracedPod, waited_s: float, asked_at: float, inputs: TraceI
     node = inputs.nodes.get(pod.node)
     reported = node is not None and node.heartbeat > asked_at + TRACE_ANSWER_S / 2
     if waited_s >= TRACE_ANSWER_S and reported:
-        text = f"the agent of {pod.node} reports, and does not answer orders of traces"
+        text = f"the agent of {pod.node} reports and does not know step traces"
         return replace(pod, reason=Reason.AGENT_TOO_OLD, message=text)
     if waited_s >= AGENT_SILENT_S:
         text = f"the agent of {pod.node} has not answered in {waited_s:.0f} s"
@@ -418,7 +418,7 @@ def _capturing(
         rank.reason == Reason.TRACE_LATE for report in reports.values() for rank in report.ranks
     )
     if late and status.attempt < MOST_ATTEMPTS:
-        text = f"a rank was past step {status.start_step}; the pods are asked for their steps again"
+        text = f"a rank was past step {status.start_step}; the pods are asked again"
         return _updated(
             request,
             replace(
@@ -463,7 +463,7 @@ def _ended(
     reports: Reports,
     inputs: TraceInputs,
 ) -> ProfileRequestStatus:
-    """The status of a request of which nothing more is expected."""
+    """The final status of a request, from all reports so far."""
     wanted = order_id(request.ref.uid, status.attempt)
     captures: list[RankCapture] = []
     traces: dict[int, NodeTrace] = {}
@@ -522,7 +522,10 @@ def _missing(pod: TracedPod, report: ObservedTrace | None, inputs: TraceInputs) 
     elif report is not None and report.state.is_final:
         reason, text = _reason(report.reason), report.message
     elif report is None:
-        reason, text = Reason.AGENT_SILENT, f"the agent of {pod.node} reports nothing about it"
+        reason, text = (
+            Reason.AGENT_SILENT,
+            f"the agent of node {pod.node} does not report on this request",
+        )
     else:
         reason, text = Reason.TRACE_MISSING, f"the program of {pod.pod} did not answer in time"
     return RankCapture(
@@ -535,7 +538,7 @@ def _read(summary: str) -> RankTrace | str:
     try:
         body = json.loads(summary)
         if not isinstance(body, dict):
-            return "the summary is no object"
+            return "the summary is not an object"
         return RankTrace.from_wire(body)
     except (WireError, ValueError, RecursionError) as error:
         return f"the summary cannot be read: {error}"
@@ -571,13 +574,13 @@ def _misplaced(
     if not isinstance(trace, RankTrace):
         return ""
     if rank is not None and (rank > MAX_RANK or rank >= (trace.world_size or MAX_RANK + 1)):
-        return f"rank {rank} is none of a job of {trace.world_size} ranks"
+        return f"rank {rank} does not exist in a job of {trace.world_size} ranks"
     if trace.trace_id not in ("", wanted):
-        return "the trace answers another order"
+        return "the trace belongs to another order"
     if rank is None:
         return "neither the pod nor its trace says which rank it is"
     if rank in traces:
-        return f"another pod has rank {rank}, too"
+        return f"another pod also claims rank {rank}"
     return ""
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pods that a ProfileRequest means, and those of them that it traces."""
+"""Pods of the job of a ProfileRequest, and the choice of those to trace."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PodOfJob:
         rank: Its place among the pods of the job, from 0; ``None`` = its labels do not say.
         devices: Devices of its container, as many as torchrun starts ranks.
         running: Its container runs and is not being stopped.
-        starting: It is to run and does not yet.
+        starting: It has not started yet.
     """
 
     uid: str
@@ -46,8 +46,8 @@ class TracedTarget:
     """The traced job as it is now.
 
     Attributes:
-        exists: There is such a job, or a pod of it.
-        ended: It will make no more steps.
+        exists: The job, or a pod of it, exists.
+        ended: It has ended or is being deleted.
         pods: Its pods.
         instrumented: Its program has the step hook; ``None`` = the operator does not know.
     """
@@ -64,7 +64,7 @@ def target_of(
     pods: Sequence[PodRecord],
     injected: Callable[[str], bool | None],
 ) -> TracedTarget:
-    """The job that a request means.
+    """The job of a request.
 
     Args:
         request: The request.
@@ -156,8 +156,8 @@ def chosen_pods(request: ProfileRequestRecord, pods: Sequence[PodOfJob]) -> tupl
     """The pods that a request traces, of those that run.
 
     Listed ranks choose pods by their place in the job, with one rank for each device of a pod, as
-    torchrun numbers them. Where a pod's labels give no place, all pods are asked, and the programs
-    themselves know their ranks.
+    torchrun numbers them. If a pod's labels state no index, all pods are asked, and the programs
+    select the ranks themselves.
     """
     if request.ranks is not None and all(pod.rank is not None for pod in pods):
         wanted = set(request.ranks)
@@ -166,7 +166,7 @@ def chosen_pods(request: ProfileRequestRecord, pods: Sequence[PodOfJob]) -> tupl
 
 
 def spread(pods: Sequence[PodOfJob], most: int) -> tuple[PodOfJob, ...]:
-    """At most so many, evenly spread, the first and the last among them; ``most`` is at least 2."""
+    """At most ``most`` pods (2 or more), evenly spread, with the first and the last."""
     if len(pods) <= most:
         return tuple(pods)
     return tuple(pods[round(at * (len(pods) - 1) / (most - 1))] for at in range(most))

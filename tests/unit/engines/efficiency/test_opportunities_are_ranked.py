@@ -9,9 +9,10 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ullage.api.times import HOUR_MS
 from ullage.api.usage import DeviceTime
 from ullage.api.words import EfficiencyRule as Rule
-from ullage.engines.efficiency.ranking import HOUR_MS, RankedRow, RowFinding, summary
+from ullage.engines.efficiency.ranking import RankedRow, RowFinding, summary
 
 GROUP = ("team", "vision", "h100")
 

@@ -57,8 +57,6 @@ def test_figures_are_means_between_readings(folder: Path, ranks: RankTelemetry) 
             compute_micros=30_000,
             wait_micros=12_000,
             data_wait_micros=6_000,
-            samples=8,
-            batch_bytes=1024,
         ),
     )
 

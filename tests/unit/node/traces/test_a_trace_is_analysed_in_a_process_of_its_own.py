@@ -16,6 +16,7 @@ import pytest
 from fakes.kineto_traces import document, operation, step
 from ullage.api.rank_traces import RANK_TRACE_BYTES, RankTrace
 from ullage.api.reasons import Reason
+from ullage_node.times import ANALYSIS_CPU_S
 from ullage_node.traces import analyse
 from ullage_node.traces.analysis import PRINTED_MOST, TEXT_MOST, analysed, outcome
 
@@ -108,7 +109,7 @@ def limits_within() -> dict[str, object]:
 
 def test_the_process_cannot_raise_its_limits_again() -> None:
     found = limits_within()
-    assert found["CPU"] == [analyse.CPU_S] * 2
+    assert found["CPU"] == [ANALYSIS_CPU_S] * 2
     assert found["AS"] == [analyse.ADDRESSES] * 2
     assert found["DATA"] == [analyse.MEMORY] * 2
     assert found["FSIZE"] == [analyse.WRITTEN] * 2
