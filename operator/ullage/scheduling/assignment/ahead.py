@@ -23,8 +23,8 @@ def may_reserve(context: CycleContext, job: WorkloadRecord, life: LifecycleStep)
     """True if a job's slices may be reserved before its pods exist.
 
     Pods keep a gate where the job changes its size, has a place of its own to wait for (a turn, a
-    pool), compares types by ``spec.cost`` first, or was just refused by a device or the API server, and while pods have rules about
-    others.
+    pool), compares types by ``spec.cost`` first, or was just refused by a device or the API server,
+    and while pods have rules about others.
     """
     return (
         job.plain
