@@ -169,7 +169,7 @@ Decision = Callable[[Snapshot, float, int], tuple[Action, ...]]
 
 
 def products_decision(snapshot: Snapshot, now: float, epoch: int) -> tuple[Action, ...]:
-    plan = decide(snapshot, now, DecideSettings(epoch=epoch))
+    plan = decide(snapshot, now, DecideSettings(epoch=epoch, reserve_first=True))
     return diff(plan, snapshot)
 
 

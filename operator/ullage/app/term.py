@@ -154,6 +154,7 @@ class Term:
             restart_backoff_max_s=times.restart_backoff_max_seconds,
             preemption_backoff_s=times.preemption_backoff_seconds,
             preemption_backoff_max_s=times.preemption_backoff_max_seconds,
+            reserve_first=times.reserve_first,
             pre_stop_sleep_s=times.pre_stop_sleep_seconds,
             router_image=times.router_image,
             orders=bool(times.order_image),

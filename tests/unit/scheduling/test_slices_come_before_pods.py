@@ -32,6 +32,8 @@ from ullage.scheduling.model.plan import (
     EvictPod,
 )
 
+SETTINGS = DecideSettings(epoch=1, reserve_first=True)
+
 
 def a_node(name: str = "node-1", *, devices: int = 2, contract: int = RESERVING_VERSION) -> Any:
     return replace(a_gpu_node(name, devices=devices), contract=contract)
@@ -42,12 +44,12 @@ def plain(name: str = "train") -> WorkloadBuilder:
 
 
 def actions_of(snapshot: Snapshot) -> tuple[Action, ...]:
-    return diff(decide(snapshot, NOW, DecideSettings(epoch=1)), snapshot)
+    return diff(decide(snapshot, NOW, SETTINGS), snapshot)
 
 
 def reserved(snapshot: Snapshot) -> dict[str, list[str]]:
     """Pods with reserved slices, by node."""
-    plan = decide(snapshot, NOW, DecideSettings(epoch=1))
+    plan = decide(snapshot, NOW, SETTINGS)
     return {
         node: [part.pod_name for part in slices if is_reservation(part.key.pod_uid)]
         for node, slices in plan.slices.items()
@@ -125,7 +127,7 @@ def with_planned(node: GPUNodeRecord, job: WorkloadBuilder) -> Snapshot:
     """The job with a reservation on the node, which the node acknowledged."""
     record = job.build()
     reservation = reservation_id(record.ref.uid, record.template_hash, "train-0", NOW)
-    plan = decide(a_snapshot(node, job), NOW, DecideSettings(epoch=1))
+    plan = decide(a_snapshot(node, job), NOW, SETTINGS)
     (wanted,) = plan.slices[node.name]
     wanted = replace(wanted, key=replace(wanted.key, pod_uid=reservation))
     held = replace(
@@ -148,7 +150,7 @@ def test_what_does_not_exist_is_neither_deleted_nor_evicted() -> None:
         snapshot = replace(snapshot, workloads={job.ref.uid: replace(job, **change)})  # type: ignore[arg-type]
         actions = actions_of(snapshot)
         assert not [one for one in actions if isinstance(one, (DeletePod, EvictPod, CreatePod))]
-        assert decide(snapshot, NOW, DecideSettings(epoch=1)).slices["node-1"] == ()
+        assert decide(snapshot, NOW, SETTINGS).slices["node-1"] == ()
 
 
 def test_the_place_of_a_job_that_did_not_wait_is_no_event() -> None:

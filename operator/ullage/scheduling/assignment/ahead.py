@@ -27,7 +27,8 @@ def may_reserve(context: CycleContext, job: WorkloadRecord, life: LifecycleStep)
     and while pods have rules about others.
     """
     return (
-        job.plain
+        context.view.settings.reserve_first
+        and job.plain
         and job.elasticity is None
         and life.missing == tuple(range(job.replicas))
         and life.reason is Reason.WAITING_FOR_DECISION

@@ -520,6 +520,8 @@ class DecideSettings:
     preemption_backoff_s: float = 10.0
     preemption_backoff_max_s: float = 300.0
     progress_period_s: float = 60.0
+    reserve_first: bool = False
+    """Slices of jobs are reserved before their pods exist."""
     pre_stop_sleep_s: int = 5
     aside: tuple[Fault, ...] = ()
     """Objects that are set aside from the beginning."""
