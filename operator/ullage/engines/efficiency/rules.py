@@ -23,8 +23,9 @@ from ullage.api.usage import ObservedUsage, RecentUsage
 from ullage.api.words import EfficiencyRule
 from ullage.engines.efficiency.gains import Interval, length, union
 
-WITHHELD_MOST: Final = 0.2
-"""Part of the time that may have been withheld from the workload; else it is not judged."""
+WITHHELD_MOST: Final = 0.5
+"""Part of the time that may have been withheld from the workload; else it is not judged. Withheld
+time is in no figure of a window, so what is left of two windows must be as long as one."""
 IDLE_BELOW: Final = 0.01
 """Use of the held time below which a workload is idle."""
 IDLE_PEAK_MOST: Final = 2
