@@ -26,6 +26,7 @@ from bench.efficiency_fleet import fleet_of
 from ullage.api.slices import DesiredSlice, SliceKey
 from ullage.api.usage import ObservedUsage
 from ullage.api.words import EfficiencyRule as Rule
+from ullage.app.memory import freeze_survivors
 from ullage.cli.efficiency import FleetEfficiency, to_json
 from ullage.engines.efficiency.rules import JudgedWorkload, findings_of, gain_permille
 from ullage_node.model.devices import Attachment, AttachState, StepProgress
@@ -46,7 +47,8 @@ GPU: Final = "GPU-0"
 NONE_IN: Final = 3
 """One job in so many has no antipattern."""
 CLEAN: Final = ("busy", "bursty", "small", "short", "limited")
-"""Kinds of jobs without any."""
+"""Kinds of jobs without any: steady; in bursts; on a small share; over before or soon after it can
+be judged; held back by its share."""
 BARS: Final[report.Bars] = {
     "recall": lambda value: value >= 0.95,
     "false_alarms": lambda value: value == 0,
@@ -72,7 +74,7 @@ class Program:
         frozen_every_s: Seconds between freezes of four seconds by the guard; 0 = none.
         waits_percent: Time in which it waits for its lane.
         burst_s: Seconds from burst to burst, half of them at full load; 0 = steady.
-        trough: Load between bursts, of the full one.
+        trough: Load between bursts, of the full one; high enough that the mean needs the share.
         ends_s: Seconds after which it ends; 0 = it goes on.
     """
 
@@ -271,9 +273,13 @@ def _kinds(draw: random.Random) -> Iterator[Rule | None]:
 
 
 def report_cost(jobs: int) -> tuple[float, float, float, int]:
-    """Seconds, CPU seconds and MiB of a report of so many jobs, and the bytes that it is."""
+    """Seconds, CPU seconds and MiB of a report of so many jobs, and the bytes that it is.
+
+    The snapshot is excluded from collections, as the command and the operator do.
+    """
     snapshot, now = fleet_of(jobs)
     workloads = list(snapshot.workloads.values())
+    freeze_survivors()
     began, began_cpu = time.perf_counter(), time.process_time()
     fleet = FleetEfficiency(snapshot, workloads, now)
     passed_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
