@@ -66,8 +66,8 @@ class _Window:
     busy_ns: int = 0
     stopped_s: float = 0.0
     sums: _Sums = field(default_factory=_Sums)
-    minute: _Sums = field(default_factory=_Sums)
-    minute_since: float = 0.0
+    minute_used_ms: float = 0.0
+    minute_s: float = 0.0
     peak: float = 0.0
     memory_mib: int = 0
     kernel_idle_s: float = 0.0
@@ -85,6 +85,8 @@ class _Account:
     steps: int
     busy_ns: int
     window: _Window
+    used_once: bool = False
+    """Its work used a device; until then it loads."""
     sums: _Sums = field(default_factory=_Sums)
     estimated: bool = False
     ended: RecentUsage | None = None
@@ -115,6 +117,7 @@ class UsageMeter:
                     self._earlier[key] = part.usage
                 else:
                     account.earlier = part.usage
+                    account.used_once |= part.usage.used_ms > 0
                     account.recent = account.recent or part.usage.recent
 
     def take(self, reading: UsageReading) -> None:
@@ -158,7 +161,8 @@ class UsageMeter:
             solo_ns=tenant.attachment.solo_time_ns,
             steps=tenant.progress.steps,
             busy_ns=tenant.progress.busy_ns,
-            window=_Window(since=now, minute_since=now),
+            window=_Window(since=now),
+            used_once=earlier.used_ms > 0,
             recent=earlier.recent,
         )
 
@@ -182,7 +186,7 @@ class UsageMeter:
         window = account.window
         if passed_s > LOOK_GAP_S:  # the agent was stopped: nothing is known of that time
             account.sums.unmeasured += held
-            account.window = _Window(since=reading.now, minute_since=reading.now)
+            account.window = _Window(since=reading.now)
             return
         used = _used_ms(tenant, reading, solo_ns - before_ns if before_ns else 0, passed_s)
         sums = _Sums()
@@ -199,17 +203,29 @@ class UsageMeter:
             counted = tenant.attachment.solo_time_ns or not tenant.running
             account.estimated |= not (alone or counted)
         account.sums.add(sums)
+        if sums.used and not account.used_once:
+            window = _begin_at_first_use(account, since=reading.now - passed_s)
         window.sums.add(sums)
         window.memory_mib = max(window.memory_mib, tenant.attachment.memory_used_mib)
+        could_work_s = passed_s * sums.allocated / held
         if alone:
-            _count_kernels(window, tenant, reading, passed_s)
-        _count_minute(window, sums, reading.now, len(tenant.gpus))
+            _count_kernels(window, tenant, reading, could_work_s, passed_s)
+        _count_minute(window, sums.used / len(tenant.gpus), could_work_s)
         if reading.now - window.since >= self._window_s:
             ended = _ended(window, reading.now)
-            if account.ended is not None:
+            if ended is None:
+                account.recent = None
+            elif account.ended is not None:
                 account.recent = _together(account.ended, ended)
             account.ended = ended
-            account.window = _Window(since=reading.now, minute_since=reading.now)
+            account.window = _Window(since=reading.now)
+
+
+def _begin_at_first_use(account: _Account, since: float) -> _Window:
+    """Windows from the first use on: what loads before is no evidence of how the work runs."""
+    account.used_once, account.ended, account.recent = True, None, None
+    account.window = _Window(since=since)
+    return account.window
 
 
 def _count_steps(account: _Account, tenant: RunningTenant) -> None:
@@ -252,24 +268,34 @@ def _used_ms(
 
 
 def _count_kernels(
-    window: _Window, tenant: RunningTenant, reading: UsageReading, passed_s: float
+    window: _Window,
+    tenant: RunningTenant,
+    reading: UsageReading,
+    could_work_s: float,
+    passed_s: float,
 ) -> None:
+    """Add the time without a kernel; time that was withheld has none and says nothing."""
     sample = reading.samples.get(tenant.gpu)
     ratio = None if sample is None else sample.ratios.get(Metric.GRAPHICS)
     if ratio is not None and sample is not None and reading.now - sample.at_s <= SAMPLE_AGE_MOST_S:
-        window.kernel_idle_s += min(1.0, max(0.0, 1 - ratio)) * passed_s
-        window.kernel_seen_s += passed_s
+        idle_s = min(1.0, max(0.0, 1 - ratio)) * passed_s
+        window.kernel_idle_s += max(0.0, idle_s - (passed_s - could_work_s))
+        window.kernel_seen_s += could_work_s
 
 
-def _count_minute(window: _Window, sums: _Sums, now: float, devices: int) -> None:
-    window.minute.add(sums)
-    span_ms = (now - window.minute_since) * 1000
-    if span_ms >= USAGE_PEAK_S * 1000:
-        window.peak = max(window.peak, window.minute.used / span_ms / devices)
-        window.minute, window.minute_since = _Sums(), now
+def _count_minute(window: _Window, used_ms: float, could_work_s: float) -> None:
+    """Add use of a mean device; a minute is one of the time in which the container could work."""
+    window.minute_used_ms += used_ms
+    window.minute_s += could_work_s
+    if window.minute_s >= USAGE_PEAK_S:
+        window.peak = max(window.peak, window.minute_used_ms / window.minute_s / 1000)
+        window.minute_used_ms = window.minute_s = 0.0
 
 
-def _ended(window: _Window, now: float) -> RecentUsage:
+def _ended(window: _Window, now: float) -> RecentUsage | None:
+    """The window for the wire; ``None`` = most of it was not measured, so it is no evidence."""
+    if window.sums.unmeasured > window.sums.allocated + window.sums.withheld:
+        return None
     sums, span_s = window.sums, now - window.since
     seen_s = window.kernel_seen_s
     allocated, could_work_s = int(sums.allocated), max(1.0, span_s - window.stopped_s)

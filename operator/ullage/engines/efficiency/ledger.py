@@ -10,7 +10,7 @@ be trusted, the time is entered as unmeasured.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
@@ -38,12 +38,17 @@ def plus(first: DeviceTime, second: DeviceTime) -> DeviceTime:
     )
 
 
-def total_of(times: Sequence[DeviceTime]) -> DeviceTime:
+def total_of(times: Iterable[DeviceTime]) -> DeviceTime:
     """The sum of several device times."""
-    total = NO_TIME
+    allocated = used = withheld = unmeasured = 0
     for time in times:
-        total = plus(total, time)
-    return total
+        allocated += time.allocated_ms
+        used += min(time.used_ms, time.allocated_ms)
+        withheld += time.withheld_ms
+        unmeasured += time.unmeasured_ms
+    return DeviceTime(
+        allocated_ms=allocated, used_ms=used, withheld_ms=withheld, unmeasured_ms=unmeasured
+    )
 
 
 def mark_of(reports: Sequence[ObservedUsage | None]) -> UsageMark:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ullage.api.times import HOUR_MS
 from ullage.api.usage import DeviceTime
 from ullage.api.words import EfficiencyRule
-from ullage.engines.efficiency.ledger import NO_TIME, plus
+from ullage.engines.efficiency.ledger import total_of
 
 
 class RowFinding(NamedTuple):
@@ -97,13 +97,13 @@ def summary(rows: Iterable[RankedRow]) -> FleetSummary:
 
     A row counts by its own device time alone, so no row changes the gain of another.
     """
-    total, gain_ms, unpriced, count = NO_TIME, 0, 0, 0
+    times: list[DeviceTime] = []
+    gain_ms = unpriced = 0
     cost: Decimal | None = None
     parts: dict[tuple[EfficiencyRule, tuple[str, str, str]], list[tuple[int, RankedRow]]]
     parts = defaultdict(list)
     for row in rows:
-        count += 1
-        total = plus(total, row.time)
+        times.append(row.time)
         gain_ms += _part_ms(row, row.gain_permille)
         wasted = cost_of(row.time.wasted_ms, row.per_device_hour)
         if wasted is None:
@@ -115,11 +115,11 @@ def summary(rows: Iterable[RankedRow]) -> FleetSummary:
     opportunities = [_opportunity(rule, group, held) for (rule, group), held in parts.items()]
     opportunities.sort(key=lambda entry: (-entry.gain_ms, entry.rule, entry.group))
     return FleetSummary(
-        time=total,
+        time=total_of(times),
         gain_ms=gain_ms,
         cost=cost,
         unpriced=unpriced,
-        rows=count,
+        rows=len(times),
         opportunities=tuple(opportunities),
     )
 

@@ -22,10 +22,11 @@ from typing import Final, TypeAlias
 from ullage.api.times import HOUR_MS
 from ullage.api.usage import ObservedUsage, RecentUsage
 from ullage.api.words import EfficiencyRule
-from ullage.engines.efficiency.gains import Interval, length, union
+from ullage.engines.efficiency.gains import Interval, length
 
-WITHHELD_MOST: Final = 0.2
-"""Part of the time that may have been withheld from the workload; else it is not judged."""
+WITHHELD_MOST: Final = 0.5
+"""Part of the time that may have been withheld from the workload; else it is not judged. Withheld
+time is in no figure of a window, so what is left of two windows must be as long as one."""
 IDLE_BELOW: Final = 0.01
 """Use of the held time below which a workload is idle."""
 IDLE_PEAK_MOST: Final = 2
@@ -52,6 +53,7 @@ CONFIDENCE: Final = 0.9
 """Confidence in a finding that rests on counters of the device alone."""
 CONFIDENCE_LOST: Final = 0.8
 """Factor of a confidence that rests on an estimate, or on what the workload reports."""
+_CONFIDENCES: Final = tuple(round(CONFIDENCE * CONFIDENCE_LOST**lost, 3) for lost in range(3))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,29 +115,29 @@ class _Evidence:
         """Part of the allocated time that was used."""
         return self.recent.used_ms / self.recent.allocated_ms
 
-    def unused(self, fraction: float = 1.0) -> tuple[Interval, ...]:
+    def unused(self, fraction: float = 1.0) -> tuple[()] | tuple[Interval]:
         """Unused time, the last ``fraction`` of the allocated time at most."""
         used, end = self.recent.used_ms, self.recent.allocated_ms
-        return union([(max(used, end - int(end * fraction)), end)])
+        begin = max(used, end - int(end * fraction))
+        return ((begin, end),) if begin < end else ()
 
     def finding(
         self,
         rule: EfficiencyRule,
         evidence: str,
-        explained: tuple[Interval, ...] = (),
+        explained: tuple[()] | tuple[Interval] = (),
         *,
         reported: bool = False,
         percent: int = 0,
         memory_mib: int = 0,
     ) -> Finding:
         """A finding; ``reported`` = it rests on reported steps, too."""
-        lost = CONFIDENCE_LOST ** (int(self.estimated) + int(reported))
         return Finding(
             rule=rule,
-            gain_permille=length(explained) * 1000 // self.recent.allocated_ms,
+            gain_permille=_span_ms(explained) * 1000 // self.recent.allocated_ms,
             explained=explained,
             allocated_ms=self.recent.allocated_ms,
-            confidence=round(CONFIDENCE * lost, 3),
+            confidence=_CONFIDENCES[int(self.estimated) + int(reported)],
             percent=percent,
             memory_mib=memory_mib,
             evidence=f"{evidence} in two windows of 15 min",
@@ -167,6 +169,8 @@ def gain_permille(findings: Sequence[Finding]) -> int:
     Each moment counts once, so it is at most the sum of their own gains, and at most the unused
     part.
     """
+    if len(findings) == 1:
+        return findings[0].gain_permille
     allocated = max((finding.allocated_ms for finding in findings), default=0)
     spans = [span for finding in findings for span in finding.explained]
     return length(spans) * 1000 // allocated if allocated else 0
@@ -180,9 +184,11 @@ def _together(members: Sequence[ObservedUsage]) -> RecentUsage | None:
     windows = [member.recent for member in members if member.recent is not None]
     if not windows or len(windows) < len(members):
         return None
+    if len(windows) == 1 and windows[0].used_ms <= windows[0].allocated_ms:
+        return windows[0] if _is_enough(windows[0].allocated_ms, windows[0].withheld_ms) else None
     allocated = sum(window.allocated_ms for window in windows)
     withheld = sum(window.withheld_ms for window in windows)
-    if not allocated or withheld > WITHHELD_MOST * (allocated + withheld):
+    if not _is_enough(allocated, withheld):
         return None
     return RecentUsage(
         allocated_ms=allocated,
@@ -193,6 +199,14 @@ def _together(members: Sequence[ObservedUsage]) -> RecentUsage | None:
         kernel_idle_percent=min(window.kernel_idle_percent for window in windows),
         memory_mib=max(window.memory_mib for window in windows),
     )
+
+
+def _is_enough(allocated_ms: int, withheld_ms: int) -> bool:
+    return allocated_ms > 0 and withheld_ms <= WITHHELD_MOST * (allocated_ms + withheld_ms)
+
+
+def _span_ms(explained: tuple[()] | tuple[Interval]) -> int:
+    return explained[0][1] - explained[0][0] if explained else 0
 
 
 def _idle(evidence: _Evidence) -> Finding | None:

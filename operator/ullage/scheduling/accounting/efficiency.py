@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import lru_cache
 from typing import Final
 
 from ullage.api.devices import GPUMode
@@ -99,7 +100,7 @@ def entered(
     known = any(report is not None and report is not _NO_USAGE for report in held)
     if workload.adopted or (before is None and not known):
         return status
-    row = counted(workload, reports, now)
+    row = counted(workload, reports.of(workload.status.placement), now)
     moment = whole_second(now)
     since, attempt = period_of(moment), status.restarts
     if row.since != since or row.attempt != attempt:
@@ -124,31 +125,41 @@ def entered(
     )
 
 
-def counted(workload: WorkloadRecord, reports: UsageReports, now: float) -> EfficiencyRecord:
+def counted(
+    workload: WorkloadRecord,
+    reports: Sequence[ObservedUsage | None],
+    now: float,
+    findings: Sequence[Finding] | None = None,
+) -> EfficiencyRecord:
     """The row as of a moment, from the last entry and what has grown since.
 
     Args:
         workload: The workload with its stored status.
-        reports: Counters of the nodes.
+        reports: Counters of the containers of its placement.
         now: Seconds since the epoch.
+        findings: Its findings now; ``None`` = those of the last entry stay.
     """
     status, moment = workload.status, whole_second(now)
     before = status.efficiency or EfficiencyRecord(
         since=period_of(moment), attempt=status.restarts, as_of=moment
     )
+    if findings is None:
+        gain, records = before.gain, before.findings
+    else:
+        gain, records = _explained(before, findings, moment)
     if before.mark is None:
-        return replace(before, as_of=moment)
+        return replace(before, as_of=moment, gain=gain, findings=records)
     passed_s = max(0.0, min(COST_COUNTED_MOST_S, moment - before.as_of))
     devices = sum(part.percent for part in status.placement) / 100
     grown = growth(
         before.mark,
-        reports.of(status.placement),
+        reports,
         held_ms=devices * passed_s * 1000,
         slack_ms=devices * EFFICIENCY_SLACK_S * 1000,
     )
     row = plus(before.row, grown)
     ratio = ratio_text(row.used_ms / row.allocated_ms) if row.allocated_ms else ""
-    return replace(before, as_of=moment, row=row, used_ratio=ratio)
+    return replace(before, as_of=moment, row=row, used_ratio=ratio, gain=gain, findings=records)
 
 
 def judged(
@@ -182,8 +193,8 @@ def with_findings(
     row: EfficiencyRecord, findings: Sequence[Finding], now: float
 ) -> EfficiencyRecord:
     """The row with these findings; one that stays keeps its time."""
-    gain = ratio_text(gain_permille(findings) / 1000) if findings else ""
-    return replace(row, gain=gain, findings=_recorded(findings, row.findings, whole_second(now)))
+    gain, records = _explained(row, findings, whole_second(now))
+    return replace(row, gain=gain, findings=records)
 
 
 def has_fixed_share(workload: WorkloadRecord) -> bool:
@@ -215,6 +226,15 @@ def _per_device_hour(placement: Sequence[Placement], rate: Rate) -> str:
     return money(rate.per_hour / devices)
 
 
+def _explained(
+    row: EfficiencyRecord, findings: Sequence[Finding], moment: float
+) -> tuple[str, tuple[FindingRecord, ...]]:
+    """Gain of all findings, and each of them, as the row holds them."""
+    if not findings:
+        return "", ()
+    return _permille_text(gain_permille(findings)), _recorded(findings, row.findings, moment)
+
+
 def _recorded(
     findings: Sequence[Finding], before: Sequence[FindingRecord], moment: float
 ) -> tuple[FindingRecord, ...]:
@@ -224,7 +244,7 @@ def _recorded(
         FindingRecord(
             rule=finding.rule,
             since=since.get(finding.rule, moment),
-            gain=ratio_text(finding.gain_permille / 1000),
+            gain=_permille_text(finding.gain_permille),
             confidence=ratio_text(finding.confidence),
             percent=finding.percent,
             memory_mib=finding.memory_mib,
@@ -239,6 +259,16 @@ def ratio_text(value: float) -> str:
     return f"{min(1.0, value):.3f}"
 
 
+@lru_cache(maxsize=1001)
+def _permille_text(permille: int) -> str:
+    return ratio_text(permille / 1000)
+
+
 def price_of(record: EfficiencyRecord) -> Decimal | None:
     """Price of an hour of a whole device; ``None`` = unknown."""
-    return Decimal(record.per_device_hour) if record.per_device_hour else None
+    return _price(record.per_device_hour) if record.per_device_hour else None
+
+
+@lru_cache(maxsize=1024)  # a cluster has few prices, and many workloads
+def _price(text: str) -> Decimal:
+    return Decimal(text)

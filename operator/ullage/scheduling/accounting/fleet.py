@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ullage.api.slices import ObservedSlice
 from ullage.api.usage import DeviceTime
@@ -34,16 +35,13 @@ class WorkloadEfficiency:
         workload: The workload; of adopted pods with the placement that their nodes report.
         record: Its row, with all that has grown since it was entered, and its findings now.
         accelerator: Accelerator type of its devices; empty = it holds none.
+        time: Device time of all its starts.
     """
 
     workload: WorkloadRecord
     record: EfficiencyRecord
     accelerator: str
-
-    @property
-    def time(self) -> DeviceTime:
-        """Device time of all its starts."""
-        return plus(self.record.earlier, self.record.row)
+    time: DeviceTime
 
 
 def efficiencies(
@@ -73,7 +71,12 @@ def efficiencies(
             continue
         places = ((part.node, part.gpu) for part in workload.status.placement)
         accelerator = next((models[place] for place in places if place in models), "")
-        yield WorkloadEfficiency(workload=workload, record=record, accelerator=accelerator)
+        yield WorkloadEfficiency(
+            workload=workload,
+            record=record,
+            accelerator=accelerator,
+            time=plus(record.earlier, record.row),
+        )
 
 
 def ranked_row(snapshot: Snapshot, entry: WorkloadEfficiency, time: DeviceTime) -> RankedRow:
@@ -89,6 +92,7 @@ def ranked_row(snapshot: Snapshot, entry: WorkloadEfficiency, time: DeviceTime) 
     )
 
 
+@lru_cache(maxsize=1024)  # texts of three digits
 def _permille(ratio: str) -> int:
     return min(1000, round(1000 * float(ratio))) if ratio else 0
 
@@ -103,11 +107,11 @@ def _record(
     known = [report for report in held if report is not None]
     if status.efficiency is None and not any(report.held_ms for report in known):
         return None
-    if workload.adopted:  # their pods store no row: all that the nodes counted
-        record = EfficiencyRecord(since=efficiency.period_of(now), as_of=now, row=total_of(known))
-    else:
-        record = efficiency.counted(workload, reports, now)
     findings = efficiency.judged(workload, status, held)
+    if not workload.adopted:
+        return efficiency.counted(workload, held, now, findings)
+    # their pods store no row: all that the nodes counted
+    record = EfficiencyRecord(since=efficiency.period_of(now), as_of=now, row=total_of(known))
     return efficiency.with_findings(record, findings, now)
 
 

@@ -109,8 +109,15 @@ def test_a_share_that_is_enough_has_room_above_the_busiest_minute() -> None:
 
 
 def test_time_that_was_withheld_is_no_evidence_against_the_workload() -> None:
-    frozen = replace(IDLE, allocated_ms=WINDOW // 2, withheld_ms=WINDOW // 2)
+    frozen = replace(IDLE, allocated_ms=WINDOW, withheld_ms=WINDOW + 1000)
     assert findings_of(job(member(frozen))) == ()
+
+
+@pytest.mark.parametrize("rule", Rule)
+def test_what_is_left_beside_withheld_time_is_judged_while_it_is_a_window(rule: Rule) -> None:
+    free = PLANTED[rule]
+    kept = replace(free, withheld_ms=free.allocated_ms)
+    assert findings_of(job(member(kept))) == findings_of(job(member(free)))
 
 
 def test_steps_are_needed_where_a_rule_reads_them() -> None:

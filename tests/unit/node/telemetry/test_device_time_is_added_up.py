@@ -245,6 +245,90 @@ def test_few_steps_say_nothing_of_the_time_within_them() -> None:
     assert recent(node, program).duty_percent == 0
 
 
+def test_loading_is_in_no_window() -> None:
+    program = Program("a", percent=100, busy=0.0)
+    node = Node([program])
+    node.run(1000)  # a whole window of it, and a part of the next
+    program.busy = 0.8
+    node.run(1790)
+    assert node.usage(program).recent is None
+    node.run(20)
+    both = recent(node, program)
+    assert both.used_ms / both.allocated_ms == pytest.approx(0.8, rel=0.01)
+    assert node.usage(program).allocated_ms == near(2_810_000)  # the sums hold all of it
+
+
+def test_what_a_former_agent_saw_at_work_does_not_load_again() -> None:
+    program = Program("a", percent=100, busy=0.5)
+    node = Node([program], window_s=60)
+    node.run(130)
+    part = program.tenant().desired
+    seen = ObservedSlice(
+        key=part.key,
+        phase=SlicePhase.ATTACHED,
+        gpu=part.gpu,
+        percent=part.percent,
+        memory_mib=part.memory_mib,
+        epoch=1,
+        usage=node.usage(program),
+    )
+    for restored_first in (True, False):
+        node.meter = UsageMeter(60)
+        if restored_first:
+            node.meter.restore([seen])
+        node.look()
+        node.meter.restore([seen])
+        node.run(10)
+        assert seen.usage is not None
+        assert recent(node, program) == seen.usage.recent
+
+
+def test_an_idle_container_is_known_to_be_until_it_works() -> None:
+    program = Program("a", percent=100, busy=0.0)
+    node = Node([program], window_s=60)
+    node.run(130)
+    assert recent(node, program).used_ms == 0
+    program.busy = 0.5
+    node.run(1)
+    assert node.usage(program).recent is None
+
+
+@pytest.mark.parametrize("freezes", [False, True])
+def test_withheld_time_lowers_no_peak_and_is_no_time_without_kernels(freezes: bool) -> None:
+    program = Program("a", percent=100, solo=False)
+    ratios = {Metric.SM: 0.8, Metric.GRAPHICS: 0.9}
+    node = Node([program], samples={"gpu-0": ratios})
+    if not freezes:  # it waits for its lane a third of the time, and does nothing meanwhile
+        node.turns = {program.key.directory: LaneReading(wait_percent=33)}
+        node.samples = {"gpu-0": {metric: ratio * 0.67 for metric, ratio in ratios.items()}}
+    for _ in range(70):
+        node.run(20)
+        program.frozen = freezes
+        if freezes:
+            node.samples = {"gpu-0": {Metric.SM: 0.0, Metric.GRAPHICS: 0.0}}
+        node.run(10)
+        program.frozen = False
+        if freezes:
+            node.samples = {"gpu-0": ratios}
+    both = recent(node, program)
+    assert both.withheld_ms == near(600_000 if freezes else 594_000)
+    assert 80 <= both.peak_percent <= 81
+    assert 10 <= both.kernel_idle_percent <= 11
+
+
+def test_windows_that_were_hardly_measured_are_no_evidence() -> None:
+    program = Program("a", percent=100, solo=False)
+    node = Node([program], busy={"gpu-0": 0.0}, window_s=60)
+    node.run(130)
+    assert recent(node, program).allocated_ms == near(120_000)
+    node.busy = {"gpu-0": 0.5}  # of which no more is known without counters
+    node.run(60)
+    assert node.usage(program).recent is None
+    node.busy = {"gpu-0": 0.0}
+    node.run(60)
+    assert node.usage(program).recent is None  # one window
+
+
 def test_a_container_that_starts_again_is_not_counted_backwards() -> None:
     program = Program("a", busy=0.5)
     node = Node([program], window_s=30)
