@@ -20,6 +20,7 @@ from builders_raw import (
     raw_policy,
     raw_pool,
     raw_profile,
+    raw_profile_request,
     raw_service,
     raw_tuning_job,
 )
@@ -41,6 +42,7 @@ CHANGES: dict[ports.Kind, tuple[Raw, Raw]] = {
     ports.SCHEDULING_POLICY: (raw_policy(), {"roundSeconds": 90}),
     ports.CAPACITY_POOL: (raw_pool(), {"max": 3}),
     ports.TUNING_JOB: (raw_tuning_job(), {"parallelism": 3}),
+    ports.PROFILE_REQUEST: (raw_profile_request(), {"steps": 7}),
     ports.GPU_NODE: (raw_gpu_node("one"), {"epoch": 8}),
     ports.WORKLOAD_PROFILE: (raw_profile("one"), {"class": "another"}),
     ports.DEVICE_PROFILE: (raw_device_profile("one"), {"memory": "32Gi"}),
