@@ -26,7 +26,6 @@ from bench.efficiency_fleet import fleet_of
 from ullage.api.slices import DesiredSlice, SliceKey
 from ullage.api.usage import ObservedUsage
 from ullage.api.words import EfficiencyRule as Rule
-from ullage.app.memory import freeze_survivors
 from ullage.cli.efficiency import FleetEfficiency, to_json
 from ullage.engines.efficiency.rules import JudgedWorkload, findings_of, gain_permille
 from ullage_node.model.devices import Attachment, AttachState, StepProgress
@@ -279,7 +278,6 @@ def report_cost(jobs: int) -> tuple[float, float, float, int]:
     """
     snapshot, now = fleet_of(jobs)
     workloads = list(snapshot.workloads.values())
-    freeze_survivors()
     began, began_cpu = time.perf_counter(), time.process_time()
     fleet = FleetEfficiency(snapshot, workloads, now)
     passed_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu

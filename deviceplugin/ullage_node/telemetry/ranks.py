@@ -36,7 +36,7 @@ class _Readings:
     last: RankRecord
 
     def take(self, record: RankRecord) -> None:
-        """Add a reading; one of another process begins anew."""
+        """Add a reading; one of another process replaces all earlier ones."""
         if _went_back(self.last, record):
             self.first = self.middle = record
         elif record.last_step_ns - self.middle.last_step_ns >= RANK_SPAN_NS:

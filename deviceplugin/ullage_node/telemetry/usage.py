@@ -229,7 +229,7 @@ def _begin_at_first_use(account: _Account, since: float) -> _Window:
 
 
 def _count_steps(account: _Account, tenant: RunningTenant) -> None:
-    """Add reported steps; counts of a container that starts again begin anew."""
+    """Add reported steps; counts start from zero with each start of a container."""
     made = tenant.progress
     account.window.steps += max(0, made.steps - account.steps)
     account.window.busy_ns += max(0, made.busy_ns - account.busy_ns)

@@ -64,13 +64,9 @@ class StepRecord:
         Raises:
             WireError: wrong length, magic or version.
         """
-        if len(raw) != STEP_RECORD_BYTES:
-            raise WireError(f"step record has {len(raw)} bytes, expected {STEP_RECORD_BYTES}")
-        if not any(raw):
+        numbers = _numbers(raw, "step record", STEP_LAYOUT, STEP_MAGIC, STEP_VERSION)
+        if numbers is None:
             return None
-        magic, version, *numbers = STEP_LAYOUT.unpack(raw)
-        if magic != STEP_MAGIC or version != STEP_VERSION:
-            raise WireError(f"step record has magic {magic!r} version {version}")
         steps, last, ewma, items, sms, resumed, checkpoint, busy = numbers
         return cls(
             steps=steps,
@@ -147,12 +143,26 @@ class RankRecord:
         Raises:
             WireError: wrong length, magic or version.
         """
-        if len(raw) != RANK_RECORD_BYTES:
-            raise WireError(f"rank record has {len(raw)} bytes, expected {RANK_RECORD_BYTES}")
-        if not any(raw):
+        numbers = _numbers(raw, "rank record", RANK_LAYOUT, RANK_MAGIC, RANK_VERSION)
+        if numbers is None:
             return None
-        magic, version, *numbers = RANK_LAYOUT.unpack(raw)
-        if magic != RANK_MAGIC or version != RANK_VERSION:
-            raise WireError(f"rank record has magic {magic!r} version {version}")
         names = (field.name for field in fields(cls))
         return cls(**dict(zip(names, numbers, strict=True)))
+
+
+def _numbers(
+    raw: bytes, what: str, layout: struct.Struct, magic: bytes, version: int
+) -> list[int] | None:
+    """The words of a record after its magic and version; ``None`` when all of it is zero.
+
+    Raises:
+        WireError: wrong length, magic or version.
+    """
+    if len(raw) != layout.size:
+        raise WireError(f"{what} has {len(raw)} bytes, expected {layout.size}")
+    if not any(raw):
+        return None
+    seen_magic, seen_version, *numbers = layout.unpack(raw)
+    if seen_magic != magic or seen_version != version:
+        raise WireError(f"{what} has magic {seen_magic!r} version {seen_version}")
+    return numbers

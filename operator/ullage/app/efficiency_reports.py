@@ -102,7 +102,7 @@ def _body(item: JsonObject, snapshot: Snapshot, now: float) -> JsonObject:
     """The report with its new status, for server-side apply.
 
     Raises:
-        WireError: its spec cannot be read; an unreadable status is made anew.
+        WireError: its spec cannot be read; an unreadable status is replaced.
     """
     metadata = section(item, "metadata")
     namespace = text(metadata, "namespace")

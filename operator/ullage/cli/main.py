@@ -459,7 +459,6 @@ def efficiency(
     ] = CostOutput.TABLE,
 ) -> None:
     """Print device time that was held and not used, what it cost, why, and what helps."""
-    import gc
     import time
 
     from ullage.cli import access
@@ -470,7 +469,6 @@ def efficiency(
     where = access.one_or_all(context, namespace, everywhere)
     optional = (*inside((PODS,), where), GPU_NODES, SCHEDULING_POLICIES)
     seen = access.allowed(context, [*inside(WORKLOADS, where), *optional], optional)
-    gc.freeze()  # the records stay until the end, so no collection has to visit them
     fleet = shown.FleetEfficiency(seen, workloads(seen), time.time())
     if output is CostOutput.JSON:
         typer.echo(shown.to_json(fleet, top), nl=False)

@@ -92,7 +92,7 @@ FIRST_MONDAY_S: Final = 4 * 86_400
 EFFICIENCY_SLACK_S: Final = 300.0
 """Time by which counters of nodes may be older or newer than an entry: a few heartbeats. Chosen."""
 EFFICIENCY_FIGURES_S: Final = 60.0
-"""Age up to which metrics of device time are not computed anew; nodes report as often. Chosen."""
+"""Age up to which metrics of device time are served again; nodes report as often. Chosen."""
 QUOTA_WRITE_S: Final = 10.0
 """Minimum time between two writes of tenants' usage. Chosen."""
 
