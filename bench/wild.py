@@ -53,6 +53,7 @@ STATIONS: Final[Mapping[Stream, int]] = {
     streams.SCHEDULING_POLICIES: 2,
     streams.CAPACITY_POOLS: 3,
     streams.TUNING_JOBS: 5,
+    streams.PROFILE_REQUESTS: 3,
     streams.POD_GROUPS: 2,
     streams.NAMESPACES: 1,
     streams.CLAIMS: 2,

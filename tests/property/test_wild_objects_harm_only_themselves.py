@@ -22,8 +22,6 @@ from ullage.cluster.values.streams import STREAMS
 from ullage.kube.requests import ApiRequest
 from ullage.ports import GPU_NODE
 
-pytestmark = pytest.mark.slow
-
 OBJECTS: Final = int(os.environ.get("ULLAGE_WILD_OBJECTS", "8000"))
 EXPLORES: Final = os.environ.get("ULLAGE_EXAMPLES") == "explore"
 SEED: Final = random.SystemRandom().randrange(2**32) if EXPLORES else 1
@@ -40,6 +38,7 @@ def faults(request: ApiRequest) -> Sequence[str]:
     return SCHEMAS.faults(request.kind.plural, request.body) if shared else ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", range(CASES))
 def test_nothing_escapes_and_the_third_namespace_stands(case: int) -> None:
     for number in range(case * PER_CASE, (case + 1) * PER_CASE):
