@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,8 @@ from ullage.scheduling.model.plan import DecideSettings
 CYCLES = 12
 
 
-@examples(6, many=400)
+@pytest.mark.timeout(900)  # two decisions a cycle, however slow the machine is
+@examples(6, many=100)
 @given(st.integers(0, 1_000_000))
 def test_decisions_under_churn_are_those_made_from_nothing(seed: int) -> None:
     rough, twice = Rough.drawn(random.Random(seed)), Twice()

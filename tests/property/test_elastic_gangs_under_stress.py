@@ -82,6 +82,8 @@ class _Elastic(StressRun):
 def test_sizes_stay_within_bounds_and_are_agreed_on(seed: int) -> None:
     stress = _Elastic(seed)
     stress.run_twice(seed, EVENTS)
-    assert stress.sizes or not any(one.elasticity for one in stress.toy.workloads.values())
+    # of some seeds no elastic job finds room
+    elastic = (job for job in stress.toy.workloads.values() if job.elasticity)
+    assert stress.sizes or not any(job.status.phase == "Ready" for job in elastic)
     for moments in stress.grown.values():
         assert all(later - earlier >= GANG_HOLD_S for earlier, later in pairwise(moments))

@@ -153,7 +153,7 @@ class CapacitySearch:
         return budget is None or self.expect(counts).per_hour <= budget * (1 + _TIES)
 
     def addable(self, index: int, counts: Counts) -> int:
-        """Instances still available from one pool beside an allocation, in whole gangs.
+        """Most instances that one pool can add to an allocation, such that gangs are whole.
 
         Args:
             index: Of the pool in ``pools``.
@@ -165,7 +165,7 @@ class CapacitySearch:
         room = ask.most - sum(counts)
         if pool.most is not None:
             room = min(room, pool.most - counts[index])
-        return max(0, room // ask.gang * ask.gang)
+        return max(0, room - (sum(counts) + room) % ask.gang)
 
     def _within_limits(self) -> Counts:
         """The instances held, cut to the limits by the least valuable gangs."""
@@ -233,7 +233,10 @@ class CapacitySearch:
             if not count or not best[index]:
                 continue
             fewer = _with(best, index, -best[index])
-            if sum(fewer) < max(1, self.ask.least) or not self.gains(fewer, best):
+            # a gang may be spread over pools
+            if sum(fewer) < max(1, self.ask.least) or sum(fewer) % self.ask.gang:
+                continue
+            if not self.gains(fewer, best):
                 continue
             if self._settled(index):
                 best, self.rivals = fewer, [best]

@@ -138,6 +138,17 @@ def test_a_price_that_rises_above_the_budget_shrinks_the_job() -> None:
     assert found.reason is CapacityWhy.LIMITED
 
 
+def test_a_gang_that_is_spread_over_pools_stays_whole() -> None:
+    slow = Pool(name="slow", price_per_hour=1.0, speed=0.001, most=8)
+    ask = Ask(most=4, gang=2, held=(*held("slow", 1), *held("spot", 3)))
+    found = decide(ask, [slow, replace(SPOT, available=False)], FREE)
+    assert counts(found) == {"slow": 1, "spot": 3}
+    ask = replace(ask, held=(*held("dear", 3), *held("slow", 1)))
+    found = decide(ask, [DEAR, replace(slow, available=False), SPOT], FREE)
+    assert sum(counts(found).values()) == 4
+    assert counts(found)["spot"] == 3
+
+
 def test_a_budget_below_the_fewest_replicas_says_so() -> None:
     found = decide(Ask(least=8, most=8, budget_per_hour=5.0), [SPOT], FREE)
     assert counts(found) == {}
