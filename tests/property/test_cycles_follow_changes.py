@@ -18,7 +18,7 @@ CYCLES = 12
 
 
 @pytest.mark.timeout(900)  # two decisions a cycle, however slow the machine is
-@examples(6, many=100)
+@examples(6, many=25)
 @given(st.integers(0, 1_000_000))
 def test_decisions_under_churn_are_those_made_from_nothing(seed: int) -> None:
     rough, twice = Rough.drawn(random.Random(seed)), Twice()
