@@ -8,17 +8,14 @@ row of any table.
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
 
-from bench.report import FOLDER, Figure
+from bench.report import Figure, draw
 
 SIDE: Final = 360
 """Pixels of the square in which the points lie."""
@@ -122,22 +119,17 @@ def _y(risk: float) -> float:
     return round(TOP + SIDE * (1 - min(risk, MOST) / MOST), 1)
 
 
+def _of(figures: Mapping[str, Figure]) -> str:
+    return drawn(points_of(figures), int(figures["splits"] or 0))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the picture of the newest run.
 
     Args:
         argv: Command line; ``None`` = that of the process.
     """
-    parser = argparse.ArgumentParser(prog="bench.admission_picture", description=__doc__)
-    parser.add_argument("picture", type=Path, help="the SVG to write")
-    parser.add_argument("--figures", type=Path, default=FOLDER / "admission.json")
-    given = parser.parse_args(argv)
-    try:
-        figures = json.loads(given.figures.read_text(encoding="utf-8"))["figures"]
-    except OSError as error:
-        parser.error(f"{error}; make bench-admission writes it")
-    given.picture.write_text(drawn(points_of(figures), figures["splits"]), encoding="utf-8")
-    return 0
+    return draw("admission", __doc__, _of, argv)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from ullage.api.labels import ANNOTATION_RESERVATION
+
 Json = dict[str, Any]
 
 
@@ -109,12 +111,35 @@ def _given(slices: Sequence[Json]) -> dict[str, int]:
     }
 
 
+def wanted_slices(node: Json, pods: Sequence[Json]) -> list[Json]:
+    """Slices in the spec of a GPUNode, each with the uid of its pod as ``podUID``.
+
+    A slice that was reserved before its pod existed bears the id of the reservation until the next
+    write of the GPUNode; the pod that took it bears the id as an annotation.
+
+    Args:
+        node: The GPUNode.
+        pods: Pods of all namespaces that may have slices there.
+    """
+    taken = {
+        (meta["namespace"], meta["name"], meta["annotations"][ANNOTATION_RESERVATION]): meta["uid"]
+        for meta in (pod["metadata"] for pod in pods)
+        if ANNOTATION_RESERVATION in meta.get("annotations", {})
+    }
+
+    def uid(piece: Json) -> str:
+        held_for = piece.get("podNamespace"), piece.get("podName"), piece["podUID"]
+        return taken.get(held_for, piece["podUID"])
+
+    return [piece | {"podUID": uid(piece)} for piece in node.get("spec", {}).get("slices", [])]
+
+
 def _slices(books: Books) -> Iterator[Problem]:
     pods = {pod["metadata"]["uid"]: pod for pod in books.pods}
     held: Counter[tuple[str, str, int]] = Counter()
     for node in books.nodes:
         name = node["metadata"]["name"]
-        wanted = node["spec"].get("slices", [])
+        wanted = wanted_slices(node, books.pods)
         for one in wanted:
             held[one["podUID"], one["container"], one.get("index", 0)] += 1
             pod, who = pods.get(one["podUID"]), f"{one['podNamespace']}/{one['podName']}"
@@ -122,7 +147,8 @@ def _slices(books: Books) -> Iterator[Problem]:
                 yield Problem(kind=Kind.LEAKED, text=f"{name}: slice of {who}, which is gone")
             elif pod["spec"].get("nodeName", name) != name:
                 yield Problem(kind=Kind.UNBOOKED, text=f"{who} runs elsewhere than its slice")
-        known = {one["podUID"] for one in wanted}
+        # a node reports a reservation by its id until it sees the pod
+        known = {one["podUID"] for one in (*wanted, *node["spec"].get("slices", []))}
         for one in node.get("status", {}).get("slices", []):
             if one["podUID"] not in known and one["podUID"] not in pods:
                 yield Problem(
@@ -137,7 +163,7 @@ def _pods(books: Books) -> Iterator[Problem]:
     """Pods of nothing, ranks that run twice, containers that run without a slice."""
     owners = {one["metadata"]["uid"] for one in (*books.jobs, *books.services)}
     booked = {
-        one["podUID"] for node in books.nodes for one in node["spec"].get("slices", [])
+        one["podUID"] for node in books.nodes for one in wanted_slices(node, books.pods)
     }  # fmt: skip
     ranks: Counter[tuple[str, str, str]] = Counter()
     for pod in filter(is_member, books.pods):

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from bench.api_client import Answer, ApiClient, NotAnswered
+from bench.books import wanted_slices
 from bench.hostile_objects import (
     TENANTS,
     VICTIM,
@@ -159,10 +160,11 @@ class Stage:
 
     def held(self, namespaces: Sequence[str] = (*TENANTS, VICTIM)) -> list[Json]:
         """Slices of these namespaces, as wanted of the nodes."""
+        pods = self.api.list("/api/v1/pods")
         return [
             one
             for node in self.api.list(collection("gpunodes", ""))
-            for one in node.get("spec", {}).get("slices", [])
+            for one in wanted_slices(node, pods)
             if one["podNamespace"] in namespaces
         ]
 

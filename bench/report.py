@@ -7,6 +7,7 @@ It measures nothing; the benchmark says what its figures mean and which bars the
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -76,6 +77,35 @@ def figures_before(name: str, *, folder: Path = FOLDER) -> dict[str, Figure]:
         return {}
     found: dict[str, Figure] = json.loads(file.read_text(encoding="utf-8"))["figures"]
     return found
+
+
+def draw(
+    name: str,
+    about: str | None,
+    drawn: Callable[[Mapping[str, Figure]], str],
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Run a program that draws the newest figures of a benchmark.
+
+    Args:
+        name: The benchmark.
+        about: What the picture shows, for its help.
+        drawn: Makes the SVG from the figures.
+        argv: Command line; ``None`` = that of the process.
+
+    Returns:
+        The exit code of the program.
+    """
+    parser = argparse.ArgumentParser(prog=f"bench.{name}_picture", description=about)
+    parser.add_argument("picture", type=Path, help="the SVG to write")
+    parser.add_argument("--figures", type=Path, default=FOLDER / f"{name}.json")
+    given = parser.parse_args(argv)
+    try:
+        figures = json.loads(given.figures.read_text(encoding="utf-8"))["figures"]
+    except OSError as error:
+        parser.error(f"{error}; make bench-{name} writes it")
+    given.picture.write_text(drawn(figures), encoding="utf-8")
+    return 0
 
 
 def counted(figures: Mapping[str, Figure], bars: Bars) -> list[Row]:

@@ -7,17 +7,14 @@ A file of its own makes the picture of the docs without measuring again.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from bench.report import FOLDER, Figure
+from bench.report import Figure, draw
 
 WIDTH: Final = 300
 HEIGHT: Final = 220
@@ -128,16 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: Command line; ``None`` = that of the process.
     """
-    parser = argparse.ArgumentParser(prog="bench.scale_picture", description=__doc__)
-    parser.add_argument("picture", type=Path, help="the SVG to write")
-    parser.add_argument("--figures", type=Path, default=FOLDER / "scale.json")
-    given = parser.parse_args(argv)
-    try:
-        figures = json.loads(given.figures.read_text(encoding="utf-8"))["figures"]
-    except OSError as error:
-        parser.error(f"{error}; make bench-scale writes it")
-    given.picture.write_text(drawn(charts_of(figures)), encoding="utf-8")
-    return 0
+    return draw("scale", __doc__, lambda figures: drawn(charts_of(figures)), argv)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.books import Books, problems
+from bench.books import Books, problems, wanted_slices
 from certificates import certificate
 from demo.cluster import Devices, LocalCluster
 from demo.images import image_name
@@ -380,17 +380,26 @@ class Stack:
 
     def holdings(self, namespace: str) -> Json:
         """What must outlast an upgrade: pods of a namespace, their restarts, and their slices."""
-        pods = {
+        pods = self.list("pods", namespace)
+        restarts = {
             pod["metadata"]["uid"]: [one["restartCount"] for one in _containers(pod)]
-            for pod in self.list("pods", namespace)
+            for pod in pods
         }
-        slices = [
-            item
+        slices = [item for item in self.slices(pods) if item["podUID"] in restarts]
+        return {"restarts": restarts, "slices": sorted(slices, key=str)}
+
+    def slices(self, pods: Sequence[Json] | None = None) -> list[Json]:
+        """Slices that GPUNodes are to hold, each with the uid of its pod.
+
+        Args:
+            pods: The pods that may have any; those of all namespaces where there are none.
+        """
+        every = self.list("pods") if pods is None else pods
+        return [
+            piece
             for node in self.list("gpunodes.ullage.dev")
-            for item in node["spec"].get("slices", [])
-            if item["podUID"] in pods
+            for piece in wanted_slices(node, every)
         ]
-        return {"restarts": pods, "slices": sorted(slices, key=str)}
 
     def left_behind(self) -> list[str]:
         """What an uninstall should have removed: files on nodes, objects of the chart."""
@@ -464,11 +473,14 @@ class Stack:
         )
 
         def released() -> bool:
-            nodes = self.list("gpunodes.ullage.dev")
-            desired = [s for node in nodes for s in node["spec"].get("slices", [])]
+            nodes, pods = self.list("gpunodes.ullage.dev"), self.list("pods")
+            desired = [s for node in nodes for s in wanted_slices(node, pods)]
+            reserved = [s for node in nodes for s in node["spec"].get("slices", [])]
             seen = [s for node in nodes for s in node.get("status", {}).get("slices", [])]
             # another namespace may hold some at any time
-            others = {s["podUID"] for s in desired if s.get("podNamespace") != namespace}
+            others = {
+                s["podUID"] for s in (*desired, *reserved) if s.get("podNamespace") != namespace
+            }
             return all(s["podUID"] in others for s in (*desired, *seen))
 
         eventually(released, within_s=60, what=f"slices of {namespace} are released")

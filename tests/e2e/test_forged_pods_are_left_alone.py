@@ -87,11 +87,7 @@ def test_a_pod_that_claims_a_job_of_another_namespace_changes_nothing(
             assert len(claimed) == 2
             for one in stack.list("pods", other):
                 assert one["spec"]["schedulingGates"] == [{"name": "ullage.dev/placement"}]
-            given = {
-                piece["podUID"]
-                for node in stack.list("gpunodes.ullage.dev")
-                for piece in node["spec"].get("slices", [])
-            }
+            given = {piece["podUID"] for piece in stack.slices()}
             assert not given & claimed
         assert [one for one in stack.events(other, "train") if one["reason"] == "ForeignPod"] == []
     finally:

@@ -41,8 +41,7 @@ def test_an_uninstall_leaves_pods_and_takes_everything_else(stack: Stack, namesp
         install(stack.cluster, Progress())
 
     def adopted() -> bool:
-        slices = [s for n in stack.list("gpunodes.ullage.dev") for s in n["spec"].get("slices", [])]
-        return [s["podUID"] for s in slices] == [uid]
+        return [piece["podUID"] for piece in stack.slices()] == [uid]
 
     eventually(adopted, within_s=60, what="the running pod keeps its slice")
     stack.apply(training_job("next", namespace, busy_template(2), gpu=share(20)))

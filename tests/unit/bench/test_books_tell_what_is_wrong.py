@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.books import PATIENCE_S, Books, Kind, Problem, ProblemLog, problems
+from bench.books import PATIENCE_S, Books, Kind, Problem, ProblemLog, problems, wanted_slices
 
 Json = dict[str, Any]
 
@@ -64,6 +64,38 @@ def _job(name: str = "job", replicas: int = 1) -> Json:
 
 def test_a_running_job_on_its_slice_is_right() -> None:
     assert problems(Books(nodes=[_node(_slice("a"))], pods=[_pod("a")], jobs=[_job()])) == set()
+
+
+def _reserved(uid: str) -> Json:
+    """A slice that was reserved for a pod before the API server chose this uid."""
+    return _slice(uid) | {"podUID": f"reservation-{uid}"}
+
+
+def _taking(uid: str) -> Json:
+    pod = _pod(uid)
+    pod["metadata"]["annotations"] = {"ullage.dev/reservation": f"reservation-{uid}"}
+    return pod
+
+
+@pytest.mark.parametrize("reported", [_reserved("a"), _slice("a")])
+def test_the_pod_that_took_a_reservation_has_its_slice(reported: Json) -> None:
+    node = _node(_reserved("a"), told=(reported,))
+    assert wanted_slices(node, [_taking("a")]) == [_slice("a")]
+    assert problems(Books(nodes=[node], pods=[_taking("a")], jobs=[_job()])) == set()
+
+
+def test_a_pod_of_another_name_takes_no_reservation() -> None:
+    node, forged = _node(_reserved("a")), _taking("a")
+    forged["metadata"]["name"] = "other"
+    assert wanted_slices(node, [forged]) == [_reserved("a")]
+    kinds = {one.kind for one in problems(Books(nodes=[node], pods=[forged], jobs=[_job()]))}
+    assert kinds == {Kind.LEAKED, Kind.UNBOOKED}
+
+
+def test_a_slice_under_reservation_and_uid_is_doubled() -> None:
+    node = _node(_reserved("a"), _slice("a"))
+    (problem,) = problems(Books(nodes=[node], pods=[_taking("a")], jobs=[_job()]))
+    assert problem.kind is Kind.DOUBLED
 
 
 @pytest.mark.parametrize(

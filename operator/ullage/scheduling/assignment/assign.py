@@ -43,18 +43,17 @@ EXTRA_MEMBERS: Final = "which waits for what only members beyond its fewest hold
 def assign(context: CycleContext, nominated: Nominations, result: Assignments) -> None:
     """Serve every nominated workload in order; granted slices enter the ledger."""
     attempts, queue, sizing = nominated.attempts, nominated.queue, nominated.sizing
-    outcomes = dict(result.entries.outcomes())
+    outcomes = result.entries.outcomes()
     if context.rounds is None:
         outcomes |= queue.serve(attempts)
     else:
         outcomes |= _take_turns(context, context.rounds, nominated)
     sizing.settle(queue, attempts, outcomes)
-    for uid, outcome in outcomes.items():
-        result.entries.enter(uid, outcome)
+    result.entries.enter(outcomes)
     for attempt in attempts:
         tried = outcomes.get(attempt.workload.ref.uid)
         if tried is not None:
-            holds = not queue.only_waits(attempt)
+            holds = attempt.request is None
             if holds or not tried.is_only_refused:
                 _enter(context, attempt.workload, sizing, result, holds=holds)
         elif not attempt.coming:

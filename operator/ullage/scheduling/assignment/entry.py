@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import itemgetter
 
 from ullage.cluster.records.status import MadeRoom
 from ullage.cluster.records.workload import WorkloadRecord
@@ -84,61 +85,62 @@ class Entries:
     """
 
     workloads: Mapping[str, WorkloadRecord]
-    _entries: dict[str, Entry | Outcome] = field(default_factory=dict)
+    _entries: dict[str, Entry] = field(default_factory=dict)
+    _outcomes: dict[str, Outcome] = field(default_factory=dict)
+    """Outcomes of workloads without an entry."""
 
     def of(self, uid: str) -> Entry:
         """The entry of a workload; created if missing."""
         entry = self._entries.get(uid)
-        if not isinstance(entry, Entry):
-            entry = self._entries[uid] = Entry(self.workloads[uid], entry)
+        if entry is None:
+            outcome = self._outcomes.pop(uid, None)
+            entry = self._entries[uid] = Entry(self.workloads[uid], outcome)
         return entry
 
     def get(self, uid: str) -> Entry | None:
         """The entry of a workload, if there is one."""
-        return self.of(uid) if uid in self._entries else None
+        return self.of(uid) if uid in self._entries or uid in self._outcomes else None
 
-    def enter(self, uid: str, outcome: Outcome) -> None:
-        """Record the outcome of an attempt to place a workload."""
-        entry = self._entries.get(uid)
-        if isinstance(entry, Entry):
-            entry.outcome = outcome
-        else:
-            self._entries[uid] = outcome
+    def enter(self, outcomes: Mapping[str, Outcome]) -> None:
+        """Record the outcomes of attempts to place workloads, by their uid."""
+        self._outcomes.update(outcomes)
+        for uid, entry in self._entries.items():
+            entry.outcome = self._outcomes.pop(uid, entry.outcome)
 
     def outcome(self, uid: str) -> Outcome | None:
         """Outcome of the attempt to place a workload; ``None`` = not tried."""
         entry = self._entries.get(uid)
-        return entry.outcome if isinstance(entry, Entry) else entry
+        return entry.outcome if entry is not None else self._outcomes.get(uid)
 
-    def outcomes(self) -> Iterator[tuple[str, Outcome]]:
+    def outcomes(self) -> dict[str, Outcome]:
         """Outcomes of attempts, by uid of the workload."""
-        for uid, entry in self._entries.items():
-            outcome = entry.outcome if isinstance(entry, Entry) else entry
-            if outcome is not None:
-                yield uid, outcome
+        own = {uid: entry.outcome for uid, entry in self._entries.items() if entry.outcome}
+        return {**own, **self._outcomes}
 
     def postponed(self) -> list[str]:
         """Workloads that this cycle had no time for."""
-        return [
-            uid
-            for uid, entry in self._entries.items()
-            if isinstance(entry, Entry) and entry.postponed
-        ]
+        return [uid for uid, entry in self._entries.items() if entry.postponed]
+
+    def placed(self) -> list[tuple[str, Outcome]]:
+        """Outcomes that gave places, with the uid of the workload, in order of uids."""
+        given = [(uid, outcome) for uid, outcome in self.outcomes().items() if outcome.placements]
+        return sorted(given, key=itemgetter(0))
 
     def verdicts(self) -> dict[str, Verdict]:
         """Verdict of admission on each pod that was placed, by uid of the pod."""
         return {
             placement.member.pod.uid: placement.candidate.grant.verdict
-            for _, outcome in self.outcomes()
+            for _, outcome in self.placed()
             for placement in outcome.placements
             if placement.candidate.grant.verdict is not None
         }
 
     def requeues(self) -> dict[str, int]:
         """Count of waiting workloads, by the event that they wait for."""
-        counts: Counter[Requeue] = Counter()
-        for entry in self._entries.values():
-            requeue = entry.requeue
-            if requeue is not None:
-                counts[requeue] += 1
-        return {requeue.value: count for requeue, count in sorted(counts.items())}
+        counts = Counter(entry.requeue for entry in self._entries.values())
+        waiting = self._outcomes.values()
+        shared = dict(zip(map(id, waiting), waiting, strict=True))
+        for number, count in Counter(map(id, waiting)).items():  # most outcomes are shared
+            counts[shared[number].requeue] += count
+        known = [(requeue, count) for requeue, count in counts.items() if requeue is not None]
+        return {requeue.value: count for requeue, count in sorted(known)}

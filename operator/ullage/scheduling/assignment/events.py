@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from operator import itemgetter
 from typing import Final
 
 from ullage.api.reasons import Reason
@@ -25,10 +24,7 @@ _MOST_NAMED: Final = 3
 def sharing_news(context: CycleContext, assignments: Assignments) -> list[Emit]:
     """One Event for every workload that now joins others."""
     news: list[Emit] = []
-    placed = [
-        (uid, outcome) for uid, outcome in assignments.entries.outcomes() if outcome.placements
-    ]
-    for _, outcome in sorted(placed, key=itemgetter(0)):
+    for _, outcome in assignments.entries.placed():
         shared = [placement for placement in outcome.placements if _joins(placement)]
         tried = [placement for placement in shared if placement.candidate.grant.trial]
         if shared:
@@ -39,10 +35,7 @@ def sharing_news(context: CycleContext, assignments: Assignments) -> list[Emit]:
 def lane_news(context: CycleContext, assignments: Assignments) -> list[Emit]:
     """One Event for every workload that now takes turns in a lane."""
     events: list[Emit] = []
-    placed = [
-        (uid, outcome) for uid, outcome in assignments.entries.outcomes() if outcome.placements
-    ]
-    for _, outcome in sorted(placed, key=itemgetter(0)):
+    for _, outcome in assignments.entries.placed():
         in_lanes = [placement for placement in outcome.placements if placement.candidate.lane]
         if in_lanes:
             events.append(_assigned(context, in_lanes[0]))

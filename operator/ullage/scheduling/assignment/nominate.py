@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from operator import attrgetter
 
 from ullage.api.reasons import Reason
 from ullage.cluster.records.workload import WorkloadRecord
@@ -46,6 +47,7 @@ from ullage.scheduling.timeslicing.rounds import take_turns
 
 _NAMED = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
 """Phases in which the members of a gang find each other by name."""
+_priority = attrgetter("priority")
 EVICTABLE = (Phase.RUNNING, Phase.STARTING, Phase.RESERVING)
 
 
@@ -97,7 +99,7 @@ def nominate(context: CycleContext, result: Assignments, kept: AttemptCache) -> 
         ):
             name_members(context, job, result)
     attempts = [*_attempts(context, kept), *sizing.coming()]
-    return Nominations(attempts=attempts, queue=_queue(context, attempts, kept), sizing=sizing)
+    return Nominations(attempts=attempts, queue=_queue(context, attempts), sizing=sizing)
 
 
 def _attempts(context: CycleContext, kept: AttemptCache) -> Iterator[SchedulingAttempt]:
@@ -113,9 +115,9 @@ def _attempts(context: CycleContext, kept: AttemptCache) -> Iterator[SchedulingA
         if not life.waiting:
             continue
         last = before.get(uid)
-        if last is not None and last[0].members is life.waiting and undisturbed.get(uid) is life:
+        if last is not None and last.members is life.waiting and undisturbed.get(uid) is life:
             attempts[uid] = last
-            yield last[0]
+            yield last
             continue
         attempt = attempt_of(context, snapshot.workloads[uid], life)
         if attempt.lent_by:
@@ -124,7 +126,7 @@ def _attempts(context: CycleContext, kept: AttemptCache) -> Iterator[SchedulingA
             attempt = replace(attempt, since=min(created, lent))
         request = _lasting(context, attempt, life)
         if request is not None:
-            attempts[uid] = attempt, request
+            attempt = attempts[uid] = replace(attempt, request=request)
         yield attempt
 
 
@@ -265,12 +267,10 @@ def may_leave(life: LifecycleStep) -> bool:
     return life.phase in EVICTABLE and not life.waiting and not life.silent
 
 
-def _queue(
-    context: CycleContext, attempts: Sequence[SchedulingAttempt], kept: AttemptCache
-) -> SchedulingQueue:
+def _queue(context: CycleContext, attempts: Sequence[SchedulingAttempt]) -> SchedulingQueue:
     lifecycles = context.lifecycles
     by_priority = context.rounds is None and context.placer.occupancy.quota is None
-    most = max((attempt.priority for attempt in attempts), default=0)
+    most = max(map(_priority, attempts), default=0)
 
     def may_yield(job: WorkloadRecord) -> bool:
         """True if any attempt may take it: below all others only what is lent or spare."""
@@ -312,5 +312,4 @@ def _queue(
         ),
         narrow=narrow,
         idle=context.capacity_choices.idle(),
-        alike=kept.attempts,
     )

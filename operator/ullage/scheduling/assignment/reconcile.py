@@ -49,12 +49,12 @@ def reconcile(context: CycleContext, nominated: Nominations, result: Assignments
     blames.settle()
     _resize(context, nominated, result)
     result.warnings = _move(context, result)
-    mover = next_move(context, dict(result.entries.outcomes()))
+    mover = next_move(context, result.entries.outcomes())
     result.moves_at = mover.wake_at
     if mover.finding is not None:
         job = context.view.snapshot.workloads[mover.uid]
         context.lifecycles[mover.uid] = _starts_again(job, mover.finding)
-    outcomes = dict(result.entries.outcomes())
+    outcomes = result.entries.outcomes()
     lacking = nominated.sizing.lacking()
     held = context.placer.occupancy.quota
     result.node_requests = order_nodes(
@@ -66,8 +66,7 @@ def _resize(context: CycleContext, nominated: Nominations, result: Assignments) 
     """Grow or shrink running elastic gangs, unless a workload was left unserved."""
     sizing: Sizing = nominated.sizing
     if not result.entries.postponed():
-        outcomes = dict(result.entries.outcomes())
-        sizing.run(nominated.queue, nominated.attempts, outcomes)
+        sizing.run(nominated.queue, nominated.attempts, result.entries.outcomes())
     for job, count in sizing.leaves:
         leaving = present(context.view, context.view.members_of(job))[-count:]
         pods = {member.pod.uid for member in leaving}

@@ -17,6 +17,7 @@ from itertools import chain, compress
 from operator import attrgetter, is_not
 from typing import Final
 
+from ullage.api.reasons import Reason
 from ullage.api.slices import DesiredSlice, ObservedSlice
 from ullage.cluster.records.node import GPUNodeRecord
 from ullage.cluster.records.snapshot import Snapshot
@@ -24,13 +25,15 @@ from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.lifecycle.members import MemberCache
-from ullage.scheduling.lifecycle.training import running
+from ullage.scheduling.lifecycle.training import busy, running
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.view import Class, Isolation, View
 from ullage.scheduling.placement.attempt import Outcome
 
+Refusal = tuple[Reason, frozenset[Reason]]
+"""The reason of a refusal, and those of its lines."""
 _reason: Final = attrgetter("reason")
 _as_written: Final = attrgetter(
     *(
@@ -58,6 +61,8 @@ class SteadyCache:
     """The step of each of the jobs, by uid."""
     written: set[DeviceRef] = field(default_factory=set)
     """Devices with granted or revoked slices; it is unknown if that was written."""
+    refusals: dict[str, Refusal] = field(default_factory=dict)
+    """Refusals that stood in the last cycle, by uid of the job that only waits."""
 
     def undisturbed(
         self, view: View, members: MemberCache
@@ -81,11 +86,12 @@ class SteadyCache:
         spent_s: Mapping[Class, float],
         steps: dict[str, LifecycleStep],
         written: set[DeviceRef],
+        refusals: dict[str, Refusal],
     ) -> None:
         """Remember a cycle for the next one."""
         self.snapshot, self.settings, self.spent_s = view.snapshot, view.settings, spent_s
         self.isolated = view.isolated
-        self.steps, self.written = steps, written
+        self.steps, self.written, self.refusals = steps, written, refusals
 
     def forget(self) -> None:
         """Remember nothing: a cycle failed half-way."""
@@ -171,15 +177,51 @@ def is_steady(workload: WorkloadRecord, step: LifecycleStep) -> bool:
     )
 
 
-def refusal_stands(status: WorkloadStatus, outcome: Outcome | None) -> bool:
-    """True if an outcome refuses a workload for the same reasons as its decision."""
+def standing(
+    steps: Mapping[str, LifecycleStep],
+    outcomes: Mapping[str, Outcome],
+    workloads: Mapping[str, WorkloadRecord],
+    before: Mapping[str, Refusal],
+) -> tuple[dict[str, Refusal], list[str]]:
+    """Refusals of undisturbed jobs that stand, by uid, and the uids of the other waiting ones.
+
+    Args:
+        steps: Steps of jobs whose records are those of the last cycle, by uid.
+        outcomes: Outcomes of this cycle, by uid.
+        workloads: The workloads, by uid.
+        before: Refusals that stood in the last cycle, by uid.
+    """
+    stand: dict[str, Refusal] = {}
+    others: list[str] = []
+    refusals: dict[int, Refusal | None] = {id(None): None}
+    for uid in busy(steps):
+        if not steps[uid].waiting:
+            continue
+        outcome = outcomes.get(uid)
+        try:
+            refusal = refusals[id(outcome)]
+        except KeyError:  # thousands share few outcomes
+            refusal = refusals[id(outcome)] = _refusal(outcome)
+        if refusal is None:
+            others.append(uid)
+        elif before.get(uid) == refusal or _shown(workloads[uid].status) == refusal:
+            stand[uid] = refusal
+        else:
+            others.append(uid)
+    return stand, others
+
+
+def _refusal(outcome: Outcome | None) -> Refusal | None:
+    """The reasons of a refusal; ``None`` for any other outcome."""
     if outcome is None or outcome.refused is None or outcome.placements:
-        return False
-    decision, refused = status.decision, outcome.refused
-    if decision is None or decision.reason is not refused.reason:
-        return False
-    named, refusing = list(map(_reason, decision.refusals)), list(map(_reason, refused.lines))
-    return named == refusing or set(named) == set(refusing)
+        return None
+    return outcome.refused.reason, frozenset(map(_reason, outcome.refused.lines))
+
+
+def _shown(status: WorkloadStatus) -> Refusal | None:
+    """The reasons that the decision in a status states."""
+    decision = status.decision
+    return decision and (decision.reason, frozenset(map(_reason, decision.refusals)))
 
 
 def _only_waits(step: LifecycleStep) -> bool:

@@ -68,6 +68,8 @@ class SchedulingAttempt:
     """Namespace whose best-effort training yields to it at equal priority; empty = none."""
     since: float = 0.0
     """Start of its wait in the queue of its priority; 0 = the creation of its workload."""
+    request: ResourceRequest | None = None
+    """The request that all members share while they only wait; ``None`` = it is asked for each."""
     order: tuple[bool, int, bool, float, bool, str] = field(init=False, compare=False)
     """Its place in the queue, regardless of quota."""
 
@@ -110,8 +112,8 @@ class AttemptCache:
 
     rests_on: object = None
     """Identifies the inputs of the request classes."""
-    attempts: dict[str, tuple[SchedulingAttempt, ResourceRequest]] = field(default_factory=dict)
-    """By uid, with the request that all members of the workload share."""
+    attempts: dict[str, SchedulingAttempt] = field(default_factory=dict)
+    """By uid: those whose members share a request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ MOST_SEATED: Final = 500
 _IN_ORDER: Final = 0.5
 """Part of a cycle's effort that is spent strictly in the order of the queue."""
 _order = attrgetter("order")
+_elasticity = attrgetter("workload.elasticity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,6 @@ class SchedulingQueue:
     """Restricts a request to some models, and to a share of a device if that is above 0."""
     idle: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
     """By uid: reason and text for workloads that have no pool to be placed in now."""
-    alike: Mapping[str, tuple[SchedulingAttempt, ResourceRequest]] = field(default_factory=dict)
-    """By uid: attempts whose members all have the same request, and no slices."""
     budget: int = MOST_SEATED
     """Members that this cycle may still seat."""
     _hopeless: dict[int, _Hopeless] = field(default_factory=dict)
@@ -104,20 +103,24 @@ class SchedulingQueue:
         effort, put_off = self.placer.occupancy.effort, list[SchedulingAttempt]()
         elastic = {attempt.workload.ref.uid: attempt for attempt in _before_others(ordered)}
         minimum: dict[str, tuple[Placement, ...]] = {}
+        late = effort.is_spent(_IN_ORDER)
         for attempt in ordered:
             uid = attempt.workload.ref.uid
             if self.budget <= 0:
                 break
             if attempt.coming:
                 self._expect(attempt, attempt.coming if uid in elastic else None)
-                continue
-            if effort.is_spent(_IN_ORDER) and not self.is_known(attempt):
+            elif late and not self.is_known(attempt):
                 put_off.append(attempt)
-                continue
-            if uid in elastic:
+            elif uid in elastic:
                 minimum[uid] = self._fewest_seated(attempt)
-                continue
-            outcomes[uid] = self.place(attempt)
+            else:  # most of thousands are refused as others before
+                outcome = self._refused_before(attempt)
+                if outcome is not None:
+                    outcomes[uid] = outcome
+                    continue
+                outcomes[uid] = self._attempted(attempt)
+            late = effort.is_spent(_IN_ORDER)
         for uid, seated in minimum.items():
             self.placer.unseat(seated)
             if self.budget > 0:
@@ -174,18 +177,17 @@ class SchedulingQueue:
             self.request(attempt, member).across < BEST for member in attempt.members
         )
 
-    def only_waits(self, attempt: SchedulingAttempt) -> bool:
-        """True when all members of a workload have the same request, and no slices."""
-        alike = self.alike.get(attempt.workload.ref.uid)
-        return alike is not None and alike[0] is attempt
-
     def place(self, attempt: SchedulingAttempt) -> Outcome:
         """Place one workload, make room for it, or refuse it."""
-        alike = self.alike.get(attempt.workload.ref.uid)
-        if alike is not None and alike[0] is attempt:
-            outcome = self._known_refusal(attempt, alike[1].number, len(attempt.members))
-            if outcome is not None:
-                return outcome
+        return self._refused_before(attempt) or self._attempted(attempt)
+
+    def _refused_before(self, attempt: SchedulingAttempt) -> Outcome | None:
+        """The outcome of an equal attempt of this cycle that holds for this one, too."""
+        if attempt.request is None:
+            return None
+        return self._known_refusal(attempt, attempt.request.number, len(attempt.members))
+
+    def _attempted(self, attempt: SchedulingAttempt) -> Outcome:
         idle = self.idle.get(attempt.workload.ref.uid)
         if idle is not None:
             return Outcome(refused=Refused(idle[0], turn=lambda: idle[1]))
@@ -429,6 +431,8 @@ def _before_others(ordered: Sequence[SchedulingAttempt]) -> list[SchedulingAttem
     minimum do.
     """
     before: list[SchedulingAttempt] = []
+    if not any(map(_elasticity, ordered)):
+        return before  # no gang has more than its minimum
     behind: dict[int, set[str]] = {}
     for attempt in reversed(ordered):
         namespace = attempt.workload.ref.namespace

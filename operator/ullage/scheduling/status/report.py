@@ -14,14 +14,13 @@ from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.scheduling.accounting import efficiency
 from ullage.scheduling.accounting.account import Accountant, cost_news
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
-from ullage.scheduling.assignment.steady import SteadyCache, is_steady, refusal_stands, untouched
+from ullage.scheduling.assignment.steady import SteadyCache, is_steady, standing, untouched
 from ullage.scheduling.capacity.status import spend_news, with_savings
 from ullage.scheduling.elastic import sizes
 from ullage.scheduling.learning.recommend import Advisor
 from ullage.scheduling.learning.recommendation import advice_news, advised
 from ullage.scheduling.lifecycle.scaling_record import scaling_news
 from ullage.scheduling.lifecycle.tier_status import tier_news, with_tier
-from ullage.scheduling.lifecycle.training import busy
 from ullage.scheduling.model.faults import Blames
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.plan import Emit
@@ -57,18 +56,17 @@ def report(
         )
     workloads = context.view.snapshot.workloads
     others = context.lifecycles.keys() - left_alone.keys()
-    others.update(  # those left alone keep running, or wait for the same reasons
-        uid
-        for uid in busy(left_alone)
-        if left_alone[uid].waiting
-        and not refusal_stands(workloads[uid].status, result.entries.outcome(uid))
+    # those left alone keep running, or wait for the same reasons
+    refusals, newly_refused = standing(
+        left_alone, result.entries.outcomes(), workloads, steady.refusals
     )
+    others.update(newly_refused)
     reporter = Reporter(context, result, predictions)
     statuses, events = _report(reporter, accountant, sorted(others))
     timed = accountant.rates.any_price or context.rounds is not None
     # costs and debts of turns change with time
     kept = {} if timed else _steady(context, result, statuses, left_alone)
-    steady.keep(context.view, context.spent_s, kept, changed)
+    steady.keep(context.view, context.spent_s, kept, changed, refusals)
     return statuses, events
 
 
