@@ -95,10 +95,11 @@ def _put(path: Path, data: bytes) -> None:
 
 def bomb(path: Path) -> None:
     """Blanks that take a thousandth of their size."""
-    with gzip.open(path, "wb") as file:
-        file.write(b'{"traceEvents": [{}')
+    member = gzip.compress(b" " * MIB)
+    with path.open("wb") as file:
+        file.write(gzip.compress(b'{"traceEvents": [{}'))
         for _ in range(600):
-            file.write(b" " * MIB)
+            file.write(member)
 
 
 def crowd(path: Path) -> None:
