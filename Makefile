@@ -295,8 +295,15 @@ bench-batching: $(VENV)/.ready ## batching by distribution beside EDF, FIFO and 
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.batching $(if $(DATA),--data $(DATA))
 
 .PHONY: bench-tracing
-bench-tracing: $(VENV)/.ready ## breakdowns of step traces beside HolisticTraceAnalysis: figures, speed, memory (DATA=tests/data of its repository)
+bench-tracing: $(VENV)/.ready ## breakdowns of step traces beside HolisticTraceAnalysis: figures, speed, memory; hostile traces; with TORCH_PYTHON also the hook and the live ones (DATA=tests/data of its repository)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.tracing $(if $(DATA),--data $(DATA))
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.tracing_hostile
+	@$(if $(TORCH_PYTHON),$(MAKE) bench-tracing-hook bench-tracing-live)
+
+.PHONY: bench-tracing-live
+bench-tracing-live: $(VENV)/.ready ## from a ProfileRequest to its result on the local cluster, beside other jobs; then kills during traces (TORCH_PYTHON=interpreter with torch; REQUESTS, KILLS; root, Linux)
+	@$(BIN)/python -m bench.tracing_cluster --requests $(or $(REQUESTS),20)
+	@$(BIN)/python -m bench.tracing_kills --kills $(or $(KILLS),50)
 
 .PHONY: bench-autoscale
 bench-autoscale: $(VENV)/.ready ## replicas by objective beside a tuned HPA and a clairvoyant, on public traces in virtual time (DATA=folder)

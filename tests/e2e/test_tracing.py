@@ -13,113 +13,60 @@ import base64
 import gzip
 import json
 import os
+from collections.abc import Callable
 
 import pytest
 
+from bench.tracing_programs import adopted, indexed_job, numbered, request, service, template
 from demo.progress import CommandFailed
-from e2e.stack import Json, Stack, busy_template, eventually, share, training_job
+from e2e.stack import Json, Stack, eventually, share, training_job
 
 TORCH = os.environ.get("ULLAGE_E2E_TORCH", "")
 RANKS = 2
+PERCENT = 30
 READS = "import base64,sys;print(base64.b64encode(open(sys.argv[1],'rb').read()).decode())"
-SHAPED = """
-import json, os, sys, time, types
-
-def module(name, **parts):
-    made = types.ModuleType(name)
-    made.__path__ = []
-    vars(made).update(parts)
-    sys.modules[name] = made
-    return made
-
-class profile:
-    def __init__(self, activities=(), record_shapes=False, with_stack=False):
-        self.marks, self.notes = [], {}
-    def start(self):
-        self.marks.append(time.time_ns())
-    def step(self):
-        self.marks.append(time.time_ns())
-    def stop(self):
-        self.marks.append(time.time_ns())
-    def add_metadata_json(self, key, value):
-        self.notes[key] = json.loads(value)
-    def export_chrome_trace(self, path):
-        events = []
-        for at, (began, ended) in enumerate(zip(self.marks, self.marks[1:])):
-            ts, span = began / 1e3, (ended - began) / 1e3
-            common = {"ph": "X", "pid": os.getpid(), "tid": os.getpid()}
-            mark = f"ProfilerStep#{at + 1}"
-            events.append({**common, "cat": "user_annotation", "name": mark, "ts": ts, "dur": span})
-            work = {"cat": "cpu_op", "name": "aten::linear", "ts": ts + span / 4, "dur": span / 2}
-            events.append({**common, **work})
-        body = {"schemaVersion": 1, "baseTimeNanoseconds": 0, **self.notes, "traceEvents": events}
-        with open(path, "w") as file:
-            json.dump(body, file)
-
-class Activity:
-    CPU, CUDA = 0, 1
-"""
-OPTIMIZER = """
-_hooks = []
-def register_optimizer_step_post_hook(hook):
-    _hooks.append(hook)
-class SGD:
-    def step(self):
-        for hook in _hooks:
-            hook(self, (), {})
-"""
-SHAPED_LOOP = f"""
-os.makedirs("/tmp/site/torch/optim")
-for name, text in (("__init__", ""), ("optim/__init__", ""), ("optim/optimizer", {OPTIMIZER!r})):
-    with open(f"/tmp/site/torch/{{name}}.py", "w") as file:
-        file.write(text)
-sys.path.append("/tmp/site")
-import torch
-from torch.optim.optimizer import SGD  # first: what the hook wraps of autograd is not there
-torch.cuda = module("torch.cuda", is_initialized=lambda: False)
-module("torch.autograd", kineto_available=lambda: True, _profiler_enabled=lambda: False)
-module("torch.profiler", profile=profile, ProfilerActivity=Activity)
-optimizer = SGD()
-while True:
-    time.sleep(0.05)
-    optimizer.step()
-"""
-STOCK_LOOP = """
-import sys
-sys.path.append("/torch")
-import torch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-torch.set_num_threads(1)
-dist.init_process_group("gloo")
-model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(),
-                                                    torch.nn.Linear(256, 10)))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-while True:
-    loss = torch.nn.functional.cross_entropy(model(torch.randn(64, 64)), torch.randint(10, (64,)))
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-"""
 
 
-def template() -> Json:
-    """Pods of a program that trains until it is ended."""
-    program = STOCK_LOOP if TORCH else SHAPED + SHAPED_LOOP
-    container = {"command": ["/usr/bin/python3", "-c", program]}
-    if not TORCH:
-        return busy_template(container=container)
-    container["volumeMounts"] = [{"name": "torch", "mountPath": "/torch", "readOnly": True}]
-    volume = {"name": "torch", "hostPath": {"path": TORCH, "type": "Directory"}}
-    return busy_template(container=container, volumes=[volume])
+def a_rank(name: str, master: str, rank: int, labels: dict[str, str]) -> Json:
+    """The pod of one rank of another controller's job."""
+    return adopted(
+        name, master, {"value": f"{rank}"}, TORCH, ranks=RANKS, percent=PERCENT, labels=labels
+    )
 
 
-def request(name: str, namespace: str, **spec: object) -> Json:
-    return {
-        "apiVersion": "ullage.dev/v1alpha1",
-        "kind": "ProfileRequest",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"ranks": "All", "steps": 5, **spec},
-    }
+def a_job(name: str, namespace: str) -> list[Json]:
+    return indexed_job(name, namespace, RANKS, TORCH, PERCENT)
+
+
+def a_job_set(name: str, namespace: str) -> list[Json]:
+    """The Jobs that the controller of a JobSet makes, each with one pod of index 0."""
+    jobs = [service(name, namespace)]
+    for at in range(RANKS):
+        labels = {
+            "jobset.sigs.k8s.io/jobset-name": name,
+            "jobset.sigs.k8s.io/replicatedjob-name": "workers",
+            "jobset.sigs.k8s.io/job-index": f"{at}",
+        }
+        pod = a_rank(name, f"{name}-workers-0-0", at, labels)
+        jobs.append(numbered(f"{name}-workers-{at}", namespace, 1, pod))
+    return jobs
+
+
+def a_pytorch_job(name: str, namespace: str) -> list[Json]:
+    """The pods that the training operator makes for a PyTorchJob."""
+    pods = [service(name, namespace)]
+    for at in range(RANKS):
+        kind, index = ("worker", at - 1) if at else ("master", 0)
+        labels = {
+            "training.kubeflow.org/job-name": name,
+            "training.kubeflow.org/replica-type": kind,
+            "training.kubeflow.org/replica-index": f"{index}",
+        }
+        pod = a_rank(name, f"{name}-master-0", at, labels)
+        meta = {"name": f"{name}-{kind}-{index}", "namespace": namespace, **pod["metadata"]}
+        spec = {**pod["spec"], "hostname": meta["name"], "restartPolicy": "Never"}
+        pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+    return pods
 
 
 def over(stack: Stack, namespace: str, name: str) -> Json:
@@ -134,7 +81,7 @@ def over(stack: Stack, namespace: str, name: str) -> Json:
 
 def running(stack: Stack, namespace: str, name: str, **runtime: str) -> None:
     job = training_job(
-        name, namespace, template(), replicas=RANKS, gpu=share(30), runtime=runtime or {}
+        name, namespace, template(TORCH), replicas=RANKS, gpu=share(PERCENT), runtime=runtime or {}
     )
     stack.apply(job)
     stack.job_reaches(name, namespace, "Running", within_s=180)
@@ -164,22 +111,64 @@ def test_all_ranks_trace_the_same_steps_and_keep_their_files(stack: Stack, names
     eventually(lambda: not orders(stack), within_s=30, what="no order is left on a node")
     told = [event["reason"] for event in stack.tells(namespace, "first", "TraceDone")]
     assert told.count("TraceDone") == 1
-    windows = []
+    assert first_steps(stack, namespace, "first", status) == [status["window"]["firstStep"]] * RANKS
+
+
+def first_steps(stack: Stack, namespace: str, name: str, status: Json) -> list[int]:
+    """First step of each rank's trace, as its own file says."""
+    steps = []
     for capture in status["ranks"]:
-        path = f"/run/ullage/steps/trace/{_uid(stack, namespace)}-{capture.get('localRank', 0)}"
+        rank = capture.get("localRank", 0)
+        path = f"/run/ullage/steps/trace/{_uid(stack, namespace, name)}-{rank}.json.gz"
         words = ("exec", capture["pod"], "--namespace", namespace, "--", "python3", "-c", READS)
-        sent = stack.cluster.kubectl(*words, f"{path}.json.gz").stdout
-        trace = json.loads(gzip.decompress(base64.b64decode(sent)))
-        windows.append(trace["ullage"]["step"])
-    assert windows == [status["window"]["firstStep"]] * RANKS
+        sent = stack.cluster.kubectl(*words, path).stdout
+        steps.append(json.loads(gzip.decompress(base64.b64decode(sent)))["ullage"]["step"])
+    return steps
 
 
-def _uid(stack: Stack, namespace: str) -> str:
-    made = stack.get("profilerequests.ullage.dev", "first", namespace)
+def _uid(stack: Stack, namespace: str, name: str = "first") -> str:
+    made = stack.get("profilerequests.ullage.dev", name, namespace)
     assert made is not None
     attempt = made["status"]["attempt"]
     uid: str = made["metadata"]["uid"]
     return uid if attempt == 1 else f"{uid}.{attempt}"
+
+
+@pytest.mark.parametrize(
+    ("made", "spec"),
+    [
+        (a_job, {"jobRef": {"kind": "Job", "name": "batch"}}),
+        (a_job_set, {"jobRef": {"kind": "JobSet", "name": "batch"}}),
+        (a_pytorch_job, {"jobRef": {"kind": "PyTorchJob", "name": "batch"}}),
+        (a_pytorch_job, {"podSelector": {"matchLabels": {"app": "batch"}}}),
+    ],
+)
+def test_pods_of_other_controllers_are_traced(
+    stack: Stack, namespace: str, made: Callable[[str, str], list[Json]], spec: Json
+) -> None:
+    stack.apply(*made("batch", namespace))
+    stack.apply(request("theirs", namespace, **spec))
+    status = over(stack, namespace, "theirs")
+    assert status["phase"] == "Done", status
+    assert status["conditions"][0]["reason"] == "TraceDone", status
+    assert [capture["rank"] for capture in status["ranks"]] == list(range(RANKS))
+    first = status["window"]["firstStep"]
+    assert first_steps(stack, namespace, "theirs", status) == [first] * RANKS
+    pods = stack.list("pods", namespace, "app=batch")
+    assert [pod["status"]["containerStatuses"][0]["restartCount"] for pod in pods] == [0] * RANKS
+    eventually(lambda: not orders(stack), within_s=30, what="no order is left on a node")
+
+
+def test_pods_of_other_controllers_without_the_label_say_which_line_to_add(
+    stack: Stack, namespace: str
+) -> None:
+    meeting, job = a_job("batch", namespace)
+    del job["spec"]["template"]["metadata"]["labels"]["ullage.dev/inject"]
+    stack.apply(meeting, job)
+    stack.apply(request("theirs", namespace, jobRef={"kind": "Job", "name": "batch"}))
+    status = over(stack, namespace, "theirs")
+    assert status["conditions"][0]["reason"] == "NotInstrumented"
+    assert "ullage.dev/inject: Auto" in status["message"]
 
 
 def test_a_job_without_the_hook_says_which_line_to_add(stack: Stack, namespace: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Final, TypeVar
 
 import typer
@@ -98,10 +98,15 @@ _WITHOUT: Final = {
 def allowed(context: typer.Context, wanted: list[Stream], optional: Collection[Stream]) -> Snapshot:
     """Read without streams that the user may not list; they are left out from now on."""
     seen, refused = answered(lambda: look_as_allowed(target_of(context), wanted, optional))
-    for kind, message in refused.items():
-        problems.print(f"{_WITHOUT[kind]}: {message}", markup=False)
+    say_left_out(refused)
     wanted[:] = [stream for stream in wanted if stream.kind.kind not in refused]
     return seen
+
+
+def say_left_out(refused: Mapping[str, str]) -> None:
+    """Name what is not read, from the API server's error by kind."""
+    for kind, message in refused.items():
+        problems.print(f"{_WITHOUT[kind]}: {message}", markup=False)
 
 
 def known_accelerators(context: typer.Context) -> set[str] | None:

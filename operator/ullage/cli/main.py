@@ -41,12 +41,11 @@ from ullage.cli.simulate_options import OutputOptions as Told
 from ullage.cli.target import ClusterTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
 
     from rich.console import RenderableType
 
+    from ullage.cli.explanation import Explanation
     from ullage.cli.tuning import TuningView
-    from ullage.cluster.records.snapshot import Snapshot
     from ullage.cluster.records.trace import ProfileRequestRecord
     from ullage.cluster.records.workload import WorkloadRecord
 
@@ -56,8 +55,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-MOST_SHOWN = 10
-"""Pods that one answer explains."""
 profile = typer.Typer(help="Carry what was learned of a class of work from cluster to cluster.")
 app.add_typer(profile, name="profile", no_args_is_help=True)
 trace = typer.Typer(
@@ -152,10 +149,9 @@ def why(
     ] = False,
 ) -> None:
     """Say why a workload is where it is, or waits; what binds, by how much, and what would help."""
-    from ullage.cli import access
+    from ullage.cli import access, explanation
     from ullage.cli.kinds import WORDS, split
-    from ullage.cli.look import WORKLOADS, inside, workloads
-    from ullage.cluster.values.streams import PODS, WORKLOAD_PROFILES
+    from ullage.cli.look import WORKLOADS
 
     if with_efficiency:
         _why_inefficient(context, name, namespace)
@@ -171,32 +167,18 @@ def why(
     if not streams or (word and not kind):
         _why_pods(context, word, bare, namespace, output)
         return
-    pods, profiles = inside((PODS, WORKLOAD_PROFILES), namespace)
-    wanted = [*inside(streams, namespace, access.name_of(bare)), pods, profiles]
-    seen = access.allowed(context, wanted, (pods, profiles))
-    records = [
-        record
-        for record in workloads(seen)
-        if record.kind in {stream.kind.kind for stream in streams}
-    ]
-    if not records:
+    bare = access.name_of(bare)
+    view = access.asked(
+        context,
+        lambda api: explanation.of_workloads(
+            api, streams, namespace, bare, details=output.for_people
+        ),
+    )
+    access.say_left_out(view.refused)
+    if not view.records:
         kinds = " or ".join(stream.kind.kind for stream in streams)
         access.fail(f"no {kinds} {bare} in namespace {namespace}")
-    _explained(context, seen, records, output)
-    if output.for_people and records[0].is_gang:
-        _last_trace(context, records[0])
-
-
-def _last_trace(context: typer.Context, job: WorkloadRecord) -> None:
-    """Print what the last trace of a job showed, if there is one that may be read."""
-    import time
-
-    from ullage.cli import access, trace_requests
-
-    at = (job.ref.namespace, job.ref.kind, job.ref.name)
-    request = access.asked(context, lambda api: trace_requests.last_of(api, *at))
-    if request is not None:
-        access.console.print(trace_requests.last_line(request, time.time()))
+    _explained(view, output)
 
 
 def _why_inefficient(context: typer.Context, name: str, namespace: str) -> None:
@@ -241,45 +223,42 @@ def _why_search(context: typer.Context, name: str, namespace: str, output: Outpu
         typer.echo(tuning.for_scripts(view, TrialOutput(output)), nl=False)
 
 
-def _explained(
-    context: typer.Context,
-    seen: Snapshot,
-    records: Sequence[WorkloadRecord],
-    output: OutputFormat,
-) -> None:
-    from ullage.cli import access, ranks, tables
+def _explained(view: Explanation, output: OutputFormat) -> None:
+    import time
+
+    from ullage.cli import access, explanation, ranks, tables, trace_requests
     from ullage.cli.look import isolation_of
     from ullage.cli.output import workloads_as
     from ullage.cli.seen import ends
     from ullage.cli.tables_scaling import scaling
 
+    seen, records, most = view.seen, view.records, explanation.MOST_SHOWN
     if not output.for_people:
         typer.echo(workloads_as(records, output), nl=False)
         return
-    for workload in records[:MOST_SHOWN]:
-        explanation = tables.why(
-            workload, isolation_of(seen, workload), tuple(ends(seen, workload))
+    for workload in records[:most]:
+        access.console.print(
+            tables.why(workload, isolation_of(seen, workload), tuple(ends(seen, workload)))
         )
-        access.console.print(explanation)
         if workload.scaling is not None and workload.status.scaling is not None:
             access.console.print(scaling(workload.scaling, workload.status.scaling))
-        pods = [pod for pod in seen.pods.values() if pod.owner.uid == workload.ref.uid]
-        if any(pod.node for pod in pods):
-            timed = access.asked(context, partial(ranks.ranks_of, pods=pods))
-            if timed:
-                access.console.print(ranks.table(timed))
-    if len(records) > MOST_SHOWN:
-        access.console.print(f"and {len(records) - MOST_SHOWN} more")
+        if timed := view.ranks.get(workload.ref.uid):
+            access.console.print(ranks.table(timed))
+    if len(records) > most:
+        access.console.print(f"and {len(records) - most} more")
+    if view.predecessors:
+        waits = records[0].ref.name
+        access.console.print(tables.behind_predecessors(waits, view.predecessors))
+    if view.last_trace is not None:
+        access.console.print(trace_requests.last_line(view.last_trace, time.time()))
 
 
 def _why_pods(
     context: typer.Context, word: str, name: str, namespace: str, output: OutputFormat
 ) -> None:
     """Say why pods of other controllers are where they are; those that wait come first."""
-    from ullage.cli import access, owners, tables
+    from ullage.cli import access, explanation, owners
     from ullage.cli.kinds import words_of
-    from ullage.cli.look import workloads
-    from ullage.cli.seen import with_pods
 
     kind = owners.WORDS.get(word)
     if kind is None:
@@ -293,24 +272,16 @@ def _why_pods(
         )
         access.fail(f"{word} is none of {', '.join(words)}")
     name = access.name_of(name)
-    seen = access.answered(
-        lambda: owners.look_for(access.target_of(context), kind, namespace, name)
+    view = access.asked(
+        context,
+        lambda api: explanation.of_owner(api, kind, namespace, name, details=output.for_people),
     )
-    seen = with_pods(seen)
-    records = sorted(workloads(seen), key=tables.is_placed)
-    if not records:
+    if not view.records:
         access.fail(
             f"no pod of {kind} {name} in namespace {namespace} asks for a device; does its"
             " template bear the label ullage.dev/share or ullage.dev/devices?"
         )
-    _explained(context, seen, records, output)
-    if output.for_people and not tables.is_placed(records[0]):
-        waits = records[0].ref
-        before = access.asked(
-            context, lambda api: owners.predecessors(api, waits.namespace, waits.name)
-        )
-        if before:
-            access.console.print(tables.behind_predecessors(waits.name, before))
+    _explained(view, output)
 
 
 @app.command()

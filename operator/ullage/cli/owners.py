@@ -14,7 +14,6 @@ from typing import Final
 
 from ullage import ports
 from ullage.api.readers import section
-from ullage.cli.target import ClusterTarget
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.objects import Controller, controller_of, identity
 from ullage.cluster.records.snapshot import Snapshot
@@ -42,25 +41,18 @@ _BETWEEN: Final[Mapping[str, Kind]] = {"ReplicaSet": ports.REPLICA_SET, "Job": p
 """Kinds that create pods for a higher kind."""
 
 
-async def look_for(target: ClusterTarget, kind: str, namespace: str, name: str) -> Snapshot:
+async def pods_of(cluster: ClusterPort, kind: str, namespace: str, name: str) -> Snapshot:
     """A snapshot of the adopted pods of one owner.
 
     Args:
-        target: Cluster and user.
+        cluster: Cluster with the user's own credentials.
         kind: A kind of ``WORDS``.
         namespace: Namespace of owner and pods.
         name: Name of the owner.
 
     Raises:
-        CredentialsError: no usable credentials.
         ApiError: the API server refused or did not answer.
     """
-    async with target.connect() as api:
-        return await pods_of(api, kind, namespace, name)
-
-
-async def pods_of(cluster: ClusterPort, kind: str, namespace: str, name: str) -> Snapshot:
-    """The same of a cluster."""
     raws: list[JsonObject] = []
     selector = replace(streams.PODS.selector, namespace=namespace)
     async for page in cluster.list_paged(ports.POD, selector):

@@ -16,7 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from builders import a_job, a_snapshot
-from ullage.cli import access, main, trace_requests
+from ullage.cli import access, explanation, main, trace_requests
 from ullage.cli.kinds import SHORT, words_of
 from ullage.cli.target import ClusterTarget
 from ullage.cluster.records.snapshot import Snapshot
@@ -76,6 +76,7 @@ def allow_all(
 
     monkeypatch.setattr(access, "look", look)
     monkeypatch.setattr(access, "look_as_allowed", as_allowed)
+    monkeypatch.setattr(explanation, "as_allowed", as_allowed)
     monkeypatch.setattr(trace_requests, "last_of", never_traced)
 
 
@@ -186,6 +187,7 @@ def test_what_the_user_may_not_list_is_said_and_the_rest_is_shown(
         return a_snapshot(a_job("train").record), {kind: 'User "u" cannot list it'}
 
     monkeypatch.setattr(access, "look_as_allowed", look)
+    monkeypatch.setattr(explanation, "as_allowed", look)
     found = RUNNER.invoke(main.app, ["--kubeconfig", kubeconfig, *words])
     assert found.exit_code == 0, found.output
     said = " ".join(found.stderr.split())

@@ -16,7 +16,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from builders_raw import Raw, raw_job, raw_meta
+from builders_raw import (
+    Raw,
+    owner_reference,
+    raw_adopted_pod,
+    raw_gpu_node,
+    raw_job,
+    raw_meta,
+    raw_pod,
+)
 from ullage.api.labels import API_VERSION, SLOT_RESOURCE
 from ullage.cli import access, main, trace_requests
 from ullage.cli.target import ClusterTarget
@@ -77,6 +85,7 @@ class Api:
         self.objects = {(raw["kind"], raw["metadata"]["name"]): raw for raw in objects}
         self.course = list(course)
         self.forbidden: set[Kind] = set()
+        self.connections = 0
 
     async def create(self, kind: Kind, body: JsonObject, *, namespace: str = "") -> JsonObject:
         made = dict(body)
@@ -108,6 +117,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     def run(*words: str, api: Api) -> Any:
         @asynccontextmanager
         async def connect(_: ClusterTarget) -> AsyncIterator[Api]:
+            api.connections += 1
             yield api
 
         monkeypatch.setattr(ClusterTarget, "connect", connect)
@@ -217,6 +227,29 @@ def test_why_needs_no_right_to_read_traces(told: Any) -> None:
     answer = told("why", "digits", api=api)
     assert answer.exit_code == 0, answer.output
     assert "last trace" not in answer.output
+
+
+def test_why_reads_everything_over_one_connection(told: Any) -> None:
+    node = raw_gpu_node("node-1")
+    pod = raw_pod("digits-0", node="node-1", phase="Running")
+    job = raw_job("digits", status={"phase": "Running"})
+    api = Api(job, pod, node, raw_request("b", **DONE))
+    answer = told("why", "digits", api=api)
+    assert answer.exit_code == 0, answer.output
+    assert "last trace (b," in answer.output
+    assert api.connections == 1
+
+
+def test_why_names_the_last_trace_of_a_job_of_another_kind(told: Any) -> None:
+    pod = raw_adopted_pod("batch-0")
+    pod["metadata"]["ownerReferences"] = [owner_reference("Job", "batch")]
+    traced = raw_request("b", **DONE)
+    traced["spec"]["jobRef"] = {"kind": "Job", "name": "batch"}
+    api = Api(pod, traced, raw_request("other", **DONE))
+    answer = told("why", "job/batch", api=api)
+    assert answer.exit_code == 0, answer.output
+    assert "last trace (b," in answer.output
+    assert api.connections == 1
 
 
 class Kubectl:

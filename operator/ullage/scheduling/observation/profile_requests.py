@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from ullage.api.labels import HOOK_LABEL
 from ullage.api.rank_traces import RankTrace
 from ullage.api.readers import WireError
 from ullage.api.reasons import ConditionType, Reason
@@ -28,6 +29,7 @@ from ullage.api.traces import (
     TraceAnswer,
     TraceState,
 )
+from ullage.api.words import Inject, TracedKind
 from ullage.cluster.records.trace import (
     MOST_RANKS,
     ProfileRequestRecord,
@@ -200,11 +202,7 @@ def _pending(request: ProfileRequestRecord, inputs: TraceInputs) -> ProfileReque
     if target.ended:
         return _failed(request, status, Reason.JOB_ENDED, f"{job} has ended", now)
     if target.instrumented is False:
-        text = (
-            f"{job} has spec.runtime.inject: Never, so its program has no step hook. "
-            "Set spec: {runtime: {inject: Auto}} for its next start; this job is not restarted"
-        )
-        return _failed(request, status, Reason.NOT_INSTRUMENTED, text, now)
+        return _failed(request, status, Reason.NOT_INSTRUMENTED, _without_hook(request), now)
     running = [pod for pod in target.pods if pod.running]
     chosen = chosen_pods(request, running)
     if running and not chosen:
@@ -248,6 +246,20 @@ def _called(request: ProfileRequestRecord) -> str:
     if request.job_kind:
         return f"{request.job_kind} {request.job_name}"
     return "the pods of " + ",".join(f"{key}={value}" for key, value in request.labels)
+
+
+def _without_hook(request: ProfileRequestRecord) -> str:
+    """Text that says which line to add."""
+    job = _called(request)
+    if request.job_kind == TracedKind.TRAINING_JOB:
+        return (
+            f"{job} has spec.runtime.inject: Never, so its program has no step hook. "
+            "Set spec: {runtime: {inject: Auto}} for its next start; this job is not restarted"
+        )
+    return (
+        f"no pod of {job} has the label {HOOK_LABEL}: {Inject.AUTO}, so its program has no step "
+        "hook. Add it to the pod template for the next start; these pods are not restarted"
+    )
 
 
 def _with_room(pods: Sequence[PodOfJob]) -> list[PodOfJob]:

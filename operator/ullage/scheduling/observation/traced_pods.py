@@ -92,6 +92,7 @@ def target_of(
         exists=bool(alike),
         ended=bool(alike) and all(pod.stage.finished for pod in alike),
         pods=_views(alike, snapshot.workloads, with_index=request.job_kind == TracedKind.JOB),
+        instrumented=_hooked(alike, snapshot),
     )
 
 
@@ -129,15 +130,20 @@ def _views(
     return tuple(views)
 
 
-def _hooked(pods: Sequence[PodRecord], snapshot: Snapshot) -> bool:
-    """True when the slice of a pod brings the step hook, by its label or by the policy."""
+def _hooked(pods: Sequence[PodRecord], snapshot: Snapshot) -> bool | None:
+    """True when the slice of a pod brings the step hook, by its label or by the policy.
+
+    ``None`` = no pod has a slice.
+    """
     uids = {pod.uid for pod in pods}
-    return any(
-        part.inject and part.key.pod_uid in uids
+    brings = {
+        part.inject
         for name in {pod.node for pod in pods}
         if (node := snapshot.gpu_nodes.get(name)) is not None
         for part in node.desired
-    )
+        if part.key.pod_uid in uids
+    }
+    return any(brings) if brings else None
 
 
 def _devices(pod: PodRecord, workloads: Mapping[str, WorkloadRecord]) -> int:
