@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ullage.api.devices import Health
 from ullage.api.readers import JsonObject
 from ullage_node.containers import Containers
+from ullage_node.dataio.watch import IoWatch
 from ullage_node.device_watch import DeviceWatch
 from ullage_node.events import Events
 from ullage_node.faults import FaultBook
@@ -68,6 +69,7 @@ class Parts:
     faults: FaultBook
     lanes: LaneServer
     tracer: Tracer
+    volumes: IoWatch
 
 
 class NodeReporter:
@@ -129,6 +131,7 @@ class NodeReporter:
             interruption=parts.notices.current,
             checks=parts.watch.checks,
             traces=parts.tracer.reports,
+            starvations=parts.volumes.reports,
         )
         return body_of(facts, now)
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 import orjson
 
 from ullage.api.checks import NodeCheck
+from ullage.api.dataio import ObservedStarvation
 from ullage.api.devices import Health, ObservedDevice
 from ullage.api.faults import DeviceFault
 from ullage.api.interruptions import Interruption
@@ -124,6 +125,8 @@ class StatusFacts:
     """Lanes in which programs take turns."""
     traces: tuple[ObservedTrace, ...] = ()
     """Orders of step traces, and what ranks answered."""
+    starvations: tuple[ObservedStarvation, ...] = ()
+    """Containers that get too little of a volume."""
 
 
 def judge(facts: NodeFacts) -> tuple[NodeCondition, ...]:
@@ -376,6 +379,11 @@ def body_of(facts: StatusFacts, heartbeat: str) -> dict[str, object]:
         "faults": [fault.to_wire() for fault in facts.faults],
         **({"interruption": notice.to_wire()} if notice is not None else {}),
         **({"traces": [trace.to_wire() for trace in facts.traces]} if facts.traces else {}),
+        **(
+            {"starvations": [starving.to_wire() for starving in facts.starvations]}
+            if facts.starvations
+            else {}
+        ),
         "checks": [check.to_wire() for check in facts.checks],
         "conditions": [dict(condition) for condition in facts.conditions],
     }
@@ -422,6 +430,10 @@ def urgent_digest(body: Mapping[str, object]) -> str:
         "heartbeat": None,
         "lanes": None,
         "observations": None,
+        "starvations": [
+            (starving["volume"], starving["podUID"], starving["hogUID"])
+            for starving in status.get("starvations", ())
+        ],
     }
     stable = orjson.dumps([body["metadata"], urgent], option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(stable).hexdigest()

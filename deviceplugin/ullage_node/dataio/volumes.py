@@ -18,7 +18,9 @@ from ullage_node.devices.cgroups import CgroupUnreadable, read_text
 LONGEST: Final = 100
 """Characters of a name."""
 MOST_MOUNTS: Final = 10_000
-_KUBELET_VOLUME: Final = re.compile(r"/pods/[^/]+/volumes/kubernetes\.io~[a-z-]+/([^/]+)(?:/mount)?$")
+_KUBELET_VOLUME: Final = re.compile(
+    r"/pods/[^/]+/volumes/kubernetes\.io~[a-z-]+/([^/]+)(?:/mount)?$"
+)
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9._/:-]")
 
 

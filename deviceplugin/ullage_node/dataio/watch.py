@@ -18,12 +18,7 @@ from typing import Final
 
 import structlog
 
-from ullage.api.dataio import (
-    MAX_STARVATIONS,
-    IoFairness,
-    ObservedStarvation,
-    StarvationCause,
-)
+from ullage.api.dataio import MAX_STARVATIONS, IoFairness, ObservedStarvation, StarvationCause
 from ullage.engines.dataio.fairness import VolumeUse
 from ullage.engines.dataio.limits import next_limits
 from ullage.engines.dataio.starvation import Starvation, StarvationWatch

@@ -18,8 +18,8 @@ import structlog
 from ullage.engines.dataio.fairness import VolumeUse
 from ullage_node.devices.cgroup_io import (
     IoCgroup,
-    IoCounters,
     IoCount,
+    IoCounters,
     WaitSampler,
     find_containers,
     io_root,

@@ -233,12 +233,19 @@ class WaitSampler:
         return bool(self._members)
 
     def follow(self, containers: Collection[IoCgroup]) -> None:
-        """Look up the processes of these containers again, and no others'."""
+        """Look up the processes of these containers again, and no others'.
+
+        Raises:
+            CgroupUnreadable: there is no such ``/proc``.
+        """
         self._members = {container: [] for container in containers}
         if not containers:
             return
-        with os.scandir(self.proc_root) as entries:
-            pids = [entry.name for entry in entries if entry.name.isdigit()]
+        try:
+            with os.scandir(self.proc_root) as entries:
+                pids = [entry.name for entry in entries if entry.name.isdigit()]
+        except OSError as error:
+            raise CgroupUnreadable(f"{self.proc_root}: {error.strerror}") from error
         for pid in pids:
             container = self._container_of(pid)
             if container in self._members:
@@ -338,7 +345,7 @@ def write_limit(folder: Path, kind: IoLimitKind, device: str, limit: DeviceLimit
 
 
 def _write(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         os.write(descriptor, text.encode())
     finally:

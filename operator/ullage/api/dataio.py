@@ -12,16 +12,7 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 from ullage.api.codec import Wire
-from ullage.api.wire_fields import (
-    NEEDED,
-    Counted,
-    Name,
-    Text,
-    Word,
-    at_most,
-    between,
-    known_word,
-)
+from ullage.api.wire_fields import NEEDED, Counted, Name, Text, Word, at_most, between, known_word
 
 MAX_STARVATIONS: Final = 16
 """Most starving containers in one status."""

@@ -247,7 +247,7 @@ def _explained(
     records: Sequence[WorkloadRecord],
     output: OutputFormat,
 ) -> None:
-    from ullage.cli import access, ranks, tables
+    from ullage.cli import access, ranks, tables, volumes
     from ullage.cli.look import isolation_of
     from ullage.cli.output import workloads_as
     from ullage.cli.seen import ends
@@ -265,9 +265,11 @@ def _explained(
             access.console.print(scaling(workload.scaling, workload.status.scaling))
         pods = [pod for pod in seen.pods.values() if pod.owner.uid == workload.ref.uid]
         if any(pod.node for pod in pods):
-            timed = access.asked(context, partial(ranks.ranks_of, pods=pods))
-            if timed:
+            nodes = access.asked(context, partial(ranks.gpu_nodes_of, pods=pods))
+            if timed := ranks.ranks_of(nodes, pods):
                 access.console.print(ranks.table(timed))
+            for line in volumes.unfair_use(nodes, pods):
+                access.console.print(line)
     if len(records) > MOST_SHOWN:
         access.console.print(f"and {len(records) - MOST_SHOWN} more")
 
