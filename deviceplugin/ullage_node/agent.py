@@ -23,6 +23,7 @@ from ullage.process.supervised import TaskSupervisor, end
 from ullage_node.api_client import CORE, GPU_NODES, ApiClient
 from ullage_node.assemble import watchers_of
 from ullage_node.containers import Containers
+from ullage_node.dataio.loaders import LoaderReports
 from ullage_node.device_watch import DeviceWatch
 from ullage_node.devices.backend import switch_of
 from ullage_node.events import AgentEvent, Events, EventSubject
@@ -167,6 +168,7 @@ class Agent:
         built = watchers_of(sources, settings, registry)
         self.telemetry, self.guard, self.notices = built.telemetry, built.guard, built.notices
         self.volumes = built.volumes
+        self.loaders = LoaderReports(folder=self.surroundings.steps.of, say=self.events.say)
         if settings.checkpoint.enabled:
             switch = switch_of(settings.backend, settings.paths.run_dir, self.guard.stand_still)
             self.lanes.suspend_by(switch)
@@ -198,6 +200,7 @@ class Agent:
                 lanes=self.lanes.server,
                 tracer=self.tracer,
                 volumes=self.volumes,
+                loaders=self.loaders,
             )
         )
         self.publisher = Publisher(
@@ -391,6 +394,7 @@ class Agent:
             if not self.reporter.retired:
                 await self.containers.observe()
                 self.telemetry.look(time.monotonic(), time.time())
+                self.loaders.look(self.table.bindings)
                 await self._look_at_lanes()
             self._observed_at = time.monotonic()
             period = self.settings.periods.observe_seconds

@@ -19,7 +19,7 @@ from typing import Any, Final
 import orjson
 
 from ullage.api.checks import NodeCheck
-from ullage.api.dataio import ObservedStarvation
+from ullage.api.dataio import ObservedLoader, ObservedStarvation
 from ullage.api.devices import Health, ObservedDevice
 from ullage.api.faults import DeviceFault
 from ullage.api.interruptions import Interruption
@@ -55,6 +55,7 @@ COUNTERS: Final = frozenset(
         "ephemeralPeakMiB",
         "usage",
         "ranks",
+        "loader",
     }
 )
 """Fields of a slice that change continuously."""
@@ -321,6 +322,19 @@ def loaded_slices(
         return part if load is None else replace(part, load=load)
 
     return tuple(map(loaded, slices))
+
+
+def tuned_slices(
+    slices: Iterable[ObservedSlice], loaders: Mapping[ContainerKey, ObservedLoader]
+) -> tuple[ObservedSlice, ...]:
+    """The same slices with the loaders of their programs, once per container."""
+
+    def tuned(part: ObservedSlice) -> ObservedSlice:
+        key = ContainerKey(pod_uid=part.key.pod_uid, container=part.key.container)
+        loader = loaders.get(key) if part.key.index == 0 else None
+        return part if loader is None else replace(part, loader=loader)
+
+    return tuple(map(tuned, slices))
 
 
 def turned_slices(

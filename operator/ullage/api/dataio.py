@@ -18,6 +18,11 @@ MAX_STARVATIONS: Final = 16
 """Most starving containers in one status."""
 
 
+MOST_WORKERS: Final = 64
+"""Most workers of a data loader."""
+MOST_PREFETCH: Final = 16
+
+
 class IoFairness(StrEnum):
     """Answer to a container that takes too much of a volume."""
 
@@ -81,3 +86,50 @@ class ObservedStarvation(Wire):
 def megabytes(count: int) -> str:
     """Bytes as megabytes, with a digit behind the point below ten."""
     return f"{count / 1e6:.1f}" if count < 10_000_000 else f"{count / 1e6:.0f}"
+
+
+class LoaderState(StrEnum):
+    """Progress of the tuner of a data loader."""
+
+    TUNING = "Tuning"
+    TUNED = "Tuned"
+    FIXED = "Fixed"
+    """Its settings stay as the program has them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedLoader(Wire):
+    """Workers of a program's data loader, as its tuner reports them: a claim."""
+
+    state: Annotated[LoaderState, known_word(LoaderState), NEEDED]
+    """Tuning: further settings are tried; Tuned; Fixed: the program's own settings stay."""
+    first_workers: Annotated[int, between(0, MOST_WORKERS)] = 0
+    """Workers that the program asked for."""
+    workers: Annotated[int, between(0, MOST_WORKERS)] = 0
+    """Best number of workers so far."""
+    prefetch: Annotated[int, between(0, MOST_PREFETCH)] = 0
+    """Batches that each of them loads ahead."""
+    first_wait_permille: Annotated[int, between(0, 1000)] = 0
+    """Part of a step waited for data with the program's own settings, in thousandths."""
+    wait_permille: Annotated[int, between(0, 1000)] = 0
+    """The same with the best settings."""
+    message: Annotated[Text, at_most(200)] = ""
+    """Reason why the settings stay."""
+
+    def text(self) -> str:
+        """The change in a line, with what it brought."""
+        if self.state is LoaderState.FIXED:
+            waits = round(self.first_wait_permille / 10)
+            return (
+                f"num_workers stays {self.first_workers}: {self.message}; data wait {waits} % "
+                "of a step"
+            )
+        change = (
+            f"num_workers {self.first_workers} -> {self.workers}"
+            if self.workers != self.first_workers
+            else f"num_workers stays {self.workers}"
+        )
+        return (
+            f"{change}: data wait {round(self.first_wait_permille / 10)} % -> "
+            f"{round(self.wait_permille / 10)} %"
+        )

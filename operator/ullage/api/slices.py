@@ -280,6 +280,8 @@ class ObservedSlice(Wire):
     usage: Annotated[ObservedUsage | None, KEPT] = None
     """Device time that the container held and used, on the first of its devices."""
 
+    loader: ObservedLoader | None = None
+    """Workers of its program's data loader, where the job lets them be tuned."""
     ranks: Annotated[
         tuple[ObservedRank, ...],
         Listed(most=MAX_RANKS, newest=MAX_RANKS),

@@ -268,7 +268,7 @@ def _explained(
             nodes = access.asked(context, partial(ranks.gpu_nodes_of, pods=pods))
             if timed := ranks.ranks_of(nodes, pods):
                 access.console.print(ranks.table(timed))
-            for line in volumes.unfair_use(nodes, pods):
+            for line in (*volumes.loaders(nodes, pods), *volumes.unfair_use(nodes, pods)):
                 access.console.print(line)
     if len(records) > MOST_SHOWN:
         access.console.print(f"and {len(records) - MOST_SHOWN} more")

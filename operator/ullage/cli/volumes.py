@@ -9,10 +9,30 @@ from collections.abc import Iterable, Iterator, Mapping
 from rich.text import Text
 
 from ullage import ports
-from ullage.api.dataio import MAX_STARVATIONS, ObservedStarvation
+from ullage.api.dataio import MAX_STARVATIONS, LoaderState, ObservedStarvation
 from ullage.api.readers import WireError, objects, section
+from ullage.api.slices import ObservedSlice
 from ullage.cli.tables import BAD
 from ullage.cluster.records.pod import PodRecord
+
+
+def loaders(nodes: Mapping[str, ports.JsonObject], pods: Iterable[PodRecord]) -> Iterator[Text]:
+    """Lines on the data loaders of pods, where their workers are tuned.
+
+    Args:
+        nodes: GPUNodes by name.
+        pods: Pods of one workload.
+    """
+    ours = {pod.uid: pod.name for pod in pods}
+    for body in nodes.values():
+        for raw in objects(section(body, "status"), "slices"):
+            try:
+                seen = ObservedSlice.from_wire(raw)
+            except WireError:  # of another version; the operator reports it
+                continue
+            if seen.loader is not None and seen.key.pod_uid in ours:
+                trying = ", still trying" if seen.loader.state is LoaderState.TUNING else ""
+                yield Text(f"{ours[seen.key.pod_uid]}: {seen.loader.text()}{trying}")
 
 
 def unfair_use(nodes: Mapping[str, ports.JsonObject], pods: Iterable[PodRecord]) -> Iterator[Text]:
