@@ -298,6 +298,10 @@ bench-batching: $(VENV)/.ready ## batching by distribution beside EDF, FIFO and 
 bench-tracing: $(VENV)/.ready ## breakdowns of step traces beside HolisticTraceAnalysis: figures, speed, memory (DATA=tests/data of its repository)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.tracing $(if $(DATA),--data $(DATA))
 
+.PHONY: bench-dataio
+bench-dataio: $(VENV)/.ready ## starvation and limits on a loop device, and tuned torch loaders (root, Linux; TORCH_PYTHON=interpreter with torch)
+	@$(BIN)/python -m bench.dataio
+
 .PHONY: bench-autoscale
 bench-autoscale: $(VENV)/.ready ## replicas by objective beside a tuned HPA and a clairvoyant, on public traces in virtual time (DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.autoscale $(if $(DATA),--data $(DATA))

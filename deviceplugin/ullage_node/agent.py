@@ -394,7 +394,7 @@ class Agent:
             if not self.reporter.retired:
                 await self.containers.observe()
                 self.telemetry.look(time.monotonic(), time.time())
-                self.loaders.look(self.table.bindings)
+                self.loaders.look(self.table.bindings, time.monotonic())
                 await self._look_at_lanes()
             self._observed_at = time.monotonic()
             period = self.settings.periods.observe_seconds

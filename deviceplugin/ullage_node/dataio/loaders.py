@@ -20,6 +20,7 @@ from ullage.api.dataio import LoaderState, ObservedLoader
 from ullage.api.readers import WireError
 from ullage_node.events import AgentEvent, EventSubject
 from ullage_node.model.devices import ContainerBinding, ContainerKey
+from ullage_node.times import IO_WINDOW_S
 from ullage_node.traces.folder import names_in, open_folder, read_plain
 
 MOST_EVENTS: Final = 4
@@ -80,10 +81,19 @@ class LoaderReports:
     say: Callable[[AgentEvent], object]
     observed: Mapping[ContainerKey, ObservedLoader] = field(default_factory=dict)
     invalid_total: int = 0
+    _due: float = 0.0
     _told: dict[ContainerKey, list[str]] = field(default_factory=dict)
 
-    def look(self, bindings: Iterable[ContainerBinding]) -> None:
-        """Read the reports of these containers; those of others are forgotten."""
+    def look(self, bindings: Iterable[ContainerBinding], now: float) -> None:
+        """Read the reports of these containers every few seconds; those of others are forgotten.
+
+        Args:
+            bindings: All prepared containers.
+            now: Monotonic seconds.
+        """
+        if now < self._due:
+            return
+        self._due = now + IO_WINDOW_S
         observed: dict[ContainerKey, ObservedLoader] = {}
         told: dict[ContainerKey, list[str]] = {}
         for binding in bindings:

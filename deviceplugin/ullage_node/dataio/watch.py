@@ -179,7 +179,7 @@ class IoWatch:
             for container, rate in held.items()
             if isinstance(container, IoCgroup)
         ][:MAX_LIMITS]
-        if not limits and not self._asked:
+        if not (limits or self._asked or self._sources.reader.asks_to_count):
             return
         problem = await self._sources.limit(limits)
         self._asked = bool(limits) or bool(problem)

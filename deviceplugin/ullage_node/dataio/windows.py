@@ -25,7 +25,7 @@ from ullage_node.devices.cgroup_io import (
     io_root,
     read_counters,
 )
-from ullage_node.devices.cgroups import CgroupUnreadable
+from ullage_node.devices.cgroups import CgroupUnreadable, CgroupVersion
 
 MOST_VOLUMES: Final = 64
 """Volumes of a node that are followed, those with the most traffic."""
@@ -53,6 +53,11 @@ class IoReader:
     cgroup_root: Path
     sampler: WaitSampler
     _unreadable: set[str] = field(default_factory=set)
+
+    @property
+    def asks_to_count(self) -> bool:
+        """True where the guard has to ask the kernel to count (version 1)."""
+        return io_root(self.cgroup_root)[1] is CgroupVersion.V1
 
     def read(self, now: float) -> IoReading:
         """One reading; containers that vanish meanwhile are left out."""

@@ -3,13 +3,15 @@
 """Block I/O of containers, from the kernel's control groups; both cgroup versions alike.
 
 Version 2 counts in ``io.stat`` and times waits in ``io.pressure`` (PSI). Version 1 has the same
-counts in ``blkio.throttle.*_recursive``; waits stand in the version 2 hierarchy beside it where the
-runtime puts containers there, else the states of the processes are sampled. What is not on a block
-device (NFS, FUSE, object stores) is in neither. Only this module knows the names of the files.
+counts in ``blkio.throttle.*_recursive``, on newer kernels once it is asked to count; waits stand in
+the version 2 hierarchy beside it where the runtime puts containers there, else the states of the
+processes are sampled. What is not on a block device (NFS, FUSE, object stores) is in neither. Only
+this module knows the names of the files.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -342,6 +344,25 @@ def write_limit(folder: Path, kind: IoLimitKind, device: str, limit: DeviceLimit
         return
     for name, value in zip(_V1_FILES, (limit.read, limit.write), strict=True):
         _write(folder / name, f"{device} {value or 0}")
+
+
+def count_on_all_disks(base: Path, partitions: Path, counted: set[str]) -> None:
+    """Let a version 1 kernel count I/O; from 6.10 on it does so only on disks that it may throttle.
+
+    A limit of 0 in the root group stands for none: it makes the kernel count, and limits nothing.
+
+    Args:
+        base: The hierarchy of blkio.
+        partitions: The kernel's list of block devices.
+        counted: Disks on which that was done; new ones are added.
+    """
+    for line in (read_text(partitions) or "").splitlines()[2:]:
+        words = line.split()
+        device = ":".join(words[:2])
+        if len(words) == 4 and device not in counted and _DEVICE.fullmatch(device):
+            counted.add(device)
+            with contextlib.suppress(OSError):  # a partition, or no medium
+                _write(base / _V1_FILES[0], f"{device} 0")
 
 
 def _write(path: Path, text: str) -> None:

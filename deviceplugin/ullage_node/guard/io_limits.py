@@ -19,6 +19,7 @@ from ullage_node.devices.cgroup_io import (
     DeviceLimit,
     IoCgroup,
     IoLimitKind,
+    count_on_all_disks,
     find_containers,
     io_root,
     read_limit,
@@ -62,11 +63,14 @@ class IoLimiter:
     Attributes:
         cgroup_root: The host's cgroup tree.
         journal: File that survives this process.
+        partitions: The kernel's list of block devices.
     """
 
     cgroup_root: Path
     journal: Path
+    partitions: Path = Path("/proc/partitions")
     _held: dict[LimitKey, HeldLimit] | None = None
+    _counted: set[str] = field(default_factory=set)
     _ours: dict[LimitKey, tuple[DeviceLimit, ...]] = field(default_factory=dict)
     """What this process wrote, and the value before, which a failed write leaves."""
 
@@ -86,6 +90,8 @@ class IoLimiter:
         problems = self._undo([at for at in self.held if at not in wanted])
         base, version = io_root(self.cgroup_root)
         kind = IoLimitKind.V2 if version is CgroupVersion.V2 else IoLimitKind.V1
+        if kind is IoLimitKind.V1:
+            count_on_all_disks(base, self.partitions, self._counted)
         folders = find_containers(base) if wanted else {}
         for (container, device), rate in wanted.items():
             folder = folders.get(container)

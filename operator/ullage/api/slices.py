@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 from ullage.api.codec import Wire, derived
+from ullage.api.dataio import ObservedLoader
 from ullage.api.loads import ObservedLoad
 from ullage.api.observations import LatencyObjective
 from ullage.api.readers import JsonObject, WireError
