@@ -305,6 +305,10 @@ bench-tracing-live: $(VENV)/.ready ## from a ProfileRequest to its result on the
 	@$(BIN)/python -m bench.tracing_cluster --requests $(or $(REQUESTS),20)
 	@$(BIN)/python -m bench.tracing_kills --kills $(or $(KILLS),50)
 
+.PHONY: bench-dataio
+bench-dataio: $(VENV)/.ready ## starvation and limits on a loop device, and tuned torch loaders (root, Linux; TORCH_PYTHON=interpreter with torch)
+	@$(BIN)/python -m bench.dataio
+
 .PHONY: bench-autoscale
 bench-autoscale: $(VENV)/.ready ## replicas by objective beside a tuned HPA and a clairvoyant, on public traces in virtual time (DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.autoscale $(if $(DATA),--data $(DATA))

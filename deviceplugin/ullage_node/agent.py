@@ -23,6 +23,7 @@ from ullage.process.supervised import TaskSupervisor, end
 from ullage_node.api_client import CORE, GPU_NODES, ApiClient
 from ullage_node.assemble import watchers_of
 from ullage_node.containers import Containers
+from ullage_node.dataio.loaders import LoaderReports
 from ullage_node.device_watch import DeviceWatch
 from ullage_node.devices.backend import switch_of
 from ullage_node.events import AgentEvent, Events, EventSubject
@@ -166,6 +167,8 @@ class Agent:
         )
         built = watchers_of(sources, settings, registry)
         self.telemetry, self.guard, self.notices = built.telemetry, built.guard, built.notices
+        self.volumes = built.volumes
+        self.loaders = LoaderReports(folder=self.surroundings.steps.of, say=self.events.say)
         if settings.checkpoint.enabled:
             switch = switch_of(settings.backend, settings.paths.run_dir, self.guard.stand_still)
             self.lanes.suspend_by(switch)
@@ -196,6 +199,8 @@ class Agent:
                 faults=self.faults,
                 lanes=self.lanes.server,
                 tracer=self.tracer,
+                volumes=self.volumes,
+                loaders=self.loaders,
             )
         )
         self.publisher = Publisher(
@@ -236,7 +241,7 @@ class Agent:
         self.containers.suspended = self.lanes.suspended
         self.guard.on_change = self.telemetry.book.on_change = self.publisher.poke
         self.tracer.on_change = self.publisher.poke
-        self.notices.on_change = self.publisher.poke
+        self.notices.on_change = self.volumes.on_change = self.publisher.poke
         self.telemetry.turns = lambda: self.lanes.server.readings
         self.registrar.on_change = self._settle
         self.reconciler.before_release = self._last_report
@@ -262,6 +267,7 @@ class Agent:
             notices=self.notices.run,
             lanes=self.lanes.run,
             traces=self.tracer.run,
+            volumes=self.volumes.run,
             reconcile=self._reconcile_loop,
             life=self._life_loop,
             gate=self._open_gate,
@@ -306,6 +312,7 @@ class Agent:
         self.telemetry.book.taken_in(spec.observations_read if spec else "")
         if spec is not None:
             self.lanes.server.order_by(spec.lane_policy)
+            self.volumes.fairness = spec.io_fairness
         self.tracer.want(spec.traces if spec is not None else ())
         self.notices.restore(self.node.take_interruption())
         self._life_changed.set()
@@ -387,6 +394,7 @@ class Agent:
             if not self.reporter.retired:
                 await self.containers.observe()
                 self.telemetry.look(time.monotonic(), time.time())
+                self.loaders.look(self.table.bindings, time.monotonic())
                 await self._look_at_lanes()
             self._observed_at = time.monotonic()
             period = self.settings.periods.observe_seconds

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from ullage.api.devices import Health
 from ullage.api.readers import JsonObject
 from ullage_node.containers import Containers
+from ullage_node.dataio.loaders import LoaderReports
+from ullage_node.dataio.watch import IoWatch
 from ullage_node.device_watch import DeviceWatch
 from ullage_node.events import Events
 from ullage_node.faults import FaultBook
@@ -37,6 +39,7 @@ from ullage_node.status import (
     loaded_slices,
     observed_slices,
     timestamp,
+    tuned_slices,
     turned_slices,
     with_transitions,
 )
@@ -68,6 +71,8 @@ class Parts:
     faults: FaultBook
     lanes: LaneServer
     tracer: Tracer
+    volumes: IoWatch
+    loaders: LoaderReports
 
 
 class NodeReporter:
@@ -104,17 +109,20 @@ class NodeReporter:
             devices=parts.watch.observed,
             slices=metered_slices(
                 turned_slices(
-                    loaded_slices(
-                        guarded_slices(
-                            observed_slices(
-                                parts.table.held,
-                                parts.containers.attachments,
-                                parts.containers.progress,
+                    tuned_slices(
+                        loaded_slices(
+                            guarded_slices(
+                                observed_slices(
+                                    parts.table.held,
+                                    parts.containers.attachments,
+                                    parts.containers.progress,
+                                ),
+                                parts.guard.marks,
+                                parts.guard.tallies,
                             ),
-                            parts.guard.marks,
-                            parts.guard.tallies,
+                            parts.telemetry.loads(time.monotonic()),
                         ),
-                        parts.telemetry.loads(time.monotonic()),
+                        parts.loaders.observed,
                     ),
                     parts.lanes.readings,
                 ),
@@ -129,6 +137,7 @@ class NodeReporter:
             interruption=parts.notices.current,
             checks=parts.watch.checks,
             traces=parts.tracer.reports,
+            starvations=parts.volumes.reports,
         )
         return body_of(facts, now)
 

@@ -40,9 +40,11 @@ class PathSettings:
     run_dir: Path = Path("/run/ullage")
     """Gone after a reboot: step records, MPS pipes."""
     cgroup_root: Path = Path("/sys/fs/cgroup")
-    """The host's cgroup tree (read only, emulated devices)."""
+    """The host's cgroup tree (read only)."""
     proc_root: Path = Path("/proc")
     """The host's /proc."""
+    sys_root: Path = Path("/sys")
+    """The kernel's /sys, for names of block devices."""
 
     @property
     def checkpoint(self) -> Path:

@@ -19,6 +19,7 @@ from typing import Any, Final
 import orjson
 
 from ullage.api.checks import NodeCheck
+from ullage.api.dataio import ObservedLoader, ObservedStarvation
 from ullage.api.devices import Health, ObservedDevice
 from ullage.api.faults import DeviceFault
 from ullage.api.interruptions import Interruption
@@ -54,6 +55,7 @@ COUNTERS: Final = frozenset(
         "ephemeralPeakMiB",
         "usage",
         "ranks",
+        "loader",
     }
 )
 """Fields of a slice that change continuously."""
@@ -124,6 +126,8 @@ class StatusFacts:
     """Lanes in which programs take turns."""
     traces: tuple[ObservedTrace, ...] = ()
     """Orders of step traces, and what ranks answered."""
+    starvations: tuple[ObservedStarvation, ...] = ()
+    """Containers that get too little of a volume."""
 
 
 def judge(facts: NodeFacts) -> tuple[NodeCondition, ...]:
@@ -320,6 +324,19 @@ def loaded_slices(
     return tuple(map(loaded, slices))
 
 
+def tuned_slices(
+    slices: Iterable[ObservedSlice], loaders: Mapping[ContainerKey, ObservedLoader]
+) -> tuple[ObservedSlice, ...]:
+    """The same slices with the loaders of their programs, once per container."""
+
+    def tuned(part: ObservedSlice) -> ObservedSlice:
+        key = ContainerKey(pod_uid=part.key.pod_uid, container=part.key.container)
+        loader = loaders.get(key) if part.key.index == 0 else None
+        return part if loader is None else replace(part, loader=loader)
+
+    return tuple(map(tuned, slices))
+
+
 def turned_slices(
     slices: Iterable[ObservedSlice], readings: Mapping[str, LaneReading]
 ) -> tuple[ObservedSlice, ...]:
@@ -376,6 +393,11 @@ def body_of(facts: StatusFacts, heartbeat: str) -> dict[str, object]:
         "faults": [fault.to_wire() for fault in facts.faults],
         **({"interruption": notice.to_wire()} if notice is not None else {}),
         **({"traces": [trace.to_wire() for trace in facts.traces]} if facts.traces else {}),
+        **(
+            {"starvations": [starving.to_wire() for starving in facts.starvations]}
+            if facts.starvations
+            else {}
+        ),
         "checks": [check.to_wire() for check in facts.checks],
         "conditions": [dict(condition) for condition in facts.conditions],
     }
@@ -422,6 +444,10 @@ def urgent_digest(body: Mapping[str, object]) -> str:
         "heartbeat": None,
         "lanes": None,
         "observations": None,
+        "starvations": [
+            (starving["volume"], starving["podUID"], starving["hogUID"])
+            for starving in status.get("starvations", ())
+        ],
     }
     stable = orjson.dumps([body["metadata"], urgent], option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(stable).hexdigest()

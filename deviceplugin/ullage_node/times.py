@@ -335,3 +335,9 @@ ANALYSIS_CPU_S: Final = 30
 """CPU time of the analysis of one file; 200 MB take about 4 s. Chosen."""
 ANALYSIS_S: Final = 120.0
 """Longest analysis of one file by the clock. Chosen."""
+
+# Volumes
+IO_WINDOW_S: Final = 5.0
+"""Length of a window of the volumes; a container starves after three. Chosen."""
+IO_SAMPLE_S: Final = 0.25
+"""Interval between two samples of waiting processes, where the kernel counts no waits. Chosen."""

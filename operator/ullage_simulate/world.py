@@ -247,6 +247,7 @@ class World:
             observations=_after(record.observations, action.observations_read),
             observations_read=action.observations_read,
             lane_policy=action.lane_policy,
+            io_fairness=action.io_fairness,
             desired_since={part.key: since.get(part.key, self.now) for part in slices},
         )
 

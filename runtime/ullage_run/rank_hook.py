@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from ullage.api.environment import ENV_STEPS
+from ullage_run.loader_hook import LoaderHook
 from ullage_run.rank_record import RankWriter
 from ullage_run.step_clock import StepClock
 from ullage_run.trace_hook import TraceHook
@@ -31,6 +32,7 @@ AFTER: Final = "register_optimizer_step_post_hook"
 _ranks: Final = RankWriter(os.environ.get(ENV_STEPS))
 _clock: Final = StepClock(_ranks)
 _traces: Final = TraceHook(_ranks)
+_loaders: Final = LoaderHook.from_environment(_ranks)
 os.register_at_fork(after_in_child=_ranks.forget)
 os.register_at_fork(after_in_child=_traces.forget)
 _failed = False
@@ -51,7 +53,8 @@ def register(optimizer_module: ModuleType) -> None:
 
 
 def register_loader(loader_module: ModuleType) -> None:
-    """Time the batches of a loaded ``torch.utils.data.dataloader``."""
+    """Time the batches of a loaded ``torch.utils.data.dataloader``, and tune its workers."""
+    _guarded(_loaders.install, loader_module)
     _guarded(_time_batches, loader_module)
 
 

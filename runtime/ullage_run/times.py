@@ -50,3 +50,9 @@ DRAIN_S: Final = 30.0
 """Longest wait of a stopping server for its requests. Chosen."""
 UNREADY_S: Final = 1.0
 """Time of reporting not ready before it stops accepting connections. Chosen."""
+
+# Data loaders
+LOADER_EPOCH_LEAST_NS: Final = 500_000_000
+"""Shortest epoch that says something about the workers of a loader. Chosen."""
+LOADER_TIMEOUT_LEAST_S: Final = 60.0
+"""Shortest wait for the first batch of workers that the program did not ask for. Chosen."""

@@ -202,6 +202,11 @@ CASES: Final[dict[str, Case]] = {
         ),
         minutes=60,
     ),
+    "UllageIoStarved": Case(
+        fires=('ullage_io_starving_containers{node="a",volume="/dev/sdb"} 1x60',),
+        silent=('ullage_io_starving_containers{node="a",volume="/dev/sdb"} 0x60',),
+        minutes=30,
+    ),
     "UllagePoolsFail": Case(
         fires=("ullage_pool_failures_total 0+1x60",),
         silent=("ullage_pool_failures_total 0x50 2x10",),

@@ -18,6 +18,7 @@ from ullage_node.guard.protocol import (
     GuardAnswer,
     GuardRequest,
     GuardVerb,
+    IoLimit,
     decode,
     encode,
 )
@@ -53,6 +54,10 @@ class FreezerClient:
             await asyncio.sleep(seconds)
         return await self.thaw((target,)) or problem
 
+    async def limit(self, limits: Iterable[IoLimit]) -> str:
+        """Make these the node's limits of I/O; all others are undone."""
+        return await self._ask(GuardVerb.LIMIT, limits=tuple(limits))
+
     async def beat(self) -> str:
         """Send a heartbeat of the agent."""
         return await self._ask(GuardVerb.BEAT)
@@ -69,10 +74,16 @@ class FreezerClient:
         targets: tuple[FreezeTarget, ...] = (),
         limit: float = 0.0,
         why: str = "",
+        limits: tuple[IoLimit, ...] = (),
     ) -> str:
         self._number += 1
         request = GuardRequest(
-            verb=verb, number=self._number, targets=targets, limit_seconds=limit, why=why
+            verb=verb,
+            number=self._number,
+            targets=targets,
+            limit_seconds=limit,
+            why=why,
+            limits=limits,
         )
         try:
             async with asyncio.timeout(FREEZER_S), self._turn:

@@ -18,9 +18,10 @@ from typing import Final
 from ullage_node.devices.cgroups import CgroupUnreadable
 from ullage_node.guard.finder import CgroupNotFound, find, is_container
 from ullage_node.guard.freezer import FreezeFailed, Freezer
+from ullage_node.guard.io_limits import IoLimiter
 from ullage_node.guard.journal import Journal, JournalEntry
 from ullage_node.guard.log import Log
-from ullage_node.guard.protocol import FreezeTarget, GuardRequest
+from ullage_node.guard.protocol import FreezeTarget, GuardRequest, IoLimit
 
 _log: Final = Log(__name__)
 
@@ -33,6 +34,7 @@ class Keeper:
     proc_root: Path
     journal: Journal
     freezer: Freezer
+    limiter: IoLimiter | None = None
     clock: Callable[[], float] = time.monotonic
 
     def freeze(self, request: GuardRequest) -> str:
@@ -73,14 +75,28 @@ class Keeper:
         return self.release(self.journal.entries(), only=_names(targets))
 
     def thaw_all(self, why: str) -> str:
-        """Thaw all containers in the journal; returns the problem, empty when all run."""
+        """Thaw all containers in the journal and undo limits; returns the problem, empty = none."""
         entries = self.journal.entries()
         if entries:
             _log.warning("thawing everyone", slices=[entry.slice for entry in entries], why=why)
         problem = self.release(entries)
         if broken := self.journal.discard_unreadable():
             _log.error("journal entries unreadable", count=broken)
-        return problem
+        limits = self.limiter.release_all() if self.limiter is not None else ""
+        return "; ".join(filter(None, (problem, limits)))
+
+    def limit(self, limits: Iterable[IoLimit]) -> str:
+        """Make these the node's limits of I/O; returns the problem, empty when all hold."""
+        return (
+            self.limiter.hold(limits) if self.limiter is not None else "this guard sets no limits"
+        )
+
+    @property
+    def holds(self) -> bool:
+        """True while anything must be undone once the agent is gone."""
+        return bool(self.journal.entries()) or (
+            self.limiter is not None and bool(self.limiter.held)
+        )
 
     def thaw_overdue(self, grace_seconds: float = 0.0) -> str:
         """Thaw all overdue containers; returns the problem, empty when all run."""

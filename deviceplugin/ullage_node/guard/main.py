@@ -12,6 +12,7 @@ import signal
 import socket
 
 from ullage_node.guard.freezer import Freezer
+from ullage_node.guard.io_limits import IoLimiter
 from ullage_node.guard.journal import Journal
 from ullage_node.guard.keeper import Keeper
 from ullage_node.guard.log import configure_log
@@ -29,6 +30,9 @@ def keeper_of(settings: AgentSettings) -> Keeper:
         proc_root=paths.proc_root,
         journal=Journal(folder=paths.run_dir / FOLDER / "frozen"),
         freezer=Freezer(proc_root=paths.proc_root),
+        limiter=IoLimiter(
+            cgroup_root=paths.cgroup_root, journal=paths.run_dir / FOLDER / "io-limits.json"
+        ),
     )
 
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The protocol of agent and freezer over their socket: one JSON object a line.
 
-The agent decides, the freezer stops: it takes no path, no signal and no command from the agent,
-only the names of containers. Both sides refuse any message that is not fully valid.
+The agent decides, the freezer stops and limits: it takes no path, no signal and no command from the
+agent, only the names of containers. Both sides refuse any message that is not fully valid.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Annotated, Final, TypeVar
 from ullage.api.codec import Wire
 from ullage.api.readers import LARGEST, JsonObject, WireError, text, whole
 from ullage.api.wire_fields import NEEDED, Embedded, Kind, between, cut, known_word, number
+from ullage_node.devices.cgroup_io import IoCgroup
 from ullage_node.model.devices import ContainerKey
 from ullage_node.times import FREEZE_MOST_S
 
@@ -29,8 +30,13 @@ LINE_BYTES: Final = 1 << 16
 """Longest line of a valid message."""
 MAX_CONTAINERS: Final = 64
 MAX_PIDS: Final = 512
+MAX_LIMITS: Final = 64
+LIMIT_LEAST: Final = 1 << 20
+"""Least bytes per second of a limit: less would hang a container."""
 
 _POD_UID: Final = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_CGROUP: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.:@]{0,254}")
+_DEVICE: Final = re.compile(r"[0-9]{1,6}:[0-9]{1,8}")
 _CONTAINER: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -45,6 +51,7 @@ class GuardVerb(StrEnum):
     FREEZE = "freeze"
     THAW = "thaw"
     BEAT = "beat"
+    LIMIT = "limit"
 
 
 def _version(raw: JsonObject, field: str) -> int:
@@ -87,6 +94,36 @@ class FreezeTarget(Wire):
     pids: Annotated[tuple[int, ...], _PIDS] = ()
 
 
+def _cgroup(raw: JsonObject) -> IoCgroup:
+    uid, name = text(raw, "podUID"), text(raw, "cgroup")
+    if not _POD_UID.fullmatch(uid):
+        raise WireError(f"podUID: {uid!r} is none")
+    if not _CGROUP.fullmatch(name):
+        raise WireError(f"cgroup: {name!r} is no name")
+    return IoCgroup(uid, name)
+
+
+def _device(raw: JsonObject, field: str) -> str:
+    device = text(raw, field)
+    if not _DEVICE.fullmatch(device):
+        raise WireError(f"{field}: {device!r} is no major:minor number")
+    return device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IoLimit(Wire):
+    """A limit of a container on a device; its directory is searched, never joined to a path."""
+
+    container: Annotated[
+        IoCgroup,
+        Embedded(_cgroup, lambda key: {"podUID": key.pod_uid, "cgroup": key.name}),
+    ]
+    device: Annotated[str, Kind(_device), NEEDED]
+    """Its major:minor number."""
+    bytes_per_s: Annotated[int, between(LIMIT_LEAST, LARGEST), "bytesPerSecond", NEEDED]
+    """Bytes that it may read, and as many that it may write, a second."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Message(Wire):
     """One line."""
@@ -103,6 +140,8 @@ class GuardRequest(_Message):
     targets: Annotated[tuple[FreezeTarget, ...], "containers"] = ()
     limit_seconds: Annotated[float, number()] = 0.0
     why: Annotated[str, cut(500)] = ""
+    limits: tuple[IoLimit, ...] = ()
+    """All limits of I/O of the node; with ``limit``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +183,8 @@ def decode_request(line: bytes) -> GuardRequest:
     request = decode(GuardRequest, line)
     if len(request.targets) > MAX_CONTAINERS:
         raise WireError(f"containers: expected at most {MAX_CONTAINERS}")
+    if len(request.limits) > MAX_LIMITS:
+        raise WireError(f"limits: expected at most {MAX_LIMITS}")
     limit = request.limit_seconds
     if request.verb is GuardVerb.FREEZE and not (request.targets and 0 < limit <= FREEZE_MOST_S):
         raise WireError(f"freeze needs containers and a limit of 0 to {FREEZE_MOST_S} s")

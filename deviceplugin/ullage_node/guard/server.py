@@ -112,7 +112,7 @@ class GuardServer:
         stopped = bool(self._keeper.journal.entries())
         if self._clock() - self._heard_at > AGENT_SILENCE_S:
             self._heard_at = self._clock()
-            if stopped:
+            if stopped or self._keeper.holds:
                 self._keeper.thaw_all(f"no word from the agent for {AGENT_SILENCE_S:.0f} s")
         self._due = time.monotonic() + (FREEZER_TICK_S if stopped else GUARD_REST_S)
 
@@ -186,5 +186,7 @@ class GuardServer:
                 return self._keeper.freeze(request)
             case GuardVerb.THAW:
                 return self._keeper.thaw(request.targets)
+            case GuardVerb.LIMIT:
+                return self._keeper.limit(request.limits)
             case GuardVerb.BEAT:
                 return ""

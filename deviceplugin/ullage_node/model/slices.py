@@ -118,6 +118,8 @@ class Pod:
     """Containers with a PYTHONPATH of their own; ``None`` = a reference may set it."""
     without_hook: bool = False
     """Its label keeps the step hook away."""
+    priority: int = 0
+    """Its priority as the API server resolved it."""
 
     @property
     def terminal(self) -> bool:

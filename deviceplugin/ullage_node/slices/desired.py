@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from ullage.api.dataio import IoFairness
 from ullage.api.environment import PYTHON_PATH
 from ullage.api.faults import MAX_FAULTS, DeviceFault
 from ullage.api.interruptions import Interruption
@@ -69,6 +70,8 @@ class NodeSpec:
     """Policy of the next step in a lane."""
     traces: tuple[DesiredTrace, ...] = ()
     """Orders of step traces."""
+    io_fairness: IoFairness = IoFairness.OBSERVE
+    """Answer to a container that takes too much of a volume."""
     problems: tuple[str, ...] = ()
     """Texts on slices and orders that cannot be read."""
 
@@ -121,6 +124,7 @@ def read_gpu_node(raw: JsonObject) -> NodeSpec:
         faulty=tuple(faulty.values()),
         observations_read=stated.observations_read,
         lane_policy=stated.lane_policy,
+        io_fairness=stated.io_fairness,
         traces=traces[:MAX_TRACES],
         problems=tuple(problems),
     )
@@ -315,6 +319,12 @@ def read_python_paths(raw: JsonObject) -> Iterator[tuple[str, str | None]]:
             yield name, None
 
 
+def _priority(spec: JsonObject) -> int:
+    """Priority of a pod; the API server sets it, 0 where it is none."""
+    priority = spec.get("priority")
+    return priority if type(priority) is int else 0
+
+
 def read_pod(raw: JsonObject) -> Pod:
     """Read a pod of any node.
 
@@ -338,4 +348,5 @@ def read_pod(raw: JsonObject) -> Pod:
         standstill=read_standstill(raw),
         python_paths=tuple(read_python_paths(raw)),
         without_hook=text(section(metadata, "labels"), HOOK_LABEL, "") == WITHOUT_HOOK,
+        priority=_priority(section(raw, "spec")),
     )

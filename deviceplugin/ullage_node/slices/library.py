@@ -42,6 +42,8 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "ullage_run": (
         "__init__",
         "lanes",
+        "loader_choice",
+        "loader_hook",
         "notices",
         "rank_hook",
         "rank_record",

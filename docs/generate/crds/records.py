@@ -24,6 +24,7 @@ from ullage.api import rules
 from ullage.api.base import RECORD, Model, OpenModel
 from ullage.api.checks import NodeCheck
 from ullage.api.codec import derived
+from ullage.api.dataio import ObservedStarvation
 from ullage.api.devices import ObservedDevice
 from ullage.api.faults import DeviceFault
 from ullage.api.interruptions import Interruption
@@ -62,6 +63,7 @@ def _named() -> Mapping[str, Node]:
         ObservedLane,
         Observation,
         ObservedTrace,
+        ObservedStarvation,
         DeviceFault,
         Interruption,
         NodeCheck,

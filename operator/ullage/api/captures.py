@@ -34,6 +34,9 @@ TRACE_BYTES_MOST: Final = 512 << 20
 RANKS_MOST: Final = 16
 """Ranks of one container that are told apart."""
 RANK_FILES: Final = tuple(f"record-{index}" for index in range(RANKS_MOST))
+LOADER_FILES: Final = tuple(f"loader-{index}" for index in range(RANKS_MOST))
+"""Reports of the tuner of a rank's data loader, JSON."""
+LOADER_BYTES_MOST: Final = 512
 TRACE_SUFFIX: Final = ".json.gz"
 REFUSED_SUFFIX: Final = ".refused"
 METADATA: Final = "ullage"

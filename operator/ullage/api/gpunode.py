@@ -30,6 +30,7 @@ from ullage.api.base import (
     records,
 )
 from ullage.api.checks import MAX_CHECKS
+from ullage.api.dataio import MAX_STARVATIONS
 from ullage.api.faults import MAX_FAULTS
 from ullage.api.nodespec import MAX_SLICES
 from ullage.api.observations import MAX_OBSERVATIONS
@@ -89,6 +90,11 @@ class GPUNodeStatus(Model):
     """Interruption notice in force; absent = none."""
     traces: Annotated[tuple[JsonObject, ...], records("ObservedTrace", MAX_TRACES)] = ()
     """Orders of spec.traces, and what ranks of their pods answered."""
+    starvations: Annotated[
+        tuple[JsonObject, ...], records("ObservedStarvation", MAX_STARVATIONS)
+    ] = ()
+    """Containers of any pod that get too little of a volume of the node, because another takes
+    more than its fair share."""
     checks: Annotated[tuple[JsonObject, ...], records("NodeCheck", MAX_CHECKS)] = ()
     """Checks of the agent on this node, their results and remedies, as `kubectl ullage doctor`
     prints them."""

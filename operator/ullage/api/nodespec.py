@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from ullage.api.codec import derived
+from ullage.api.dataio import IoFairness
 from ullage.api.lanes import IterationPolicy
 from ullage.api.observations import MAX_ID
 from ullage.api.readers import JsonObject, text
@@ -43,6 +44,9 @@ class GPUNodeSpec:
     )
     """Whose step is next in the lanes of the node's devices, as the SchedulingPolicy says; absent =
     `FAIR`."""
+    io_fairness: Annotated[IoFairness, word(IoFairness, IoFairness.OBSERVE)] = IoFairness.OBSERVE
+    """Answer to a container that takes too much of a volume, as the SchedulingPolicy says; absent =
+    `Observe`."""
     observations_read: Annotated[str, Kind(_acknowledged, schema=at_most(MAX_ID))] = ""
     """Newest observation of the node that the operator has stored; the agent stops reporting it
     and all before it."""

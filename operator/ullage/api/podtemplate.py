@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from ullage.api.base import ATOMIC, Amount, list_map
 from ullage.api.rules import NO_FOREIGN_GPU, NO_SLOT, RESERVED_LABELS, RESTART_ALWAYS, RESTART_NEVER
-from ullage.api.spec import Keeps, OpenSpec, Spec, SpecReader, is_word, listed, text_map
+from ullage.api.spec import Elsewhere, Keeps, OpenSpec, Spec, SpecReader, is_word, listed, text_map
 from ullage.api.template_bounds import (
     MOST_AMOUNTS,
     MOST_CONTAINERS,
@@ -183,3 +183,5 @@ class Runtime(Spec):
     in a Python process that imports torch. A PYTHONPATH that the image itself sets is replaced:
     repeat it in the template. `Never` leaves the environment alone; the share is proven all the
     same."""
+    loader: Annotated[str, Elsewhere(held="")] = ""
+    """Most workers of the data loader as the tuner reads it, from ``spec.data.io``."""

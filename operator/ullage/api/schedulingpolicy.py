@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field, PlainSerializer
 
 from ullage.api.base import AGE, Column, KindInfo, ObjectName, Resource, condition_column
+from ullage.api.dataio import IoFairness
 from ullage.api.gpurequest import Accelerator, DomainName
 from ullage.api.lanes import IterationPolicy
 from ullage.api.rules import LENDING_WITHIN_NOMINAL, LIMITS_NEED_COHORT
@@ -69,6 +70,17 @@ class PolicySharing(Spec):
     """Whose step is next among the jobs that take turns in a lane (`spec.gpu.lane`): `FAIR` the one
     that ran least, `RR` the one with the fewest steps, `PACK` the first that asked, `FIFO` the
     first that came, until it ends, `SRTF` the one with the least time left, counting its wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyIo(Spec):
+    """Use of the volumes of a node by its containers, those of other kinds included."""
+
+    fairness: IoFairness = IoFairness.OBSERVE
+    """Answer to a container that takes more than its fair share of a volume while another starves
+    on it: `Observe` reports it (Event `IoStarved` of the starving pod), `Enforce` limits it to its
+    fair share, too, until no one waits. A limit only lowers one that the container has, and pods of
+    kube-system or of system priority have none. NFS, FUSE and object stores are not seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,6 +294,8 @@ class SchedulingPolicySpec(Spec):
     """How full a shared device may be."""
     sharing: PolicySharing = PolicySharing()
     """How workloads that share a device take turns."""
+    io: PolicyIo = PolicyIo()
+    """How containers share the volumes of a node."""
     runtime: PolicyRuntime = PolicyRuntime()
     """What device containers of namespaces get beside their devices."""
     risk: RiskSettings = RiskSettings()

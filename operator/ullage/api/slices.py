@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 from ullage.api.codec import Wire, derived
+from ullage.api.dataio import ObservedLoader
 from ullage.api.loads import ObservedLoad
 from ullage.api.observations import LatencyObjective
 from ullage.api.readers import JsonObject, WireError
@@ -280,6 +281,8 @@ class ObservedSlice(Wire):
     usage: Annotated[ObservedUsage | None, KEPT] = None
     """Device time that the container held and used, on the first of its devices."""
 
+    loader: ObservedLoader | None = None
+    """Workers of its program's data loader, where the job lets them be tuned."""
     ranks: Annotated[
         tuple[ObservedRank, ...],
         Listed(most=MAX_RANKS, newest=MAX_RANKS),

@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import ConfigDict, Field, PlainSerializer
 
 from ullage.api.base import AGE, Column, KindInfo, ObjectName, Resource, condition_column
+from ullage.api.dataio import MOST_WORKERS
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
 from ullage.api.podtemplate import Runtime, TrainingTemplate
 from ullage.api.readers import JsonObject
@@ -264,6 +265,26 @@ class FailurePolicy(Spec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderTerms(Spec):
+    """What may be changed of the data loaders of the program."""
+
+    autotune: Switch = False
+    """Tune `num_workers` and `prefetch_factor` of torch's own DataLoader from epoch to epoch; needs
+    the step hook (`runtime.inject: Auto`). An IterableDataset, and a data set that holds open files
+    or does not work in a worker process, keep their settings: an Event `IoNotTuned` says so."""
+    max_workers: Annotated[int, Whole(1, MOST_WORKERS)] = 8
+    """Most worker processes of one loader; each needs memory of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataInput(Spec):
+    """Reading of training data."""
+
+    io: LoaderTerms = LoaderTerms()
+    """Settings of readers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJobSpec(Spec):
     """The training, and the devices that it needs."""
 
@@ -312,6 +333,8 @@ class TrainingJobSpec(Spec):
     """Goal that the accelerator is chosen by; status.recommendation shows the result."""
     runtime: Runtime = field(default_factory=Runtime)
     """What Ullage adds inside the container. A change takes effect when the gang starts next."""
+    data: DataInput = DataInput()
+    """How training data are read. A change takes effect when the gang starts next."""
     checkpoint: Checkpoint | None = None
     """The job checkpoints on request; only such jobs are preempted for others."""
     failure_policy: FailurePolicy = FailurePolicy()

@@ -46,6 +46,7 @@ def effect_of(action: object) -> Effect | None:
                 slices=by_key(action.slices),
                 observations_read=action.observations_read,
                 lane_policy=action.lane_policy,
+                io_fairness=action.io_fairness,
             )
         case CreateReservedPod():
             return PodUngated(uid=action.reservation)

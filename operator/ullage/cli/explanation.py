@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from rich.text import Text
+
 from ullage.api.words import TracedKind
-from ullage.cli import owners, ranks, trace_requests
+from ullage.cli import owners, ranks, trace_requests, volumes
 from ullage.cli.look import as_allowed, inside, workloads
 from ullage.cli.seen import with_pods
 from ullage.cli.tables import is_placed
@@ -36,6 +38,7 @@ class Explanation:
         seen: The snapshot that they are in.
         records: The workloads; pods that wait come first.
         ranks: Timed ranks by uid of their workload; workloads without any are left out.
+        volumes: Lines on data loaders and unfair use of volumes, by uid of the workload.
         last_trace: The newest finished trace; ``None`` without one, or where it may not be read.
         predecessors: Names of running pods that the first pod waits for.
         refused: The API server's error, by kind that the user may not list.
@@ -44,6 +47,7 @@ class Explanation:
     seen: Snapshot
     records: Sequence[WorkloadRecord]
     ranks: Mapping[str, Sequence[ranks.RankOfPod]] = field(default_factory=dict)
+    volumes: Mapping[str, Sequence[Text]] = field(default_factory=dict)
     last_trace: ProfileRequestRecord | None = None
     predecessors: Sequence[str] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -72,11 +76,13 @@ async def of_workloads(
     if not (details and records):
         return Explanation(seen=seen, records=records, refused=refused)
     first = records[0]
-    timed, last = await asyncio.gather(
-        _ranks(cluster, seen, records),
+    (timed, lines), last = await asyncio.gather(
+        _on_nodes(cluster, seen, records),
         _last_trace(cluster, first.ref.namespace, first.ref.kind, first.ref.name),
     )
-    return Explanation(seen=seen, records=records, ranks=timed, last_trace=last, refused=refused)
+    return Explanation(
+        seen=seen, records=records, ranks=timed, volumes=lines, last_trace=last, refused=refused
+    )
 
 
 async def of_owner(
@@ -91,25 +97,35 @@ async def of_owner(
     records = sorted(workloads(seen), key=is_placed)
     if not (details and records):
         return Explanation(seen=seen, records=records)
-    timed, last, before = await asyncio.gather(
-        _ranks(cluster, seen, records),
+    (timed, lines), last, before = await asyncio.gather(
+        _on_nodes(cluster, seen, records),
         _last_trace(cluster, namespace, kind, name),
         _predecessors(cluster, records[0]),
     )
     return Explanation(
-        seen=seen, records=records, ranks=timed, last_trace=last, predecessors=before
+        seen=seen,
+        records=records,
+        ranks=timed,
+        volumes=lines,
+        last_trace=last,
+        predecessors=before,
     )
 
 
-async def _ranks(
+async def _on_nodes(
     cluster: ClusterPort, seen: Snapshot, records: Sequence[WorkloadRecord]
-) -> dict[str, Sequence[ranks.RankOfPod]]:
+) -> tuple[dict[str, Sequence[ranks.RankOfPod]], dict[str, Sequence[Text]]]:
+    """Ranks, and lines on volumes, by uid of the workload."""
     timed: dict[str, Sequence[ranks.RankOfPod]] = {}
+    lines: dict[str, Sequence[Text]] = {}
     for uid in (record.ref.uid for record in records[:MOST_SHOWN]):
         pods = [pod for pod in seen.pods.values() if pod.owner.uid == uid]
-        if of_workload := await ranks.ranks_of(cluster, pods):
+        nodes = await ranks.gpu_nodes_of(cluster, pods)
+        if of_workload := ranks.ranks_of(nodes, pods):
             timed[uid] = of_workload
-    return timed
+        if of_volumes := (*volumes.loaders(nodes, pods), *volumes.unfair_use(nodes, pods)):
+            lines[uid] = of_volumes
+    return timed, lines
 
 
 async def _last_trace(

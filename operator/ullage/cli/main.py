@@ -41,7 +41,6 @@ from ullage.cli.simulate_options import OutputOptions as Told
 from ullage.cli.target import ClusterTarget
 
 if TYPE_CHECKING:
-
     from rich.console import RenderableType
 
     from ullage.cli.explanation import Explanation
@@ -244,6 +243,8 @@ def _explained(view: Explanation, output: OutputFormat) -> None:
             access.console.print(scaling(workload.scaling, workload.status.scaling))
         if timed := view.ranks.get(workload.ref.uid):
             access.console.print(ranks.table(timed))
+        for line in view.volumes.get(workload.ref.uid, ()):
+            access.console.print(line)
     if len(records) > most:
         access.console.print(f"and {len(records) - most} more")
     if view.predecessors:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of a job: the parts of each rank's steps, and the slowest rank.
+"""Reports of nodes on the pods of a job: the parts of each rank's steps, and the slowest rank.
 
 Read from the GPUNodes of its pods, where the hook times steps (``runtime.inject``).
 """
@@ -42,18 +42,29 @@ class RankOfPod:
         return self.figures.compute_micros + self.figures.data_wait_micros
 
 
-async def ranks_of(cluster: ClusterPort, pods: Iterable[PodRecord]) -> tuple[RankOfPod, ...]:
-    """Ranks of these pods that are timed, by number; none where the user may not read GPUNodes."""
-    by_uid = {pod.uid: pod for pod in pods if pod.node and not pod.stage.finished}
-    ranks: list[RankOfPod] = []
-    for node in sorted({pod.node for pod in by_uid.values()})[:MOST_NODES]:
+async def gpu_nodes_of(
+    cluster: ClusterPort, pods: Iterable[PodRecord]
+) -> dict[str, ports.JsonObject]:
+    """GPUNodes of the nodes of these pods; none where the user may not read them."""
+    nodes: dict[str, ports.JsonObject] = {}
+    for node in sorted({pod.node for pod in pods if pod.node and not pod.stage.finished})[
+        :MOST_NODES
+    ]:
         try:
-            body = await cluster.get(ports.GPU_NODE, node)
+            nodes[node] = await cluster.get(ports.GPU_NODE, node)
         except NotFound:
             continue
         except Forbidden:
-            return ()
-        ranks += _on(node, body, by_uid)
+            return {}
+    return nodes
+
+
+def ranks_of(
+    nodes: Mapping[str, ports.JsonObject], pods: Iterable[PodRecord]
+) -> tuple[RankOfPod, ...]:
+    """Ranks of these pods that are timed, by number."""
+    by_uid = {pod.uid: pod for pod in pods if pod.node and not pod.stage.finished}
+    ranks = [rank for node, body in nodes.items() for rank in _on(node, body, by_uid)]
     return tuple(sorted(ranks, key=lambda rank: (rank.figures.rank, rank.pod)))
 
 

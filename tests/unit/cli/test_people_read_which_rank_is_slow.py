@@ -12,7 +12,7 @@ from rich.console import Console
 
 from builders import a_job, a_pod
 from ullage.api.slices import ObservedRank, ObservedSlice, SliceKey, SlicePhase
-from ullage.cli.ranks import MOST_RANKS, RankOfPod, ranks_of, table
+from ullage.cli.ranks import MOST_RANKS, RankOfPod, gpu_nodes_of, ranks_of, table
 from ullage.cluster.records.pod import PodStage
 from ullage.ports import Forbidden, JsonObject, Kind, NotFound
 
@@ -83,14 +83,14 @@ async def test_ranks_come_from_the_nodes_of_the_jobs_pods() -> None:
             "node-2": a_node(**{uids["b"]: (figures(0, 10), figures(1, 10))}),
         }
     )
-    found = await ranks_of(cluster, pods)
+    found = ranks_of(await gpu_nodes_of(cluster, pods), pods)
     assert [(rank.figures.rank, rank.pod, rank.node) for rank in found] == [
         (0, "b", "node-2"),
         (1, "b", "node-2"),
         (2, "a", "node-1"),
     ]
     cluster.forbidden = True
-    assert await ranks_of(cluster, pods) == ()
+    assert ranks_of(await gpu_nodes_of(cluster, pods), pods) == ()
 
 
 async def test_a_slice_that_cannot_be_read_hides_no_other() -> None:
@@ -98,7 +98,7 @@ async def test_a_slice_that_cannot_be_read_hides_no_other() -> None:
     node: dict[str, Any] = dict(a_node(**{pod.uid: (figures(0, 10),)}))
     node["status"]["slices"].insert(0, {"phase": "Dreaming"})
     cluster: Any = Nodes(**{"node-1": node})
-    assert len(await ranks_of(cluster, [pod])) == 1
+    assert len(ranks_of(await gpu_nodes_of(cluster, [pod]), [pod])) == 1
 
 
 def test_the_slow_one_is_named_with_what_it_does() -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from operator import is_not
 from typing import Generic, TypeVar
 
+from ullage.api.dataio import IoFairness
 from ullage.api.labels import GATE
 from ullage.api.lanes import IterationPolicy
 from ullage.api.slices import DesiredSlice
@@ -83,6 +84,7 @@ class SlicesSet:
     slices: tuple[DesiredSlice, ...]
     observations_read: str = ""
     lane_policy: IterationPolicy = IterationPolicy.FAIR
+    io_fairness: IoFairness = IoFairness.OBSERVE
 
     @property
     def target(self) -> Hashable:
@@ -274,6 +276,7 @@ def seen_gpu_node(
             retire=False,
             desired=wanted.slices,
             lane_policy=wanted.lane_policy,
+            io_fairness=wanted.io_fairness,
             desired_since=since,
         )
     return replace(
@@ -283,6 +286,7 @@ def seen_gpu_node(
         desired_since=since,
         observations_read=wanted.observations_read,
         lane_policy=wanted.lane_policy,
+        io_fairness=wanted.io_fairness,
     )
 
 

@@ -114,6 +114,7 @@ class GPUNodeStore(Store[str]):
                 slices=record.desired,
                 observations_read=record.observations_read,
                 lane_policy=record.lane_policy,
+                io_fairness=record.io_fairness,
             )
             == assumed[0]
         )

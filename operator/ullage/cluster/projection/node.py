@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping
 
+from ullage.api.dataio import MAX_STARVATIONS, ObservedStarvation
 from ullage.api.devices import ObservedDevice
 from ullage.api.faults import MAX_FAULTS, DeviceFault
 from ullage.api.interruptions import Interruption
@@ -112,6 +113,15 @@ def _faults(status: JsonObject) -> tuple[DeviceFault, ...]:
     return tuple(faults.values())
 
 
+def _starvations(status: JsonObject) -> tuple[ObservedStarvation, ...]:
+    """Starving containers; unreadable entries are skipped."""
+    starvations: list[ObservedStarvation] = []
+    for entry in objects(status, "starvations")[:MAX_STARVATIONS]:
+        with contextlib.suppress(WireError):
+            starvations.append(ObservedStarvation.from_wire(entry))
+    return tuple(starvations)
+
+
 def _interruption(status: JsonObject) -> Interruption | None:
     raw = section(status, "interruption")
     if not raw:
@@ -150,8 +160,10 @@ def project_gpu_node(
             observations=learned,
             observations_read=spec.observations_read,
             lane_policy=spec.lane_policy,
+            io_fairness=spec.io_fairness,
             unreadable_observations=unreadable,
             faults=_faults(status),
             interruption=_interruption(status),
+            starvations=_starvations(status),
             desired_since=slices_since(desired, wanted_since, now),
         )

@@ -47,6 +47,7 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
         objective=spec.objective.value,
         max_percent_sum=spec.packing.max_percent_sum,
         lane_policy=spec.sharing.lane_policy,
+        io_fairness=spec.io.fairness,
         round_seconds=spec.round_seconds,
         gang_skip_limit=spec.gang_skip_limit,
         min_service_percent=spec.min_service_percent,

@@ -185,6 +185,10 @@ def _job(
     with within("spec"):
         template = _template(WorkloadKind.TRAINING_JOB, spec.template, meta, gpu.count, known)
         elasticity = share(elasticity_of(spec))
+    terms = spec.data.io
+    runtime = (
+        replace(spec.runtime, loader=str(terms.max_workers)) if terms.autotune else spec.runtime
+    )
     record = WorkloadRecord(
         ref=share(_reference(WorkloadKind.TRAINING_JOB, meta)),
         kind=WorkloadKind.TRAINING_JOB,
@@ -193,7 +197,7 @@ def _job(
         created=meta.created,
         deleting=meta.deleting,
         shape=share(template.shape),
-        template_hash=share(_version(template, spec.runtime)),
+        template_hash=share(_version(template, runtime)),
         # of an elastic job the last decided size
         replicas=elasticity.within(status.replicas) if elasticity else spec.replicas or 1,
         elasticity=elasticity,
@@ -222,7 +226,7 @@ def _job(
         status=status,
     )
     grace_s = spec.checkpoint.grace_s if spec.checkpoint else 0
-    return record, _blueprint(record, template, grace_s=grace_s, runtime=spec.runtime)
+    return record, _blueprint(record, template, grace_s=grace_s, runtime=runtime)
 
 
 def _service(

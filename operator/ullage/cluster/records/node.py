@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ullage.api.dataio import IoFairness, ObservedStarvation
 from ullage.api.devices import ObservedDevice
 from ullage.api.faults import DeviceFault
 from ullage.api.interruptions import Interruption
@@ -62,11 +63,15 @@ class GPUNodeRecord:
     """Id of the newest observation acknowledged to the node."""
     lane_policy: IterationPolicy = IterationPolicy.FAIR
     """Policy for the next step in its lanes, from its spec."""
+    io_fairness: IoFairness = IoFairness.OBSERVE
+    """Answer to containers that take too much of a volume, from its spec."""
     unreadable_observations: int = 0
     """Number of unreadable observations, which are skipped."""
     faults: tuple[DeviceFault, ...] = ()
     """Faults of its devices that the agent reports, oldest first."""
     interruption: Interruption | None = None
     """The provider's notice, as the agent reports it."""
+    starvations: tuple[ObservedStarvation, ...] = ()
+    """Containers that get too little of a volume, as the agent reports them."""
     desired_since: Mapping[SliceKey, float] = field(default_factory=dict)
     """Time at which this process first observed (or assumed) each desired slice."""

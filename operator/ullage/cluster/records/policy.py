@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from ullage.api.dataio import IoFairness
 from ullage.api.lanes import IterationPolicy
 from ullage.api.schedulingpolicy import (
     FaultTerms,
@@ -32,6 +33,7 @@ class PolicyRecord:
     """A word of ``POLICIES``."""
     max_percent_sum: int = 100
     lane_policy: IterationPolicy = IterationPolicy.FAIR
+    io_fairness: IoFairness = IoFairness.OBSERVE
     """Policy for the next step in a lane."""
     round_seconds: int = 360
     gang_skip_limit: int = 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from ullage.api.adoption import ANNOTATION_SCHEDULING
+from ullage.api.dataio import IoFairness
 from ullage.api.labels import API_VERSION
 from ullage.api.lanes import IterationPolicy
 from ullage.cluster.codecs.objects import condition_to_wire
@@ -45,6 +46,7 @@ from ullage.scheduling.model.plan import (
 
 Body = dict[str, object]
 FAIR: Final = IterationPolicy.FAIR
+OBSERVE: Final = IoFairness.OBSERVE
 
 
 def gpunode_body(action: ApplyGPUNode) -> Body:
@@ -68,7 +70,8 @@ def gpunode_body(action: ApplyGPUNode) -> Body:
             "slices": [item.to_wire() for item in sorted(action.slices, key=lambda s: s.key)],
         }
         | ({"observationsRead": action.observations_read} if action.observations_read else {})
-        | ({"lanePolicy": action.lane_policy.value} if action.lane_policy is not FAIR else {}),
+        | ({"lanePolicy": action.lane_policy.value} if action.lane_policy is not FAIR else {})
+        | ({"ioFairness": action.io_fairness.value} if action.io_fairness is not OBSERVE else {}),
     }
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.environment import HOOK_FOLDER, PYTHON_PATH
+from ullage.api.environment import ENV_LOADER, HOOK_FOLDER, PYTHON_PATH
 from ullage.api.labels import (
     ANNOTATION_RESERVATION,
     ANNOTATION_TEMPLATE_HASH,
@@ -210,6 +210,8 @@ def _add_runtime(container: Body, runtime: Runtime) -> None:
     """Add to the device container what ``spec.runtime`` asks for."""
     if runtime.inject:
         _inject(container)
+    if runtime.loader:
+        _add_environment(container, {ENV_LOADER: runtime.loader})
 
 
 def _grace(spec: Body) -> int:

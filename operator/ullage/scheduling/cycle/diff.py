@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from dataclasses import replace
 
+from ullage.api.dataio import IoFairness
 from ullage.api.labels import GATE
 from ullage.api.lanes import IterationPolicy
 from ullage.api.reasons import ConditionType, Reason
@@ -84,7 +85,9 @@ def _gpu_nodes(plan: Plan, snapshot: Snapshot) -> Iterator[ApplyGPUNode]:
         written = record.lane_policy if record is not None else IterationPolicy.FAIR
         # not needed by a node without lanes
         lane_policy = snapshot.policy.lane_policy if any(part.lane for part in wanted) else written
-        if held and (read, lane_policy) == (before_read, written):
+        allowed = record.io_fairness if record is not None else IoFairness.OBSERVE
+        io_fairness = snapshot.policy.io_fairness
+        if held and (read, lane_policy, io_fairness) == (before_read, written, allowed):
             continue
         node = snapshot.nodes.get(name)
         if record is None and node is None:
@@ -95,6 +98,8 @@ def _gpu_nodes(plan: Plan, snapshot: Snapshot) -> Iterator[ApplyGPUNode]:
             reason, text = Reason.MEASURED, f"observations up to {read} are taken in"
         if lane_policy != written:
             text = f"{text}; lanes take turns by {lane_policy}"
+        if io_fairness is not allowed:
+            text = f"{text}; unfair use of volumes: {io_fairness}"
         yield ApplyGPUNode(
             name=name,
             uid=record.uid if record is not None else "",
@@ -103,6 +108,7 @@ def _gpu_nodes(plan: Plan, snapshot: Snapshot) -> Iterator[ApplyGPUNode]:
             slices=wanted,
             observations_read=read,
             lane_policy=lane_policy,
+            io_fairness=io_fairness,
             retire=record.retire if record is not None else False,
             reason=reason,
             text=text,

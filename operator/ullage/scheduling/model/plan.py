@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ullage.api.batching import Batching
+from ullage.api.dataio import IoFairness
 from ullage.api.lanes import IterationPolicy
 from ullage.api.reasons import Reason
 from ullage.api.slices import DesiredSlice
@@ -43,6 +44,8 @@ class ApplyGPUNode:
     """Id of the newest observation that the node need not report again."""
     lane_policy: IterationPolicy = IterationPolicy.FAIR
     """Order of steps in the node's lanes."""
+    io_fairness: IoFairness = IoFairness.OBSERVE
+    """Answer to containers that take too much of a volume."""
     retire: bool = False
     reason: Reason
     text: str
