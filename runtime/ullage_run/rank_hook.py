@@ -24,12 +24,15 @@ from ullage.api.environment import ENV_STEPS
 from ullage_run.rank_record import RankWriter
 from ullage_run.step_clock import StepClock
 from ullage_run.trace_hook import TraceHook
+from ullage_run.uneven import hook_of
 
 BEFORE: Final = "register_optimizer_step_pre_hook"
 AFTER: Final = "register_optimizer_step_post_hook"
 
 _ranks: Final = RankWriter(os.environ.get(ENV_STEPS))
-_clock: Final = StepClock(_ranks)
+uneven: Final = hook_of(_ranks)
+"""The hook for uneven batches, where the container's policy asks for it."""
+_clock: Final = StepClock(_ranks, uneven.timed if uneven is not None else None)
 _traces: Final = TraceHook(_ranks)
 os.register_at_fork(after_in_child=_ranks.forget)
 os.register_at_fork(after_in_child=_traces.forget)
@@ -45,6 +48,8 @@ def register(optimizer_module: ModuleType) -> None:
     autograd = sys.modules.get("torch.autograd")
     if autograd is not None:
         _guarded(_time_backward, autograd)
+        if uneven is not None:
+            _guarded(uneven.register_backward, autograd)
     profiler = sys.modules.get("torch.autograd.profiler")
     if profiler is not None:
         _guarded(_traces.watch, profiler)
@@ -53,6 +58,20 @@ def register(optimizer_module: ModuleType) -> None:
 def register_loader(loader_module: ModuleType) -> None:
     """Time the batches of a loaded ``torch.utils.data.dataloader``."""
     _guarded(_time_batches, loader_module)
+    if uneven is not None:
+        _guarded(uneven.register_loader, loader_module)
+
+
+def register_parallel(parallel_module: ModuleType) -> None:
+    """Divide batches in a loaded ``torch.nn.parallel.distributed``, where that is asked for."""
+    if uneven is not None:
+        _guarded(uneven.register_parallel, parallel_module)
+
+
+def register_collectives(collectives_module: ModuleType) -> None:
+    """As :func:`register_parallel`, for ``torch.distributed.distributed_c10d``."""
+    if uneven is not None:
+        _guarded(uneven.register_collectives, collectives_module)
 
 
 def _guarded(call: Callable[..., object], *args: object) -> None:
@@ -121,3 +140,5 @@ def _after_optimizer_step(optimizer: object, *_: object) -> None:
 def _end_step(optimizer: object) -> None:
     if _clock.optimizer_ended(optimizer):
         _traces.stepped()
+        if uneven is not None:
+            uneven.stepped(optimizer)

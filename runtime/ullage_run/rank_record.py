@@ -31,6 +31,9 @@ DATA_WAIT: Final = RANK_WORDS["data_wait_ns"]
 SAMPLES: Final = RANK_WORDS["samples"]
 BATCH_BYTES: Final = RANK_WORDS["batch_bytes"]
 TIMED: Final = RANK_WORDS["timed"]
+BATCHES: Final = RANK_WORDS["batches"]
+EVEN_REASON: Final = RANK_WORDS["even_reason"]
+EVEN_STEP: Final = RANK_WORDS["even_step_ns"]
 MASK: Final = (1 << 63) - 1
 
 
@@ -43,6 +46,19 @@ class StepTimes(NamedTuple):
     data_wait_ns: int
     samples: int
     batch_bytes: int
+
+
+class Division(NamedTuple):
+    """Part of a rank in the batches of a job that may divide them unevenly."""
+
+    samples: int
+    """Samples of its last batch."""
+    even: int
+    """Samples that it would have in an even division."""
+    reason: int
+    """Code of the :class:`~ullage.api.rebalancing.EvenReason`."""
+    even_step_ns: int
+    """Time from batch to batch while the division was even, nanoseconds; 0 = not known."""
 
 
 class RankWriter:
@@ -120,6 +136,15 @@ class RankWriter:
         words[LAST_STEP] = now_ns
         self.steps += 1
         words[STEPS] = self.steps
+
+    def divided(self, division: Division) -> None:
+        """Write the part of this rank; nothing happens without a record."""
+        words = self._words
+        if words is not None:
+            most = (1 << 31) - 1
+            words[BATCHES] = min(division.samples, most) | min(division.even, most) << 32
+            words[EVEN_REASON] = division.reason
+            words[EVEN_STEP] = division.even_step_ns & MASK
 
     def forget(self) -> None:
         """Close the record: in a forked child it is the parent's."""

@@ -11,6 +11,7 @@ on :mod:`ullage_run.rank_hook` times the steps.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -21,9 +22,12 @@ from types import ModuleType
 from typing import Any, Final
 
 import ullage_run
+from ullage.api.rebalancing import ENV_STRAGGLERS, StragglerPolicy
 
 OPTIMIZER: Final = "torch.optim.optimizer"
 LOADER: Final = "torch.utils.data.dataloader"
+PARALLEL: Final = "torch.nn.parallel.distributed"
+COLLECTIVES: Final = "torch.distributed.distributed_c10d"
 REGISTER: Final = "register_optimizer_step_post_hook"
 """Function of torch >= 2.0; without it nothing is counted."""
 LAZY_CALL: Final = "_lazy_call"
@@ -112,7 +116,29 @@ def _time(register: Callable[[Any], None]) -> None:
             print(f"ullage: steps are not timed: {error!r}", file=sys.stderr, flush=True)
 
 
-_finder: Final = TorchFinder({OPTIMIZER: register, LOADER: register_loader})
+def register_parallel(parallel_module: ModuleType) -> None:
+    """Divide batches of a loaded ``torch.nn.parallel.distributed``."""
+    _time(lambda ranks: ranks.register_parallel(parallel_module))
+
+
+def register_collectives(collectives_module: ModuleType) -> None:
+    """Watch gatherings of a loaded ``torch.distributed.distributed_c10d``."""
+    _time(lambda ranks: ranks.register_collectives(collectives_module))
+
+
+def _registers() -> Mapping[str, Callable[[ModuleType], None]]:
+    """What to do with which module."""
+    registers: dict[str, Callable[[ModuleType], None]] = {
+        OPTIMIZER: register,
+        LOADER: register_loader,
+    }
+    if os.environ.get(ENV_STRAGGLERS) == StragglerPolicy.REBALANCE:
+        registers[PARALLEL] = register_parallel
+        registers[COLLECTIVES] = register_collectives
+    return registers
+
+
+_finder: Final = TorchFinder(_registers())
 
 
 def _tell_at_context() -> None:

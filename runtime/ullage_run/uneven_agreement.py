@@ -230,10 +230,10 @@ class Agreement:
             acknowledged.append(number)
             reports.append(_report(parts))
         pending = self._pending
-        if pending is not None and not self._committed:
-            if all(number == pending.number for number in acknowledged):
-                self._decide(pending, commit=True)
-                self._committed = True
+        waiting = pending is not None and not self._committed
+        if pending and waiting and all(number == pending.number for number in acknowledged):
+            self._decide(pending, commit=True)
+            self._committed = True
         return reports
 
     def _decide(self, plan: Plan, *, commit: bool) -> None:

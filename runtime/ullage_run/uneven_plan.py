@@ -93,7 +93,5 @@ def positions(sizes: Sequence[int], rank: int) -> list[int]:
     if sizes[rank] <= even:
         return own
     skip = sum(max(size - even, 0) for size in sizes[:rank])
-    freed = [
-        at * world + other for other, size in enumerate(sizes) for at in range(size, even)
-    ]
+    freed = [at * world + other for other, size in enumerate(sizes) for at in range(size, even)]
     return own + freed[skip : skip + sizes[rank] - even]

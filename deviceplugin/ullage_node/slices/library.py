@@ -35,6 +35,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "lanes",
         "numbers",
         "readers",
+        "rebalancing",
         "steps",
         "times",
         "wire_fields",
@@ -42,6 +43,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "ullage_run": (
         "__init__",
         "lanes",
+        "loss_shape",
         "notices",
         "rank_hook",
         "rank_record",
@@ -51,6 +53,10 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "times",
         "torch_hook",
         "trace_hook",
+        "uneven",
+        "uneven_agreement",
+        "uneven_batches",
+        "uneven_plan",
     ),
     "ullage_run.autostep": ("sitecustomize",),
 }

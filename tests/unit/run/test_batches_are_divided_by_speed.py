@@ -24,9 +24,7 @@ UNITS = st.lists(st.floats(min_value=1e-3, max_value=1e3), min_size=1, max_size=
         ((1.0, 1e9), 1, (1, 1)),
     ],
 )
-def test_a_slow_rank_gets_less(
-    units: tuple[float, ...], even: int, sizes: tuple[int, ...]
-) -> None:
+def test_a_slow_rank_gets_less(units: tuple[float, ...], even: int, sizes: tuple[int, ...]) -> None:
     assert divide(units, even) == sizes
 
 
