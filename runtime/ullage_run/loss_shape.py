@@ -37,7 +37,8 @@ MEANS: Final = frozenset(
 )
 """Losses that save how they are reduced."""
 REDUCED_BY_MEAN: Final = 1
-"""``at::Reduction::Mean``."""
+REDUCED_BY_SUM: Final = 2
+"""Both of ``at::Reduction``."""
 OF_WEIGHTS: Final = frozenset(
     ("PowBackward0", "AbsBackward0", "MulBackward0", "SumBackward0", "LinalgVectorNormBackward0")
 )
@@ -59,13 +60,15 @@ DEEP_NODES_MOST: Final = 96
 """Nodes behind them among which products of samples are looked for."""
 
 
-def uneven_reason(loss: Any, rows: int, world: int) -> EvenReason:
-    """The reason why a loss cannot be weighted; ``NONE`` if it can.
+def uneven_reason(loss: Any, rows: int, world: int, *, summed: bool = False) -> EvenReason:
+    """The reason why batches of a loss cannot be divided unevenly; ``NONE`` if they can.
 
     Args:
         loss: A tensor that a backward pass begins with, before that.
         rows: Samples in the batch of this rank.
         world: Number of ranks.
+        summed: The program says that the loss is a sum over samples, divided by a number that is
+            the same on all ranks; such a loss needs no weight.
     """
     root = getattr(loss, "grad_fn", None)
     if root is None or loss.numel() != 1:
@@ -82,10 +85,11 @@ def uneven_reason(loss: Any, rows: int, world: int) -> EvenReason:
                 return EvenReason.LOSS_NOT_A_MEAN  # a product or a ratio of two results
             nodes += inputs
         elif name in MEANS:
-            if not _is_plain_mean(node):
+            by_sum = getattr(node, "_saved_reduction", None) == REDUCED_BY_SUM
+            if not (by_sum if summed else _is_plain_mean(node)):
                 return EvenReason.LOSS_NOT_A_MEAN
             means.append(node)
-        elif name == "MeanBackward0":
+        elif name == ("SumBackward0" if summed else "MeanBackward0"):
             means.append(node)
         elif name != "AccumulateGrad" and not _of_weights_alone(node):
             return EvenReason.LOSS_NOT_A_MEAN

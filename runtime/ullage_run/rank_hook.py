@@ -23,6 +23,7 @@ from typing import Any, Final
 from ullage.api.environment import ENV_STEPS
 from ullage_run.rank_record import RankWriter
 from ullage_run.step_clock import StepClock
+from ullage_run.torch_hook import UNEVEN
 from ullage_run.trace_hook import TraceHook
 from ullage_run.uneven import hook_of
 
@@ -62,16 +63,10 @@ def register_loader(loader_module: ModuleType) -> None:
         _guarded(uneven.register_loader, loader_module)
 
 
-def register_parallel(parallel_module: ModuleType) -> None:
-    """Divide batches in a loaded ``torch.nn.parallel.distributed``, where that is asked for."""
+def register_uneven(module: ModuleType) -> None:
+    """Connect the hook for uneven batches with a module of :data:`UNEVEN`."""
     if uneven is not None:
-        _guarded(uneven.register_parallel, parallel_module)
-
-
-def register_collectives(collectives_module: ModuleType) -> None:
-    """As :func:`register_parallel`, for ``torch.distributed.distributed_c10d``."""
-    if uneven is not None:
-        _guarded(uneven.register_collectives, collectives_module)
+        _guarded(getattr(uneven, UNEVEN[module.__name__]), module)
 
 
 def _guarded(call: Callable[..., object], *args: object) -> None:

@@ -26,8 +26,13 @@ from ullage.api.rebalancing import ENV_STRAGGLERS, StragglerPolicy
 
 OPTIMIZER: Final = "torch.optim.optimizer"
 LOADER: Final = "torch.utils.data.dataloader"
-PARALLEL: Final = "torch.nn.parallel.distributed"
-COLLECTIVES: Final = "torch.distributed.distributed_c10d"
+UNEVEN: Final = {
+    "torch.nn.parallel.distributed": "register_parallel",
+    "torch.distributed.distributed_c10d": "register_collectives",
+    "accelerate.data_loader": "register_accelerate",
+    "transformers.trainer": "register_trainer",
+}
+"""Modules that the hook for uneven batches waits for, with its methods."""
 REGISTER: Final = "register_optimizer_step_post_hook"
 """Function of torch >= 2.0; without it nothing is counted."""
 LAZY_CALL: Final = "_lazy_call"
@@ -116,14 +121,9 @@ def _time(register: Callable[[Any], None]) -> None:
             print(f"ullage: steps are not timed: {error!r}", file=sys.stderr, flush=True)
 
 
-def register_parallel(parallel_module: ModuleType) -> None:
-    """Divide batches of a loaded ``torch.nn.parallel.distributed``."""
-    _time(lambda ranks: ranks.register_parallel(parallel_module))
-
-
-def register_collectives(collectives_module: ModuleType) -> None:
-    """Watch gatherings of a loaded ``torch.distributed.distributed_c10d``."""
-    _time(lambda ranks: ranks.register_collectives(collectives_module))
+def register_uneven(module: ModuleType) -> None:
+    """Divide batches of programs that use a loaded module."""
+    _time(lambda ranks: ranks.register_uneven(module))
 
 
 def _registers() -> Mapping[str, Callable[[ModuleType], None]]:
@@ -133,8 +133,7 @@ def _registers() -> Mapping[str, Callable[[ModuleType], None]]:
         LOADER: register_loader,
     }
     if os.environ.get(ENV_STRAGGLERS) == StragglerPolicy.REBALANCE:
-        registers[PARALLEL] = register_parallel
-        registers[COLLECTIVES] = register_collectives
+        registers |= dict.fromkeys(UNEVEN, register_uneven)
     return registers
 
 

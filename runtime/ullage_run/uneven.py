@@ -32,7 +32,7 @@ from ullage_run.rank_record import Division, RankWriter, StepTimes, place_in_job
 from ullage_run.step_clock import contents
 from ullage_run.times import REPORT_APART_NS, REPORT_APART_OF_RANK_NS
 from ullage_run.uneven_agreement import Agreement, Plan, Position, Report
-from ullage_run.uneven_batches import Cut, Source, Stream, can_divide
+from ullage_run.uneven_batches import Cut, Source, Stream, even_size
 
 PROOF_STEPS: Final = 4
 """Steps in a row that must be as expected before batches may change."""
@@ -69,6 +69,10 @@ class Balancer:
         self._agreement: Agreement | None = None
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
         self._undivided = False
+        self._outer: Stream | None = None
+        self.in_trainer = 0
+        """Trainers that run, which say when they take a batch."""
+        self._summed = False
         self._stream: Stream | None = None
         self._got: Cut | None = None
         """Batch that the program got last."""
@@ -100,10 +104,10 @@ class Balancer:
             rank, world = place_in_job()
             if world < 2 or self.refusal:
                 return None
-            if not can_divide(loader, rank, world):
+            if not even_size(loader, rank, world):
                 self._undivided = True
                 return None
-            source = self._sources[loader] = Source(loader, self, self._number)
+            source = self._sources[loader] = Source(loader, self, self._number, rank, world)
             self._number += 1
         return source
 
@@ -111,19 +115,52 @@ class Balancer:
         """The plan of a batch: an even one but in the loader that trains."""
         if source is self._lead and self._agreement is not None:
             return self._agreement.plan_at(position)
-        return Plan(0, position, (source.even,) * int(source.loader.sampler.num_replicas))
+        return Plan(0, position, (source.even,) * source.world)
 
-    def delivered(self, stream: Stream, batch: object) -> None:
-        """The program got the next batch of a stream."""
+    def arrived(self, stream: Stream | None, batch: object) -> None:
+        """A loader returns a batch; ``None`` = one whose batches are its own."""
+        if stream is None:
+            self._got = None
+            return
         cut = stream.taken.popleft()
-        stream.delivered += 1
         if contents(batch)[0] != cut.own:
             self._odd = EvenReason.BATCH_NOT_RECOGNIZED
-        self._stream, self._got, self._fresh = stream, cut, True
+        stream.arrived.append(cut)
+        if not stream.source.passed_on:
+            self._take(stream)
 
-    def delivered_other(self) -> None:
-        """The program got a batch of a loader whose batches are its own."""
-        self._got = None
+    def begins_outer(self, loader: Any) -> None:
+        """An outer loader begins to iterate this one, and takes batches ahead of the program."""
+        source = self.source_of(loader)
+        if source is not None:
+            source.passed_on = True
+
+    def passed_on(self, loader: Any) -> None:
+        """The outer loader gives the next batch to the program."""
+        source = self._sources.get(loader)
+        if source is None or source.stream is None:
+            self._got = None
+            return
+        self._outer = source.stream
+        if not self.in_trainer:
+            self._take(source.stream)
+
+    def training_step(self, *, summed: bool) -> None:
+        """A trainer takes the next of the batches that it got.
+
+        Args:
+            summed: Losses are sums, divided by a number that is the same on all ranks.
+        """
+        self._summed = summed
+        if self._outer is not None:
+            self._take(self._outer)
+
+    def _take(self, stream: Stream) -> None:
+        if not stream.arrived:
+            self._odd = EvenReason.FETCHED_AHEAD
+            return
+        self._stream, self._got, self._fresh = stream, stream.arrived.popleft(), True
+        stream.got += 1
 
     def forward(self, model: Any, arguments: tuple[object, ...], named: dict[str, object]) -> None:
         """A data-parallel model begins a forward pass that a backward pass will follow."""
@@ -142,7 +179,7 @@ class Balancer:
             if self._awaited:  # one backward pass for two batches, whose weights may differ
                 self._odd = EvenReason.BATCH_NOT_RECOGNIZED
             self._awaited = True
-        if stream.used != stream.delivered:
+        if stream.used != stream.got:
             self._odd = EvenReason.FETCHED_AHEAD
         self._used = cut
 
@@ -152,13 +189,13 @@ class Balancer:
         if cut is None or self._stream is None:
             return 1.0
         self._backward, self._awaited = True, False
-        even = cut.own * self._world == cut.total
+        even, summed = cut.own == cut.even, self._summed
         if (not even or not self._proof) and not self.refusal:
             loss = losses[0] if isinstance(losses, list | tuple) and losses else losses
-            reason = uneven_reason(loss, cut.own, self._world)
+            reason = uneven_reason(loss, cut.own, self._world, summed=summed)
             if reason:
                 self.refuse(reason)
-        return 1.0 if even else self._world * cut.own / cut.total
+        return 1.0 if even or summed else cut.own / cut.even
 
     def gathers(self, tensor: Any) -> None:
         """The program gathers a tensor from all ranks."""
@@ -168,7 +205,7 @@ class Balancer:
             cut is not None
             and cut is self._got
             and len(shape)
-            and int(shape[0]) in (cut.own, cut.total)
+            and int(shape[0]) in (cut.own, cut.even * self._world)
         ):
             self.refuse(EvenReason.GATHERS_SAMPLES)
 
@@ -177,7 +214,7 @@ class Balancer:
     def timed(self, times: StepTimes) -> None:
         """Times of the step that ends now."""
         cut = self._used
-        if cut is None or not self._samples or self._is_last(cut):
+        if cut is None or not self._samples or not cut.full:
             return
         if cut.plan != self._timed_plan:
             self._timed_plan = cut.plan
@@ -186,10 +223,6 @@ class Balancer:
             return  # the first step of a plan also pays for the change
         self._times.append((times.compute_ns + times.data_wait_ns) / 1e9 / self._samples)
         self._step_ns.append(times.step_ns // max(self._batches, 1))
-
-    def _is_last(self, cut: Cut) -> bool:
-        """True for the smaller batch at the end of an epoch, which is always even."""
-        return self._lead is not None and cut.total < self._lead.even * self._world
 
     def stepped(self, optimizer: Any) -> None:
         """The leading optimizer has stepped."""
@@ -203,7 +236,7 @@ class Balancer:
         elif self._odd and not self.refusal:
             self.refuse(self._odd)
         leads = stream is not None and stream.source is self._lead
-        if self._agreement is not None and leads and cut is not None and not self._is_last(cut):
+        if self._agreement is not None and leads and cut is not None and cut.full:
             self._agreement.note(self._steps, cut.at, cut.plan)
             now = monotonic_ns()
             if now - self._told_ns >= self._apart_ns:
@@ -294,7 +327,7 @@ class Balancer:
         self._ranks.divided(
             Division(
                 samples=cut.own if cut is not None else 0,
-                even=cut.total // self._world if cut is not None else 0,
+                even=cut.even if cut is not None else 0,
                 reason=reason.code,
                 even_step_ns=self._even_ns,
             )
@@ -361,17 +394,55 @@ class UnevenHook:
             return own(this) if source is None else source
 
         @functools.wraps(advance)
-        def delivered(this: Any) -> Any:
+        def returned(this: Any) -> Any:
             batch = advance(this)
             stream = getattr(this, "_sampler_iter", None)
-            if type(stream) is Stream:
-                self._guarded(self.balancer.delivered, stream, batch)
-            else:
-                self.balancer.delivered_other()
+            known = stream if type(stream) is Stream else None
+            self._guarded(self.balancer.arrived, known, batch)
             return batch
 
         loader._index_sampler = property(index_sampler)
-        iterator.__next__ = delivered
+        iterator.__next__ = returned
+
+    def register_accelerate(self, module: Any) -> None:
+        """Watch batches of a loaded ``accelerate.data_loader``, which takes one ahead."""
+        shard = module.DataLoaderShard
+        iterate = shard.__iter__
+
+        @functools.wraps(iterate)
+        def watched(this: Any) -> Any:
+            inner = this.base_dataloader
+            self._guarded(self.balancer.begins_outer, inner)
+            for batch in iterate(this):
+                self._guarded(self.balancer.passed_on, inner)
+                yield batch
+
+        shard.__iter__ = watched
+
+    def register_trainer(self, module: Any) -> None:
+        """Watch steps of a loaded ``transformers.trainer``."""
+        trainer = module.Trainer
+        train, step = trainer.train, trainer.training_step
+
+        @functools.wraps(train)
+        def trained(this: Any, *args: Any, **kwargs: Any) -> Any:
+            self.balancer.in_trainer += 1
+            try:
+                return train(this, *args, **kwargs)
+            finally:
+                self.balancer.in_trainer -= 1
+
+        @functools.wraps(step)
+        def stepped(
+            this: Any, model: Any, inputs: Any, num_items_in_batch: Any = None, **kwargs: Any
+        ) -> Any:
+            counted = num_items_in_batch is not None
+            scaled_by_it = this.model_accepts_loss_kwargs or this.compute_loss_func
+            summed = counted and scaled_by_it and this.args.average_tokens_across_devices
+            self._guarded(lambda: self.balancer.training_step(summed=bool(summed)))
+            return step(this, model, inputs, num_items_in_batch, **kwargs)
+
+        trainer.train, trainer.training_step = trained, stepped
 
     def register_parallel(self, module: Any) -> None:
         """Watch forward passes of a loaded ``torch.nn.parallel.distributed``."""

@@ -73,25 +73,24 @@ def _longest(unit_times: Sequence[float], sizes: Sequence[int]) -> float:
     return max(unit * size for unit, size in zip(unit_times, sizes, strict=True))
 
 
-def positions(sizes: Sequence[int], rank: int) -> list[int]:
-    """Positions in the global batch that a rank gets, in its order.
+def places(sizes: Sequence[int], rank: int) -> list[tuple[int, int]]:
+    """Samples of a global batch that a rank gets, in its order.
 
-    A rank has every ``world``-th position from its number on, as a DistributedSampler deals them.
-    Ranks with fewer samples keep their first ones; the rest goes to those with more, in order.
+    Ranks with fewer samples keep the first ones of their even batch; the rest goes to those with
+    more, in order.
 
     Args:
         sizes: Samples of each rank; their mean is a whole number.
         rank: Number of the rank.
 
     Returns:
-        As many positions as the rank has samples. Those of all ranks are disjoint and cover the
-        batch.
+        For each sample the rank whose even batch it is in, and its place there. Those of all ranks
+        are disjoint and cover the batch.
     """
-    world = len(sizes)
-    even = sum(sizes) // world
-    own = [at * world + rank for at in range(min(even, sizes[rank]))]
+    even = sum(sizes) // len(sizes)
+    own = [(rank, at) for at in range(min(even, sizes[rank]))]
     if sizes[rank] <= even:
         return own
     skip = sum(max(size - even, 0) for size in sizes[:rank])
-    freed = [at * world + other for other, size in enumerate(sizes) for at in range(size, even)]
+    freed = [(other, at) for other, size in enumerate(sizes) for at in range(size, even)]
     return own + freed[skip : skip + sizes[rank] - even]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage_run.uneven_plan import divide, gain, most_samples, positions
+from ullage_run.uneven_plan import divide, gain, most_samples, places
 
 UNITS = st.lists(st.floats(min_value=1e-3, max_value=1e3), min_size=1, max_size=9)
 
@@ -59,23 +59,22 @@ def divisions(draw: st.DrawFn) -> tuple[int, ...]:
 
 
 @given(divisions())
-def test_each_position_has_one_rank(sizes: tuple[int, ...]) -> None:
-    parts = [positions(sizes, rank) for rank in range(len(sizes))]
+def test_each_sample_has_one_rank(sizes: tuple[int, ...]) -> None:
+    world, even = len(sizes), sum(sizes) // len(sizes)
+    parts = [places(sizes, rank) for rank in range(world)]
     assert [len(part) for part in parts] == list(sizes)
-    assert sorted(itertools.chain(*parts)) == list(range(sum(sizes)))
+    whole = list(itertools.product(range(world), range(even)))
+    assert sorted(itertools.chain(*parts)) == whole
 
 
-@pytest.mark.parametrize("world", [1, 2, 5])
-def test_an_even_division_is_that_of_the_sampler(world: int) -> None:
-    whole = list(range(4 * world))
-    for rank in range(world):
-        assert positions([4] * world, rank) == whole[rank::world]
+def test_an_even_division_leaves_all_where_it_is() -> None:
+    assert places((3, 3), 1) == [(1, 0), (1, 1), (1, 2)]
 
 
 def test_a_rank_keeps_its_first_samples() -> None:
-    assert positions((5, 2, 5), 1) == [1, 4]
-    assert positions((5, 2, 5), 0) == [0, 3, 6, 9, 7]
-    assert positions((5, 2, 5), 2) == [2, 5, 8, 11, 10]
+    assert places((5, 2, 5), 1) == [(1, 0), (1, 1)]
+    assert places((5, 2, 5), 0) == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 2)]
+    assert places((5, 2, 5), 2) == [(2, 0), (2, 1), (2, 2), (2, 3), (1, 3)]
 
 
 def test_the_gain_is_that_of_the_slowest() -> None:
