@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from ullage.api.captures import RANK_FILES, TRACE_FOLDER
 from ullage.api.steps import RANK_MAGIC, RANK_RECORD_BYTES, RANK_VERSION, RANK_WORDS
 from ullage_run.record import MAX_ITEMS, header_word, map_exclusively
-from ullage_run.times import RECORD_RETRY_NS
+from ullage_run.times import RECORD_RETRY_NS, THROTTLED_APART_NS
 
 HEADER_WORD: Final = header_word(RANK_MAGIC, RANK_VERSION)
 STEPS: Final = RANK_WORDS["steps"]
@@ -34,6 +34,9 @@ TIMED: Final = RANK_WORDS["timed"]
 BATCHES: Final = RANK_WORDS["batches"]
 EVEN_REASON: Final = RANK_WORDS["even_reason"]
 EVEN_STEP: Final = RANK_WORDS["even_step_ns"]
+THROTTLED: Final = RANK_WORDS["throttled_ns"]
+CPU_STAT: Final = "/sys/fs/cgroup/cpu.stat"
+"""Of the container's own cgroup, where it sees that one alone."""
 MASK: Final = (1 << 63) - 1
 
 
@@ -78,6 +81,7 @@ class RankWriter:
         self._words: memoryview | None = None
         self._file = -1
         self._try_at_ns = 0
+        self._throttled_at_ns = 0
         self.steps = 0
         """Steps written."""
         self.index = 0
@@ -133,6 +137,9 @@ class RankWriter:
             words[SAMPLES] = words[SAMPLES] + min(times.samples, MAX_ITEMS) & MASK
             words[BATCH_BYTES] = words[BATCH_BYTES] + times.batch_bytes & MASK
             words[TIMED] += 1
+        if now_ns - self._throttled_at_ns >= THROTTLED_APART_NS:
+            self._throttled_at_ns = now_ns
+            words[THROTTLED] = throttled_ns() & MASK
         words[LAST_STEP] = now_ns
         self.steps += 1
         words[STEPS] = self.steps
@@ -152,6 +159,19 @@ class RankWriter:
         self._reset()
         if inherited >= 0:
             os.close(inherited)
+
+
+def throttled_ns(path: str = CPU_STAT) -> int:
+    """Time for which the processes of a cgroup were stopped at its CPU limit; 0 = not known."""
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                name, _, value = line.partition(b" ")
+                if name == b"throttled_usec":
+                    return int(value) * 1000
+    except (OSError, ValueError):  # not a unified hierarchy
+        pass
+    return 0
 
 
 def place_in_job() -> tuple[int, int]:

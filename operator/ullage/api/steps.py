@@ -84,10 +84,10 @@ class StepRecord:
 RANK_MAGIC: Final = b"ULRK"
 RANK_VERSION: Final = 1
 RANK_RECORD_BYTES: Final = 128
-RANK_LAYOUT: Final = struct.Struct("<4sIQQIIQQQQQQQIIQQ16x")
+RANK_LAYOUT: Final = struct.Struct("<4sIQQIIQQQQQQQIIQQQ8x")
 """magic, version, steps, last_step_ns, rank, world, step_ns, compute_ns, wait_ns, data_wait_ns,
-samples, batch_bytes, timed, batch, even_batch, even_reason, even_step_ns; the rest is for later
-versions."""
+samples, batch_bytes, timed, batch, even_batch, even_reason, even_step_ns, throttled_ns; the
+rest is for later versions."""
 RANK_WORDS: Final[Mapping[str, int]] = {
     "steps": 1,
     "last_step_ns": 2,
@@ -101,6 +101,7 @@ RANK_WORDS: Final[Mapping[str, int]] = {
     "batches": 11,
     "even_reason": 12,
     "even_step_ns": 13,
+    "throttled_ns": 14,
 }
 """Index of each field in the record seen as 8-byte words (word 3: rank in its lower half, world in
 its upper one; word 11: batch and even_batch likewise)."""
@@ -130,6 +131,7 @@ class RankRecord:
         even_batch: Samples that it would have in an even division.
         even_reason: Code of the :class:`~ullage.api.rebalancing.EvenReason` for even batches.
         even_step_ns: Time from batch to batch while they were even; 0 = not known.
+        throttled_ns: Time for which its container's processes were stopped at its CPU limit.
     """
 
     steps: int
@@ -147,6 +149,7 @@ class RankRecord:
     even_batch: int = 0
     even_reason: int = 0
     even_step_ns: int = 0
+    throttled_ns: int = 0
 
     @classmethod
     def unpack(cls, raw: bytes) -> RankRecord | None:

@@ -7,6 +7,7 @@ Read from the GPUNodes of its pods, where the hook times steps (``runtime.inject
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,10 +17,11 @@ from rich.text import Text
 
 from ullage import ports
 from ullage.api.readers import WireError, objects, section
-from ullage.api.slices import ObservedRank, ObservedSlice
+from ullage.api.rebalancing import EvenReason
+from ullage.api.slices import DesiredSlice, ObservedRank, ObservedSlice
 from ullage.cli.tables import BAD, table_of
 from ullage.cluster.records.pod import PodRecord
-from ullage.engines.stragglers.detector import SLOW, relative_to_others
+from ullage.engines.stragglers.detector import RankTimes, SlowCause, Straggler, find_stragglers
 from ullage.ports import ClusterPort, Forbidden, NotFound
 
 MOST_NODES: Final = 64
@@ -35,11 +37,25 @@ class RankOfPod:
     pod: str
     node: str
     figures: ObservedRank
+    neighbours: tuple[str, ...] = ()
+    """Other pods on its device, ``namespace/name``."""
 
     @property
-    def own_micros(self) -> int:
-        """Its own part of a step: data and compute."""
-        return self.figures.compute_micros + self.figures.data_wait_micros
+    def divided(self) -> bool:
+        """Its batch is smaller or larger than an even one."""
+        return self.figures.batch != self.figures.even_batch
+
+    @property
+    def times(self) -> RankTimes:
+        """What the detector compares, microseconds that an even batch would take."""
+        figures = self.figures
+        part = figures.even_batch / figures.batch if self.divided and figures.batch else 1.0
+        return RankTimes(
+            compute=figures.compute_micros * part,
+            data=figures.data_wait_micros * part,
+            throttled_percent=figures.throttled_percent,
+            neighbours=len(self.neighbours),
+        )
 
 
 async def ranks_of(cluster: ClusterPort, pods: Iterable[PodRecord]) -> tuple[RankOfPod, ...]:
@@ -58,26 +74,49 @@ async def ranks_of(cluster: ClusterPort, pods: Iterable[PodRecord]) -> tuple[Ran
 
 
 def _on(node: str, body: ports.JsonObject, by_uid: Mapping[str, PodRecord]) -> Iterable[RankOfPod]:
+    slices: list[ObservedSlice] = []
     for raw in objects(section(body, "status"), "slices"):
         try:
-            seen = ObservedSlice.from_wire(raw)
+            slices.append(ObservedSlice.from_wire(raw))
         except WireError:  # of another version; the operator reports it
             continue
+    residents: defaultdict[str, set[str]] = defaultdict(set)
+    for seen in slices:
+        residents[seen.gpu].add(seen.key.pod_uid)
+    names = _names(body)
+    for seen in slices:
         pod = by_uid.get(seen.key.pod_uid)
         if pod is not None:
+            others = residents[seen.gpu] - {pod.uid}
+            neighbours = tuple(sorted(names.get(uid, "another pod") for uid in others))
             for figures in seen.ranks:
-                yield RankOfPod(pod=pod.name, node=node, figures=figures)
+                yield RankOfPod(pod=pod.name, node=node, figures=figures, neighbours=neighbours)
+
+
+def _names(body: ports.JsonObject) -> dict[str, str]:
+    """Pods with a slice on a node, by uid, as its spec names them."""
+    names: dict[str, str] = {}
+    for raw in objects(section(body, "spec"), "slices"):
+        try:
+            wanted = DesiredSlice.from_wire(raw)
+        except WireError:
+            continue
+        names[wanted.key.pod_uid] = f"{wanted.pod_namespace}/{wanted.pod_name}"
+    return names
 
 
 def table(ranks: Sequence[RankOfPod]) -> RenderableType:
-    """Ranks with the parts of their steps, and a line on the slowest one."""
-    ratios = relative_to_others([rank.own_micros for rank in ranks])
-    shown = sorted(range(len(ranks)), key=lambda at: -ratios[at])[:MOST_RANKS]
+    """Ranks with the parts of their steps, and what is to be said of the slow ones."""
+    stragglers = find_stragglers([rank.times for rank in ranks]).stragglers
+    slow = {straggler.at: straggler for straggler in stragglers}
+    divided = any(rank.divided for rank in ranks)
+    order = sorted(range(len(ranks)), key=lambda at: (at not in slow, -ranks[at].times.own))
     columns = ("STEP", "STEP TIME", "COMPUTE", "DATA WAIT", "WAIT")
-    rows = table_of("RANK", "POD", "NODE", numbers=columns, more=("",))
-    for at in sorted(shown):
+    rows = table_of(
+        "RANK", "POD", "NODE", numbers=columns, more=("BATCH", "") if divided else ("",)
+    )
+    for at in sorted(order[:MOST_RANKS]):
         rank = ranks[at].figures
-        slow = Text(f"{ratios[at]:.1f}x slow", BAD) if ratios[at] >= SLOW else Text("")
         rows.add_row(
             str(rank.rank),
             ranks[at].pod,
@@ -87,28 +126,86 @@ def table(ranks: Sequence[RankOfPod]) -> RenderableType:
                 _millis,
                 (rank.step_micros, rank.compute_micros, rank.data_wait_micros, rank.wait_micros),
             ),
-            slow,
+            *((f"{rank.batch} of {rank.even_batch}",) if divided else ()),
+            Text(f"{slow[at].ratio:.1f}x slow", BAD) if at in slow else Text(""),
         )
     parts: list[RenderableType] = [rows]
     if len(ranks) > MOST_RANKS:
         parts.append(Text(f"and {len(ranks) - MOST_RANKS} faster ones"))
-    slowest = max(range(len(ranks)), key=lambda at: ratios[at])
-    if ratios[slowest] >= SLOW:
-        parts.append(_slowest_line(ranks, slowest, ratios[slowest]))
-    return Group(*parts)
+    return Group(*parts, *map(Text, remarks(ranks, stragglers)))
 
 
-def _slowest_line(ranks: Sequence[RankOfPod], slowest: int, ratio: float) -> Text:
-    """A line on the slowest rank and the longer part of its steps."""
-    slow = ranks[slowest].figures
-    others = [rank.figures for at, rank in enumerate(ranks) if at != slowest]
-    compute = slow.compute_micros - min(rank.compute_micros for rank in others)
-    data = slow.data_wait_micros - min(rank.data_wait_micros for rank in others)
-    what = "for its data" if data > compute else "to compute"
-    return Text(
-        f"rank {slow.rank} on {ranks[slowest].node} takes {ratio:.1f} times as long as the others,"
-        f" mostly {what}; they wait for it in each step"
+def remarks(ranks: Sequence[RankOfPod], stragglers: Sequence[Straggler]) -> Sequence[str]:
+    """Sentences on the slowest rank, the division of batches, and why there is none.
+
+    Args:
+        ranks: Ranks of the job.
+        stragglers: The slow ones among them, the slowest first.
+    """
+    sentences: list[str] = []
+    if stragglers:
+        rank = ranks[stragglers[0].at]
+        sentences.append(_slowness(rank, stragglers[0]))
+        if advice := _advice(rank, stragglers[0].cause):
+            sentences.append(advice)
+    smallest = min(
+        (rank for rank in ranks if rank.divided and rank.figures.even_batch),
+        key=lambda rank: rank.figures.batch / rank.figures.even_batch,
+        default=None,
     )
+    if smallest is not None:
+        sentences.append(_division(smallest))
+    reasons = {rank.figures.even_reason for rank in ranks} & set(EvenReason) - {EvenReason.NONE}
+    return [
+        *sentences,
+        *(f"batches stay even: {word}: {EvenReason(word).text}" for word in sorted(reasons)),
+    ]
+
+
+def _slowness(rank: RankOfPod, slowest: Straggler) -> str:
+    stopped = rank.figures.throttled_percent
+    causes = {
+        SlowCause.COMPUTE: "mostly to compute",
+        SlowCause.THROTTLED: f"stopped at its CPU limit {stopped} % of the time",
+        SlowCause.NEIGHBOUR: f"mostly to compute beside {', '.join(rank.neighbours[:3])}",
+        SlowCause.DATA: "mostly for its data",
+        SlowCause.LINK: "mostly to communicate",
+    }
+    alike = "" if rank.divided else "; they wait for it in each step"
+    return (
+        f"rank {rank.figures.rank} on {rank.node} takes {slowest.ratio:.1f} times as long as the"
+        f" others, {causes[slowest.cause]}{alike}"
+    )
+
+
+def _advice(rank: RankOfPod, cause: SlowCause) -> str:
+    match cause:
+        case SlowCause.NEIGHBOUR:
+            return (
+                f"suspend or move {rank.neighbours[0]}, or set spec.slo.maxSlowdown, which keeps"
+                " such neighbours away"
+            )
+        case SlowCause.THROTTLED:
+            return f"raise the CPU limit of pod {rank.pod}"
+        case SlowCause.COMPUTE:
+            return (
+                f"where other jobs are slow on {rank.node}, too, delete pod {rank.pod}: its member"
+                " is placed again"
+            )
+        case SlowCause.DATA | SlowCause.LINK:
+            return ""
+
+
+def _division(smallest: RankOfPod) -> str:
+    figures = smallest.figures
+    sentence = (
+        f"rank {figures.rank} on {smallest.node} is given {figures.batch} of {figures.even_batch}"
+        " samples, so that all ranks finish together"
+    )
+    if figures.even_step_micros and figures.step_micros:
+        before, now = _millis(figures.even_step_micros), _millis(figures.step_micros)
+        sentence += f": step {before} -> {now}"
+    return sentence
 
 
 def _millis(micros: int) -> str:

@@ -71,7 +71,16 @@ def run(folder: Path, policy: str, *arguments: str) -> Run:
     }
     launcher = [PYTHON, "-m", "torch.distributed.run", f"--nproc-per-node={RANKS}"]
     done = subprocess.run(
-        [*launcher, "--standalone", str(PROGRAM), "--out", str(folder), "--slow=3", *LENGTH, *arguments],
+        [
+            *launcher,
+            "--standalone",
+            str(PROGRAM),
+            "--out",
+            str(folder),
+            "--slow=3",
+            *LENGTH,
+            *arguments,
+        ],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
