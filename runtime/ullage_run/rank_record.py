@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from time import monotonic_ns
 from typing import Any, Final, NamedTuple
 
@@ -35,8 +36,12 @@ BATCHES: Final = RANK_WORDS["batches"]
 EVEN_REASON: Final = RANK_WORDS["even_reason"]
 EVEN_STEP: Final = RANK_WORDS["even_step_ns"]
 THROTTLED: Final = RANK_WORDS["throttled_ns"]
-CPU_STAT: Final = "/sys/fs/cgroup/cpu.stat"
-"""Of the container's own cgroup, where it sees that one alone."""
+CPU_STATS: Final = (
+    ("/sys/fs/cgroup/cpu.stat", b"throttled_usec", 1000),
+    ("/sys/fs/cgroup/cpu/cpu.stat", b"throttled_time", 1),
+)
+"""Of the container's own cgroup, where it sees that one alone: its file, field and unit in ns, of
+cgroup v2 and v1."""
 MASK: Final = (1 << 63) - 1
 
 
@@ -161,16 +166,17 @@ class RankWriter:
             os.close(inherited)
 
 
-def throttled_ns(path: str = CPU_STAT) -> int:
+def throttled_ns(files: Sequence[tuple[str, bytes, int]] = CPU_STATS) -> int:
     """Time for which the processes of a cgroup were stopped at its CPU limit; 0 = not known."""
-    try:
-        with open(path, "rb") as file:
-            for line in file:
-                name, _, value = line.partition(b" ")
-                if name == b"throttled_usec":
-                    return int(value) * 1000
-    except (OSError, ValueError):  # not a unified hierarchy
-        pass
+    for path, field, unit in files:
+        try:
+            with open(path, "rb") as file:
+                for line in file:
+                    name, _, value = line.partition(b" ")
+                    if name == field:
+                        return int(value) * unit
+        except (OSError, ValueError):  # of another version, or not to be seen
+            continue
     return 0
 
 

@@ -22,6 +22,11 @@ from typing import Final
 
 SLOW: Final = 1.2
 """Own part over that of the others from which a rank counts as slow. Chosen."""
+STANDS_OUT: Final = 1.08
+STANDS_OUT_SPREADS: Final = 6
+STANDS_OUT_PEERS: Final = 7
+"""Of so many peers and more a rank is also slow at the first ratio, if it is so many median
+deviations of theirs behind them. Chosen on job 3 of Alibaba's traces."""
 THROTTLED_LEAST: Final = 10
 """Percent of its time that a container must be stopped at its CPU limit to be slow for it, above
 what its peers are. Chosen."""
@@ -121,6 +126,7 @@ def find_stragglers(ranks: Sequence[RankTimes], slow: float = SLOW) -> Verdict:
             Straggler(at=at, ratio=ratio, cause=cause_of(ranks[at], peers))
             for at, ratio in zip(members, ratios, strict=True)
             if ratio >= slow
+            or _stands_out(at, ratio, [(peer, ranks[peer].own) for peer in members])
         ]
     stragglers.sort(key=lambda straggler: (-straggler.ratio, straggler.at))
     names = sorted(by_stage)
@@ -130,6 +136,16 @@ def find_stragglers(ranks: Sequence[RankTimes], slow: float = SLOW) -> Verdict:
         stragglers=tuple(stragglers),
         stages=tuple((stage, ratio) for stage, ratio in stages if ratio >= slow),
     )
+
+
+def _stands_out(at: int, ratio: float, own: Sequence[tuple[int, float]]) -> bool:
+    """True if a rank is far behind its peers for how much they differ."""
+    others = [time for peer, time in own if peer != at and time > 0]
+    if ratio < STANDS_OUT or len(others) < STANDS_OUT_PEERS:
+        return False
+    middle = statistics.median(others)
+    spread = statistics.median(abs(time - middle) for time in others)
+    return dict(own)[at] - middle >= STANDS_OUT_SPREADS * spread
 
 
 def cause_of(slow: RankTimes, peers: Sequence[RankTimes]) -> SlowCause:

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.engines.stragglers.detector import SLOW, RankTimes, SlowCause, find_stragglers
+from ullage.engines.stragglers.detector import (
+    SLOW,
+    STANDS_OUT,
+    RankTimes,
+    SlowCause,
+    find_stragglers,
+)
 
 FAST = RankTimes(compute=1.0, data=0.1)
 
@@ -49,7 +55,16 @@ def test_a_slow_rank_does_not_make_its_stage_slow() -> None:
     assert verdict.stages == ()
 
 
-@given(st.lists(st.floats(min_value=1.0, max_value=SLOW - 0.01), max_size=16))
+def test_of_many_like_ranks_a_little_slower_one_stands_out() -> None:
+    peers = [1.0, 1.01, 1.02, 1.01, 1.0, 1.02, 1.01]
+    (straggler,) = find_stragglers([RankTimes(compute=time) for time in (*peers, 1.1)]).stragglers
+    assert straggler.at == len(peers)
+    assert not find_stragglers([RankTimes(compute=time) for time in (*peers[1:], 1.1)]).stragglers
+    uneven = [1.0, 1.1, 1.2, 1.1, 1.0, 1.05, 1.15]
+    assert not find_stragglers([RankTimes(compute=time) for time in (*uneven, 1.2)]).stragglers
+
+
+@given(st.lists(st.floats(min_value=1.0, max_value=SLOW - 0.01), max_size=7))
 def test_small_differences_are_no_stragglers(times: list[float]) -> None:
     verdict = find_stragglers([RankTimes(compute=time) for time in times])
     assert verdict.stragglers == ()
@@ -72,4 +87,4 @@ def test_any_figures_have_a_verdict(ranks: list[RankTimes]) -> None:
     verdict = find_stragglers(ranks)
     ratios = [straggler.ratio for straggler in verdict.stragglers]
     assert ratios == sorted(ratios, reverse=True)
-    assert all(ratio >= SLOW for ratio in ratios)
+    assert all(ratio >= STANDS_OUT for ratio in ratios)
