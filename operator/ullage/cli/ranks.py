@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -17,45 +16,17 @@ from rich.text import Text
 
 from ullage import ports
 from ullage.api.readers import WireError, objects, section
-from ullage.api.rebalancing import EvenReason
-from ullage.api.slices import DesiredSlice, ObservedRank, ObservedSlice
+from ullage.api.slices import DesiredSlice, ObservedSlice
 from ullage.cli.tables import BAD, table_of
 from ullage.cluster.records.pod import PodRecord
-from ullage.engines.stragglers.detector import RankTimes, SlowCause, Straggler, find_stragglers
+from ullage.engines.stragglers.detector import find_stragglers
 from ullage.ports import ClusterPort, Forbidden, NotFound
+from ullage.scheduling.observation.stragglers import RankOfPod, millis, remarks
 
 MOST_NODES: Final = 64
 """Nodes that are read for one answer."""
 MOST_RANKS: Final = 32
 """Ranks that are shown; of more, the slowest ones."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankOfPod:
-    """A rank, and the pod that it runs in."""
-
-    pod: str
-    node: str
-    figures: ObservedRank
-    neighbours: tuple[str, ...] = ()
-    """Other pods on its device, ``namespace/name``."""
-
-    @property
-    def divided(self) -> bool:
-        """Its batch is smaller or larger than an even one."""
-        return self.figures.batch != self.figures.even_batch
-
-    @property
-    def times(self) -> RankTimes:
-        """What the detector compares, microseconds that an even batch would take."""
-        figures = self.figures
-        part = figures.even_batch / figures.batch if self.divided and figures.batch else 1.0
-        return RankTimes(
-            compute=figures.compute_micros * part,
-            data=figures.data_wait_micros * part,
-            throttled_percent=figures.throttled_percent,
-            neighbours=len(self.neighbours),
-        )
 
 
 async def ranks_of(cluster: ClusterPort, pods: Iterable[PodRecord]) -> tuple[RankOfPod, ...]:
@@ -123,7 +94,7 @@ def table(ranks: Sequence[RankOfPod]) -> RenderableType:
             ranks[at].node,
             str(rank.steps),
             *map(
-                _millis,
+                millis,
                 (rank.step_micros, rank.compute_micros, rank.data_wait_micros, rank.wait_micros),
             ),
             *((f"{rank.batch} of {rank.even_batch}",) if divided else ()),
@@ -133,80 +104,3 @@ def table(ranks: Sequence[RankOfPod]) -> RenderableType:
     if len(ranks) > MOST_RANKS:
         parts.append(Text(f"and {len(ranks) - MOST_RANKS} faster ones"))
     return Group(*parts, *map(Text, remarks(ranks, stragglers)))
-
-
-def remarks(ranks: Sequence[RankOfPod], stragglers: Sequence[Straggler]) -> Sequence[str]:
-    """Sentences on the slowest rank, the division of batches, and why there is none.
-
-    Args:
-        ranks: Ranks of the job.
-        stragglers: The slow ones among them, the slowest first.
-    """
-    sentences: list[str] = []
-    if stragglers:
-        rank = ranks[stragglers[0].at]
-        sentences.append(_slowness(rank, stragglers[0]))
-        if advice := _advice(rank, stragglers[0].cause):
-            sentences.append(advice)
-    smallest = min(
-        (rank for rank in ranks if rank.divided and rank.figures.even_batch),
-        key=lambda rank: rank.figures.batch / rank.figures.even_batch,
-        default=None,
-    )
-    if smallest is not None:
-        sentences.append(_division(smallest))
-    reasons = {rank.figures.even_reason for rank in ranks} & set(EvenReason) - {EvenReason.NONE}
-    return [
-        *sentences,
-        *(f"batches stay even: {word}: {EvenReason(word).text}" for word in sorted(reasons)),
-    ]
-
-
-def _slowness(rank: RankOfPod, slowest: Straggler) -> str:
-    stopped = rank.figures.throttled_percent
-    causes = {
-        SlowCause.COMPUTE: "mostly to compute",
-        SlowCause.THROTTLED: f"stopped at its CPU limit {stopped} % of the time",
-        SlowCause.NEIGHBOUR: f"mostly to compute beside {', '.join(rank.neighbours[:3])}",
-        SlowCause.DATA: "mostly for its data",
-        SlowCause.LINK: "mostly to communicate",
-    }
-    alike = "" if rank.divided else "; they wait for it in each step"
-    return (
-        f"rank {rank.figures.rank} on {rank.node} takes {slowest.ratio:.1f} times as long as the"
-        f" others, {causes[slowest.cause]}{alike}"
-    )
-
-
-def _advice(rank: RankOfPod, cause: SlowCause) -> str:
-    match cause:
-        case SlowCause.NEIGHBOUR:
-            return (
-                f"suspend or move {rank.neighbours[0]}, or set spec.slo.maxSlowdown, which keeps"
-                " such neighbours away"
-            )
-        case SlowCause.THROTTLED:
-            return f"raise the CPU limit of pod {rank.pod}"
-        case SlowCause.COMPUTE:
-            return (
-                f"where other jobs are slow on {rank.node}, too, delete pod {rank.pod}: its member"
-                " is placed again"
-            )
-        case SlowCause.DATA | SlowCause.LINK:
-            return ""
-
-
-def _division(smallest: RankOfPod) -> str:
-    figures = smallest.figures
-    sentence = (
-        f"rank {figures.rank} on {smallest.node} is given {figures.batch} of {figures.even_batch}"
-        " samples, so that all ranks finish together"
-    )
-    if figures.even_step_micros and figures.step_micros:
-        before, now = _millis(figures.even_step_micros), _millis(figures.step_micros)
-        sentence += f": step {before} -> {now}"
-    return sentence
-
-
-def _millis(micros: int) -> str:
-    return f"{micros / 1000:.1f} ms" if micros else "-"

@@ -13,10 +13,11 @@ from rich.console import Console
 
 from builders import a_job, a_pod
 from ullage.api.slices import DesiredSlice, ObservedRank, ObservedSlice, SliceKey, SlicePhase
-from ullage.cli.ranks import MOST_RANKS, RankOfPod, ranks_of, remarks, table
+from ullage.cli.ranks import MOST_RANKS, ranks_of, table
 from ullage.cluster.records.pod import PodStage
 from ullage.engines.stragglers.detector import find_stragglers
 from ullage.ports import Forbidden, JsonObject, Kind, NotFound
+from ullage.scheduling.observation.stragglers import RankOfPod, remarks
 
 
 class Nodes:
