@@ -240,6 +240,10 @@ bench: bench-efficiency
 bench-efficiency: $(VENV)/.ready ## findings on drawn counter series with known antipatterns, and the report of 10,000 jobs (ARGS="--draws 10 --seed 1")
 	@$(BIN)/python -m bench.efficiency $(ARGS)
 
+.PHONY: bench-stragglers
+bench-stragglers: $(VENV)/.ready ## a slow rank gets smaller batches: steps, weights, kills; slow ranks of public traces (TORCH_PYTHON=interpreter with torch, root, ARGS="--rounds 1 --kills 3")
+	@$(BIN)/python -m bench.stragglers $(ARGS)
+
 .PHONY: bench-admission
 bench: bench-admission
 SPLITS ?= 200

@@ -24,13 +24,17 @@ from ullage.api.environment import ENV_STEPS
 from ullage_run.loader_hook import LoaderHook
 from ullage_run.rank_record import RankWriter
 from ullage_run.step_clock import StepClock
+from ullage_run.torch_hook import UNEVEN
 from ullage_run.trace_hook import TraceHook
+from ullage_run.uneven import hook_of
 
 BEFORE: Final = "register_optimizer_step_pre_hook"
 AFTER: Final = "register_optimizer_step_post_hook"
 
 _ranks: Final = RankWriter(os.environ.get(ENV_STEPS))
-_clock: Final = StepClock(_ranks)
+uneven: Final = hook_of(_ranks)
+"""The hook for uneven batches, where the container's policy asks for it."""
+_clock: Final = StepClock(_ranks, uneven.timed if uneven is not None else None)
 _traces: Final = TraceHook(_ranks)
 _loaders: Final = LoaderHook.from_environment(_ranks)
 os.register_at_fork(after_in_child=_ranks.forget)
@@ -47,6 +51,8 @@ def register(optimizer_module: ModuleType) -> None:
     autograd = sys.modules.get("torch.autograd")
     if autograd is not None:
         _guarded(_time_backward, autograd)
+        if uneven is not None:
+            _guarded(uneven.register_backward, autograd)
     profiler = sys.modules.get("torch.autograd.profiler")
     if profiler is not None:
         _guarded(_traces.watch, profiler)
@@ -56,6 +62,14 @@ def register_loader(loader_module: ModuleType) -> None:
     """Time the batches of a loaded ``torch.utils.data.dataloader``, and tune its workers."""
     _guarded(_loaders.install, loader_module)
     _guarded(_time_batches, loader_module)
+    if uneven is not None:
+        _guarded(uneven.register_loader, loader_module)
+
+
+def register_uneven(module: ModuleType) -> None:
+    """Connect the hook for uneven batches with a module of :data:`UNEVEN`."""
+    if uneven is not None:
+        _guarded(getattr(uneven, UNEVEN[module.__name__]), module)
 
 
 def _guarded(call: Callable[..., object], *args: object) -> None:
@@ -124,3 +138,5 @@ def _after_optimizer_step(optimizer: object, *_: object) -> None:
 def _end_step(optimizer: object) -> None:
     if _clock.optimizer_ended(optimizer):
         _traces.stepped()
+        if uneven is not None:
+            uneven.stepped(optimizer)

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from time import monotonic_ns
 from typing import Any, Final, NamedTuple
 
 from ullage.api.captures import RANK_FILES, TRACE_FOLDER
 from ullage.api.steps import RANK_MAGIC, RANK_RECORD_BYTES, RANK_VERSION, RANK_WORDS
 from ullage_run.record import MAX_ITEMS, header_word, map_exclusively
-from ullage_run.times import RECORD_RETRY_NS
+from ullage_run.times import RECORD_RETRY_NS, THROTTLED_APART_NS
 
 HEADER_WORD: Final = header_word(RANK_MAGIC, RANK_VERSION)
 STEPS: Final = RANK_WORDS["steps"]
@@ -31,6 +32,16 @@ DATA_WAIT: Final = RANK_WORDS["data_wait_ns"]
 SAMPLES: Final = RANK_WORDS["samples"]
 BATCH_BYTES: Final = RANK_WORDS["batch_bytes"]
 TIMED: Final = RANK_WORDS["timed"]
+BATCHES: Final = RANK_WORDS["batches"]
+EVEN_REASON: Final = RANK_WORDS["even_reason"]
+EVEN_STEP: Final = RANK_WORDS["even_step_ns"]
+THROTTLED: Final = RANK_WORDS["throttled_ns"]
+CPU_STATS: Final = (
+    ("/sys/fs/cgroup/cpu.stat", b"throttled_usec", 1000),
+    ("/sys/fs/cgroup/cpu/cpu.stat", b"throttled_time", 1),
+)
+"""Of the container's own cgroup, where it sees that one alone: its file, field and unit in ns, of
+cgroup v2 and v1."""
 MASK: Final = (1 << 63) - 1
 
 
@@ -43,6 +54,19 @@ class StepTimes(NamedTuple):
     data_wait_ns: int
     samples: int
     batch_bytes: int
+
+
+class Division(NamedTuple):
+    """Part of a rank in the batches of a job that may divide them unevenly."""
+
+    samples: int
+    """Samples of its last batch."""
+    even: int
+    """Samples that it would have in an even division."""
+    reason: int
+    """Code of the :class:`~ullage.api.rebalancing.EvenReason`."""
+    even_step_ns: int
+    """Time from batch to batch while the division was even, nanoseconds; 0 = not known."""
 
 
 class RankWriter:
@@ -62,6 +86,7 @@ class RankWriter:
         self._words: memoryview | None = None
         self._file = -1
         self._try_at_ns = 0
+        self._throttled_at_ns = 0
         self.steps = 0
         """Steps written."""
         self.index = 0
@@ -117,9 +142,21 @@ class RankWriter:
             words[SAMPLES] = words[SAMPLES] + min(times.samples, MAX_ITEMS) & MASK
             words[BATCH_BYTES] = words[BATCH_BYTES] + times.batch_bytes & MASK
             words[TIMED] += 1
+        if now_ns - self._throttled_at_ns >= THROTTLED_APART_NS:
+            self._throttled_at_ns = now_ns
+            words[THROTTLED] = throttled_ns() & MASK
         words[LAST_STEP] = now_ns
         self.steps += 1
         words[STEPS] = self.steps
+
+    def divided(self, division: Division) -> None:
+        """Write the part of this rank; nothing happens without a record."""
+        words = self._words
+        if words is not None:
+            most = (1 << 31) - 1
+            words[BATCHES] = min(division.samples, most) | min(division.even, most) << 32
+            words[EVEN_REASON] = division.reason
+            words[EVEN_STEP] = division.even_step_ns & MASK
 
     def forget(self) -> None:
         """Close the record: in a forked child it is the parent's."""
@@ -127,6 +164,20 @@ class RankWriter:
         self._reset()
         if inherited >= 0:
             os.close(inherited)
+
+
+def throttled_ns(files: Sequence[tuple[str, bytes, int]] = CPU_STATS) -> int:
+    """Time for which the processes of a cgroup were stopped at its CPU limit; 0 = not known."""
+    for path, field, unit in files:
+        try:
+            with open(path, "rb") as file:
+                for line in file:
+                    name, _, value = line.partition(b" ")
+                    if name == field:
+                        return int(value) * unit
+        except (OSError, ValueError):  # of another version, or not to be seen
+            continue
+    return 0
 
 
 def place_in_job() -> tuple[int, int]:

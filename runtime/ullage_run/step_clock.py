@@ -17,7 +17,7 @@ Timing costs some ten microseconds, so of short steps only every few are timed, 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from threading import get_ident
 from time import monotonic_ns
 from typing import Any, Final
@@ -38,10 +38,14 @@ class StepClock:
 
     Args:
         writer: Receives the times.
+        listener: Receives them, too, before the step is said to have ended.
     """
 
-    def __init__(self, writer: RankWriter) -> None:
+    def __init__(
+        self, writer: RankWriter, listener: Callable[[StepTimes], None] | None = None
+    ) -> None:
         self.writer = writer
+        self.listener = listener
         self.timing = True
         """This step is timed: other calls than :meth:`optimizer_ended` matter."""
         self._skip = 0
@@ -96,6 +100,8 @@ class StepClock:
         times = self._times(now) if self.timing and self._ended_ns else None
         self.writer.step(now, times)
         if times is not None:
+            if self.listener is not None:
+                self.listener(times)
             self._skip = min(TIMED_APART_NS // max(times.step_ns, 1), SKIPPED_MOST)
         elif self._skip:
             self._skip -= 1

@@ -23,6 +23,13 @@ RECORD_RETRY_NS: Final = 1_000_000_000
 TIMED_APART_NS: Final = 40_000_000
 """Interval between two timed steps; longer steps are all timed. Chosen: the cost is below 0.1 %."""
 
+THROTTLED_APART_NS: Final = 1_000_000_000
+"""Interval of reading how long the container was stopped at its CPU limit. Chosen."""
+REPORT_APART_NS: Final = 500_000_000
+"""Interval of reports of a rank that may divide batches; one costs some milliseconds. Chosen."""
+REPORT_APART_OF_RANK_NS: Final = 5_000_000
+"""Part of it for each rank of the job: rank 0 serves and reads the reports of all. Chosen."""
+
 # Traces
 TRACE_AT_EXIT_S: Final = 2.0
 """Longest wait of an ending program for its trace, well within a grace period. Chosen."""

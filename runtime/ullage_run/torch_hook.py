@@ -11,6 +11,7 @@ on :mod:`ullage_run.rank_hook` times the steps.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -21,9 +22,17 @@ from types import ModuleType
 from typing import Any, Final
 
 import ullage_run
+from ullage.api.rebalancing import ENV_STRAGGLERS, StragglerPolicy
 
 OPTIMIZER: Final = "torch.optim.optimizer"
 LOADER: Final = "torch.utils.data.dataloader"
+UNEVEN: Final = {
+    "torch.nn.parallel.distributed": "register_parallel",
+    "torch.distributed.distributed_c10d": "register_collectives",
+    "accelerate.data_loader": "register_accelerate",
+    "transformers.trainer": "register_trainer",
+}
+"""Modules that the hook for uneven batches waits for, with its methods."""
 REGISTER: Final = "register_optimizer_step_post_hook"
 """Function of torch >= 2.0; without it nothing is counted."""
 LAZY_CALL: Final = "_lazy_call"
@@ -112,7 +121,23 @@ def _time(register: Callable[[Any], None]) -> None:
             print(f"ullage: steps are not timed: {error!r}", file=sys.stderr, flush=True)
 
 
-_finder: Final = TorchFinder({OPTIMIZER: register, LOADER: register_loader})
+def register_uneven(module: ModuleType) -> None:
+    """Divide batches of programs that use a loaded module."""
+    _time(lambda ranks: ranks.register_uneven(module))
+
+
+def _registers() -> Mapping[str, Callable[[ModuleType], None]]:
+    """What to do with which module."""
+    registers: dict[str, Callable[[ModuleType], None]] = {
+        OPTIMIZER: register,
+        LOADER: register_loader,
+    }
+    if os.environ.get(ENV_STRAGGLERS) == StragglerPolicy.REBALANCE:
+        registers |= dict.fromkeys(UNEVEN, register_uneven)
+    return registers
+
+
+_finder: Final = TorchFinder(_registers())
 
 
 def _tell_at_context() -> None:

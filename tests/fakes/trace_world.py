@@ -41,7 +41,7 @@ def a_request(name: str = "digits", **fields: object) -> ProfileRequestRecord:
 
 
 @dataclass(slots=True)
-class RankOfPod:
+class RankProgram:
     """A program: it counts steps, and traces those that are ordered.
 
     Attributes:
@@ -105,7 +105,7 @@ class TraceWorld:
             )
             for at in range(pods)
         ]
-        self.ranks = {view.uid: RankOfPod(pod=view) for view in views}
+        self.ranks = {view.uid: RankProgram(pod=view) for view in views}
         self.agents = {f"node-{at}": AgentOfNode() for at in range(nodes)}
         names = [f"digits-{at}" for at in range(requests)]
         self.requests = {f"uid-{name}": a_request(name) for name in names}

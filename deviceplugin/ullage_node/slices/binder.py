@@ -23,6 +23,7 @@ from typing import Final, Protocol
 
 from ullage.api.environment import HOOK_FOLDER, PYTHON_PATH
 from ullage.api.reasons import Reason
+from ullage.api.rebalancing import ENV_STRAGGLERS, StragglerPolicy
 from ullage.api.slices import SLOT_PATTERN
 from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, PodResources, SlotOwner
 from ullage_node.model.devices import (
@@ -238,9 +239,12 @@ class Binder:
             )
             return edits
         folders = own.split(":") if own else []
-        if HOOK_FOLDER in folders:
-            return edits
-        return replace(edits, env={**edits.env, PYTHON_PATH: ":".join((HOOK_FOLDER, *folders))})
+        env = dict(edits.env)
+        if any(part.rebalance for part in self._s.table.wanted_for(container)):
+            env[ENV_STRAGGLERS] = StragglerPolicy.REBALANCE.value
+        if HOOK_FOLDER not in folders:
+            env[PYTHON_PATH] = ":".join((HOOK_FOLDER, *folders))
+        return replace(edits, env=env)
 
     def _decide(
         self,

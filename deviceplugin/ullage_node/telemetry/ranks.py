@@ -17,6 +17,7 @@ from typing import Final
 
 from ullage.api.captures import RANK_FILES
 from ullage.api.readers import WireError
+from ullage.api.rebalancing import EvenReason
 from ullage.api.slices import ObservedRank
 from ullage.api.steps import RANK_RECORD_BYTES, RankRecord
 from ullage_node.model.devices import ContainerKey
@@ -58,7 +59,18 @@ class _Readings:
             compute_micros=micros(first.compute_ns, last.compute_ns),
             wait_micros=micros(first.wait_ns, last.wait_ns),
             data_wait_micros=micros(first.data_wait_ns, last.data_wait_ns),
+            throttled_percent=self._throttled_percent(),
+            batch=last.batch,
+            even_batch=last.even_batch,
+            even_reason=EvenReason.of_code(last.even_reason).value,
+            even_step_micros=last.even_step_ns // 1000,
         )
+
+    def _throttled_percent(self) -> int:
+        """Of containers with several CPUs it may be more than the time, so at most 100."""
+        elapsed = self.last.last_step_ns - self.first.last_step_ns
+        throttled = self.last.throttled_ns - self.first.throttled_ns
+        return min(100 * throttled // elapsed, 100) if elapsed > 0 else 0
 
 
 class RankTelemetry:
@@ -155,6 +167,7 @@ def _sums(record: RankRecord) -> tuple[int, ...]:
         record.samples,
         record.batch_bytes,
         record.timed,
+        record.throttled_ns,
     )
 
 
@@ -164,7 +177,10 @@ def _check(record: RankRecord, now_ns: int) -> None:
     Raises:
         WireError: the text names the value.
     """
-    if max(record.steps, *_sums(record)) > COUNT_MAX or record.world > NUMBER_MAX:
+    if (
+        max(record.steps, record.even_step_ns, *_sums(record)) > COUNT_MAX
+        or record.world > NUMBER_MAX
+    ):
         raise WireError("rank record holds a number that no program reaches")
     if not record.rank < record.world:
         raise WireError(f"rank record is of rank {record.rank} of {record.world}")

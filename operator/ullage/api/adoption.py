@@ -51,6 +51,7 @@ class AdoptionKey(StrEnum):
     CHECKPOINT = "checkpoint"
     CONTAINER = "container"
     INJECT = "inject"
+    STRAGGLERS = "stragglers"
 
     @property
     def key(self) -> str:
@@ -164,6 +165,13 @@ KEYS: Final[Mapping[AdoptionKey, Meaning]] = {
         "`Auto`: steps of torch programs are counted, timed and can be traced, without a change to"
         " the image; `Never`: also where the SchedulingPolicy says so for the namespace",
         "write Auto or Never",
+    ),
+    AdoptionKey.STRAGGLERS: Meaning(
+        False,
+        "`Observe`, the default, reports ranks that the others wait for; `Rebalance` also gives"
+        " them smaller batches, in programs of DistributedDataParallel with the step hook;"
+        " `Disabled` reports nothing",
+        "write Disabled, Observe or Rebalance",
     ),
 }
 

@@ -1341,6 +1341,27 @@ class Reason(StrEnum):
         "Correct or remove the row in spec.solo, or give different work another ullage.dev/class "
         "label.",
     )
+    # Slow ranks
+    STRAGGLER_FOUND = (
+        "StragglerFound",
+        "A rank of the job takes longer for its own part of a step than the others, which wait "
+        "for it.",
+        "`kubectl ullage why` shows all ranks. spec.stragglers.policy Rebalance gives slow ranks "
+        "smaller batches, where the program allows it.",
+    )
+    STRAGGLER_GONE = (
+        "StragglerGone",
+        "The slow rank of the job is as fast as the others again.",
+        "Nothing.",
+        Standing.GOOD,
+    )
+    BATCHES_DIVIDED = (
+        "BatchesDivided",
+        "Slow ranks of the job get smaller batches, and the others larger ones; the global batch "
+        "and the trained model stay the same.",
+        "Nothing.",
+        Standing.GOOD,
+    )
     # Step traces
     TRACE_QUEUED = (
         "TraceQueued",

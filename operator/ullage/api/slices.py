@@ -160,6 +160,9 @@ class DesiredSlice(Wire):
     inject: Flag = False
     """The container gets the step hook of the mounted `ullage_run` on its PYTHONPATH, because its
     pod or the SchedulingPolicy asks for it."""
+    rebalance: Flag = False
+    """Programs of the container may divide batches unevenly, because its pod asks for it
+    (`ullage.dev/stragglers`)."""
     work_steps: Count = 0
     """Steps of the whole work of a container that shares a lane, by which lanePolicy SRTF orders
     turns; absent = not known."""
@@ -212,6 +215,16 @@ class ObservedRank:
     """Part of it from there to the optimizer's step, mostly for other ranks."""
     data_wait_micros: Counted = 0
     """Part of it in the data loader."""
+    throttled_percent: Annotated[int, between(0, 100), Schema(minimum=0)] = 0
+    """Part of the time in which its container was stopped at its CPU limit, as it reads itself."""
+    batch: Counted = 0
+    """Samples of its last batch, where batches may be divided unevenly (`stragglers`)."""
+    even_batch: Counted = 0
+    """Samples that it would have in an even division."""
+    even_reason: Word = ""
+    """Why batches stay even, as one stable word."""
+    even_step_micros: Counted = 0
+    """Time from batch to batch while they were even, in microseconds; absent = not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

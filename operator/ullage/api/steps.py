@@ -84,9 +84,10 @@ class StepRecord:
 RANK_MAGIC: Final = b"ULRK"
 RANK_VERSION: Final = 1
 RANK_RECORD_BYTES: Final = 128
-RANK_LAYOUT: Final = struct.Struct("<4sIQQIIQQQQQQQ40x")
+RANK_LAYOUT: Final = struct.Struct("<4sIQQIIQQQQQQQIIQQQ8x")
 """magic, version, steps, last_step_ns, rank, world, step_ns, compute_ns, wait_ns, data_wait_ns,
-samples, batch_bytes, timed; the rest is for later versions."""
+samples, batch_bytes, timed, batch, even_batch, even_reason, even_step_ns, throttled_ns; the
+rest is for later versions."""
 RANK_WORDS: Final[Mapping[str, int]] = {
     "steps": 1,
     "last_step_ns": 2,
@@ -97,9 +98,13 @@ RANK_WORDS: Final[Mapping[str, int]] = {
     "samples": 8,
     "batch_bytes": 9,
     "timed": 10,
+    "batches": 11,
+    "even_reason": 12,
+    "even_step_ns": 13,
+    "throttled_ns": 14,
 }
 """Index of each field in the record seen as 8-byte words (word 3: rank in its lower half, world in
-its upper one)."""
+its upper one; word 11: batch and even_batch likewise)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +127,11 @@ class RankRecord:
         samples: Samples of its batches.
         batch_bytes: Bytes of their tensors.
         timed: Number of steps that were timed.
+        batch: Samples of its last batch, where the program may divide batches unevenly; else 0.
+        even_batch: Samples that it would have in an even division.
+        even_reason: Code of the :class:`~ullage.api.rebalancing.EvenReason` for even batches.
+        even_step_ns: Time from batch to batch while they were even; 0 = not known.
+        throttled_ns: Time for which its container's processes were stopped at its CPU limit.
     """
 
     steps: int
@@ -135,6 +145,11 @@ class RankRecord:
     samples: int
     batch_bytes: int
     timed: int
+    batch: int = 0
+    even_batch: int = 0
+    even_reason: int = 0
+    even_step_ns: int = 0
+    throttled_ns: int = 0
 
     @classmethod
     def unpack(cls, raw: bytes) -> RankRecord | None:

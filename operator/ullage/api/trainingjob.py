@@ -15,6 +15,7 @@ from ullage.api.dataio import MOST_WORKERS
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
 from ullage.api.podtemplate import Runtime, TrainingTemplate
 from ullage.api.readers import JsonObject
+from ullage.api.rebalancing import StragglerPolicy
 from ullage.api.rules import (
     BUDGET_WITH_OBJECTIVE,
     COST_NEEDS_WORK,
@@ -285,6 +286,19 @@ class DataInput(Spec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StragglerRules(Spec):
+    """What happens to ranks that the others wait for."""
+
+    policy: StragglerPolicy = StragglerPolicy.OBSERVE
+    """`Observe` reports ranks that are slower than others, and why, where the step hook is
+    (`runtime.inject`). `Rebalance` also gives them smaller batches and the others larger ones, at
+    most by a quarter, so that all finish at the same time: the global batch and the trained model
+    stay the same. It takes effect in programs of DistributedDataParallel whose DataLoader reads by
+    a DistributedSampler, or that accelerate or the Trainer of transformers run; others keep their
+    batches, and `kubectl ullage why` says the reason. `Disabled` reports nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJobSpec(Spec):
     """The training, and the devices that it needs."""
 
@@ -335,6 +349,8 @@ class TrainingJobSpec(Spec):
     """What Ullage adds inside the container. A change takes effect when the gang starts next."""
     data: DataInput = DataInput()
     """How training data are read. A change takes effect when the gang starts next."""
+    stragglers: StragglerRules = StragglerRules()
+    """Slow ranks. A change takes effect when the gang starts next."""
     checkpoint: Checkpoint | None = None
     """The job checkpoints on request; only such jobs are preempted for others."""
     failure_policy: FailurePolicy = FailurePolicy()

@@ -35,6 +35,7 @@ from ullage.app.operator_figures import ReplicaFigures
 from ullage.app.replica import Counters, Replica
 from ullage.app.settings import Settings
 from ullage.app.solver import Solver
+from ullage.app.straggler_service import StragglerService
 from ullage.app.suggestions import SuggestionService
 from ullage.app.term import Term
 from ullage.app.times import FENCED_FIRST_S, FENCED_MOST_S, LOOP_LAG_PERIOD_S, SELF_TEST_AGAIN_S
@@ -131,6 +132,7 @@ class Operator:
         )
         self.tunings = TuningService(self.replica.state, hooks, clock=self.replica.clock)
         self.traces = TraceService(self.replica.state, hooks, clock=self.replica.clock)
+        self.stragglers = StragglerService(self.replica.state, hooks, clock=self.replica.clock)
         self.suggestions = SuggestionService(
             requests=self.tunings.wanted,
             publish=self.tunings.suggested,
@@ -194,6 +196,7 @@ class Operator:
                     ("tunings", self.tunings.run),
                     ("suggestions", self.suggestions.run),
                     ("traces", self.traces.run),
+                    ("stragglers", self.stragglers.run),
                     ("leadership", self._lead),
                 )
             ]
@@ -256,6 +259,7 @@ class Operator:
                 end.callback(self.suggestions.forget)
                 end.callback(self.tunings.end_term)
                 end.callback(self.traces.end_term)
+                end.callback(self.stragglers.end_term)
                 end.callback(self.replica.state.end_term)
                 end.push_async_callback(term.close)
                 await self._synced()

@@ -96,6 +96,8 @@ SUGGESTION_IDLE_S: Final = 300.0
 """Time without a request for a point after which the process ends. Chosen."""
 TUNING_ECHO_S: Final = 5.0
 """Time after which an unobserved write is requested again. Chosen."""
+STRAGGLER_LOOK_S: Final = 10.0
+"""Interval of looks at the ranks of all jobs; nodes report as often at most. Chosen."""
 TRACE_LOOK_S: Final = 0.5
 """Interval at which requests of traces are looked at: people wait for them. Chosen."""
 COORDINATOR_LOOK_S: Final = 3.0

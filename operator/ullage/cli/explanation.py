@@ -25,6 +25,7 @@ from ullage.cluster.records.trace import ProfileRequestRecord
 from ullage.cluster.records.workload import WorkloadRecord
 from ullage.cluster.values.streams import PODS, WORKLOAD_PROFILES, Stream
 from ullage.ports import ClusterPort
+from ullage.scheduling.observation.stragglers import RankOfPod
 
 MOST_SHOWN: Final = 10
 """Workloads that are explained; of more, the first ones."""
@@ -46,7 +47,7 @@ class Explanation:
 
     seen: Snapshot
     records: Sequence[WorkloadRecord]
-    ranks: Mapping[str, Sequence[ranks.RankOfPod]] = field(default_factory=dict)
+    ranks: Mapping[str, Sequence[RankOfPod]] = field(default_factory=dict)
     volumes: Mapping[str, Sequence[Text]] = field(default_factory=dict)
     last_trace: ProfileRequestRecord | None = None
     predecessors: Sequence[str] = ()
@@ -114,9 +115,9 @@ async def of_owner(
 
 async def _on_nodes(
     cluster: ClusterPort, seen: Snapshot, records: Sequence[WorkloadRecord]
-) -> tuple[dict[str, Sequence[ranks.RankOfPod]], dict[str, Sequence[Text]]]:
+) -> tuple[dict[str, Sequence[RankOfPod]], dict[str, Sequence[Text]]]:
     """Ranks, and lines on volumes, by uid of the workload."""
-    timed: dict[str, Sequence[ranks.RankOfPod]] = {}
+    timed: dict[str, Sequence[RankOfPod]] = {}
     lines: dict[str, Sequence[Text]] = {}
     for uid in (record.ref.uid for record in records[:MOST_SHOWN]):
         pods = [pod for pod in seen.pods.values() if pod.owner.uid == uid]

@@ -7,8 +7,8 @@ Read from the GPUNodes of its pods, where the hook times steps (``runtime.inject
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -16,30 +16,17 @@ from rich.text import Text
 
 from ullage import ports
 from ullage.api.readers import WireError, objects, section
-from ullage.api.slices import ObservedRank, ObservedSlice
+from ullage.api.slices import DesiredSlice, ObservedSlice
 from ullage.cli.tables import BAD, table_of
 from ullage.cluster.records.pod import PodRecord
-from ullage.engines.stragglers.detector import SLOW, relative_to_others
+from ullage.engines.stragglers.detector import find_stragglers
 from ullage.ports import ClusterPort, Forbidden, NotFound
+from ullage.scheduling.observation.stragglers import RankOfPod, millis, remarks
 
 MOST_NODES: Final = 64
 """Nodes that are read for one answer."""
 MOST_RANKS: Final = 32
 """Ranks that are shown; of more, the slowest ones."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankOfPod:
-    """A rank, and the pod that it runs in."""
-
-    pod: str
-    node: str
-    figures: ObservedRank
-
-    @property
-    def own_micros(self) -> int:
-        """Its own part of a step: data and compute."""
-        return self.figures.compute_micros + self.figures.data_wait_micros
 
 
 async def gpu_nodes_of(
@@ -69,58 +56,62 @@ def ranks_of(
 
 
 def _on(node: str, body: ports.JsonObject, by_uid: Mapping[str, PodRecord]) -> Iterable[RankOfPod]:
+    slices: list[ObservedSlice] = []
     for raw in objects(section(body, "status"), "slices"):
         try:
-            seen = ObservedSlice.from_wire(raw)
+            slices.append(ObservedSlice.from_wire(raw))
         except WireError:  # of another version; the operator reports it
             continue
+    residents: defaultdict[str, set[str]] = defaultdict(set)
+    for seen in slices:
+        residents[seen.gpu].add(seen.key.pod_uid)
+    names = _names(body)
+    for seen in slices:
         pod = by_uid.get(seen.key.pod_uid)
         if pod is not None:
+            others = residents[seen.gpu] - {pod.uid}
+            neighbours = tuple(sorted(names.get(uid, "another pod") for uid in others))
             for figures in seen.ranks:
-                yield RankOfPod(pod=pod.name, node=node, figures=figures)
+                yield RankOfPod(pod=pod.name, node=node, figures=figures, neighbours=neighbours)
+
+
+def _names(body: ports.JsonObject) -> dict[str, str]:
+    """Pods with a slice on a node, by uid, as its spec names them."""
+    names: dict[str, str] = {}
+    for raw in objects(section(body, "spec"), "slices"):
+        try:
+            wanted = DesiredSlice.from_wire(raw)
+        except WireError:
+            continue
+        names[wanted.key.pod_uid] = f"{wanted.pod_namespace}/{wanted.pod_name}"
+    return names
 
 
 def table(ranks: Sequence[RankOfPod]) -> RenderableType:
-    """Ranks with the parts of their steps, and a line on the slowest one."""
-    ratios = relative_to_others([rank.own_micros for rank in ranks])
-    shown = sorted(range(len(ranks)), key=lambda at: -ratios[at])[:MOST_RANKS]
+    """Ranks with the parts of their steps, and what is to be said of the slow ones."""
+    stragglers = find_stragglers([rank.times for rank in ranks]).stragglers
+    slow = {straggler.at: straggler for straggler in stragglers}
+    divided = any(rank.divided for rank in ranks)
+    order = sorted(range(len(ranks)), key=lambda at: (at not in slow, -ranks[at].times.own))
     columns = ("STEP", "STEP TIME", "COMPUTE", "DATA WAIT", "WAIT")
-    rows = table_of("RANK", "POD", "NODE", numbers=columns, more=("",))
-    for at in sorted(shown):
+    rows = table_of(
+        "RANK", "POD", "NODE", numbers=columns, more=("BATCH", "") if divided else ("",)
+    )
+    for at in sorted(order[:MOST_RANKS]):
         rank = ranks[at].figures
-        slow = Text(f"{ratios[at]:.1f}x slow", BAD) if ratios[at] >= SLOW else Text("")
         rows.add_row(
             str(rank.rank),
             ranks[at].pod,
             ranks[at].node,
             str(rank.steps),
             *map(
-                _millis,
+                millis,
                 (rank.step_micros, rank.compute_micros, rank.data_wait_micros, rank.wait_micros),
             ),
-            slow,
+            *((f"{rank.batch} of {rank.even_batch}",) if divided else ()),
+            Text(f"{slow[at].ratio:.1f}x slow", BAD) if at in slow else Text(""),
         )
     parts: list[RenderableType] = [rows]
     if len(ranks) > MOST_RANKS:
         parts.append(Text(f"and {len(ranks) - MOST_RANKS} faster ones"))
-    slowest = max(range(len(ranks)), key=lambda at: ratios[at])
-    if ratios[slowest] >= SLOW:
-        parts.append(_slowest_line(ranks, slowest, ratios[slowest]))
-    return Group(*parts)
-
-
-def _slowest_line(ranks: Sequence[RankOfPod], slowest: int, ratio: float) -> Text:
-    """A line on the slowest rank and the longer part of its steps."""
-    slow = ranks[slowest].figures
-    others = [rank.figures for at, rank in enumerate(ranks) if at != slowest]
-    compute = slow.compute_micros - min(rank.compute_micros for rank in others)
-    data = slow.data_wait_micros - min(rank.data_wait_micros for rank in others)
-    what = "for its data" if data > compute else "to compute"
-    return Text(
-        f"rank {slow.rank} on {ranks[slowest].node} takes {ratio:.1f} times as long as the others,"
-        f" mostly {what}; they wait for it in each step"
-    )
-
-
-def _millis(micros: int) -> str:
-    return f"{micros / 1000:.1f} ms" if micros else "-"
+    return Group(*parts, *map(Text, remarks(ranks, stragglers)))

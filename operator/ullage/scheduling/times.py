@@ -228,6 +228,15 @@ TRIAL_WIDTH_CAP_S: Final = 600.0
 TRIAL_LOOK_S: Final = 30.0
 """Time between two checks of a trial that runs longer than expected. Chosen."""
 
+# Slow ranks
+STRAGGLER_HELD_S: Final = 15.0
+"""Time for which a rank is slow until its owner is told; its figures are means of up to a minute
+already. Chosen."""
+STRAGGLER_GONE_S: Final = 60.0
+"""Time without a slow rank after which there is none. Chosen."""
+STRAGGLER_QUIET_S: Final = 1800.0
+"""Time after which the owner is told the same again. Chosen."""
+
 # Step traces
 TRACE_WAITS_S: Final = 600.0
 """From the creation of a request until it fails, if its pods are not there or others are traced.

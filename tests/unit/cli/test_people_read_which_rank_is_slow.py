@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 from rich.console import Console
 
 from builders import a_job, a_pod
-from ullage.api.slices import ObservedRank, ObservedSlice, SliceKey, SlicePhase
-from ullage.cli.ranks import MOST_RANKS, RankOfPod, gpu_nodes_of, ranks_of, table
+from ullage.api.slices import DesiredSlice, ObservedRank, ObservedSlice, SliceKey, SlicePhase
+from ullage.cli.ranks import MOST_RANKS, gpu_nodes_of, ranks_of, table
 from ullage.cluster.records.pod import PodStage
+from ullage.engines.stragglers.detector import find_stragglers
 from ullage.ports import Forbidden, JsonObject, Kind, NotFound
+from ullage.scheduling.observation.stragglers import RankOfPod, remarks
 
 
 class Nodes:
@@ -122,3 +125,50 @@ def test_of_many_ranks_the_slowest_are_shown() -> None:
     text = shown(*(figures(rank, 50 + 50 * (rank == 99)) for rank in range(MOST_RANKS + 68)))
     assert "and 68 faster ones" in text
     assert "digits-99" in text
+
+
+def test_a_rank_with_a_smaller_batch_is_still_slow() -> None:
+    fast = replace(figures(0, 52), batch=37, even_batch=32, even_step_micros=100_000)
+    slow = replace(figures(1, 50), batch=16, even_batch=32, even_step_micros=100_000)
+    slow = replace(slow, throttled_percent=60)
+    text = shown(fast, slow)
+    assert "16 of 32" in text
+    assert "takes 2.2 times as long as the others, stopped at its CPU limit 60 % of the" in text
+    assert "raise the CPU limit of pod digits-1" in text
+    assert "is given 16 of 32 samples" in text
+    assert "step 100.0 ms -> 51.0 ms" in text
+
+
+def test_a_neighbour_is_named_with_what_to_do() -> None:
+    rows = [
+        RankOfPod(pod="digits-0", node="a", figures=figures(0, 50)),
+        RankOfPod(pod="digits-1", node="b", figures=figures(1, 99), neighbours=("other/etl-0",)),
+    ]
+    stragglers = find_stragglers([row.times for row in rows]).stragglers
+    slowness, advice = remarks(rows, stragglers)
+    assert "mostly to compute beside other/etl-0" in slowness
+    assert "suspend or move other/etl-0" in advice
+
+
+async def test_neighbours_are_pods_on_the_same_device() -> None:
+    pod = a_pod("a", owner=a_job("digits").record, node="node-1", stage=PodStage.RUNNING)
+    node: dict[str, Any] = dict(a_node(**{pod.uid: (figures(0, 10),), "uid-b": ()}))
+    wanted = DesiredSlice(
+        key=SliceKey(pod_uid="uid-b", container="main"),
+        pod_namespace="other",
+        pod_name="etl-0",
+        gpu="GPU-0",
+        percent=10,
+        memory_mib=1,
+        epoch=1,
+    )
+    node["spec"] = {"slices": [wanted.to_wire(), {"key": 3}]}
+    cluster: Any = Nodes(**{"node-1": node})
+    (rank,) = ranks_of(await gpu_nodes_of(cluster, [pod]), [pod])
+    assert rank.neighbours == ("other/etl-0",)
+
+
+def test_a_program_that_keeps_even_batches_says_why() -> None:
+    text = shown(replace(figures(0, 50), even_reason="BatchNorm"), figures(1, 50))
+    assert "batches stay even: BatchNorm: the model has BatchNorm" in text
+    assert "batches" not in shown(replace(figures(0, 50), even_reason="OfALaterVersion"))

@@ -22,6 +22,7 @@ from ullage.api.labels import GATE, SLOT_RESOURCE
 from ullage.api.objective import read_latency_slo
 from ullage.api.observations import LatencyObjective
 from ullage.api.readers import JsonObject, WireError, bounded, objects, quoted, section, text
+from ullage.api.rebalancing import StragglerPolicy
 from ullage.api.slices import default_trust_domain
 from ullage.api.trainingjob import read_training_slo
 from ullage.api.words import Inject
@@ -220,6 +221,7 @@ def _terms(meta: Meta, raw: JsonObject, record: PodRecord) -> WorkloadRecord:
         slo=latency,
         checkpoint=_flag(values),
         inject=_inject(values),
+        stragglers=_stragglers(values),
         workload_class=class_key(template, {}),
         family=family_key(template, {}),
     )
@@ -369,6 +371,16 @@ def _inject(values: KeyValues) -> bool | None:
     if stated not in (Inject.AUTO, Inject.NEVER):
         raise _wrong(AdoptionKey.INJECT, stated, "it is neither Auto nor Never")
     return stated == Inject.AUTO
+
+
+def _stragglers(values: KeyValues) -> StragglerPolicy | None:
+    stated = values.get(AdoptionKey.STRAGGLERS)
+    if stated is None:
+        return None
+    if stated not in tuple(StragglerPolicy):
+        remark = "it is neither Disabled nor Observe nor Rebalance"
+        raise _wrong(AdoptionKey.STRAGGLERS, stated, remark)
+    return StragglerPolicy(stated)
 
 
 def _as_template(meta: Meta, spec: JsonObject, values: KeyValues) -> JsonObject:

@@ -34,6 +34,8 @@ class Blueprint:
     """Minimum termination grace period, seconds (from ``spec.checkpoint``); 0 = the template's."""
     runtime: Runtime = field(default_factory=Runtime)
     """Additions to the device container."""
+    rebalances: bool = False
+    """Its programs may divide batches unevenly."""
     tiers: TierTerms | None = None
     """Tier settings of a job in tiers."""
     least: int = 0

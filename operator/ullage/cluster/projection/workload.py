@@ -25,6 +25,7 @@ from ullage.api.labels import (
 )
 from ullage.api.podtemplate import Runtime
 from ullage.api.readers import WireError, objects, section
+from ullage.api.rebalancing import StragglerPolicy
 from ullage.api.slices import default_trust_domain
 from ullage.api.trainingjob import read_training_spec
 from ullage.api.tuningjob import LONGEST_VALUE, MOST_PARAMETERS
@@ -197,7 +198,8 @@ def _job(
         created=meta.created,
         deleting=meta.deleting,
         shape=share(template.shape),
-        template_hash=share(_version(template, runtime)),
+        template_hash=share(_version(template, runtime, spec.stragglers.policy)),
+        stragglers=spec.stragglers.policy,
         # of an elastic job the last decided size
         replicas=elasticity.within(status.replicas) if elasticity else spec.replicas or 1,
         elasticity=elasticity,
@@ -273,15 +275,20 @@ def _service(
 _NO_ADDITIONS: Final = Runtime()
 
 
-def _version(template: _Template, runtime: Runtime) -> str:
+def _version(
+    template: _Template, runtime: Runtime, stragglers: StragglerPolicy = StragglerPolicy.OBSERVE
+) -> str:
     """The version of a workload's pods: those with additions of Ullage differ."""
-    if runtime == _NO_ADDITIONS:
+    rebalances = stragglers is StragglerPolicy.REBALANCE
+    if runtime == _NO_ADDITIONS and not rebalances:
         return template.version
     additions = {
         part.name: getattr(runtime, part.name)
         for part in fields(runtime)
         if getattr(runtime, part.name) != getattr(_NO_ADDITIONS, part.name)
     }
+    if rebalances:
+        additions["stragglers"] = stragglers.value
     return template_hash(f"{template.version} {additions}", 0)
 
 
@@ -299,6 +306,7 @@ def _blueprint(
         slots=record.gpu.count,
         grace_s=grace_s,
         runtime=runtime,
+        rebalances=record.stragglers is StragglerPolicy.REBALANCE,
         tiers=elasticity.tiers if elasticity is not None else None,
         least=elasticity.min_replicas if elasticity is not None else 0,
     )

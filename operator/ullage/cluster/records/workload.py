@@ -11,6 +11,7 @@ from enum import StrEnum
 from ullage.api.batching import Batching
 from ullage.api.gpurequest import GPURequest
 from ullage.api.observations import LatencyObjective
+from ullage.api.rebalancing import StragglerPolicy
 from ullage.api.sharing import OfferedLoad, SharingRules
 from ullage.api.trainingjob import CostAim, FailurePolicy
 from ullage.cluster.records.object_ref import ObjectRef
@@ -119,6 +120,8 @@ class WorkloadRecord:
     checkpoint: bool = False
     inject: bool | None = None
     """Choice of the step hook by a label of an adopted pod; ``None`` = none."""
+    stragglers: StragglerPolicy | None = None
+    """Policy for slow ranks; ``None`` = of a kind that has none, or of an adopted pod without."""
     failure: FailurePolicy = field(default_factory=FailurePolicy)
     ttl_seconds_after_finished: int | None = None
     has_port: bool = True

@@ -24,6 +24,7 @@ from ullage.api.labels import (
 )
 from ullage.api.podtemplate import Runtime
 from ullage.api.readers import WireError, objects, section, text
+from ullage.api.rebalancing import ENV_STRAGGLERS, StragglerPolicy
 from ullage.cluster.codecs.objects import string_map
 from ullage.cluster.projection.pod_template import Blueprint
 from ullage.cluster.records.spec_fields import RENDEZVOUS
@@ -230,6 +231,8 @@ def pod_body(member: CreatePod, blueprint: Blueprint) -> Body:
     _add_slots(parts.device, blueprint.slots)
     _add_environment(parts.device, _environment(parts.device, member, blueprint.slots, members))
     _add_runtime(parts.device, blueprint.runtime)
+    if blueprint.rebalances:
+        _add_environment(parts.device, {ENV_STRAGGLERS: StragglerPolicy.REBALANCE.value})
     spec["restartPolicy"] = "Never"
     spec["hostname"] = member.name
     if _has_peers(member, members):

@@ -12,9 +12,10 @@ from typing import Final
 import numpy as np
 
 from ullage.api.reasons import Reason
+from ullage.api.rebalancing import StragglerPolicy
 from ullage.api.slices import DesiredSlice, SliceKey
 from ullage.cluster.records.status import RefusalLine
-from ullage.cluster.records.workload import WorkloadRecord
+from ullage.cluster.records.workload import WorkloadKind, WorkloadRecord
 from ullage.engines.admission.limits import first_broken, memory_of_share_mib
 from ullage.engines.admission.records import Refusal
 from ullage.engines.quota.records import NO_TENANT
@@ -529,6 +530,8 @@ def slices_of(
                 context_overhead_mib=inventory.sites[site].overhead_mib,
                 lane=placement.candidate.lane,
                 inject=inject,
+                rebalance=workload.kind is WorkloadKind.POD
+                and workload.stragglers is StragglerPolicy.REBALANCE,
             ),
         )
         for index, site in enumerate(placement.candidate.sites)

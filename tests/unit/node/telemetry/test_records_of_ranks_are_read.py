@@ -26,7 +26,8 @@ def packed(steps: int, *, rank: int = 0, world: int = 2, at: int = NOW, **sums: 
     return RANK_LAYOUT.pack(
         RANK_MAGIC, sums.get("version", RANK_VERSION), steps, at, rank, world,
         of["step"], of["compute"], of["wait"], of["data"], steps * 8, steps * 1024,
-        sums.get("timed", steps),
+        sums.get("timed", steps), sums.get("batch", 0), sums.get("even_batch", 0),
+        sums.get("even_reason", 0), sums.get("even_step", 0), sums.get("throttled", 0),
     )  # fmt: skip
 
 
@@ -153,3 +154,21 @@ def test_a_record_that_nothing_was_written_to_says_nothing(
     (folder / "record-0").write_bytes(bytes(128))
     ranks.sample([KEY], NOW)
     assert (ranks.observed, ranks.invalid_total) == ({}, 0)
+
+
+def test_how_batches_are_divided_is_read(folder: Path, ranks: RankTelemetry) -> None:
+    divided = {"batch": 18, "even_batch": 32, "even_reason": 2, "even_step": 268 * MS}
+    (folder / "record-0").write_bytes(packed(10, at=NOW - 1000 * MS, **divided))
+    ranks.sample([KEY], NOW)
+    (folder / "record-0").write_bytes(packed(30, throttled=600 * MS, **divided))
+    ranks.sample([KEY], NOW)
+    (rank,) = ranks.observed[KEY]
+    assert (rank.batch, rank.even_batch, rank.even_step_micros) == (18, 32, 268_000)
+    assert rank.even_reason == "BatchNorm"
+    assert rank.throttled_percent == 60
+
+
+def test_an_unknown_reason_is_none(folder: Path, ranks: RankTelemetry) -> None:
+    (folder / "record-0").write_bytes(packed(10, even_reason=2**64 - 1))
+    ranks.sample([KEY], NOW)
+    assert ranks.observed[KEY][0].even_reason == ""

@@ -1,0 +1,59 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tells owners of jobs about slow ranks by Events, in a task beside the scheduling loop.
+
+What it remembers is in memory alone: a new leader names a rank that is still slow once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from ullage.api.reasons import Standing
+from ullage.app.times import STRAGGLER_LOOK_S
+from ullage.app.tuning_service import BackgroundHooks
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.ports import Clock
+from ullage.scheduling.model.plan import Action, Emit
+from ullage.scheduling.observation.stragglers import Slowness, look
+
+
+class StragglerService:
+    """Looks at the ranks of all jobs."""
+
+    def __init__(self, state: ClusterState, hooks: BackgroundHooks, *, clock: Clock) -> None:
+        self._state = state
+        self._hooks = hooks
+        self._clock = clock
+        self._memory: Mapping[str, Slowness] = {}
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(STRAGGLER_LOOK_S)
+
+    def end_term(self) -> None:
+        """Forget what this leadership told."""
+        self._memory = {}
+
+    def look(self) -> None:
+        """Look at all jobs, if this replica leads."""
+        epoch = self._hooks.epoch()
+        if epoch is None or not self._hooks.synced():
+            return
+        now = self._clock.now()
+        self._memory, news = look(self._state.freeze(now), self._memory, now)
+        events: list[Action] = [
+            Emit(
+                target=each.job.ref,
+                warning=Standing.GOOD not in each.reason.standing,
+                epoch=epoch,
+                reason=each.reason,
+                text=each.text,
+            )
+            for each in news
+        ]
+        if events:
+            self._hooks.submit(events)
